@@ -1,0 +1,195 @@
+"""``triplepoint eval``: a suite of tasks with checks, asked of models under settings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import SettingError
+from .arguments import positive
+from .atomic_write import atomic_write
+from .exit_codes import Exit
+from .load_engine import load_model
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..agent.remote import RemoteEngine
+    from ..inference.engine import Engine
+    from ..suites.definition import Model, Suite
+    from ..suites.report import Section
+    from ..suites.results import Row
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """The suite, where results go, and what of it is asked."""
+    verb.add_argument("suite", metavar="SUITE", help="the suite: .yaml, .toml or .json")
+    verb.add_argument(
+        "-o", "--output", metavar="FILE", help="file of results (SUITE.results.jsonl, here)"
+    )
+    verb.add_argument("--fresh", action="store_true", help="forget the results that are there")
+    verb.add_argument(
+        "--report-only", action="store_true", help="ask nothing; show the results that are there"
+    )
+    verb.add_argument(
+        "-m",
+        "--model",
+        action="append",
+        metavar="MODEL",
+        help="in place of the suite's models; may be repeated",
+    )
+    verb.add_argument(
+        "--task", action="append", metavar="NAME", help="only tasks or groups whose name begins so"
+    )
+    verb.add_argument("--repeats", type=positive, metavar="N", help="in place of the suite's")
+    verb.add_argument(
+        "-p", "--parallel", type=positive, default=1, metavar="N", help="attempts at once (1)"
+    )
+    verb.add_argument("--traces", metavar="FOLDER", help="write a trace of each attempt there")
+    verb.add_argument("--misses", action="store_true", help="list what was wrong, and why")
+    verb.add_argument("--html", metavar="PAGE", help="write a page with all tables")
+    verb.add_argument(
+        "--min-accuracy",
+        type=share,
+        metavar="SHARE",
+        help="end with status 1 where a model's accuracy is below, such as 0.8",
+    )
+
+
+def share(text: str) -> float:
+    """A share from 0 to 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
+    return number
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Make the attempts that are missing, then show what came of all."""
+    from ..suites.definition import read_suite
+    from ..suites.report import as_json, as_page, sections
+    from ..suites.results import ResultsFile, read_rows
+    from ..suites.runner import current_rows, run_suite
+
+    suite = _chosen(read_suite(args.suite), args)
+    place = Path(args.output or f"{Path(args.suite).stem}.results.jsonl")
+    output.facts["results"] = str(place)
+    if args.traces:
+        Path(args.traces).mkdir(parents=True, exist_ok=True)
+    if args.report_only:
+        rows = read_rows(place)
+    else:
+        with ResultsFile(place, fresh=args.fresh) as results:
+            try:
+                run_suite(
+                    suite,
+                    results,
+                    lambda model: _load(model, output),
+                    parallel=args.parallel,
+                    traces=Path(args.traces) if args.traces else None,
+                    tell=_Teller(output),
+                )
+            finally:
+                output.progress.clear()
+            rows = list(results.rows.values())
+    rows = current_rows(suite, rows)
+    _show(output, sections(suite, rows), misses=args.misses)
+    if args.html:
+        with atomic_write(args.html) as file:
+            file.write(as_page(suite, rows))
+        output.line(args.html)
+    output.aside.line(f"results: {place}", "dim")
+    output.json({**as_json(suite, rows), "results": str(place)})
+    return _verdict(suite, rows, args, output)
+
+
+def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
+    """The suite with what the arguments say in place of its own."""
+    from ..suites.definition import Model
+
+    changed: dict[str, object] = {}
+    if args.model:
+        known = {model.name: model for model in suite.models}
+        names = dict.fromkeys(args.model)
+        changed["models"] = [known.get(n) or Model(name=n, model=n) for n in names]
+    if args.repeats:
+        changed["repeats"] = args.repeats
+        changed["k"] = [k for k in suite.k if k <= args.repeats] or [1]
+    if args.task:
+        tasks = [
+            task
+            for task in suite.tasks
+            if any(name.startswith(tuple(args.task)) for name in (task.id, task.group))
+        ]
+        if not tasks:
+            names = ", ".join(task.id for task in suite.tasks[:10])
+            raise SettingError(f"--task: no task or group begins so; there are {names}, …")
+        changed["tasks"] = tasks
+    return suite.model_copy(update=changed)
+
+
+def _load(model: Model, output: Output) -> Engine | RemoteEngine:
+    """The engine of a model, as `triplepoint run` loads it."""
+    args = argparse.Namespace(
+        model=model.model,
+        threads=model.threads,
+        target=None,
+        kv=model.kv,
+        context=model.context,
+        json=output.as_json,
+    )
+    return load_model(args, output)
+
+
+class _Teller:
+    """Says on a terminal how far it is."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._right = 0
+        self._made = 0
+
+    def __call__(self, row: Row, done: int, total: int) -> None:
+        self._made += 1
+        self._right += bool(row["passed"])
+        if row["status"] == "error":
+            self._output.note(f"{row['task']}: {row['error']}")
+        what = f"{done:,} of {total:,} attempts, {self._right:,} of {self._made:,} passed"
+        self._output.progress.loading(done / total, what)
+
+
+def _show(output: Output, found: Sequence[Section], *, misses: bool) -> None:
+    from ...traces.report import Table
+
+    for number, (report, table) in enumerate(found):
+        if report.name == "misses" and not misses:
+            continue
+        if number:
+            output.line()
+            output.line(report.title, "bold")
+        headings = [column.heading for column in table.columns]
+        for line in Table(headings, table.cells(), table.words).lines():
+            output.line(line)
+
+
+def _verdict(suite: Suite, rows: Sequence[Row], args: argparse.Namespace, output: Output) -> int:
+    """The exit status: 1 below the threshold, or where it cannot be known."""
+    from ..suites.statistics import score
+
+    scores = score(suite, rows)
+    missing = sum(one.wanted - one.attempts + one.errors for one in scores)
+    if missing:
+        output.note(f"{missing:,} attempts are missing or failed on our side: run it again")
+    if args.min_accuracy is None:
+        return Exit.OK
+    low = [one for one in scores if (one.accuracy or 0.0) < args.min_accuracy]
+    for one in low:
+        output.error(
+            f"{one.model}, {one.setting}: accuracy {one.accuracy or 0:.1%} is below "
+            f"{args.min_accuracy:.1%}"
+        )
+    return Exit.FAILED if low or missing else Exit.OK

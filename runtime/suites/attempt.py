@@ -1,0 +1,207 @@
+"""One attempt at a task: a folder, an agent, its answers, and what the checks say."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import EngineError, SettingError, TriplepointError
+from ...tools import CommandTools, EditTools, FetchTools, FindTools, Workspace
+from ..agent.agent import Agent
+from ..agent.config import MAX_STEPS, MAX_TOKENS
+from ..agent.events import RunFinished, ToolCallFinished, ToolCallStarted
+from ..inference.sampling import Sampling
+from .checks import Judge, Outcome, run_check, snapshot
+from .definition import WRITING, Question, Setting, Suite, Task
+from .folders import folder_of
+
+if TYPE_CHECKING:
+    from ...tools import Tool
+    from ..agent.remote import RemoteEngine
+    from ..agent.result import Usage
+    from ..inference.engine import Engine
+
+Row = dict[str, Any]
+_SAMPLED = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
+_COUNTED = ("steps", "input_tokens", "cached_tokens", "output_tokens", "decode_s", "wall_s")
+
+
+def attempt(
+    suite: Suite,
+    task: Task,
+    setting: Setting,
+    engine: Engine | RemoteEngine,
+    repeat: int,
+    *,
+    judge: Judge | None = None,
+    trace: Path | None = None,
+) -> Row:
+    """Ask a task's questions once; what came of it is the part of a row that names no model.
+
+    A limit that was reached and an answer that is wrong are failures of the model: ``passed`` is
+    false. What went wrong on our side, such as a server that is gone, is a ``status`` of ``error``
+    with its text in ``error``.
+    """
+    row: Row = {"status": "answered", "passed": False, "questions": [], "usage": {}}
+    began = time.time()
+    try:
+        with _folder(suite, task) as root:
+            _hold(suite, task, setting, engine, repeat, root, judge, trace, row)
+    except (TriplepointError, OSError) as error:
+        row |= {"status": "error", "error": f"{type(error).__name__}: {error}"}
+    answered = row["questions"]
+    if row["status"] != "error":
+        row["status"] = next((q["status"] for q in answered if q["status"] != "answered"), "ok")
+        row["passed"] = all(question["passed"] for question in answered)
+    return {**row, "started_s": began, "seconds": time.time() - began}
+
+
+@contextmanager
+def _folder(suite: Suite, task: Task) -> Iterator[Path | None]:
+    """The folder of a task: as it is where nothing writes, else a copy that goes away again."""
+    place = suite.folder_of(task)
+    described = folder_of(place) if place is not None else None
+    if described is None and place is not None and not place.is_dir():
+        raise SettingError(f"task {task.id}: there is no folder {place}")
+    copied = described is not None or task.files or WRITING & {*suite.tools_of(task)}
+    if not copied:
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="triplepoint-eval-") as temporary:
+        root = Path(temporary, "work")
+        if described is not None:
+            described.write(root)
+        elif place is not None:
+            shutil.copytree(place, root, symlinks=True)
+        else:
+            root.mkdir()
+        for name, text in task.files.items():
+            path = root / name
+            if not path.resolve().is_relative_to(root.resolve()):
+                raise SettingError(f"task {task.id}: {name} is outside of its folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        yield root
+
+
+def _hold(
+    suite: Suite,
+    task: Task,
+    setting: Setting,
+    engine: Engine | RemoteEngine,
+    repeat: int,
+    root: Path | None,
+    judge: Judge | None,
+    trace: Path | None,
+    row: Row,
+) -> None:
+    """Hold the conversation, and put into the row what is known of it as it becomes known."""
+    groups = suite.tools_of(task)
+    changing = any(c.kind == "changed" for q in task.questions for c in q.checks)
+    with ExitStack() as stack:
+        files = None if root is None else Workspace(root)
+        agent: Agent[Any] = Agent(
+            engine,
+            workspace=files,
+            tools=_tools(groups, files),
+            policy="yes" if {*groups} - {"find"} else "read-only",
+            system=setting.system,
+            max_steps=setting.max_steps or MAX_STEPS,
+            max_tokens=setting.max_tokens or MAX_TOKENS,
+            timeout=setting.timeout,
+            thinking=setting.thinking,
+            sampling=_sampling(engine, setting, repeat),
+            output_type=task.answer_schema,
+            trace=False if trace is None else trace,
+        )
+        stack.callback(agent.close)
+        outcome = Outcome("", "", questions=[], results=[], root=root, judge=judge)
+        if changing and root is not None:
+            outcome.before = snapshot(root)
+        talk = _Talk(agent, outcome)
+        for question in task.questions:
+            row["questions"].append(talk.ask(question))
+            row["usage"] = talk.usage
+            if talk.broken:
+                raise EngineError(talk.broken)
+
+
+class _Talk:
+    """A conversation, question by question; the usage of all of them together."""
+
+    def __init__(self, agent: Agent[Any], outcome: Outcome) -> None:
+        self._agent = agent
+        self._outcome = outcome
+        self._asked: list[str] = []
+        self._heard: list[str] = []
+        self.usage: dict[str, Any] = dict.fromkeys(_COUNTED, 0) | {"ttft_s": None}
+        self.broken = ""
+
+    def ask(self, question: Question) -> Row:
+        """Ask one, and check the answer."""
+        self._asked.append(question.ask)
+        calls: list[tuple[str, bool]] = []
+        arguments: dict[str, Any] = {}
+        answer, status, message = "", "error", "the stream ended early"
+        for event in self._agent.stream(question.ask):
+            if isinstance(event, ToolCallStarted):
+                arguments = event.arguments
+            elif isinstance(event, ToolCallFinished):
+                calls.append((event.name, event.error is None))
+                self._heard.append(_told(event.result, event.error, arguments, self._asked))
+            elif isinstance(event, RunFinished):
+                answer, status = event.result.answer, event.result.status
+                message = event.result.message
+                self._count(event.result.usage)
+        if status == "error":
+            self.broken = message
+        outcome = self._outcome
+        outcome.question, outcome.answer, outcome.calls = question.ask, answer, calls
+        outcome.questions, outcome.results = self._asked, self._heard
+        checks = [] if self.broken else [run_check(check, outcome) for check in question.checks]
+        right = status == "answered" and all(check["passed"] for check in checks)
+        row: Row = {"ask": question.ask, "answer": answer, "status": status, "passed": right}
+        row |= {"message": message} if message else {}
+        row |= {"group": question.group} if question.group is not None else {}
+        return {**row, "checks": checks, "calls": [name for name, _ in calls]}
+
+    def _count(self, usage: Usage) -> None:
+        for name in _COUNTED:
+            self.usage[name] += getattr(usage, name)
+        if self.usage["ttft_s"] is None:
+            self.usage["ttft_s"] = usage.ttft_s
+
+
+def _told(result: str, error: str | None, arguments: dict[str, Any], asked: list[str]) -> str:
+    """What a result tells: an error repeats arguments, which the model may have made up."""
+    known = "\n".join(asked)
+    for value in map(str, arguments.values()) if error is not None else ():
+        if value and value not in known:
+            result = result.replace(value, " ")
+    return result
+
+
+def _tools(groups: list[Any], files: Workspace | None) -> list[Tool[..., Any]]:
+    made: list[Tool[..., Any]] = []
+    for name in groups:
+        if name == "net":
+            made += FetchTools()
+        elif files is None:
+            raise SettingError(f"the tools {name} need a folder: give the task a dir or files")
+        else:
+            made += {"find": FindTools, "edit": EditTools, "exec": CommandTools}[name](files)
+    return made
+
+
+def _sampling(engine: Engine | RemoteEngine, setting: Setting, repeat: int) -> Sampling | None:
+    """What the setting says; each repeat has a seed of its own."""
+    given = {name: getattr(setting, name) for name in _SAMPLED}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given and setting.seed == 0 and repeat == 0:
+        return None
+    return Sampling(**given, seed=setting.seed + repeat)

@@ -1,0 +1,229 @@
+"""Whether an answer is right: one function for each kind of check."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...errors import SettingError
+from ...tools.globs import glob_matcher
+from ..nano.suite_files import Turn
+from ..nano.verdict import accept, evidence, invented
+from .definition import Check, FileCheck, Suite
+
+Snapshot = Mapping[str, str]
+"""Paths of files to hashes of their content."""
+
+
+class Judge(Protocol):
+    """Decides where no rule can."""
+
+    def __call__(self, rubric: str, question: str, answer: str) -> tuple[bool, str]:
+        """Whether the answer is right, and why."""
+        ...
+
+
+@dataclass
+class Outcome:
+    """What there is to judge of one question.
+
+    Attributes:
+        calls: names of the tools that were called, and whether the call succeeded.
+        questions: all so far; results: what the tools returned so far.
+        root: the task's folder; before: what was in it.
+    """
+
+    question: str
+    answer: str
+    calls: Sequence[tuple[str, bool]] = ()
+    questions: Sequence[str] = ()
+    results: Sequence[str] = ()
+    root: Path | None = None
+    before: Snapshot = field(default_factory=dict)
+    judge: Judge | None = None
+
+
+def run_check(check: Check, outcome: Outcome) -> dict[str, Any]:
+    """The result of a check as it stands in the results file: ``why`` only where it failed."""
+    why = _CHECKS[check.kind](check, outcome)
+    found: dict[str, Any] = {"check": check.name or check.kind, "passed": not why}
+    return {**found, "why": why} if why else found
+
+
+def snapshot(root: Path) -> dict[str, str]:
+    """What is in a folder; links by where they point."""
+    found: dict[str, str] = {}
+    for place, _, names in os.walk(root):
+        for name in names:
+            path = Path(place, name)
+            key = path.relative_to(root).as_posix()
+            if path.is_symlink():
+                found[key] = f"link to {os.readlink(path)}"
+            elif path.is_file():
+                found[key] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def check_requirements(suite: Suite) -> None:
+    """Say at once what a check of the suite needs and is not installed.
+
+    Raises:
+        SettingError: names the package.
+    """
+    kinds = {check.kind for t in suite.tasks for q in t.questions for check in q.checks}
+    if "schema" in kinds and find_spec("jsonschema") is None:
+        raise SettingError(
+            "checks of a schema need jsonschema, which is not installed: "
+            "pip install 'triplepoint[eval]'"
+        )
+
+
+# --- each kind: what is wrong, empty if nothing
+
+
+def _folded(check: Check, text: str) -> str:
+    return text.casefold() if check.ignore_case else text
+
+
+def _contains(check: Check, outcome: Outcome) -> str:
+    given = check.contains or []
+    answer = _folded(check, outcome.answer)
+    for part in [given] if isinstance(given, str) else given:
+        some = [part] if isinstance(part, str) else part
+        if not any(_folded(check, one) in answer for one in some):
+            return f"it lacks {' or '.join(map(repr, some))}"
+    return ""
+
+
+def _lacks(check: Check, outcome: Outcome) -> str:
+    answer = _folded(check, outcome.answer)
+    found = [one for one in _texts(check.lacks) if _folded(check, one) in answer]
+    return f"it has {found[0]!r}" if found else ""
+
+
+def _equals(check: Check, outcome: Outcome) -> str:
+    answer = _folded(check, outcome.answer.strip())
+    if any(answer == _folded(check, one.strip()) for one in _texts(check.equals)):
+        return ""
+    return f"it is not {' or '.join(map(repr, _texts(check.equals)))}"
+
+
+def _regex(check: Check, outcome: Outcome) -> str:
+    flags = re.IGNORECASE if check.ignore_case else 0
+    found = re.search(check.regex or "", outcome.answer, flags | re.MULTILINE)
+    return "" if found else f"nothing in it fits {check.regex!r}"
+
+
+def _schema(check: Check, outcome: Outcome) -> str:
+    from jsonschema import Draft202012Validator
+
+    text = outcome.answer.strip()
+    if fenced := re.fullmatch(r"```(?:json)?\s*\n(.*?)\n?```", text, re.DOTALL):
+        text = fenced[1]
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        return f"it is not JSON: {error}"
+    error = next(Draft202012Validator(check.json_schema or {}).iter_errors(value), None)
+    if error is None:
+        return ""
+    where = ".".join(str(part) for part in error.absolute_path)
+    return f"{f'{where}: ' if where else ''}{error.message[:200]}"
+
+
+def _changed(check: Check, outcome: Outcome) -> str:
+    if outcome.root is None:
+        return "the task has no folder"
+    now, before = snapshot(outcome.root), outcome.before
+    changed = {name for name in {*now, *before} if now.get(name) != before.get(name)}
+    wanted = check.changed or []
+    matchers = [glob_matcher(one) for one in wanted]
+    wrong = sorted(name for name in changed if not any(fits(name) for fits in matchers))
+    missing = [
+        one for one, fits in zip(wanted, matchers, strict=True) if not any(map(fits, changed))
+    ]
+    parts = [f"changed too: {', '.join(wrong)}"] if wrong else []
+    parts += [f"not changed: {', '.join(missing)}"] if missing else []
+    return "; ".join(parts)
+
+
+def _files(check: Check, outcome: Outcome) -> str:
+    if outcome.root is None:
+        return "the task has no folder"
+    for name, rule in (check.files or {}).items():
+        if why := _file(outcome.root, name, rule):
+            return f"{name}: {why}"
+    return ""
+
+
+def _file(root: Path, name: str, rule: FileCheck) -> str:
+    path = root / name
+    if not path.resolve().is_relative_to(root.resolve()):
+        return "it is outside of the folder"
+    if rule.absent:
+        return "it is there" if path.exists() else ""
+    try:
+        text = path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        return str(error.strerror)
+    missing = [one for one in _texts(rule.contains) if one not in text]
+    surplus = [one for one in _texts(rule.lacks) if one in text]
+    if missing:
+        return f"it lacks {missing[0]!r}"
+    if surplus:
+        return f"it has {surplus[0]!r}"
+    if rule.equals is not None and text.strip() != rule.equals.strip():
+        return "its text is another one"
+    if rule.regex is not None and not re.search(rule.regex, text, re.MULTILINE):
+        return f"nothing in it fits {rule.regex!r}"
+    return ""
+
+
+def _called(check: Check, outcome: Outcome) -> str:
+    done = {name for name, succeeded in outcome.calls if succeeded}
+    missing = [name for name in _texts(check.called) if name not in done]
+    return f"{', '.join(missing)} was not called with success" if missing else ""
+
+
+def _facts(check: Check, outcome: Outcome) -> str:
+    assert check.facts is not None
+    turn = Turn.read({"ask": outcome.question, **check.facts.model_dump()})
+    return "" if accept(turn, outcome.answer) else "its facts are not those that were asked for"
+
+
+def _grounded(check: Check, outcome: Outcome) -> str:
+    made_up = invented(outcome.answer, evidence(outcome.questions, outcome.results))
+    return f"invented: {', '.join(made_up[:5])}" if made_up else ""
+
+
+def _judge(check: Check, outcome: Outcome) -> str:
+    if outcome.judge is None:
+        raise SettingError("a judge check needs a judge")
+    passed, why = outcome.judge(check.judge or "", outcome.question, outcome.answer)
+    return "" if passed else why or "the judge said no"
+
+
+def _texts(given: str | Sequence[str] | None) -> list[str]:
+    return [given] if isinstance(given, str) else list(given or ())
+
+
+_CHECKS: dict[str, Callable[[Check, Outcome], str]] = {
+    "contains": _contains,
+    "lacks": _lacks,
+    "equals": _equals,
+    "regex": _regex,
+    "schema": _schema,
+    "changed": _changed,
+    "files": _files,
+    "called": _called,
+    "facts": _facts,
+    "grounded": _grounded,
+    "judge": _judge,
+}

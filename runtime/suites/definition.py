@@ -1,0 +1,341 @@
+"""What a suite is: tasks with checks, models and settings. docs/evaluation.md has every field.
+
+YAML, TOML and JSON hold the same fields. A field that is not known is an error that says where.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ...arguments import read_text
+from ...errors import SettingError
+
+GROUPS = ("find", "edit", "net", "exec")
+WRITING = {"edit", "exec"}  # tools whose tasks get a copy of their folder
+
+ToolGroup = Literal["find", "edit", "net", "exec"]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class FileCheck(_Strict):
+    """What a file must be after the answer."""
+
+    contains: str | list[str] | None = None
+    lacks: str | list[str] | None = None
+    equals: str | None = None
+    regex: str | None = None
+    absent: bool = False
+
+
+class Facts(_Strict):
+    """Rules about meaning, as nano's judge has them: `nano.suite_files.Turn`."""
+
+    has: list[str | list[str]] = []
+    says: list[str | list[str]] = []
+    lacks: list[str] = []
+    none: bool = False
+    absent: bool = False
+    cannot: bool = False
+    or_cannot: bool = False
+
+
+class Check(_Strict):
+    """One condition; exactly one of the fields up to `judge` says which."""
+
+    contains: str | list[str | list[str]] | None = None
+    """Texts that must stand in the answer; of an inner list one will do."""
+    lacks: str | list[str] | None = None
+    equals: str | list[str] | None = None
+    """The answer without space around it; of a list one of them."""
+    regex: str | None = None
+    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    changed: list[str] | None = None
+    """Exactly these files were made, changed or removed."""
+    files: dict[str, FileCheck] | None = None
+    called: str | list[str] | None = None
+    """Tools that must have been called, and not have failed each time."""
+    facts: Facts | None = None
+    grounded: Literal[True] | None = None
+    """Nothing in the answer was invented: it is in the questions or in what tools returned."""
+    judge: str | None = None
+    """What a judge model must say yes to."""
+
+    ignore_case: bool = False
+    name: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Check:
+        kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            shown = ", ".join("schema" if kind == "json_schema" else kind for kind in KINDS)
+            raise ValueError(f"a check has exactly one of {shown}")
+        patterns = [self.regex, *(one.regex for one in (self.files or {}).values())]
+        for pattern in patterns:
+            try:
+                re.compile(pattern or "")
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        return self
+
+    @property
+    def kind(self) -> str:
+        """Which condition it is."""
+        found = next(kind for kind in KINDS if getattr(self, kind) is not None)
+        return "schema" if found == "json_schema" else found
+
+
+KINDS = (
+    *("contains", "lacks", "equals", "regex", "json_schema", "changed", "files", "called"),
+    *("facts", "grounded", "judge"),
+)
+
+
+class Question(_Strict):
+    """One turn of a conversation."""
+
+    ask: Name | Annotated[str, Field(min_length=1)]
+    checks: list[Check] = Field(min_length=1)
+    group: str | None = None
+
+
+class Task(_Strict):
+    """One conversation over one folder; usually of one question."""
+
+    id: Name
+    group: str = ""
+    question: str | None = Field(default=None, min_length=1)
+    checks: list[Check] = []
+    turns: list[Question] = []
+    dir: str | None = None
+    files: dict[str, str] = {}
+    """Texts that are written into the task's own copy of the folder first."""
+    tools: list[ToolGroup] | None = None
+    answer_schema: dict[str, Any] | None = None
+    """The model can write nothing but JSON that fits it."""
+    version: str = ""
+    """Attempts at another version are made again; what a folder holds is not looked at for it."""
+
+    @model_validator(mode="after")
+    def _either(self) -> Task:
+        if (self.question is None) == (not self.turns):
+            raise ValueError("a task has either a question or turns")
+        if self.question is not None and not self.checks:
+            raise ValueError("a task with a question needs checks")
+        if self.turns and self.checks:
+            raise ValueError("with turns, each turn has checks of its own")
+        return self
+
+    @property
+    def questions(self) -> list[Question]:
+        """Its turns."""
+        return self.turns or [Question(ask=self.question or "", checks=self.checks)]
+
+
+class Price(_Strict):
+    """Dollars, or any other money, for a million tokens."""
+
+    input: float = Field(default=0.0, ge=0)
+    cached: float | None = Field(default=None, ge=0)
+    """As `input` where it is not given."""
+    output: float = Field(default=0.0, ge=0)
+
+
+class Model(_Strict):
+    """A model and how it is loaded; as the options of `triplepoint run` of these names."""
+
+    name: Name
+    model: Name
+    threads: int | None = Field(default=None, ge=1)
+    kv: Literal["bf16", "q8", "f32"] | None = None
+    context: int | None = Field(default=None, ge=1)
+    price_per_million: Price | None = None
+
+
+class Setting(_Strict):
+    """How the agent asks, and how tokens are picked."""
+
+    name: Name = "default"
+    system: str | None = None
+    max_steps: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    timeout: float | None = Field(default=None, gt=0)
+    thinking: bool | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repeat_penalty: float | None = None
+    seed: int = 0
+    """Of the first repeat; the others have the numbers after it."""
+
+
+class Suite(_Strict):
+    """A whole suite. `place` is the folder that relative paths are relative to."""
+
+    name: Name
+    about: str = ""
+    dir: str | None = None
+    tools: list[ToolGroup] = []
+    models: list[Model] = Field(min_length=1)
+    settings: list[Setting] = Field(default=[Setting()], min_length=1)
+    repeats: int = Field(default=1, ge=1, le=10_000)
+    k: list[Annotated[int, Field(ge=1)]] = [1]
+    judge: Model | None = None
+    price_per_million: Price | None = None
+    tasks: list[Task] = Field(min_length=1)
+    place: Path = Path()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Suite:
+        for what, names in (
+            ("task ids", [task.id for task in self.tasks]),
+            ("model names", [model.name for model in self.models]),
+            ("setting names", [setting.name for setting in self.settings]),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{what} must differ: {', '.join(twice)} come twice")
+        judged = [t.id for t in self.tasks for q in t.questions for c in q.checks if c.judge]
+        if judged and self.judge is None:
+            raise ValueError(f"task {judged[0]} has a judge check, and the suite names no judge")
+        if max(self.k) > self.repeats:
+            raise ValueError(f"pass@{max(self.k)} needs {max(self.k)} repeats or more")
+        return self
+
+    def tools_of(self, task: Task) -> list[ToolGroup]:
+        """The groups of tools of a task beside the three that look at files."""
+        return self.tools if task.tools is None else task.tools
+
+    def folder_of(self, task: Task) -> Path | None:
+        """The folder of a task; None: it has none."""
+        given = task.dir if task.dir is not None else self.dir
+        return None if given is None else self.place / given
+
+    def price_of(self, model: Model) -> Price | None:
+        """What a million tokens cost; None: it was not said."""
+        return model.price_per_million or self.price_per_million
+
+    def cell(self, task: Task, model: Model, setting: Setting) -> str:
+        """Says whether an attempt of earlier is one of this task, model and setting as they are."""
+        judged = any(check.judge for question in task.questions for check in question.checks)
+        asked = {
+            "task": task.model_dump(exclude={"group"}),
+            "dir": self.dir if task.dir is None else task.dir,
+            "tools": self.tools_of(task),
+            "model": model.model_dump(exclude={"price_per_million"}),
+            "setting": setting.model_dump(),
+            "judge": self.judge.model_dump() if judged and self.judge else None,
+        }
+        text = json.dumps(asked, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+SUFFIXES = (".yaml", ".yml", ".toml", ".json")
+
+
+def read_suite(path: str | Path) -> Suite:
+    """A suite from its file.
+
+    Raises:
+        SettingError: it cannot be read, or says something that cannot be; names the place.
+    """
+    path = Path(path)
+    data = _parsed(path)
+    if not isinstance(data, dict):
+        raise SettingError(f"{path}: a suite is a table of fields, with name, models and tasks")
+    data = {"name": path.stem, **data, "place": path.resolve().parent}
+    if "judge" in data:
+        data["judge"] = _model(data["judge"])
+    if "price_per_million" in data:
+        data["price_per_million"] = _price(data["price_per_million"])
+    models = data.get("models", ["nano"])
+    models = [models] if isinstance(models, str | dict) else models
+    data["models"] = [_model(one) for one in models] if isinstance(models, list) else models
+    if "folders" in data:
+        from .folders import tasks_of
+
+        found, own = tasks_of(path, data.pop("folders")), data.get("tasks", [])
+        data["tasks"] = [*own, *found] if isinstance(own, list) else own
+    try:
+        return Suite.model_validate(data)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+        # A field that was misspelt is also one that is missing: say the first.
+        first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+        where = _where(first["loc"], data)
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingError(f"{path}{where}: {message}") from None
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        text = read_text(path)
+    except OSError as error:
+        raise SettingError(f"cannot read the suite {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingError(f"cannot read the suite {path}: it is not UTF-8") from None
+    except ValueError as error:
+        raise SettingError(f"cannot read the suite {path}: {error}") from None
+    if path.suffix not in SUFFIXES:
+        raise SettingError(f"{path}: a suite ends in {', '.join(SUFFIXES)}")
+    try:
+        if path.suffix == ".toml":
+            return tomllib.loads(text)
+        if path.suffix == ".json":
+            return json.loads(text)
+        return _yaml(path, text)
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{path}: not {path.suffix[1:].upper()}: {error}") from None
+
+
+def _yaml(path: Path, text: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise SettingError(
+            f"{path}: YAML needs PyYAML, which is not installed: pip install 'triplepoint[eval]', "
+            "or write the suite as TOML or JSON"
+        ) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def _model(given: Any) -> Any:
+    """A model that was named by a text alone."""
+    if isinstance(given, str):
+        return {"name": given, "model": given}
+    if isinstance(given, dict):
+        given = {"name": given.get("model"), **given}
+        if "price_per_million" in given:
+            given["price_per_million"] = _price(given["price_per_million"])
+    return given
+
+
+def _price(given: Any) -> Any:
+    """One number is the price of all tokens."""
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    return {"input": given, "output": given} if is_number else given
+
+
+def _where(place: tuple[int | str, ...], data: dict[str, Any]) -> str:
+    """The place of an error, with the task's id where there is one."""
+    parts = [str(part) for part in place]
+    tasks = data.get("tasks")
+    if len(place) > 1 and place[0] == "tasks" and isinstance(place[1], int):
+        task = tasks[place[1]] if isinstance(tasks, list) else None
+        if isinstance(task, dict) and isinstance(task.get("id"), str):
+            parts[1] = task["id"]
+    return f", {'.'.join(parts)}" if parts else ""

@@ -1,0 +1,80 @@
+"""Folder files as tasks: in nano's judge set a file holds a folder and its questions.
+
+A question is right when its facts are in the answer and nothing in it is invented; see
+`nano.suite_files` for the form and `nano.verdict` for the rules.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import SettingError
+from ..nano.suite_files import Folder, Talk, Turn, read_folder
+
+
+def tasks_of(suite: Path, patterns: Any) -> list[dict[str, Any]]:
+    """The tasks of the folder files that the patterns mean, relative to the suite's file.
+
+    Raises:
+        SettingError: there are none, or one is not such a file.
+    """
+    if not isinstance(patterns, str | list):
+        raise SettingError(f"{suite}: folders is a pattern, or a list of some")
+    tasks = []
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        paths = sorted(glob.glob(str(suite.resolve().parent / str(pattern)), recursive=True))
+        if not paths:
+            raise SettingError(f"{suite}: no file fits folders = {str(pattern)!r}")
+        for path in paths:
+            tasks += _tasks(Path(path), suite.resolve().parent)
+    return tasks
+
+
+def _tasks(path: Path, place: Path) -> list[dict[str, Any]]:
+    try:
+        folder = read_folder(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingError(f"{path}: not a file of a folder and its questions: {error}") from None
+    version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return [
+        {
+            "id": f"{folder.name}/{number:03}",
+            "group": talk.family,
+            "dir": os.path.relpath(path, place),
+            "version": version,
+            "turns": _turns(talk),
+        }
+        for number, talk in enumerate(folder.talks, 1)
+    ]
+
+
+def _turns(talk: Talk) -> list[dict[str, Any]]:
+    return [
+        {
+            "ask": turn.ask,
+            "group": talk.family_of(place),
+            "checks": [{"facts": _facts(turn)}, {"grounded": True}],
+        }
+        for place, turn in enumerate(talk.turns)
+    ]
+
+
+def _facts(turn: Turn) -> dict[str, Any]:
+    groups = {name: [list(group) for group in getattr(turn, name)] for name in ("has", "says")}
+    names = ("none", "absent", "cannot", "or_cannot")
+    return {**groups, "lacks": list(turn.lacks), **{name: getattr(turn, name) for name in names}}
+
+
+def folder_of(path: Path) -> Folder | None:
+    """The folder that a file describes; None: the path is of another thing."""
+    return _read(path) if path.suffix == ".toml" else None
+
+
+@cache
+def _read(path: Path) -> Folder:
+    return read_folder(path)

@@ -1,0 +1,167 @@
+"""Results as tables: models and settings, groups of tasks, what was wrong; and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ...traces.warehouse.page import page
+from ...traces.warehouse.reports import Column, Found, Kind, Report
+from .definition import Suite
+from .results import Row
+from .statistics import Score, accuracy, by_question, score
+
+Section = tuple[Report, Found]
+
+_NAMES = (Column("model", "model"), Column("setting", "setting"))
+
+
+def sections(suite: Suite, rows: Sequence[Row]) -> list[Section]:
+    """The tables of a suite's rows; those that would be empty are left out."""
+    scores = score(suite, rows)
+    found = [_scores(suite, scores), _groups(suite, rows), _misses(rows), _errors(rows)]
+    return [section for section in found if section is not None]
+
+
+def as_json(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
+    """The scores, and the accuracy of each group."""
+    groups, wrong = _groups(suite, rows), _misses(rows)
+    return {
+        "suite": suite.name,
+        "scores": [asdict(one) for one in score(suite, rows)],
+        "groups": groups[1].rows if groups else [],
+        "wrong": wrong[1].rows if wrong else [],
+    }
+
+
+def as_page(suite: Suite, rows: Sequence[Row]) -> str:
+    """The tables as one HTML page."""
+    about = f"{len(suite.tasks):,} tasks, {suite.repeats:,} repeats; {len(rows):,} attempts"
+    about += f". {suite.about}" if suite.about else ""
+    return page(f"Evaluation: {suite.name}", about, sections(suite, rows))
+
+
+def _scores(suite: Suite, scores: Sequence[Score]) -> Section:
+    columns = [*_NAMES, _column("accuracy", "accuracy", "share")]
+    columns += [_column("low", "from", "share"), _column("high", "to", "share")]
+    columns += [_column(f"pass@{k}", f"pass@{k}", "share") for k in suite.k]
+    columns += [
+        _column("questions", "questions", "count"),
+        _column("attempts", "attempts", "count"),
+        _column("errors", "errors", "count"),
+        _column("seconds", "time", "seconds"),
+        _column("ttft_s", "TTFT", "seconds"),
+        _column("tokens_per_s", "tok/s", "rate"),
+        _column("steps", "steps", "rate"),
+        _column("input_tokens", "input", "count"),
+        _column("cached_tokens", "cached", "count"),
+        _column("output_tokens", "output", "count"),
+    ]
+    if any(one.cost is not None for one in scores):
+        columns.append(_column("cost", "cost", "money"))
+        columns.append(_column("cost_of_right", "cost of a right one", "money"))
+    rows = []
+    for one in scores:
+        row = {**asdict(one), **{f"pass@{k}": share for k, share in one.pass_at.items()}}
+        rows.append({column.name: row[column.name] for column in columns})
+    about = (
+        "Accuracy of questions, with the 95 % interval of Wilson over different questions; pass@k "
+        "of tasks. Time, steps, tokens and cost are means of an attempt, TTFT is a median."
+    )
+    report = Report("scores", "Models and settings", about, columns, bar="accuracy")
+    return report, Found(columns, rows)
+
+
+def _groups(suite: Suite, rows: Sequence[Row]) -> Section | None:
+    """Accuracy by group, a column for each model and setting; None: there is one group only."""
+    rows = [row for row in rows if row["status"] != "error"]
+    groups = sorted({key[2] for key, _ in by_question(rows)})
+    if len(groups) < 2:
+        return None
+    cells = [(m.name, s.name) for m in suite.models for s in suite.settings]
+    one_setting = len(suite.settings) == 1
+    columns = [_column("group", "group", "text"), _column("questions", "questions", "count")]
+    columns += [
+        _column("/".join(cell), cell[0] if one_setting else " ".join(cell), "share")
+        for cell in cells
+    ]
+    found = []
+    for group in groups:
+        mine = [_of_group(row, group) for row in rows]
+        counts = [accuracy(r for r in mine if (r["model"], r["setting"]) == c) for c in cells]
+        row: dict[str, Any] = {"group": group, "questions": max(c[0] for c in counts)}
+        shares = {"/".join(c): n[1] for c, n in zip(cells, counts, strict=True)}
+        found.append({**row, **shares})
+    report = Report("groups", "By group", "Accuracy of the questions of each group.", columns)
+    return report, Found(columns, found)
+
+
+def _of_group(row: Row, group: str) -> Row:
+    """The row with the questions of one group only; places stay as they are."""
+    questions = [
+        {**q, "place": place}
+        for place, q in enumerate(row["questions"])
+        if q.get("group", row.get("group", "")) == group
+    ]
+    return {**row, "questions": questions}
+
+
+def _misses(rows: Sequence[Row]) -> Section | None:
+    """Each question that was wrong in some attempt: how often, and the first wrong answer."""
+    found: dict[tuple[str, str, str, int], dict[str, Any]] = {}
+    for row in rows:
+        if row["status"] == "error":
+            continue
+        for place, question in enumerate(row["questions"]):
+            key = row["model"], row["setting"], row["task"], place
+            one = found.setdefault(key, {"wrong": 0, "attempts": 0})
+            one["attempts"] += 1
+            if question["passed"]:
+                continue
+            one["wrong"] += 1
+            one.setdefault("question", question["ask"])
+            one.setdefault("answer", question["answer"])
+            one.setdefault("why", why_wrong(question))
+    columns = [
+        *(*_NAMES, _column("task", "task", "text"), _column("wrong", "wrong", "count")),
+        *(_column("attempts", "of", "count"), _column("question", "question", "text")),
+        *(_column("why", "why", "text"), _column("answer", "answer", "text")),
+    ]
+    lines = [
+        {"model": key[0], "setting": key[1], "task": key[2], **one}
+        for key, one in found.items()
+        if one["wrong"]
+    ]
+    if not lines:
+        return None
+    lines.sort(key=lambda row: (-row["wrong"] / row["attempts"], row["task"]))
+    about = "Each question that was wrong, with the first wrong answer to it and what was wrong."
+    return Report("misses", "What was wrong", about, columns), Found(columns, lines)
+
+
+def why_wrong(question: Row) -> str:
+    """Why an answer did not pass, in a line."""
+    parts = [] if question["status"] == "answered" else [question.get("message") or "no answer"]
+    parts += [f"{c['check']}: {c['why']}" for c in question["checks"] if not c["passed"]]
+    return "; ".join(parts)
+
+
+def _errors(rows: Sequence[Row]) -> Section | None:
+    """Attempts that something of ours ended; the next eval makes them again."""
+    columns = [*_NAMES, _column("task", "task", "text"), _column("why", "why", "text")]
+    found = [
+        {**{name: row[name] for name in ("model", "setting", "task")}, "why": row["error"]}
+        for row in rows
+        if row["status"] == "error"
+    ]
+    if not found:
+        return None
+    about = "Neither right nor wrong: they are made again by the next eval with this file."
+    return Report("errors", "Attempts that failed on our side", about, columns), Found(
+        columns, found
+    )
+
+
+def _column(name: str, heading: str, kind: Kind) -> Column:
+    return Column(name, heading, kind)

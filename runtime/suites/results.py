@@ -1,0 +1,124 @@
+"""The file of results: a line of JSON for each attempt, on disk before the next one begins.
+
+Who is killed leaves whole lines, and perhaps a torn one, which the next one who opens the file cuts
+off. An attempt counts as done while its task, model and setting are as they were (``cell``), and
+unless something of ours failed it (``status`` ``error``): then it is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...arguments import is_file
+from ...errors import SettingError
+from ...traces.append_log import claim
+
+Row = dict[str, Any]
+Key = tuple[str, str, str, int]
+"""Task, model, setting, repeat."""
+
+VERSION = 1
+_OPENING = b'{"suite"'  # of every line
+
+
+def key_of(row: Row) -> Key:
+    """Which attempt a row is of."""
+    return row["task"], row["model"], row["setting"], row["repeat"]
+
+
+class ResultsFile:
+    """The file, open for one writer.
+
+    Raises:
+        SettingError: it cannot be opened, holds something else, or has a writer.
+    """
+
+    def __init__(self, path: Path, *, fresh: bool = False) -> None:
+        self.path = path
+        if not is_file(path, "cannot write the results", SettingError) and path.exists():
+            raise SettingError(f"cannot write the results {path}: it is not a regular file")
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+            self._file = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
+        except OSError as error:
+            raise SettingError(f"cannot write the results {path}: {error.strerror}") from None
+        try:
+            if not claim(self._file.fileno()):
+                raise SettingError(f"{self.path}: another eval is writing it")
+            self.rows = {key_of(row): row for row in self._whole_rows()}
+            if fresh:
+                self._file.truncate(0)
+                self.rows = {}
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _whole_rows(self) -> Iterator[Row]:
+        """The rows; what a killed one left of its last line is cut off."""
+        data = self._file.read()
+        end = data.rfind(b"\n") + 1
+        rows = list(_rows(data[:end].splitlines(), self.path))
+        if end < len(data):
+            if not data[end:].startswith(_OPENING[: len(data) - end]):
+                raise SettingError(f"{self.path} is no file of results: name another with -o")
+            self._file.truncate(end)
+        yield from rows
+
+    def add(self, row: Row) -> None:
+        """Append a row; it is on disk when this returns.
+
+        Raises:
+            SettingError: the disk refused it.
+        """
+        data = (json.dumps({"suite": "", **row, "v": VERSION}, default=str) + "\n").encode()
+        try:
+            while data:
+                data = data[os.write(self._file.fileno(), data) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise SettingError(f"cannot write {self.path}: {error.strerror}") from error
+        self.rows[key_of(row)] = row
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> ResultsFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file of results, of each attempt the last; a torn line is left out.
+
+    Raises:
+        SettingError: it cannot be read, or holds something else.
+    """
+    if not is_file(path, "cannot read the results", SettingError) and path.exists():
+        raise SettingError(f"cannot read the results {path}: it is not a regular file")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SettingError(f"cannot read the results {path}: {error.strerror}") from None
+    whole = data[: data.rfind(b"\n") + 1]
+    return list({key_of(row): row for row in _rows(whole.splitlines(), path)}.values())
+
+
+def _rows(lines: Sequence[bytes], path: Path) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            key_of(row)
+            if row["v"] != VERSION:
+                raise SettingError(f"{path} is of another version: name another file with -o")
+        except (ValueError, KeyError, TypeError):
+            raise SettingError(
+                f"{path}, line {number}: no row of results; name another file with -o"
+            ) from None
+        yield row

@@ -1,0 +1,170 @@
+"""A suite from its beginning, or from where it was left, to its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .attempt import attempt
+from .checks import Judge, check_requirements
+from .definition import Model, Setting, Suite, Task
+from .judge import ModelJudge
+from .results import ResultsFile, Row
+
+if TYPE_CHECKING:
+    from ..agent.remote import RemoteEngine
+    from ..inference.engine import Engine
+
+Load = Callable[[Model], "Engine | RemoteEngine"]
+Told = Callable[[Row, int, int], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt that is to be made."""
+
+    task: Task
+    model: Model
+    setting: Setting
+    repeat: int
+    cell: str
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """As `results.key_of` has it."""
+        return self.task.id, self.model.name, self.setting.name, self.repeat
+
+
+def jobs_of(suite: Suite) -> list[Job]:
+    """All attempts, model by model, so that each is loaded once."""
+    return [
+        Job(task, model, setting, repeat, suite.cell(task, model, setting))
+        for model in suite.models
+        for setting in suite.settings
+        for repeat in range(suite.repeats)
+        for task in suite.tasks
+    ]
+
+
+def current_rows(suite: Suite, rows: Iterable[Row]) -> list[Row]:
+    """Those rows that are of the suite as it is now."""
+    cells = {job.key: job.cell for job in jobs_of(suite)}
+    known = [(row, (row["task"], row["model"], row["setting"], row["repeat"])) for row in rows]
+    return [row for row, key in known if cells.get(key) == row["cell"]]
+
+
+def run_suite(
+    suite: Suite,
+    results: ResultsFile,
+    load: Load,
+    *,
+    parallel: int = 1,
+    traces: Path | None = None,
+    tell: Told | None = None,
+) -> None:
+    """Make the attempts that the results lack.
+
+    Args:
+        load: gives the engine of a model; it is closed when it is not needed any more.
+        parallel: attempts at once on one engine, which then share its passes.
+        traces: folder for a trace of each attempt.
+        tell: called after each attempt with its row, those done, and those there are to be.
+    """
+    check_requirements(suite)
+    jobs = jobs_of(suite)
+    done = {tuple(r[n] for n in ("task", "model", "setting", "repeat")): r for r in
+            current_rows(suite, results.rows.values()) if r["status"] != "error"}  # fmt: skip
+    todo = [job for job in jobs if job.key not in done]
+    count = len(jobs) - len(todo)
+    with ExitStack() as stack:
+        judge = _judge(suite, todo, load, stack)
+        for model in suite.models:
+            mine = [job for job in todo if job.model == model]
+            if not mine:
+                continue
+            with _opened(load(model)) as engine:
+                for row in _rows(suite, mine, engine, judge, parallel, traces):
+                    results.add(row)
+                    count += 1
+                    if tell is not None:
+                        tell(row, count, len(jobs))
+
+
+def _judge(suite: Suite, todo: list[Job], load: Load, stack: ExitStack) -> Judge | None:
+    """The judge, loaded if something that is to be done needs it."""
+    needed = any(c.judge for job in todo for q in job.task.questions for c in q.checks)
+    if suite.judge is None or not needed:
+        return None
+    return ModelJudge(stack.enter_context(_opened(load(suite.judge))))
+
+
+class _opened:
+    """An engine that is closed at the end; one of another server needs no closing."""
+
+    def __init__(self, engine: Engine | RemoteEngine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> Any:
+        return self._engine
+
+    def __exit__(self, *_: object) -> None:
+        close = getattr(self._engine, "close", None)
+        if close is not None:
+            close()
+
+
+def _rows(
+    suite: Suite,
+    jobs: list[Job],
+    engine: Any,
+    judge: Judge | None,
+    parallel: int,
+    traces: Path | None,
+) -> Iterator[Row]:
+    """The row of each attempt, as they are done."""
+    stop = threading.Event()
+
+    def one(job: Job) -> Row | None:
+        if stop.is_set():
+            return None
+        place = None if traces is None else traces / _trace_name(job)
+        made = attempt(suite, job.task, job.setting, engine, job.repeat, judge=judge, trace=place)
+        names = ("task", "model", "setting", "repeat")
+        about = dict(zip(names, job.key, strict=True))
+        return {"suite": suite.name, **about, "group": job.task.group, "cell": job.cell, **made}
+
+    if parallel == 1:
+        for job in jobs:
+            row = one(job)
+            assert row is not None
+            yield row
+        return
+    with ThreadPoolExecutor(parallel) as pool:
+        waiting = iter(jobs)
+        running: set[Future[Row | None]] = set()
+        try:
+            while True:
+                for job in waiting:
+                    running.add(pool.submit(one, job))
+                    if len(running) >= parallel:
+                        break
+                if not running:
+                    return
+                ready, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    if (row := future.result()) is not None:
+                        yield row
+        finally:
+            stop.set()
+
+
+def _trace_name(job: Job) -> str:
+    """A file name for an attempt's trace: any other character than these becomes a dash."""
+    text = "-".join((job.task.id, job.model.name, job.setting.name, str(job.repeat)))
+    safe = "".join(c if c.isalnum() or c in "._" else "-" for c in text)[-120:]
+    return f"{safe.lstrip('.-')}-{job.cell[:6]}.jsonl"
