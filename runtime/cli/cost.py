@@ -1,0 +1,407 @@
+"""``triplepoint cost``: what questions cost on a CPU, a rented GPU and through an API."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import SettingError
+from .arguments import positive
+from .exit_codes import Exit
+from .output import Output
+from .tables import plain, rate
+
+if TYPE_CHECKING:
+    from ..planning.cost import Choice, Sensitivity, Speeds, Usage
+    from ..planning.forecaster import Forecaster
+    from ..planning.prices import Hardware, PriceBook
+    from ..planning.usage import Recorded
+
+TURNS, INPUT, OUTPUT, HITS = 200.0, 6000.0, 300.0, 0.6  # of the profile where none is given
+_HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$/MONTH", "IN USE")
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Where use, speeds and prices come from."""
+    verb.add_argument(
+        "files", nargs="*", metavar="FILE", help="traces, or results whose rows have usage"
+    )
+    verb.add_argument(
+        "-m",
+        "--model",
+        metavar="M",
+        help="predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or a "
+        "file (as recorded in the traces)",
+    )
+    verb.add_argument(
+        "--machine", metavar="FILE", help="predict for this machine: its `doctor --json` (this one)"
+    )
+    verb.add_argument(
+        "--speeds",
+        type=speeds,
+        metavar="IN,OUT",
+        help="tokens per second of prefill and decode, where you know them",
+    )
+    use = verb.add_argument_group("use")
+    use.add_argument("--turns", type=amount, metavar="N", help=f"questions a day ({TURNS:g})")
+    use.add_argument(
+        "--input-tokens", type=amount, metavar="N", help=f"of a question, all steps ({INPUT:g})"
+    )
+    use.add_argument(
+        "--output-tokens", type=amount, metavar="N", help=f"of a question ({OUTPUT:g})"
+    )
+    use.add_argument(
+        "--cache-hits",
+        type=share,
+        metavar="X",
+        help=f"share of input that is cached ({HITS:g})",
+    )
+    use.add_argument("--steps", type=amount, metavar="N", help="replies a question takes (1)")
+    use.add_argument(
+        "--concurrency", type=positive, default=1, metavar="N", help="questions at once (1)"
+    )
+    prices = verb.add_argument_group("prices")
+    prices.add_argument(
+        "--prices", metavar="FILE", help="a TOML file of your own, over the defaults"
+    )
+    prices.add_argument(
+        "--hardware", default="desktop", metavar="NAME", help="what the CPU is (desktop)"
+    )
+    prices.add_argument("--buy", type=amount, metavar="$", help="price of the CPU's machine")
+    prices.add_argument("--years", type=amount, metavar="N", help="until it is written off (3)")
+    prices.add_argument("--hours", type=amount, metavar="H", help="a day that it is on (24)")
+    prices.add_argument("--watts", type=amount, metavar="W", help="under load")
+    prices.add_argument("--rent", type=amount, metavar="$", help="an hour of it, if it is rented")
+    prices.add_argument("--kwh", type=amount, metavar="$", help="a kilowatt-hour")
+    verb.add_argument("--svg", metavar="FILE", help="draw prices over use, and what moves them")
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Compute and print."""
+    from dataclasses import replace
+
+    from ..planning import cost
+    from ..planning.prices import OLD_DAYS, load_prices
+    from .atomic_write import atomic_write
+
+    book = load_prices(args.prices)
+    book = replace(book, kwh=args.kwh or book.kwh)
+    hardware = own_hardware(args, book)
+    recorded = _recorded(args.files)
+    forecaster = _forecaster(args, output)
+    usage = _usage(args, recorded)
+    found = _speeds(args, recorded, forecaster, usage)
+    mine = cost.machine_choice(hardware, found, usage, book.kwh)
+    gpus, notes = _gpus(book, recorded, forecaster, usage)
+    choices = [mine, *(choice for _, choice in gpus)]
+    choices += [cost.api_choice(api, usage) for api in book.apis.values()]
+    own = cost.day_of(hardware, found, usage, book.kwh)
+    evens = {name: cost.cheaper(own, day) for name, day in _others(book, gpus, usage)}
+    moves = cost.sensitivities(hardware, found, usage, book.kwh)
+    _show(output, usage, recorded, choices, evens, moves)
+    for note in notes:
+        output.note(note)
+    age = book.age()
+    _words(output, _ages(book, hardware))
+    if age > OLD_DAYS:
+        output.note(f"the prices are {age} days old: give newer ones with --prices FILE")
+    if args.svg:
+        from ..planning.cost_svg import picture
+
+        gpu_days = [(choice.name, day) for (choice, day) in _days(book, gpus, usage)]
+        drawing = picture(hardware, found, usage, book, gpu_days, moves)
+        with atomic_write(args.svg) as file:
+            file.write(drawing)
+    output.json(_json(usage, book, choices, evens, moves))
+    return Exit.OK
+
+
+def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
+    """The CPU's machine, with what was given of it."""
+    hardware = book.machine(args.hardware)
+    if args.rent is not None and args.buy is not None:
+        raise SettingError("--rent and --buy: a machine is one or the other")
+    if args.hours is not None and args.hours > 24:
+        raise SettingError(f"--hours: a day has 24, not {args.hours:g}")
+    changes: dict[str, Any] = {
+        "hourly": args.rent,
+        "price": args.buy,
+        "years": args.years,
+        "hours": args.hours,
+        "watts": args.watts,
+    }
+    if args.buy is not None:
+        changes["hourly"] = 0.0
+    from dataclasses import replace
+
+    return replace(hardware, **{k: v for k, v in changes.items() if v is not None})
+
+
+def _recorded(names: Sequence[str]) -> Recorded | None:
+    if not names:
+        return None
+    from ...traces.find import resolve
+    from ..planning.usage import read_recorded
+    from ..replay import examples
+    from .traces import default_folder
+
+    paths: list[Path] = []
+    for name in names:
+        library = name in examples.names()
+        path = examples.folder() / f"{name}{examples.SUFFIX}" if library else None
+        paths.append(path or resolve(name, default_folder()))
+    return read_recorded(paths)
+
+
+def _usage(args: argparse.Namespace, recorded: Recorded | None) -> Usage:
+    from ..planning.cost import Usage
+
+    prompt, written, hits, answered, steps = INPUT, OUTPUT, HITS, 1.0, 1.0
+    if recorded is not None:
+        n = recorded.questions
+        prompt, written = recorded.input / n, recorded.output / n
+        hits, answered = recorded.cached / recorded.input, min(1.0, recorded.answered / n)
+        steps = max(1.0, recorded.steps / n)
+    prompt = args.input_tokens or prompt
+    return Usage(
+        args.turns or TURNS,
+        prompt,
+        prompt * (hits if args.cache_hits is None else args.cache_hits),
+        args.output_tokens or written,
+        args.steps or steps,
+        args.concurrency,
+        answered,
+    )
+
+
+def _forecaster(args: argparse.Namespace, output: Output) -> Forecaster | None:
+    if args.model is None:
+        if args.machine is not None:
+            raise SettingError("--machine: speeds are predicted for a model; name one with -m")
+        return None
+    return forecaster(args.model, args.machine, output)
+
+
+def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
+    """A model on this machine or another; it is loaded only where its name does not tell enough."""
+    from ..bench.reach import here
+    from ..planning.forecaster import of_engine, of_name
+    from ..replay.machine_file import read_machine
+
+    limits, reached = read_machine(machine) if machine else (here(), None)
+    found = of_name(model, limits, reached=reached)
+    if found is not None:
+        return found
+    from ..bench.calibration import calibrated
+    from ..inference.engine import Engine
+    from .load_engine import model_path
+
+    with Engine.load(model_path(model, output)) as engine:
+        found = of_engine(engine, calibrated(engine))
+        return found if machine is None else found.with_machine(limits)
+
+
+def _speeds(
+    args: argparse.Namespace,
+    recorded: Recorded | None,
+    forecaster: Forecaster | None,
+    usage: Usage,
+) -> Speeds:
+    from ..planning.cost import Speeds
+
+    if args.speeds is not None:
+        return Speeds(*args.speeds)
+    if forecaster is not None:
+        return forecaster.speeds(usage)
+    if recorded is not None and recorded.speeds is not None:
+        return recorded.speeds
+    raise SettingError("no speeds: give traces, a model to predict for with -m, or --speeds IN,OUT")
+
+
+def _gpus(
+    book: PriceBook, recorded: Recorded | None, forecaster: Forecaster | None, usage: Usage
+) -> tuple[list[tuple[Hardware, Choice]], list[str]]:
+    """What rented GPUs take, and why some are left out."""
+    from ..planning.cost import gpu_speeds, machine_choice
+
+    weights = active = float(recorded.weights) if recorded else 0.0
+    kv_bytes = 0.0
+    if forecaster is not None:
+        weights, active = forecaster.weights, forecaster.active
+        kv_bytes = forecaster.cost.kv_bytes
+    found, notes = [], []
+    gpus = [one for one in book.hardware.values() if one.kind == "gpu"]
+    if not weights:
+        known = [one for one in gpus if one.prefill_tps and one.decode_tps]
+        if len(known) < len(gpus):
+            notes.append("GPUs are left out: the model's size is not known; name it with -m")
+        gpus = known
+    for gpu in gpus:
+        try:
+            reached = gpu_speeds(gpu, book, weights, active, kv_bytes, usage)
+        except SettingError as error:
+            notes.append(f"{gpu.name} is left out: {error}")
+            continue
+        found.append((gpu, machine_choice(gpu, reached, usage, book.kwh)))
+    return found, notes
+
+
+def _days(book: PriceBook, gpus: Sequence[tuple[Hardware, Choice]], usage: Usage) -> list[Any]:
+    from ..planning.cost import day_of
+
+    return [
+        (choice, day_of(gpu, choice.speeds, usage, book.kwh))
+        for gpu, choice in gpus
+        if choice.speeds is not None
+    ]
+
+
+def _others(
+    book: PriceBook, gpus: Sequence[tuple[Hardware, Choice]], usage: Usage
+) -> list[tuple[str, Any]]:
+    from ..planning.cost import api_day
+
+    days = [(choice.name, day) for choice, day in _days(book, gpus, usage)]
+    return days + [(api.name, api_day(api, usage)) for api in book.apis.values()]
+
+
+def _show(
+    output: Output,
+    usage: Usage,
+    recorded: Recorded | None,
+    choices: Sequence[Choice],
+    evens: dict[str, tuple[float, float] | None],
+    moves: Sequence[Sensitivity],
+) -> None:
+    told = f"of {recorded.questions:,} recorded" if recorded else "of the profile"
+    _words(
+        output,
+        f"A question ({told}): {usage.input:,.0f} tokens of input, {usage.cached:,.0f} of them "
+        f"cached, {usage.output:,.0f} of output, in {usage.steps:.3g} steps; {usage.turns:,.0f} a "
+        f"day, {usage.concurrency} at once.",
+    )
+    output.line()
+    rows = [_row(choice) for choice in choices]
+    plain(output, _HEAD, rows)
+    output.line()
+    mine = choices[0]
+    for name, between in evens.items():
+        output.line(f"{mine.name} {_when(between)} {name}")
+    if usage.answered < 1:
+        output.line(
+            f"{usage.answered:.0%} of the answers were of use: one costs "
+            f"{dollars(100 * mine.answer)} ¢ on {mine.name}"
+        )
+    top = ", ".join(
+        f"{one.name} ({dollars(100 * one.low)} to {dollars(100 * one.high)} ¢)" for one in moves[:3]
+    )
+    output.line(f"what moves it most, from half to twice of it: {top}")
+    output.line()
+
+
+def _when(between: tuple[float, float] | None) -> str:
+    """When it is cheaper, as words."""
+    if between is None:
+        return "is never cheaper than"
+    first, last = between
+    start = "the first" if first <= 1.0001 else f"{first:,.0f}"
+    if math.isinf(last):
+        return f"is cheaper from {start} question{'s' * (first > 1.0001)} a day on than"
+    return f"is cheaper from {start} to {last:,.0f} questions a day than"
+
+
+def _row(one: Choice) -> tuple[str, ...]:
+    machines = f" × {one.machines}" if one.machines > 1 else ""
+    speeds = ("", "") if one.speeds is None else (rate(one.speeds.prefill), rate(one.speeds.decode))
+    return (
+        one.name + machines,
+        *speeds,
+        dollars(one.input),
+        dollars(one.cached),
+        dollars(one.output),
+        dollars(100 * one.question),
+        dollars(one.month),
+        f"{one.used:.1%}" if one.speeds is not None else "",
+    )
+
+
+def dollars(value: float) -> str:
+    """Three digits that count."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}"
+
+
+def _ages(book: PriceBook, hardware: Hardware) -> str:
+    dates = [one.date for one in (*book.hardware.values(), *book.apis.values()) if one.date]
+    return (
+        f"Prices of {min(dates)} to {max(dates)}, looked through on {book.checked}; "
+        f"{hardware.name}: {hardware.source or 'as given'}. Speeds of GPUs are estimates from "
+        "their peaks. Prices age: `--prices FILE` takes your own (docs/planning.md)."
+    )
+
+
+def _words(output: Output, words: str) -> None:
+    import textwrap
+
+    output.line(textwrap.fill(words, 100, break_on_hyphens=False))
+
+
+def _json(
+    usage: Usage,
+    book: PriceBook,
+    choices: Sequence[Choice],
+    evens: dict[str, tuple[float, float] | None],
+    moves: Sequence[Sensitivity],
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "usage": asdict(usage),
+        "prices": {"checked": str(book.checked), "age_days": book.age(), "kwh": book.kwh},
+        "choices": [asdict(one) for one in choices],
+        "cheaper_turns": {name: _finite(between) for name, between in evens.items()},
+        "sensitivities": [asdict(one) for one in moves],
+    }
+
+
+def _finite(between: tuple[float, float] | None) -> list[float | None] | None:
+    """As JSON has it: no end is null."""
+    return between and [at if math.isfinite(at) else None for at in between]
+
+
+def amount(text: str) -> float:
+    """A number above zero."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e12:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def share(text: str) -> float:
+    """A share: 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
+    return value
+
+
+def speeds(text: str) -> tuple[float, float]:
+    """Two numbers above zero with a comma between them."""
+    first, comma, second = text.partition(",")
+    if not comma:
+        raise argparse.ArgumentTypeError(f"{text!r} is not two speeds like 400,25")
+    return amount(first), amount(second)

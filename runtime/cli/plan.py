@@ -1,0 +1,445 @@
+"""``triplepoint plan``: how far machines go, simulated, and the forecast beside reality."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import SettingError
+from .arguments import numbers, positive
+from .cost import amount
+from .exit_codes import Exit
+from .load_engine import nbytes
+from .output import Output
+from .tables import plain
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..planning.clock import Corrections
+    from ..planning.fleet import Result, Scenario
+    from ..planning.forecaster import Forecaster
+    from ..planning.plan_html import Plan
+    from ..planning.programs import Mix, Program
+    from ..planning.validate import Compared
+
+SWEEPS = ("machines", "rate", "kv", "deadline", "parallel", "model", "machine", "route")
+LEARN = 12  # agents that a clock is learned from
+SEED = 1000  # of their texts, which are not those that are measured
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """The model and machines, what they are asked, and what is written."""
+    verb.add_argument("files", nargs="*", metavar="TRACE", help="recorded programs to be played")
+    verb.add_argument(
+        "-m", "--model", metavar="M", help="an alias, synthetic:NAME:TYPE, or a file (qwen3:0.6b)"
+    )
+    verb.add_argument(
+        "--machine", metavar="FILE", help="of these machines: its `doctor --json` (this one)"
+    )
+    verb.add_argument("--clock", metavar="FILE", help="what --learn wrote, in place of both")
+    verb.add_argument("--machines", type=positive, default=1, metavar="N", help="how many (1)")
+    verb.add_argument(
+        "--conversations", type=positive, default=1000, metavar="N", help="how many (1000)"
+    )
+    verb.add_argument(
+        "--rate", type=amount, metavar="R", help="of them a second, over all machines (at once)"
+    )
+    made = verb.add_argument_group("made-up programs, where no trace is given")
+    made.add_argument("--shared", type=positive, default=1500, metavar="N", help="tokens (1500)")
+    made.add_argument("--new", type=positive, default=400, metavar="N", help="tokens (400)")
+    made.add_argument("--reply", type=positive, default=80, metavar="N", help="tokens (80)")
+    made.add_argument("--requests", type=positive, default=4, metavar="N", help="of each (4)")
+    made.add_argument("--tool", type=amount, default=0.5, metavar="S", help="seconds (0.5)")
+    made.add_argument("--person", type=amount, metavar="S", help="seconds a person thinks (0)")
+    how = verb.add_argument_group("policy")
+    how.add_argument("--kv", choices=("bf16", "q8", "f32"), default="bf16", help="cache (bf16)")
+    how.add_argument("--kv-memory", type=nbytes, metavar="SIZE", help="of a machine (no limit)")
+    how.add_argument("--parallel", type=positive, default=32, metavar="N", help="requests (32)")
+    how.add_argument("--deadline", type=amount, default=0.1, metavar="S", help="of gaps (0.1)")
+    how.add_argument("--no-sharing", action="store_true", help="share and keep no prefixes")
+    how.add_argument(
+        "--route", choices=("two", "turns", "random"), default="two", help="to machines (two)"
+    )
+    verb.add_argument(
+        "--goals", type=goals, default=(2.0, 0.1), metavar="TTFT,TPOT", help="seconds (2,0.1)"
+    )
+    verb.add_argument(
+        "--sweep",
+        type=swept,
+        metavar="WHAT=A,B,…",
+        help=f"the same with each of some values of {', '.join(SWEEPS)}",
+    )
+    verb.add_argument("--what-if", action="store_true", help="say what would help")
+    verb.add_argument("--seed", type=positive, default=1, metavar="N", help="of chance (1)")
+    verb.add_argument("--processes", type=positive, metavar="N", help="(one for each core)")
+    verb.add_argument("--prices", metavar="FILE", help="prices of your own, as of `cost`")
+    verb.add_argument("--hardware", default="desktop", metavar="NAME", help="in them (desktop)")
+    verb.add_argument("-o", "--output", metavar="FILE", help="write the plan as an HTML page")
+    verb.add_argument("--svg", metavar="FILE", help="write its picture of a sweep, or of errors")
+    real = verb.add_argument_group("this machine, measured")
+    real.add_argument(
+        "--learn", metavar="FILE", help="run agents here and add what passes took to this clock"
+    )
+    real.add_argument(
+        "--validate", type=numbers, metavar="N,…", help="run so many agents here, and simulate them"
+    )
+    real.add_argument(
+        "--rounds", metavar="FILE", help="add what was measured; all rounds in it are compared"
+    )
+    real.add_argument(
+        "--work",
+        type=numbers,
+        default=[2, 300, 50, 300, 20],
+        metavar="N,…",
+        help="of agents: turns, words of the system prompt, least and most of results, tokens of "
+        "replies (2,300,50,300,20)",
+    )
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Measure, simulate, print, write."""
+    if args.learn:
+        return _learn(args, output)
+    rounds = _measured(args, output)
+    forecaster, seen = _clock(args, output)
+    compared = _compared(rounds, forecaster, seen)
+    if args.validate or (args.rounds and not (args.files or args.rate or args.output)):
+        return _show_compared(args, output, compared)
+    scenario = _scenario(args, forecaster, seen)
+    return _plan(args, output, scenario, compared)
+
+
+def _clock(args: argparse.Namespace, output: Output) -> tuple[Forecaster, Corrections]:
+    from ..planning import clock
+    from .cost import forecaster
+
+    if args.clock:
+        if args.model or args.machine:
+            raise SettingError("--clock: it has a model and a machine; leave out -m and --machine")
+        found, seen, date = clock.read(args.clock)
+        return found.with_kv(args.kv), clock.learn(found, seen, date)
+    found = forecaster(args.model or "qwen3:0.6b", args.machine, output)
+    return found.with_kv(args.kv), clock.Corrections()
+
+
+def _scenario(args: argparse.Namespace, forecaster: Forecaster, seen: Corrections) -> Scenario:
+    from ..planning.fleet import Scenario
+    from ..planning.machine_sim import Policy
+
+    policy = Policy(args.deadline, args.parallel, not args.no_sharing, args.kv_memory)
+    return Scenario(
+        forecaster,
+        seen,
+        args.machines,
+        _programs(args.files),
+        None if args.files else _mix(args),
+        args.conversations,
+        args.rate or 0.0,
+        policy,
+        args.goals,
+        args.route,
+        args.seed,
+    )
+
+
+def _mix(args: argparse.Namespace) -> Mix:
+    from ..planning.programs import Mix
+
+    return Mix(args.shared, args.new, args.reply, args.requests, args.tool, args.person or 0.0)
+
+
+def _programs(names: Sequence[str]) -> list[Program]:
+    from ...traces.find import resolve
+    from ...traces.reader import Trace
+    from ..planning.programs import of_trace
+    from ..replay import examples
+    from .traces import default_folder
+
+    found: list[Program] = []
+    for group, name in enumerate(names):
+        known = name in examples.names()
+        trace = examples.load(name) if known else Trace.load(resolve(name, default_folder()))
+        found += of_trace(trace, group)
+    if names and not found:
+        raise SettingError(f"{', '.join(names)}: no requests of a local model in them")
+    return found
+
+
+def _plan(
+    args: argparse.Namespace, output: Output, scenario: Scenario, compared: list[Compared]
+) -> int:
+    from ..planning import plan_html
+    from ..planning.cost import owned_hourly
+    from ..planning.fleet import simulate
+    from ..planning.prices import load_prices
+    from ..planning.what_if import bottleneck, changes, sweep
+    from .atomic_write import atomic_write
+
+    book = load_prices(args.prices)
+    hardware = book.machine(args.hardware)
+    hourly = hardware.hourly if hardware.rented else owned_hourly(hardware, book.kwh)
+    began = time.perf_counter()
+    what, values = args.sweep or ("", ())
+    if what:
+        rows = sweep(scenario, values, _change(what, args, output), args.processes)
+        base = rows[0][1]
+    else:
+        base = simulate(scenario, args.processes)
+        rows = [("as asked", base)]
+    found = changes(base, args.processes) if args.what_if else []
+    took = time.perf_counter() - began
+    one, machine = scenario.forecaster, scenario.forecaster.machine
+    told = [
+        f"{base.tally.asked:,} conversations, {base.requests:,} requests on "
+        f"{base.scenario.machines:,} × {machine.cpu} ({machine.threads} threads, "
+        f"{machine.read_gbps['DRAM']:.0f} GB/s, {machine.int8_gops:,.0f} GOP/s), model {one.name}, "
+        f"KV cache {one.kv}, times: {one.basis}, "
+        f"{scenario.seen.passes:,} passes seen; simulated in {took:.1f} s.",
+        f"In time: TTFT up to {args.goals[0]:g} s and TPOT up to {args.goals[1]:g} s. Prices: "
+        f"{hardware.name} at ${hourly:.3f} an hour, of {hardware.date or 'an unknown date'}.",
+    ]
+    title = f"{base.scenario.machines:,} machines with {one.name}"
+    plan = plan_html.Plan(title, told, base, hourly, rows, what, found, compared)
+    _show(output, plan)
+    output.line(f"next bottleneck: {bottleneck(base)}")
+    if args.output:
+        with atomic_write(args.output) as file:
+            file.write(plan_html.page(plan))
+    if args.svg:
+        with atomic_write(args.svg) as file:
+            file.write(plan_html.sweep_svg(plan))
+    output.json(_json(plan))
+    return Exit.OK
+
+
+def _change(
+    what: str, args: argparse.Namespace, output: Output
+) -> Callable[[Scenario, str], Scenario]:
+    from dataclasses import replace
+
+    from .cost import forecaster
+
+    def change(scenario: Scenario, value: str) -> Scenario:
+        policy = scenario.policy
+        if what == "machines":
+            return replace(scenario, machines=positive(value))
+        if what == "rate":
+            return replace(scenario, rate=amount(value))
+        if what == "deadline":
+            return replace(scenario, policy=replace(policy, deadline_s=amount(value)))
+        if what == "parallel":
+            return replace(scenario, policy=replace(policy, parallel=positive(value)))
+        if what in ("kv", "route"):
+            known = ("bf16", "q8", "f32") if what == "kv" else ("two", "turns", "random")
+            if value not in known:
+                raise SettingError(f"--sweep {what}: {value!r} is none of {', '.join(known)}")
+            if what == "route":
+                return replace(scenario, route=value)  # pyright: ignore[reportArgumentType]
+            kv: Any = value
+            return replace(scenario, forecaster=scenario.forecaster.with_kv(kv))
+        if args.clock:
+            raise SettingError(f"--sweep {what}: a clock belongs to one model and machine")
+        model = value if what == "model" else args.model or "qwen3:0.6b"
+        found = forecaster(model, value if what == "machine" else args.machine, output)
+        return replace(scenario, forecaster=found.with_kv(args.kv))
+
+    def checked(scenario: Scenario, value: str) -> Scenario:
+        try:
+            return change(scenario, value)
+        except argparse.ArgumentTypeError as error:
+            raise SettingError(f"--sweep {what}: {error}") from None
+
+    return checked
+
+
+def _show(output: Output, plan: Plan) -> None:
+    from ..planning.plan_html import HEAD, row
+
+    for line in plan.told:
+        output.words(line, "")
+    output.line()
+    rows = [row(name, one, plan.hourly) for name, one in plan.rows]
+    rows += [row(one.name, one.result, plan.hourly) for one in plan.changes]
+    plain(output, HEAD, rows)
+    output.line()
+    for one in plan.changes:
+        output.line(f"{one.name}: {one.gain:+.0%} work on the same machines")
+
+
+def _json(plan: Plan) -> dict[str, Any]:
+    return {
+        "told": list(plan.told),
+        "results": [_fields(name, one) for name, one in plan.rows],
+        "changes": [{**_fields(one.name, one.result), "gain": one.gain} for one in plan.changes],
+    }
+
+
+def _fields(name: str, one: Result) -> dict[str, Any]:
+    times = {
+        f"{what}_p{100 * q:.0f}_s": one.quantile(what, q)
+        for what in ("ttft", "tpot", "finished")
+        for q in (0.5, 0.99)
+    }
+    tally = one.tally
+    return {
+        "name": name,
+        "machines": one.scenario.machines,
+        "seconds": one.seconds,
+        "conversations": tally.done,
+        "failed": tally.failed,
+        "requests": one.requests,
+        "tokens_per_s": one.tokens_per_s,
+        **times,
+        "good": one.good,
+        "goodput": one.goodput,
+        "used": one.used,
+        "bounds": one.bounds,
+        "kv_mean_bytes": one.kv_mean,
+        "kv_peak_bytes": tally.peak,
+        "computed_tokens": tally.computed,
+        "adopted_tokens": tally.adopted,
+        "written_tokens": tally.written,
+        "evicted": tally.evicted,
+        "preempted": tally.preempted,
+        "passes": tally.passes,
+    }
+
+
+# --- this machine, measured
+
+
+def _engine(args: argparse.Namespace, output: Output) -> Engine:
+    """The model, with its calibration where one is kept, or with a quick one."""
+    from ..inference.engine import Engine
+    from .load_engine import model_path
+
+    if not args.model:
+        raise SettingError("which model is to run here? name it with -m")
+    return Engine.load(model_path(args.model, output), kv=args.kv, cache_packed_weights=True)
+
+
+def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) -> Any:
+    from ..bench.load import measure
+    from ..bench.load_work import Work
+    from ..serve.prompts import Prompts
+    from .bench_in_process import EngineClient
+
+    if len(args.work) != 5:
+        raise SettingError("--work takes five numbers, such as 2,300,50,300,20")
+    turns, system, least, most, reply = args.work
+    work = Work(agents, turns, system, least, most, reply, seed)
+    options = {"temperature": 1.0, "top_k": 40, "seed": seed}
+    prompts = Prompts(engine.tokenizer)
+    return measure(work, lambda: EngineClient(engine, prompts, options))
+
+
+def _calibrated(engine: Engine) -> Forecaster:
+    from ..bench.calibration import calibrated
+    from ..physics import calibration
+    from ..planning.forecaster import of_engine
+
+    kept = calibration.load(calibration.path_of(engine.cost, engine.machine, engine.kv))
+    if kept is not None:
+        engine.apply_calibration(kept)
+        return of_engine(engine, kept)
+    return of_engine(engine, calibrated(engine))
+
+
+def _learn(args: argparse.Namespace, output: Output) -> int:
+    from ..planning import clock
+    from ..planning.validate import watching
+    from .atomic_write import atomic_write
+
+    before: list[clock.Seen] = []
+    with _engine(args, output) as engine:
+        forecaster = _calibrated(engine)
+        if Path(args.learn).exists():
+            known, before, _ = clock.read(args.learn)
+            forecaster = known if known.name == forecaster.name else forecaster
+        with watching(engine) as seen:
+            _agents(args, engine, LEARN, SEED + len(before))
+    seen = before + seen
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    with atomic_write(args.learn) as file:
+        file.write(clock.as_json(forecaster, seen, date))
+    found = clock.learn(forecaster, seen, date)
+    output.line(
+        f"{len(seen)} passes: alone {_ratios(found.alone)}, shared {_ratios(found.shared)} of "
+        f"what is predicted; the host takes {1e3 * found.pass_s:.2f} ms a pass and "
+        f"{1e3 * found.row_s:.2f} ms a sequence"
+    )
+    output.json({"passes": len(seen), "alone": found.alone, "shared": found.shared})
+    return Exit.OK
+
+
+def _ratios(found: Any) -> str:
+    values = list(found.values())
+    return f"{min(values):.2f} to {max(values):.2f}" if values else "none"
+
+
+def _measured(args: argparse.Namespace, output: Output) -> list[Any]:
+    from ..planning.validate import Round, read_rounds
+
+    path = Path(args.rounds) if args.rounds else None
+    rounds = read_rounds(path) if path else []
+    if not args.validate:
+        return rounds
+    if not args.clock:
+        raise SettingError("--validate compares with a clock: write one with --learn FILE first")
+    with _engine(args, output) as engine:
+        _calibrated(engine)
+        args.model = None  # from here on it is the clock's
+        for n, agents in enumerate(args.validate):
+            one = Round.of(_agents(args, engine, max(1, agents), args.seed + len(rounds) + n))
+            rounds.append(one)
+            if path:
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(one.as_json() + "\n")
+    return rounds
+
+
+def _compared(rounds: list[Any], forecaster: Forecaster, seen: Corrections) -> list[Compared]:
+    from ..planning.validate import compare
+
+    return compare(rounds, forecaster, seen) if rounds else []
+
+
+def _show_compared(args: argparse.Namespace, output: Output, compared: list[Compared]) -> int:
+    from ..planning.charts import document
+    from ..planning.plan_html import validation_chart
+    from .atomic_write import atomic_write
+
+    if not compared:
+        raise SettingError(f"{args.rounds}: there are no rounds in it")
+    head = ("agents", "what", "measured", "min … max", "simulated", "error", "goal")
+    for one in compared:
+        plain(output, head, one.lines())
+        met = "all goals met" if one.met else "not all goals met"
+        output.line(f"{len(one.rounds)} rounds of {one.agents} agents: {met}")
+        output.line()
+    if args.svg:
+        with atomic_write(args.svg) as file:
+            file.write(document([validation_chart(compared)], 900, 300))
+    output.json(
+        {str(one.agents): {name: error for name, error, _ in one.errors()} for one in compared}
+    )
+    return Exit.OK
+
+
+def goals(text: str) -> tuple[float, float]:
+    """Seconds of TTFT and of TPOT."""
+    first, comma, second = text.partition(",")
+    if not comma:
+        raise argparse.ArgumentTypeError(f"{text!r} is not two times like 2,0.1")
+    return amount(first), amount(second)
+
+
+def swept(text: str) -> tuple[str, list[str]]:
+    """A setting and some values."""
+    what, equals, values = text.partition("=")
+    if what not in SWEEPS or not equals or not all(values.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a sweep like machines=1,2,4")
+    return what, values.split(",")

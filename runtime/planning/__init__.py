@@ -1,0 +1,1 @@
+"""What use costs, and how far machines go: prices, costs, simulated fleets."""

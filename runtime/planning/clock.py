@@ -1,0 +1,299 @@
+"""What passes take in a simulation: the latency model, corrected by what a machine was seen to do.
+
+The model is asked for a few lengths of the KV cache only, as the engine's own tuner does, so that
+nearly every pass is one that was asked for before.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...arguments import is_file
+from ...errors import SettingError
+from ..inference.pass_correction import kind_of
+from ..physics.costs import AttentionLayers, ModelCost, Part
+from ..physics.latency_model import Efficiency, Passes, even_part, expect_mixed
+from ..physics.machine import MachineProfile
+from .forecaster import Forecaster
+
+HOST_PASS_S = 5e-4  # between two passes: threads are woken, rows put together
+HOST_ROW_S = 2.5e-4  # for each sequence in it: a token is chosen and given out
+VERSION = 1
+_NEAR = 0.4  # weight of passes of the next kind
+_PRIOR = 0.02  # of all passes, for any kind
+
+
+class Seen(NamedTuple):
+    """A pass that was run.
+
+    Attributes:
+        seconds, gap_s: from its start to its end, and until the next one began.
+        expected_s: what the engine expected of it, for its policy; 0 where it did not say.
+    """
+
+    parts: tuple[Part, ...]
+    seconds: float
+    gap_s: float
+    expected_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What a machine was seen to do beside what the latency model says of it.
+
+    Attributes:
+        alone, shared: seconds by predicted ones, by kind of rows (`pass_correction.kind_of`), of
+            passes of one sequence and of several: all of them together.
+        typical: what the engine expects of passes over what they take: it goes by medians, and by
+            the time in kernels.
+        pass_s, row_s: seconds of the host between two passes, and for each sequence in one.
+        passes: that it was learned from; date: when.
+    """
+
+    alone: Mapping[int, float] = field(default_factory=dict)
+    shared: Mapping[int, float] = field(default_factory=dict)
+    typical: float = 1.0
+    pass_s: float = HOST_PASS_S
+    row_s: float = HOST_ROW_S
+    passes: int = 0
+    date: str = ""
+
+    def factor(self, rows: int, sequences: int) -> float:
+        """What to multiply the prediction of a pass by."""
+        known = self.shared if sequences > 1 and self.shared else self.alone
+        if not known:
+            return 1.0
+        kind = kind_of(rows)
+        return known[min(known, key=lambda other: abs(other - kind))]
+
+
+def learn(forecaster: Forecaster, seen: Sequence[Seen], date: str = "") -> Corrections:
+    """What passes took by what was predicted.
+
+    Sums of seconds, so that slow passes count as well; smoothed over kinds, since of some there are
+    few, and a step between two would steer the policy.
+    """
+    taken: dict[bool, list[tuple[int, float, float]]] = {False: [], True: []}
+    for one in seen:
+        rows = sum(part.tokens for part in one.parts)
+        said = predicted_s(forecaster, one.parts)
+        taken[len(one.parts) > 1].append((kind_of(rows), one.seconds, said))
+    gaps = [(len(one.parts), one.gap_s) for one in seen if 0 <= one.gap_s < 0.1]
+    pass_s, row_s = _line(gaps)
+    alone, shared = (_smooth(taken[several]) for several in (False, True))
+    expected = [
+        one.expected_s / (said * shared[kind])
+        for one, (kind, _, said) in zip(
+            (one for one in seen if len(one.parts) > 1), taken[True], strict=True
+        )
+        if one.expected_s
+    ]
+    typical = statistics.median(expected) if expected else 1.0
+    return Corrections(alone, shared, typical, pass_s, row_s, len(seen), date)
+
+
+def _smooth(taken: Sequence[tuple[int, float, float]]) -> dict[int, float]:
+    """Ratios by kind: those of near kinds count as well, and a little of all."""
+    alone = [one for one in taken if one[0] == 0]  # a single row has a plan of its own
+    found: dict[int, float] = {}
+    if alone:
+        found[0] = sum(s for _, s, _ in alone) / sum(p for _, _, p in alone)
+    others = [one for one in taken if one[0]]
+    whole = sum(p for _, _, p in others)
+    for kind in sorted({one[0] for one in others}):
+        weights = [(_NEAR ** abs(k - kind), s, p) for k, s, p in others]
+        prior = _PRIOR * whole
+        mean = sum(s for _, s, _ in others) / whole
+        took = sum(w * s for w, s, _ in weights) + prior * mean
+        found[kind] = took / (sum(w * p for w, _, p in weights) + prior)
+    return found
+
+
+def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """The straight line through points by least squares, neither figure below 0."""
+    if not points:
+        return HOST_PASS_S, HOST_ROW_S
+    n, sx, sy = len(points), sum(x for x, _ in points), sum(y for _, y in points)
+    square = sum((x - sx / n) ** 2 for x, _ in points)
+    slope = sum((x - sx / n) * y for x, y in points) / square if square else 0.0
+    slope = max(0.0, slope)
+    start = sy / n - slope * sx / n
+    return (start, slope) if start >= 0 else (0.0, sy / sx)
+
+
+def predicted_s(forecaster: Forecaster, parts: Sequence[Part]) -> float:
+    """Seconds of a pass as the latency model says: a single row has a plan of its own."""
+    if len(parts) == 1:
+        return forecaster.phase_s(parts[0].tokens, parts[0].start)
+    return forecaster.mixed_s(parts)
+
+
+def _step(start: int) -> int:
+    return 1 << max(7, start.bit_length() - 3)
+
+
+def _middle(start: int) -> int:
+    return start // _step(start) * _step(start) + _step(start) // 2
+
+
+_MIDDLES = [_middle(128 * n) for n in range(1 << 13)]
+
+
+def middle(start: int) -> int:
+    """A KV length that stands for all that count as alike: an eighth of it, or 128."""
+    if not start:
+        return 0
+    return _MIDDLES[start >> 7] if start < 1 << 20 else _middle(start)
+
+
+_FEW = 16  # rows up to which each number is asked for; above, eight of each doubling
+
+
+def _between(rows: int) -> tuple[int, int]:
+    """Numbers of rows that are asked for, below and above this one."""
+    if rows <= _FEW:
+        return rows, rows
+    step = 1 << max(0, rows.bit_length() - 4)
+    low = rows // step * step
+    return low, low if low == rows else low + step
+
+
+class Clock:
+    """Times of passes: what the policy asks for (`pass_policy.Timing`), and what the clock shows.
+
+    Attributes:
+        chunk: tokens of a prefill pass at most.
+        rooms: what machines that go by it have looked up, by deadline.
+    """
+
+    def __init__(self, forecaster: Forecaster, seen: Corrections | None = None) -> None:
+        self.forecaster, self.seen = forecaster, seen or Corrections()
+        self.chunk = forecaster.passes.chunk
+        self._mixed: dict[tuple[int, int, int, int, int], tuple[float, str]] = {}
+        self._alone: dict[tuple[int, int], float] = {}
+        self.rooms: dict[float, dict[tuple[int, int, int, int], tuple[int, Any]]] = {}
+
+    def next_chunk(self, tokens: int, most: int) -> int:
+        """See `Timing`."""
+        return even_part(tokens, min(most, self.chunk))
+
+    def pass_s(self, tokens: int, start: int) -> float:
+        """See `Timing`: of many tokens, several passes."""
+        key = tokens if tokens < 64 else tokens & -16, middle(start)
+        found = self._alone.get(key)
+        if found is None:
+            said = self.forecaster.phase_s(*key)
+            found = self._alone[key] = said * self.seen.factor(min(key[0], self.chunk), 1)
+        return found
+
+    def expected_s(self, parts: Sequence[Part]) -> float:
+        """What the engine would expect of a pass."""
+        return self.seconds(parts)[0] * self.seen.typical
+
+    def seconds(self, parts: Sequence[Part]) -> tuple[float, str]:
+        """Seconds of a pass, and what bounds it."""
+        ones = behind = 0
+        others: list[Part] = []
+        for part in parts:
+            if part[0] == 1 and part[2] == 1:
+                ones += 1
+                behind += part[1]
+            else:
+                others.append(part)
+        if not others:
+            return self.mixed(ones, behind, 0, 0, 0)
+        if len(others) == 1:
+            rows, start, outputs = others[0][:3]
+            return self.mixed(ones, behind, rows, start, outputs)
+        # All prompts as one of the same rows, behind what they are behind on average.
+        rows = sum(part[0] for part in others)
+        start = sum(part[0] * part[1] for part in others) // rows
+        return self.mixed(ones, behind, rows, start, sum(part[2] for part in others))
+
+    def mixed(
+        self, ones: int, behind: int, rows: int, start: int, outputs: int
+    ) -> tuple[float, str]:
+        """Of a pass of single rows behind so many positions together, and of a prompt's rows."""
+        key = ones, middle(behind // ones) if ones else 0, rows, middle(start), outputs
+        found = self._mixed.get(key)
+        if found is None:
+            low, high = _between(rows)
+            if low == high:
+                found = self._ask(*key)
+            else:  # in a straight line between two that are asked for often
+                below, bound = self.mixed(ones, behind, low, start, outputs)
+                above, _ = self.mixed(ones, behind, high, start, outputs)
+                share = (rows - low) / (high - low)
+                found = below + share * (above - below), bound
+            self._mixed[key] = found
+        return found
+
+    def _ask(
+        self, ones: int, behind: int, rows: int, start: int, outputs: int
+    ) -> tuple[float, str]:
+        parts = [Part(1, behind, 1)] * ones
+        if rows:
+            parts.append(Part(rows, start, outputs))
+        one = self.forecaster
+        estimate = expect_mixed(one.cost, one.machine, one.reached, one.passes, parts)
+        said = predicted_s(one, parts) if len(parts) == 1 else estimate.seconds
+        return said * self.seen.factor(ones + rows, len(parts)), estimate.seen.bound
+
+    def host_s(self, sequences: int) -> float:
+        """Seconds between the end of a pass and the start of the next one."""
+        return self.seen.pass_s + sequences * self.seen.row_s
+
+
+def as_json(forecaster: Forecaster, seen: Sequence[Seen], date: str) -> str:
+    """What was seen of a model on a machine, for a file."""
+    fields = {
+        "version": VERSION,
+        "model": forecaster.name,
+        "kv": forecaster.kv,
+        "date": date,
+        "cost": asdict(forecaster.cost),
+        "machine": forecaster.machine.as_dict(),
+        "efficiency": asdict(forecaster.reached),
+        "passes": asdict(forecaster.passes),
+        "seen": [[one.parts, *(round(seconds, 6) for seconds in one[1:])] for one in seen],
+    }
+    return json.dumps(fields)
+
+
+def read(path: str | Path) -> tuple[Forecaster, list[Seen], str]:
+    """The model and the machine of such a file, the passes that were seen, and when.
+
+    Raises:
+        SettingError: the file is not one of these.
+    """
+    path = Path(path)
+    try:
+        if not is_file(path, "cannot read the clock", SettingError):
+            raise SettingError(f"cannot read the clock {path}: it is no file")
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        cost = dict(fields["cost"])
+        cost["windows"] = tuple(cost["windows"])
+        cost["attention"] = tuple(AttentionLayers(*one) for one in cost["attention"])
+        found = Forecaster(
+            str(fields["model"]),
+            ModelCost(**cost),
+            MachineProfile(**fields["machine"]),
+            Efficiency(**fields["efficiency"]),
+            Passes(**fields["passes"]),
+            fields["kv"],
+            "learned",
+        )
+        seen = [
+            Seen(tuple(Part(*map(int, part[:3])) for part in parts), *map(float, times))
+            for parts, *times in fields["seen"]
+        ]
+        return found, seen, str(fields["date"])
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"cannot read the clock {path}: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise SettingError(f"{path} is not what `plan --learn` writes") from None

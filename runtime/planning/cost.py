@@ -1,0 +1,326 @@
+"""What a question costs: on a machine of one's own, on a rented one, through an API.
+
+A machine that costs c dollars for an hour and computes r tokens a second takes
+
+    c / (3600 r) * 1e6      dollars for a million tokens, when it is busy all the time it is paid,
+
+and as many times more as it is paid longer than it is busy. A question with P prompt tokens, C of
+them cached, and O tokens of output keeps it busy for (P - C) / r_prefill + O / r_decode seconds,
+where r_decode is what all concurrent sequences get together. Through an API it costs
+
+    (P - C) written + C cached + O output.
+
+So a machine has a price of a day that hardly depends on its use, an API none, and where both are
+equal is the break-even: below so many questions a day the API is cheaper.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...errors import SettingError
+from .prices import ApiPrice, Hardware, PriceBook
+
+DAYS = 30  # of a month
+YEAR_DAYS = 365
+HOUR_S = 3600.0
+MOST = 1e9  # questions a day up to which a break-even is looked for
+_STEPS = 40  # of the search, for each decade
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A profile of use; tokens are those of one question, over all its steps.
+
+    Attributes:
+        turns: questions a day.
+        input: tokens of prompts as an API counts them: each step's whole context.
+        cached: those of them that are cached, which neither we nor APIs compute again.
+        output: tokens that are written.
+        steps: replies of the model that a question takes; each has the whole context before it.
+        concurrency: questions at once while there are any.
+        answered: share of the questions whose answers are of use.
+    """
+
+    turns: float
+    input: float
+    cached: float
+    output: float
+    steps: float = 1.0
+    concurrency: int = 1
+    answered: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "input", "output", "steps"):
+            value = getattr(self, name)
+            if not (0 < value < math.inf):
+                raise SettingError(f"{name} must be above 0, not {value!r}")
+        if not 0 <= self.cached <= self.input:
+            raise SettingError(f"cached tokens must be 0 to {self.input:g}, not {self.cached:g}")
+        if self.concurrency < 1 or not 0 <= self.answered <= 1:
+            raise SettingError("concurrency must be at least 1, and answered a share from 0 to 1")
+
+    @property
+    def computed(self) -> float:
+        """Prompt tokens that are computed."""
+        return self.input - self.cached
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Tokens a second of prefill, and of decode over all sequences; and how they are known."""
+
+    prefill: float
+    decode: float
+    basis: str = "given"
+
+    def __post_init__(self) -> None:
+        if not (0 < self.prefill < math.inf and 0 < self.decode < math.inf):
+            raise SettingError(f"speeds must be above 0, not {self.prefill:g} and {self.decode:g}")
+
+    def busy_s(self, usage: Usage) -> float:
+        """Seconds of a machine that a question takes."""
+        return usage.computed / self.prefill + usage.output / self.decode
+
+
+def per_million(hourly: float, tokens_per_s: float) -> float:
+    """Dollars for a million tokens of a machine that is busy all the time it is paid."""
+    return hourly / (HOUR_S * tokens_per_s) * 1e6
+
+
+def owned_hourly(hardware: Hardware, kwh: float) -> float:
+    """Dollars for an hour in which a bought machine is busy: wear and power."""
+    wear = hardware.price / (hardware.years * YEAR_DAYS * hardware.hours)
+    return wear + hardware.watts / 1e3 * kwh
+
+
+def day_cost(hardware: Hardware, busy_h: float, kwh: float) -> tuple[float, int]:
+    """Dollars a day for so many hours of work, and machines that it takes."""
+    most = 24.0 if hardware.rented and hardware.billing != "always" else hardware.hours
+    machines = max(1, math.ceil(busy_h / most - 1e-9))
+    if not hardware.rented:
+        wear = hardware.price / (hardware.years * YEAR_DAYS)
+        idle = machines * hardware.hours - busy_h
+        energy = (hardware.watts * busy_h + hardware.idle_watts * max(0.0, idle)) / 1e3 * kwh
+        return machines * wear + energy, machines
+    paid = {
+        "second": busy_h,
+        "hour": math.ceil(busy_h - 1e-9),
+        "always": machines * hardware.hours,
+    }[hardware.billing]
+    return paid * hardware.hourly, machines
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to get the answers, and its price.
+
+    Attributes:
+        name, kind: of the machine or API; kind is ``cpu``, ``gpu`` or ``api``.
+        question: dollars for a question; answer: for one that is of use.
+        month: dollars for 30 days.
+        input, cached, output: dollars for a million tokens: an API's prices; of a machine, what its
+            time costs while it is busy all the time that it is paid. What is cached takes no time.
+        used: share of the paid time in which a machine is busy.
+        speeds: of a machine.
+        machines: how many it takes.
+    """
+
+    name: str
+    kind: str
+    question: float
+    answer: float
+    month: float
+    input: float
+    cached: float
+    output: float
+    used: float = 1.0
+    speeds: Speeds | None = None
+    machines: int = 0
+
+
+def api_choice(api: ApiPrice, usage: Usage) -> Choice:
+    """What an API takes for it."""
+    question = api_question(api, usage)
+    return Choice(
+        api.name,
+        "api",
+        question,
+        question / usage.answered if usage.answered else math.inf,
+        question * usage.turns * DAYS,
+        api.input,
+        api.input if api.cached is None else api.cached,
+        api.output,
+    )
+
+
+def api_question(api: ApiPrice, usage: Usage) -> float:
+    """Dollars that an API takes for a question."""
+    computed = api.input if api.written is None else api.written
+    cached = api.input if api.cached is None else api.cached
+    tokens = usage.computed * computed + usage.cached * cached + usage.output * api.output
+    return tokens / 1e6
+
+
+def machine_choice(hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float) -> Choice:
+    """What a machine takes for it."""
+    busy_h = usage.turns * speeds.busy_s(usage) / HOUR_S
+    day, machines = day_cost(hardware, busy_h, kwh)
+    hourly = hardware.hourly if hardware.rented else owned_hourly(hardware, kwh)
+    whole = busy_h * hourly
+    return Choice(
+        hardware.name,
+        hardware.kind,
+        day / usage.turns,
+        day / usage.turns / usage.answered if usage.answered else math.inf,
+        day * DAYS,
+        per_million(hourly, speeds.prefill),
+        0.0,
+        per_million(hourly, speeds.decode),
+        min(1.0, whole / day) if day else 1.0,
+        speeds,
+        machines,
+    )
+
+
+def gpu_speeds(
+    hardware: Hardware,
+    book: PriceBook,
+    weights: float,
+    active: float,
+    kv_bytes: float,
+    usage: Usage,
+) -> Speeds:
+    """A first-order estimate of what a GPU does, as the seeds have it: a roofline and two shares.
+
+    weights, active: weights of the model, and those that one token takes. kv_bytes: of a position.
+
+    Raises:
+        SettingError: the model does not fit, or nothing is known of the GPU.
+    """
+    if hardware.prefill_tps and hardware.decode_tps:
+        return Speeds(hardware.prefill_tps, hardware.decode_tps, "the price file")
+    if not (hardware.tflops and hardware.read_gbps):
+        raise SettingError(
+            f"hardware {hardware.name!r} has neither speeds nor peaks in the prices; add "
+            "prefill_tps and decode_tps, or tflops and read_gbps"
+        )
+    nbytes = weights * book.weight_bytes
+    cache = usage.concurrency * kv_bytes * (usage.input + usage.output) / usage.steps
+    if hardware.memory_gb and nbytes + cache > hardware.memory_gb * 1e9:
+        raise SettingError(
+            f"{nbytes / 1e9:.0f} GB of weights and {cache / 1e9:.1f} GB of KV cache do not fit "
+            f"into the {hardware.memory_gb:g} GB of {hardware.name}"
+        )
+    tokens = max(1.0, usage.computed / usage.steps)
+    prefill_s = 2.0 * active * tokens / (book.prefill_share * hardware.tflops * 1e12)
+    decode_s = (active * book.weight_bytes + cache) / (book.decode_share * hardware.read_gbps * 1e9)
+    return Speeds(
+        tokens / max(prefill_s, book.step_s),
+        usage.concurrency / max(decode_s, book.step_s),
+        "roofline",
+    )
+
+
+def break_even(
+    one: Callable[[float], float], other: Callable[[float], float], most: float = MOST
+) -> float | None:
+    """Questions a day from which on `one` costs no more than `other`; None: never up to `most`.
+
+    one, other: dollars a day by questions a day.
+    """
+    before = 0.0
+    for step in range(round(_STEPS * math.log10(most)) + 1):
+        at = 10 ** (step / _STEPS)
+        if one(at) <= other(at):
+            if not step:
+                return at
+            low, high = before, at
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (low, middle) if one(middle) <= other(middle) else (middle, high)
+            return high
+        before = at
+    return None
+
+
+def cheaper(
+    one: Callable[[float], float], other: Callable[[float], float], most: float = MOST
+) -> tuple[float, float] | None:
+    """The first questions a day between which `one` costs no more than `other`; None: never.
+
+    The end is infinite if none is found up to `most`.
+    """
+    first = break_even(one, other, most)
+    if first is None:
+        return None
+    after = math.ceil(_STEPS * math.log10(max(1.0, first)))
+    for step in range(after, round(_STEPS * math.log10(most)) + 1):
+        at = 10 ** (step / _STEPS)
+        if at > first and one(at) > other(at):
+            return first, at
+    return first, math.inf
+
+
+def day_of(
+    hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float
+) -> Callable[[float], float]:
+    """Dollars a day of a machine, by questions a day."""
+    busy_h = speeds.busy_s(usage) / HOUR_S
+    return lambda turns: day_cost(hardware, turns * busy_h, kwh)[0]
+
+
+def api_day(api: ApiPrice, usage: Usage) -> Callable[[float], float]:
+    """Dollars a day of an API, by questions a day."""
+    question = api_question(api, usage)
+    return lambda turns: turns * question
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How a question's price changes with one input.
+
+    Attributes:
+        low, high: dollars with half of the input and with twice of it, or between the bounds that
+            it has.
+    """
+
+    name: str
+    low: float
+    high: float
+
+
+def sensitivities(
+    hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float
+) -> Sequence[Sensitivity]:
+    """Half and twice of each input, the others as they are; the largest change first."""
+
+    def price(
+        h: Hardware = hardware, s: Speeds = speeds, u: Usage = usage, k: float = kwh
+    ) -> float:
+        return machine_choice(h, s, u, k).question
+
+    scale = dataclasses.replace
+    tries: dict[str, Callable[[float], float]] = {
+        "questions a day": lambda x: price(u=scale(usage, turns=usage.turns * x)),
+        "output tokens": lambda x: price(u=scale(usage, output=usage.output * x)),
+        "computed input tokens": lambda x: price(
+            u=scale(usage, input=usage.cached + usage.computed * x)
+        ),
+        "prefill speed": lambda x: price(s=scale(speeds, prefill=speeds.prefill * x)),
+        "decode speed": lambda x: price(s=scale(speeds, decode=speeds.decode * x)),
+    }
+    if usage.cached:
+        tries["no cache / as now"] = lambda x: price(u=usage if x > 1 else scale(usage, cached=0.0))
+    if hardware.rented:
+        tries["price of an hour"] = lambda x: price(scale(hardware, hourly=hardware.hourly * x))
+    else:
+        tries["price of the machine"] = lambda x: price(scale(hardware, price=hardware.price * x))
+        tries["years of use"] = lambda x: price(scale(hardware, years=hardware.years * x))
+        tries["price of power"] = lambda x: price(k=kwh * x)
+        tries["idle power"] = lambda x: price(scale(hardware, idle_watts=hardware.idle_watts * x))
+    found = [Sensitivity(name, at(0.5), at(2.0)) for name, at in tries.items()]
+    return sorted(found, key=lambda one: -abs(math.log((one.high + 1e-30) / (one.low + 1e-30))))

@@ -1,0 +1,131 @@
+"""A model on a machine as the latency model sees both: how long a pass takes, how much fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
+from ...jit.targets import TARGETS
+from ..bench.reach import USUAL, cost_of, usual_passes
+from ..hub.aliases import KnownModel, by_alias
+from ..physics import calibration
+from ..physics.costs import ModelCost, Part
+from ..physics.latency_model import Efficiency, Passes, estimate, expect_mixed
+from ..physics.machine import MachineProfile
+from ..synthetic.shapes import Shape
+from ..synthetic.write import PREFIX, SyntheticModel
+from .cost import Speeds, Usage
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+
+
+@dataclass(frozen=True)
+class Forecaster:
+    """A model on a machine.
+
+    Attributes:
+        name: of the model.
+        kv: format of the cache.
+        basis: whose shares of the limits these are: ``calibration`` or ``usual``.
+    """
+
+    name: str
+    cost: ModelCost
+    machine: MachineProfile
+    reached: Efficiency
+    passes: Passes
+    kv: KVFormat = "bf16"
+    basis: str = "usual"
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of the weights."""
+        return self.cost.body_bytes + self.cost.expert_bytes + self.cost.head_bytes
+
+    @property
+    def weights(self) -> float:
+        """Weights in matrices."""
+        return self.cost.body_weights + self.cost.expert_weights + self.cost.head_weights
+
+    @property
+    def active(self) -> float:
+        """Weights that a token takes."""
+        return self.cost.token_weights + self.cost.head_weights
+
+    def mixed_s(self, parts: Sequence[Part]) -> float:
+        """Seconds of a pass with rows of several sequences, as the scheduler expects them."""
+        return expect_mixed(self.cost, self.machine, self.reached, self.passes, parts).seconds
+
+    def phase_s(self, tokens: int, start: int, batch: int = 1) -> float:
+        """Seconds of a phase of one sequence, or of `batch` alike."""
+        found = estimate(
+            self.cost, self.machine, self.reached, self.passes, tokens, start, batch=batch
+        )
+        return found.seconds
+
+    def speeds(self, usage: Usage) -> Speeds:
+        """Tokens a second of what is computed of prompts, and of a decode behind them."""
+        context = max(1, round(usage.input / usage.steps))
+        tokens = max(1, round(usage.computed / usage.steps))
+        prefill = tokens / self.phase_s(tokens, max(0, context - tokens))
+        decode = usage.concurrency / self.phase_s(1, context, usage.concurrency)
+        return Speeds(prefill, decode, f"predicted, {self.basis}")
+
+    def with_machine(self, machine: MachineProfile) -> Forecaster:
+        """The same model and shares on other limits."""
+        return replace(self, machine=machine)
+
+    def with_kv(self, kv: KVFormat) -> Forecaster:
+        """The same with a cache in another format, at the same shares of the limits."""
+        if kv == self.kv:
+            return self
+        was, now = (page_bytes(one, 1, 1, self.cost.head_dim) / PAGE for one in (self.kv, kv))
+        cost = replace(self.cost, kv_bytes=self.cost.kv_bytes * now / was, int8_cache=kv == "q8")
+        return replace(self, cost=cost, kv=kv)
+
+
+def of_engine(engine: Engine, found: calibration.Calibration) -> Forecaster:
+    """The model of a loaded engine with what was measured of it."""
+    cost = replace(engine.cost, expert_diversity=found.expert_diversity)
+    return Forecaster(
+        engine.model.name,
+        cost,
+        found.machine,
+        found.efficiency,
+        found.passes,
+        engine.kv,
+        found.name,
+    )
+
+
+def of_name(
+    name: str, machine: MachineProfile, kv: KVFormat = "bf16", reached: Efficiency | None = None
+) -> Forecaster | None:
+    """A model by alias or as ``synthetic:SHAPE:TYPE``, before it is downloaded or written.
+
+    reached: what kernels reach of the limits; by default as the calibration of just this model on
+    this machine says, or what is usual.
+
+    Returns:
+        None if the name is neither.
+    """
+    known = by_alias(name)
+    if known is None and name.startswith(PREFIX):
+        known = _synthetic(SyntheticModel.parse(name))
+    if known is None:
+        return None
+    cost = cost_of(known, TARGETS[machine.target].lanes, kv)
+    kept = calibration.load(calibration.path_of(cost, machine, kv)) if reached is None else None
+    if kept is not None:
+        cost = replace(cost, expert_diversity=kept.expert_diversity)
+        return Forecaster(name, cost, machine, kept.efficiency, kept.passes, kv, "calibration")
+    basis = "usual" if reached is None else "given"
+    return Forecaster(name, cost, machine, reached or USUAL, usual_passes(cost), kv, basis)
+
+
+def _synthetic(model: SyntheticModel) -> KnownModel:
+    shape = {one.name: getattr(model.shape, one.name) for one in fields(Shape)}
+    return KnownModel(model.name, "", "", model.quant, 0, "", "", True, shape)

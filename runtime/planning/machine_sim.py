@@ -1,0 +1,466 @@
+"""One machine that plays programs: the engine's policy, with the latency model as the clock.
+
+Between two events nothing happens: the clock jumps from the end of a pass to the next one's. Where
+only decodes are left, and nobody is to come before, many passes are one jump; a prompt that is
+computed beside decodes in equal parts, likewise. `exact` leaves the jumps out.
+
+Simplified, beside the engine: pages of a text are counted, not laid out; whoever needs memory takes
+it from conversations that pause, last used first, then waits; a sequence that can never fit fails.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...jit.kernels.kvcache import PAGE
+from ..inference.pass_policy import AGING, PassPolicy
+from ..inference.tickets import SAME
+from ..physics.costs import Part
+from .clock import Clock, middle
+from .programs import Program
+from .tally import Tally
+
+if TYPE_CHECKING:
+    from ...traces.events import PassEnd
+
+MOST_JUMP = 4096  # passes of one jump
+REQUEST_S = 2e-3  # from a request to its first wait for a pass: template, tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What of an engine may be set.
+
+    Attributes:
+        deadline_s: see `PassPolicy`.
+        parallel: requests at once; more of them wait.
+        share: whether beginnings are shared, and conversations find what they computed before.
+        memory: bytes for KV caches; None: no limit.
+        context: positions that a conversation may have.
+    """
+
+    deadline_s: float = 0.1
+    parallel: int = 32
+    share: bool = True
+    memory: float | None = None
+    context: int = 32_768
+
+
+class _Sequence:
+    """A conversation on the machine: its ticket, rows, sequence and cache at once, as the policy
+    sees them."""
+
+    __slots__ = (
+        "admitted", "arrived", "asked", "at", "borrowed", "cache", "context", "decodes", "first",
+        "ids", "left", "n_cached", "outputs", "pages", "program", "resumes", "rows", "sequence",
+        "since", "start", "total", "work",
+    )  # fmt: skip
+
+    def __init__(self, program: Program, arrived: float, context: int) -> None:
+        self.program, self.arrived, self.context = program, arrived, context
+        self.rows = self.sequence = self.cache = self
+        self.at = 0  # request
+        self.n_cached = self.total = self.start = self.pages = 0
+        self.left = 0  # tokens of the reply
+        self.borrowed = program.shared // PAGE if program.group >= 0 else 0
+        self.resumes = False  # in the midst of a reply, once its tokens are computed again
+        self.ids = range(0)
+        self.outputs = 1
+        self.decodes = False
+        self.work = 0.0  # seconds of the prompt's rest
+        self.since = self.asked = self.first = arrived
+        self.admitted = 0.0
+
+    def ready(self, start: int, end: int) -> bool:
+        """See `CacheView`."""
+        return end <= self.pages * PAGE
+
+
+def _seniority(sequence: _Sequence) -> tuple[bool, float]:
+    """Who got memory first comes first; then who asked first."""
+    admitted = sequence.admitted
+    return (False, admitted) if admitted else (True, sequence.asked)
+
+
+_Picked = list[tuple[_Sequence, int]]
+
+
+class SimulatedMachine(PassPolicy[_Sequence]):
+    """See above.
+
+    Attributes:
+        now: its clock.
+        tally: what it did.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        policy: Policy,
+        goals: tuple[float, float] = (2.0, 0.1),
+        *,
+        exact: bool = False,
+    ) -> None:
+        super().__init__()
+        self.clock, self.policy, self.goals, self.exact = clock, policy, goals, exact
+        self.deadline_s = policy.deadline_s
+        self.now = 0.0
+        self.tally = Tally()
+        self._events: list[tuple[float, int, _Sequence]] = []  # requests that are to come
+        self._number = 0
+        self._queue: list[_Sequence] = []  # those that have no place
+        self._known: dict[int, int] = {}  # tokens of shared beginnings that were computed
+        self._resting: OrderedDict[_Sequence, None] = OrderedDict()  # those that keep pages
+        self._page_bytes = clock.forecaster.cost.kv_bytes * PAGE
+        self._used = 0  # pages
+        self._most = math.inf
+        if policy.memory is not None and self._page_bytes:
+            self._most = policy.memory // self._page_bytes
+        self._decoding = 0
+        self._rooms: dict[tuple[int, int, int, int], tuple[int, PassEnd]] = clock.rooms.setdefault(
+            policy.deadline_s, {}
+        )
+
+    # --- what the policy asks
+
+    @property
+    def _timing(self) -> Clock:
+        return self.clock
+
+    @property
+    def _most_rows(self) -> int:
+        return self.clock.chunk + self.policy.parallel
+
+    def _now(self) -> float:
+        return self.now
+
+    def _somebody_decodes(self) -> bool:
+        return self._decoding > 0
+
+    def _expecting(self, picked: _Picked) -> Callable[[Sequence[Part]], float]:
+        return self.clock.expected_s
+
+    def _finds(self, ticket: _Sequence, picked: Collection[tuple[_Sequence, int]]) -> bool:
+        program, at = ticket.program, ticket.n_cached
+        if not self.policy.share or program.group < 0 or program.shared < at + SAME:
+            return False
+        if self._known.get(program.group, 0) >= at + SAME:
+            return True
+        return any(
+            not other.decodes and other.program.group == program.group and other.n_cached == at
+            for other, _ in picked
+        )
+
+    def _needed(self, ticket: _Sequence, count: int, promised: int, picked: _Picked) -> int | None:
+        pages = -(-(ticket.n_cached + count) // PAGE) - ticket.pages
+        if pages <= 0:
+            return 0
+        wanted = self._used + promised + pages
+        if wanted > self._most:
+            self._evict(wanted - self._most)
+            self._preempt(ticket, promised + pages, picked)
+        if self._used + promised + pages <= self._most:
+            ticket.admitted = ticket.admitted or self.now
+            return pages
+        if not picked and not any(one.pages and one is not ticket for one in self._waiting):
+            self._fail(ticket)
+        return None
+
+    def _urgency(self, ticket: _Sequence) -> float:
+        """The same as the policy has it; a prompt's work is looked up once."""
+        return ticket.work - AGING * (self.now - ticket.since)
+
+    def _room(self, picked: _Picked, prompts: list[_Sequence], left: int) -> tuple[int, PassEnd]:
+        """The same as the policy has it; looked up where it was asked for before."""
+        ones = len(picked)
+        behind = sum(one.start for one, _ in picked)
+        key = ones, middle(behind // ones) if ones else 0, middle(prompts[0].start), left
+        if not ones:
+            return super()._room(picked, prompts, left)
+        found = self._rooms.get(key)
+        if found is None:
+            found = self._rooms[key] = super()._room(picked, prompts, left)
+        return found
+
+    # --- memory
+
+    def _evict(self, pages: float) -> None:
+        """Take pages from conversations that pause, the one that was used longest ago first."""
+        while pages > 0 and self._resting:
+            sequence, _ = self._resting.popitem(last=False)
+            pages -= self._let_go(sequence)
+            self.tally.evicted += 1
+
+    def _preempt(self, ticket: _Sequence, pages: int, picked: _Picked) -> None:
+        """Take pages from those that got theirs later; they compute their tokens again."""
+        mine, inside = _seniority(ticket), {one for one, _ in picked}
+        later = [
+            one
+            for one in self._waiting
+            if one.pages > one.borrowed and one not in inside and _seniority(one) > mine
+        ]
+        for victim in sorted(later, key=_seniority, reverse=True):
+            if self._used + pages <= self._most:
+                return
+            self._let_go(victim)
+            self.tally.preempted += 1
+            self._preempted.append(victim)
+
+    def _let_go(self, sequence: _Sequence) -> int:
+        pages = sequence.pages - min(sequence.pages, sequence.borrowed)
+        sequence.pages = sequence.n_cached = 0
+        self._used -= pages
+        return pages
+
+    def _take(self, sequence: _Sequence, end: int) -> None:
+        """Give it pages for so many positions; those that are shared are counted once."""
+        pages = -(-end // PAGE)
+        if pages > sequence.pages:
+            new = max(pages - sequence.borrowed, 0) - max(sequence.pages - sequence.borrowed, 0)
+            sequence.pages = pages
+            self._used += new
+
+    def _fail(self, sequence: _Sequence) -> None:
+        self.tally.failed += 1
+        sequence.at = len(sequence.program.requests)
+        self._preempted.append(sequence)
+
+    # --- requests
+
+    def arrive(self, program: Program, at: float) -> None:
+        """A conversation begins."""
+        self.tally.asked += 1
+        sequence = _Sequence(program, at, self.policy.context)
+        if program.length >= self.policy.context:
+            self.tally.failed += 1
+            return
+        self._later(at + program.requests[0].pause_s, sequence)
+
+    @property
+    def load(self) -> int:
+        """Requests that wait or are computed."""
+        return len(self._waiting) + len(self._queue)
+
+    def _later(self, at: float, sequence: _Sequence) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (at, self._number, sequence))
+
+    def _due(self) -> None:
+        """Requests whose time has come."""
+        while self._events and self._events[0][0] <= self.now:
+            at, _, sequence = heapq.heappop(self._events)
+            sequence.asked = at
+            if len(self._waiting) < self.policy.parallel:
+                self._begin(sequence)
+            else:
+                self._queue.append(sequence)
+
+    def _begin(self, sequence: _Sequence) -> None:
+        """A request gets its place: what is known of its prompt is taken over."""
+        self._resting.pop(sequence, None)
+        program = sequence.program
+        request = program.requests[sequence.at]
+        if not self.policy.share and sequence.pages:
+            self._let_go(sequence)
+        sequence.total = min(sequence.context, sequence.total + request.new)
+        sequence.left = request.reply
+        sequence.decodes, sequence.outputs, sequence.admitted = False, 1, 0.0
+        self.tally.adopted += sequence.n_cached
+        self._adopt(sequence)
+        sequence.since = max(self.now, sequence.asked + REQUEST_S)
+        self._waiting.append(sequence)
+
+    def _adopt(self, sequence: _Sequence) -> None:
+        """Take over what others know of a beginning that is shared."""
+        program = sequence.program
+        if self.policy.share and program.group >= 0:
+            known = min(self._known.get(program.group, 0), program.shared, sequence.total - 1)
+            if known > sequence.n_cached:
+                self.tally.adopted += known - sequence.n_cached
+                sequence.n_cached = known
+                sequence.pages = max(sequence.pages, known // PAGE)
+        self._ask(sequence)
+
+    def _ask(self, sequence: _Sequence) -> None:
+        sequence.start = sequence.n_cached
+        sequence.ids = range(sequence.total - sequence.n_cached)
+        left = len(sequence.ids)
+        sequence.work = self.clock.pass_s(left, sequence.n_cached) if left else 0.0
+
+    # --- passes
+
+    def advance(self, until: float) -> None:
+        """Run passes until the clock is there; the last one may end later."""
+        while self.now < until:
+            self._due()
+            if not self._waiting:
+                if not self._events or self._events[0][0] >= until:
+                    self.now = until if math.isfinite(until) else self.now
+                    return
+                self.now = self._events[0][0]
+                continue
+            self._pass(until)
+
+    def finish(self) -> Tally:
+        """Run until nothing is left to do."""
+        self.advance(math.inf)
+        return self.tally
+
+    def _pass(self, until: float) -> None:
+        picked, changed, _ = self._pick()
+        for sequence in changed:
+            self._again(sequence)
+        if not picked:
+            if changed:
+                return
+            raise AssertionError(f"nobody can go on: {len(self._waiting)} wait, {self._used} pages")
+        parts = [
+            Part(count, one.start, one.outputs if count == len(one.ids) else 0)
+            for one, count in picked
+        ]
+        seconds, bound = self.clock.seconds(parts)
+        times = 1 if self.exact else self._jump(picked, seconds, until)
+        if times > 1:  # at the middle of the jump
+            parts = [
+                Part(count, one.start + (times - 1) * count // 2, one.outputs if one.decodes else 0)
+                for one, count in picked
+            ]
+            seconds, bound = self.clock.seconds(parts)
+        host = self.clock.host_s(len(picked))
+        began, each = self.now, seconds + host
+        tally = self.tally
+        tally.passes += times
+        tally.shared += times * (len(picked) > 1)
+        tally.busy_s += times * seconds
+        tally.host_s += times * host
+        tally.bound_s[bound] = tally.bound_s.get(bound, 0.0) + times * seconds
+        self.now = began + times * each
+        for one, count in picked:
+            self._computed(one, count * times)
+        used = self._used * self._page_bytes
+        tally.peak = max(tally.peak, used)
+        tally.kv_s += used * times * each
+
+    def _jump(self, picked: _Picked, seconds: float, until: float) -> int:
+        """How many passes alike follow, this one among them: nobody comes, ends or overtakes."""
+        most = MOST_JUMP
+        prompts = 0
+        for one, count in picked:
+            if one.decodes:
+                most = min(most, one.left, one.pages * PAGE - one.n_cached)
+            else:
+                prompts += 1
+                # The last part, and the first behind a border of what counts as alike, by itself.
+                most = min(most, (len(one.ids) - 1) // count, 32)
+                if count >= self.clock.chunk or prompts > 1:
+                    return 1
+        if prompts and len(self._waiting) > len(picked):
+            most = 1 if most <= 1 or self._overtaken(picked, seconds) else min(most, 4)
+        if most <= 1:
+            return 1
+        each = seconds + self.clock.host_s(len(picked))
+        if self._events:
+            until = min(until, self._events[0][0])
+        if math.isfinite(until):
+            most = min(most, max(1, math.ceil((until - self.now) / each)))
+        return max(1, most)
+
+    def _overtaken(self, picked: _Picked, seconds: float) -> bool:
+        """Whether another prompt may be more urgent within some passes."""
+        leader = next(one for one, _ in picked if not one.decodes)
+        inside = {one for one, _ in picked}
+        mine = self._urgency(leader)
+        rest = [self._urgency(one) for one in self._waiting if one not in inside]
+        return min(rest, default=math.inf) - mine < AGING * 5 * seconds
+
+    def _again(self, sequence: _Sequence) -> None:
+        """It asks anew: for what it has not found meanwhile."""
+        if sequence.at >= len(sequence.program.requests):  # it failed
+            self._let_go(sequence)
+            self._leave(sequence)
+            return
+        if sequence.decodes:  # its pages were taken
+            sequence.decodes, sequence.resumes = False, True
+            self._decoding -= 1
+        self._adopt(sequence)
+        sequence.since = self.now
+
+    def _computed(self, sequence: _Sequence, count: int) -> None:
+        """A pass had so many of its rows."""
+        self._take(sequence, sequence.n_cached + count)
+        sequence.n_cached += count
+        if sequence.decodes:
+            self.tally.written += count
+            sequence.left -= count
+            sequence.total += count
+            sequence.start = sequence.n_cached
+            if sequence.left <= 0:
+                self._replied(sequence)
+            return
+        self.tally.computed += count
+        program = sequence.program
+        if program.group >= 0:
+            known = min(sequence.n_cached, program.shared)
+            before = self._known.get(program.group, 0)
+            if known > before:
+                self._known[program.group] = known
+                self._used += known // PAGE - before // PAGE
+        sequence.since = self.now
+        self._ask(sequence)
+        if sequence.n_cached >= sequence.total:
+            self._answers(sequence)
+
+    def _answers(self, sequence: _Sequence) -> None:
+        """Its prompt is computed: its first token is there."""
+        if sequence.resumes:
+            sequence.resumes, sequence.decodes, sequence.ids = False, True, range(1)
+            self._decoding += 1
+            return
+        sequence.first = self.now
+        self.tally.ttft.append(self.now - sequence.asked)
+        self.tally.written += 1
+        sequence.left -= 1
+        if sequence.left <= 0:
+            self._decoding += 1
+            self._replied(sequence)
+            return
+        sequence.decodes = True
+        sequence.ids = range(1)
+        self._decoding += 1
+
+    def _replied(self, sequence: _Sequence) -> None:
+        """Its last token is there."""
+        request = sequence.program.requests[sequence.at]
+        self._decoding -= 1
+        tpot = 0.0
+        if request.reply > 1:
+            tpot = (self.now - sequence.first) / (request.reply - 1)
+            self.tally.tpot.append(tpot)
+        met = sequence.first - sequence.asked <= self.goals[0] and tpot <= self.goals[1]
+        self.tally.good += met
+        self.tally.last_s = self.now
+        sequence.at += 1
+        self._leave(sequence)
+        if sequence.at >= len(sequence.program.requests):
+            self.tally.done += 1
+            self.tally.finished.append(self.now - sequence.arrived)
+            self._let_go(sequence)
+            return
+        if not sequence.program.kept:  # what it wrote is tokenized anew
+            sequence.total -= request.reply - 1
+            sequence.n_cached = min(sequence.n_cached, sequence.total)
+        else:
+            sequence.total += 1  # the last token, which was not computed
+        self._resting[sequence] = None
+        self._later(self.now + sequence.program.requests[sequence.at].pause_s, sequence)
+
+    def _leave(self, sequence: _Sequence) -> None:
+        """Its place is free for the next one."""
+        self._waiting.remove(sequence)
+        if self._queue:
+            self._begin(self._queue.pop(0))

@@ -1,0 +1,212 @@
+"""Prices of hardware, rented machines and APIs, from files with the date and source of each.
+
+`prices.toml` beside this has the defaults. A file of the user's has the same form; its entries
+replace those of the same name and add to them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ...arguments import is_file
+from ...errors import SettingError
+
+Billing = Literal["always", "hour", "second"]
+OLD_DAYS = 180  # after which prices are called old
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPrice:
+    """Dollars for a million tokens.
+
+    Attributes:
+        input, output: as the API counts them.
+        cached: input that it finds in its cache; by default as `input`.
+        written: input that it writes to its cache, which is all that it does not find there; by
+            default as `input`.
+        date, source: of the prices.
+    """
+
+    name: str
+    input: float
+    output: float
+    cached: float | None = None
+    written: float | None = None
+    date: datetime.date | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """A machine and what it costs: bought (`price`) or rented (`hourly`).
+
+    Attributes:
+        price, years: to buy it, and until it is written off.
+        hours: a day that it is on; of a rented one with billing ``always``, too.
+        watts, idle_watts: under load, and on without work; only of a bought one.
+        hourly, billing: to rent it, and what is paid: each ``second`` in use, each begun ``hour``
+            of a day in use, or ``always``.
+        memory_gb, read_gbps, tflops: of a GPU, for speeds that nobody has measured.
+        prefill_tps, decode_tps: tokens per second, where they are known.
+    """
+
+    name: str
+    kind: Literal["cpu", "gpu"] = "cpu"
+    price: float = 0.0
+    years: float = 3.0
+    hours: float = 24.0
+    watts: float = 0.0
+    idle_watts: float = 0.0
+    hourly: float = 0.0
+    billing: Billing = "always"
+    memory_gb: float = 0.0
+    read_gbps: float = 0.0
+    tflops: float = 0.0
+    prefill_tps: float = 0.0
+    decode_tps: float = 0.0
+    date: datetime.date | None = None
+    source: str = ""
+
+    @property
+    def rented(self) -> bool:
+        """Whether it is paid by the hour."""
+        return self.hourly > 0
+
+
+@dataclass(frozen=True, slots=True)
+class PriceBook:
+    """All prices.
+
+    Attributes:
+        checked: when the file with the defaults was last looked through.
+        kwh: dollars of a kilowatt-hour.
+        prefill_share, decode_share, weight_bytes, step_s: of GPUs whose speeds are not known: what
+            they reach of their arithmetic and their bandwidth, bytes of a weight there, and the
+            least seconds of a pass.
+    """
+
+    checked: datetime.date
+    kwh: float
+    prefill_share: float
+    decode_share: float
+    weight_bytes: float
+    step_s: float
+    hardware: Mapping[str, Hardware]
+    apis: Mapping[str, ApiPrice]
+    notes: Sequence[str] = field(default=())
+
+    def age(self, today: datetime.date | None = None) -> int:
+        """Days since they were looked through."""
+        return ((today or datetime.date.today()) - self.checked).days
+
+    def machine(self, name: str) -> Hardware:
+        """The hardware of this name.
+
+        Raises:
+            SettingError: there is none; names those that there are.
+        """
+        if name not in self.hardware:
+            known = ", ".join(self.hardware)
+            raise SettingError(f"no hardware {name!r} in the prices; there are {known}")
+        return self.hardware[name]
+
+
+def load_prices(path: str | Path | None = None) -> PriceBook:
+    """The defaults, with the entries of a file in place of those of the same name.
+
+    Raises:
+        SettingError: the file cannot be read, or a field is not what it should be; names it.
+    """
+    default = _read(Path(__file__).with_name("prices.toml"))
+    own = _read(Path(path)) if path is not None else {}
+    where = str(path)
+    merged = {**default, **own}
+    power = {**default["power"], **_table(own.get("power", {}), where, "power")}
+    gpu = {**default["gpu"], **_table(own.get("gpu", {}), where, "gpu")}
+    hardware = _named(Hardware, default, "hardware", "the defaults")
+    apis = _named(ApiPrice, default, "apis", "the defaults")
+    hardware |= _named(Hardware, own, "hardware", where)
+    apis |= _named(ApiPrice, own, "apis", where)
+    checked = merged["checked"]
+    if not isinstance(checked, datetime.date):
+        raise SettingError(f"{where}: checked must be a date such as 2026-11-23, not {checked!r}")
+    return PriceBook(
+        checked,
+        _number(power["kwh"], where, "power.kwh"),
+        *(
+            _number(gpu[name], where, f"gpu.{name}")
+            for name in ("prefill_share", "decode_share", "weight_bytes", "step_s")
+        ),
+        hardware=hardware,
+        apis=apis,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    if not is_file(path, "cannot read the prices", SettingError):
+        raise SettingError(f"cannot read the prices {path}: it is no file")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise SettingError(f"cannot read the prices {path}: {reason}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingError(f"the prices {path} are not TOML: {error}") from None
+
+
+T = TypeVar("T", ApiPrice, Hardware)
+
+
+def _named(kind: type[T], found: Mapping[str, Any], key: str, where: str) -> dict[str, T]:
+    entries = found.get(key, [])
+    if not isinstance(entries, list):
+        raise SettingError(f"{where}: {key} must be written as [[{key}]]")
+    return {one.name: one for one in (_entry(kind, entry, key, where) for entry in entries)}
+
+
+def _entry(kind: type[T], entry: Any, key: str, where: str) -> T:
+    fields = {one.name: one for one in dataclasses.fields(kind)}
+    table = _table(entry, where, key)
+    name = table.get("name")
+    if not isinstance(name, str) or not name:
+        raise SettingError(f"{where}: an entry of {key} has no name")
+    told = f"{key} {name!r}"
+    for one, value in table.items():
+        if one not in fields:
+            raise SettingError(f"{where}: {told} has {one!r}; known: {', '.join(fields)}")
+        texts = {"kind": ("cpu", "gpu"), "billing": ("always", "hour", "second")}.get(one)
+        if texts and value not in texts:
+            raise SettingError(f"{where}: {told}: {one} is one of {', '.join(texts)}")
+        if one == "date" and not isinstance(value, datetime.date):
+            raise SettingError(f"{where}: {told}: date must be a date, not {value!r}")
+        if not texts and one not in ("name", "date", "source"):
+            _number(value, where, f"{told}: {one}")
+    needed = {"input", "output"} if kind is ApiPrice else set()
+    if missing := needed - set(table):
+        raise SettingError(f"{where}: {told} has no {min(missing)}")
+    if kind is Hardware and not (table.get("price") or table.get("hourly")):
+        raise SettingError(f"{where}: {told} has neither price nor hourly")
+    if kind is Hardware and not (0 < table.get("hours", 24) <= 24 and table.get("years", 3) > 0):
+        raise SettingError(f"{where}: {told}: hours must be up to 24 a day, and years above 0")
+    return kind(**table)
+
+
+def _table(value: Any, where: str, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SettingError(f"{where}: {key} must be a table, not {value!r}")
+    return value
+
+
+def _number(value: Any, where: str, key: str) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if not good or not 0 <= value < math.inf:
+        raise SettingError(f"{where}: {key} must be a number from 0, not {value!r}")
+    return float(value)

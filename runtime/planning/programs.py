@@ -1,0 +1,180 @@
+"""Programs: what conversations ask of an engine, from traces, from the load benchmark, or made up.
+
+A program is a chain of requests. Each brings some tokens behind all that came before, gets a reply
+of some tokens, and is followed by a pause: a tool, or a person. Programs that begin alike share
+their first tokens.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import SettingError
+from ..bench.load_work import Work
+from ..replay.workload import run_of, work_items
+
+if TYPE_CHECKING:
+    from ...traces.reader import Trace
+
+
+class Request(NamedTuple):
+    """One request: seconds of pause before it, tokens that it adds, tokens of the reply."""
+
+    pause_s: float
+    new: int
+    reply: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One conversation.
+
+    Attributes:
+        shared: of its first tokens, those that all programs with the same `group` begin with.
+        group: which beginning; -1 for none in common with others.
+        kept: of each reply, tokens that the next request finds cached: all but the last in our
+            agent, which keeps its ledger; none where a client sends texts that are tokenized anew,
+            whose tokens are then among the new ones of the next request.
+    """
+
+    requests: tuple[Request, ...]
+    shared: int = 0
+    group: int = -1
+    kept: bool = True
+
+    @property
+    def prompt(self) -> int:
+        """Tokens that requests add."""
+        return sum(request.new for request in self.requests)
+
+    @property
+    def written(self) -> int:
+        """Tokens of all replies."""
+        return sum(request.reply for request in self.requests)
+
+    @property
+    def length(self) -> int:
+        """Positions that it needs."""
+        return self.prompt + (self.written if self.kept else self.requests[-1].reply)
+
+
+def of_trace(trace: Trace, group: int = 0) -> list[Program]:
+    """A program for each run of a trace; the prompt of their first phases is shared by all.
+
+    Raises:
+        ReplayError: the trace has no phases whose sizes fit together.
+    """
+    found: list[Program] = []
+    first = 0
+    for number in range(len(trace.runs)):
+        run, header = run_of(trace, number)
+        if header.config.get("server"):
+            continue
+        requests: list[Request] = []
+        new, pause = 0, 0.0
+        for work in work_items(run):
+            phase = work.recorded
+            pause += work.wait_s
+            if phase.phase == "prefill":
+                new += work.computed
+            elif phase.tokens:
+                requests.append(Request(pause, max(1, new), phase.tokens))
+                new, pause = 0, 0.0
+        if requests:
+            first = first or requests[0].new
+            system = min(first, requests[0].new) // 2 if group >= 0 else 0
+            found.append(Program(tuple(requests), system, group))
+    return found
+
+
+def of_work(work: Work, tokens: Callable[[str], int], extra: float = 1.0) -> list[Program]:
+    """What the agents of the load benchmark ask.
+
+    tokens: of a text; extra: tokens that a reply's tokens become when its text is sent back.
+    """
+    system, found = tokens(work.prompt), []
+    for agent in range(work.agents):
+        requests: list[Request] = []
+        for n, (pause, text) in enumerate(work.script(agent)):
+            behind = round(extra * work.reply) if n else system
+            requests.append(Request(pause, behind + tokens(text), work.reply))
+        found.append(Program(tuple(requests), system, 0, kept=False))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Made-up programs, drawn by chance: means of what they do.
+
+    Attributes:
+        shared: tokens of the system prompt, which all have in common.
+        new: tokens that a request adds, from a fifth to five times of it.
+        reply: tokens of a reply, from half to twice of it; requests: of a conversation, on average.
+        tool_s: seconds of a tool, exponentially distributed; person_s: of a person, after `every`
+            requests on average.
+    """
+
+    shared: int = 1500
+    new: int = 400
+    reply: int = 80
+    requests: int = 4
+    tool_s: float = 0.5
+    person_s: float = 0.0
+    every: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("new", "reply", "requests", "every"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.shared < 0 or self.tool_s < 0 or self.person_s < 0:
+            raise SettingError("shared tokens and pauses must be at least 0")
+
+    def draw(self, count: int, seed: int) -> Iterator[Program]:
+        """So many of them, the same for the same seed."""
+        chance = random.Random(seed)
+        for _ in range(count):
+            n = min(40, 1 + int(chance.expovariate(1.0 / max(1e-9, self.requests - 0.5))))
+            requests = []
+            for at in range(n):
+                pause = chance.expovariate(1.0 / self.tool_s) if at and self.tool_s else 0.0
+                if at and self.person_s and chance.random() < 1 / self.every:
+                    pause = chance.expovariate(1.0 / self.person_s)
+                new = max(1, round(self.new * 0.2 * 25 ** chance.random() / _LOG_MEAN))
+                reply = max(1, round(self.reply * 0.5 * 4 ** chance.random() / _LOG_MEAN_4))
+                requests.append(Request(pause, new + (self.shared if not at else 0), reply))
+            yield Program(tuple(requests), self.shared, 0 if self.shared else -1)
+
+
+_LOG_MEAN = 0.2 * 24 / math.log(25)  # mean of 0.2 * 25^u for u from 0 to 1
+_LOG_MEAN_4 = 0.5 * 3 / math.log(4)
+
+
+def arrivals(count: int, rate: float, seed: int) -> Iterator[float]:
+    """Seconds at which conversations begin: a Poisson process; all at once where rate is 0."""
+    chance, at = random.Random(seed * 7919 + 1), 0.0
+    for _ in range(count):
+        if rate > 0:
+            at += chance.expovariate(rate)
+        yield at
+
+
+def repeated(programs: Sequence[Program], count: int, seed: int) -> Iterator[Program]:
+    """So many programs, drawn from some that were recorded."""
+    if not programs:
+        raise SettingError("there are no programs to be played: the traces have no requests")
+    chance = random.Random(seed * 104_729 + 5)
+    return (programs[chance.randrange(len(programs))] for _ in range(count))
+
+
+def total(programs: Iterable[Program]) -> tuple[int, int, int]:
+    """Requests, tokens that they add, tokens that are written."""
+    requests = new = written = 0
+    for one in programs:
+        requests += len(one.requests)
+        new += one.prompt
+        written += one.written
+    return requests, new, written

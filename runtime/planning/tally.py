@@ -1,0 +1,59 @@
+"""What a simulated machine did, or several together."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Tally:
+    """What a machine did.
+
+    Attributes:
+        ttft, tpot: seconds, of each request; tpot of those with more than one token.
+        asked, done, failed: conversations that came, ended, and could not.
+        computed, adopted, written: tokens of prompts that were computed, and found; of replies.
+        busy_s: time in passes; bound_s: by what bounds them; waits_s: requests waiting for memory
+            or a place; last_s: end of the last request.
+        passes, shared: of all, and those of several sequences.
+        evicted, preempted: conversations that lost their cache in a pause, and in a request.
+        peak, kv_s: bytes of KV at most; bytes times seconds.
+        finished: conversation's seconds from its arrival to its end.
+        good: requests that met both goals.
+    """
+
+    ttft: array[float] = field(default_factory=lambda: array("f"))
+    tpot: array[float] = field(default_factory=lambda: array("f"))
+    finished: array[float] = field(default_factory=lambda: array("f"))
+    asked: int = 0
+    done: int = 0
+    failed: int = 0
+    good: int = 0
+    computed: int = 0
+    adopted: int = 0
+    written: int = 0
+    passes: int = 0
+    shared: int = 0
+    evicted: int = 0
+    preempted: int = 0
+    busy_s: float = 0.0
+    host_s: float = 0.0
+    last_s: float = 0.0
+    peak: float = 0.0
+    kv_s: float = 0.0
+    bound_s: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: Tally) -> None:
+        """Take in what another machine did."""
+        self.ttft.extend(other.ttft)
+        self.tpot.extend(other.tpot)
+        self.finished.extend(other.finished)
+        for name in (
+            "asked", "done", "failed", "good", "computed", "adopted", "written", "passes", "shared",
+            "evicted", "preempted", "busy_s", "host_s", "kv_s",
+        ):  # fmt: skip
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.last_s, self.peak = max(self.last_s, other.last_s), max(self.peak, other.peak)
+        for bound, seconds in other.bound_s.items():
+            self.bound_s[bound] = self.bound_s.get(bound, 0.0) + seconds

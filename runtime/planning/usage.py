@@ -1,0 +1,153 @@
+"""Profiles of use from what was recorded: traces, and rows of results with their usage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import SettingError, TraceError
+from ...traces.events import PhaseEvent, RunEnd, TurnEnd
+from ...traces.reader import Trace
+from .cost import Speeds
+
+GOOD = ("passed", "correct")  # fields of a row of results that say whether the answer is right
+DONE = ("answered", "ok", "done", "passed")  # values of `status` of a row that has neither
+_OF_MAP = {"input_tokens": "prompt", "cached_tokens": "cached", "output_tokens": "generated"}
+"""What `triplepoint map` calls them in its results."""
+
+
+@dataclass
+class Recorded:
+    """What was seen of questions: sums.
+
+    Attributes:
+        questions, answered: how many, and those whose answers are of use.
+        input, cached, output: tokens of all; steps: replies of the model.
+        prefill_tokens, prefill_s, decode_tokens, decode_s: what was computed, and in how long.
+        weights: of the model, where it is known; model: its name.
+    """
+
+    questions: int = 0
+    answered: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    steps: int = 0
+    prefill_tokens: int = 0
+    prefill_s: float = 0.0
+    decode_tokens: int = 0
+    decode_s: float = 0.0
+    weights: int = 0
+    model: str = ""
+
+    @property
+    def speeds(self) -> Speeds | None:
+        """As they were recorded; None where times are not known."""
+        if not (self.prefill_tokens and self.prefill_s and self.decode_tokens and self.decode_s):
+            return None
+        return Speeds(
+            self.prefill_tokens / self.prefill_s, self.decode_tokens / self.decode_s, "recorded"
+        )
+
+    def add_trace(self, trace: Trace) -> None:
+        """Take in all runs of a trace."""
+        for run in trace.runs:
+            if run.header is not None:
+                self.weights = run.header.model.parameters or self.weights
+                self.model = run.header.model.name or self.model
+            for event in run.events:
+                if isinstance(event, TurnEnd):
+                    self._add(event.input_tokens, event.cached_tokens, event.output_tokens)
+                elif isinstance(event, RunEnd):
+                    self.answered += event.status == "answered"
+                elif isinstance(event, PhaseEvent):
+                    self._phase(event)
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Take in a row of results; one without usage, such as one that failed, counts as asked."""
+        usage = row.get("usage") or {}
+        if not isinstance(usage, Mapping):
+            raise SettingError(f"usage must be an object, not {usage!r}")
+        names = ("input_tokens", "cached_tokens", "output_tokens")
+        counts = [usage.get(name, usage.get(_OF_MAP[name], 0)) for name in names]
+        for name, count in zip(names, counts, strict=True):
+            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+                raise SettingError(f"usage.{name} must be a number of tokens, not {count!r}")
+        self._add(*counts)
+        steps = usage.get("steps", 0)
+        self.steps += steps if isinstance(steps, int) and steps > 0 else 0
+        told = [row[name] for name in GOOD if name in row]
+        self.answered += bool(told[0]) if told else row.get("status", "answered") in DONE
+
+    def _add(self, prompt: int, cached: int, output: int) -> None:
+        self.questions += 1
+        self.input += prompt
+        self.cached += min(cached, prompt)
+        self.output += output
+
+    def _phase(self, phase: PhaseEvent) -> None:
+        if phase.phase == "prefill":
+            self.prefill_tokens += phase.kv_after - phase.kv_before
+            self.prefill_s += phase.wall_s
+        else:
+            self.steps += 1
+            self.decode_tokens += phase.tokens
+            self.decode_s += phase.wall_s
+
+
+def read_recorded(paths: Iterable[Path]) -> Recorded:
+    """The sums of traces and of files of results, JSON lines with ``usage`` in each row.
+
+    Raises:
+        TraceError, SettingError: a file cannot be read, or has no questions with tokens in it.
+    """
+    found, names = Recorded(), []
+    for path in paths:
+        names.append(str(path))
+        rows = _rows(path)
+        if rows is None:
+            found.add_trace(Trace.load(path))
+            continue
+        for number, row in enumerate(rows, 1):
+            try:
+                found.add_row(row)
+            except SettingError as error:
+                raise SettingError(f"{path}, row {number}: {error}") from None
+    if not found.questions or not found.input or not found.output:
+        raise SettingError(
+            f"{', '.join(names)}: no answered question with its tokens; give traces, or results "
+            "whose rows have usage"
+        )
+    return found
+
+
+def _rows(path: Path) -> Sequence[Mapping[str, Any]] | None:
+    """The rows of results; None if it is a trace, or no such file."""
+    try:
+        if not path.is_file():
+            return None
+        with path.open(encoding="utf-8") as file:
+            first = file.readline(1 << 20)
+            if '"event"' in first or first.startswith('{"v":'):
+                return None
+            text = first + file.read()
+    except (OSError, UnicodeDecodeError):
+        return None  # `Trace.load` says what is wrong
+    try:
+        whole = json.loads(text)
+        rows = whole.get("results", [whole]) if isinstance(whole, dict) else whole
+    except (ValueError, RecursionError):
+        rows = _lines(text, path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise SettingError(f"{path} is neither a trace nor rows of results")
+    return rows
+
+
+def _lines(text: str, path: Path) -> list[Any]:
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        raise TraceError(f"{path} is neither a trace nor rows of results") from None

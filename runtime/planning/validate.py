@@ -1,0 +1,209 @@
+"""The forecast beside reality: agents at once on this machine, and the same programs simulated.
+
+A clock is learned from other agents than those that are measured: what passes take, by what the
+latency model says of them, and what the host does between two.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...arguments import is_file
+from ...errors import SettingError
+from ..bench.load import Load
+from ..physics.costs import Part
+from .clock import Corrections, Seen
+from .fleet import Result, Scenario, simulate
+from .forecaster import Forecaster
+from .machine_sim import Policy
+from .programs import Program, Request
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+
+GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
+"""How far a forecast may be off."""
+
+
+@contextmanager
+def watching(engine: Engine) -> Iterator[list[Seen]]:
+    """The passes that the engine runs meanwhile, in their order."""
+    runner, found, lock = engine.runner, list[Seen](), threading.Lock()
+    times: list[tuple[tuple[Part, ...], float, float, float]] = []
+    run, run_shared = runner.run, runner.run_shared
+
+    def timed(parts: tuple[Part, ...], began: float, expected: float = 0.0) -> None:
+        with lock:
+            times.append((parts, began, time.perf_counter(), expected))
+
+    def alone(rows: Any, count: int, plan: Any = None) -> None:
+        outputs = rows.outputs if count == len(rows.ids) else 0
+        parts = (Part(count, rows.start, outputs),)
+        began = time.perf_counter()
+        run(rows, count, plan)
+        timed(parts, began)
+
+    def shared(batch: Sequence[tuple[Any, int]], why: str = "all") -> None:
+        parts = tuple(
+            Part(n, rows.start, rows.outputs if n == len(rows.ids) else 0) for rows, n in batch
+        )
+        expected = engine.tuning.expect_mixed(parts)[1]
+        began = time.perf_counter()
+        run_shared(batch, why)
+        timed(parts, began, expected)
+
+    runner.run, runner.run_shared = alone, shared
+    try:
+        yield found
+    finally:
+        runner.run, runner.run_shared = run, run_shared
+        for n, (parts, began, ended, expected) in enumerate(times):
+            following = times[n + 1][1] if n + 1 < len(times) else ended
+            found.append(Seen(parts, ended - began, following - ended, expected))
+
+
+def programs_of(load: Load) -> list[Program]:
+    """What the agents asked: their pauses and the sizes of their prompts and replies; no times.
+
+    What was found of prompts is not taken from the run but for the length of the shared beginning.
+    """
+    found: list[Program] = []
+    firsts = [job.replies[0].cached for job in load.jobs if job.replies]
+    shared = statistics.mode(firsts) if firsts else 0
+    for agent, job in enumerate(load.jobs):
+        requests, last = list[Request](), 0
+        for reply, (pause, _) in zip(job.replies, load.work.script(agent), strict=False):
+            requests.append(Request(pause, max(1, reply.prompt - last), max(1, reply.written)))
+            last = reply.prompt
+        group = 0 if shared and shared < requests[0].new else -1
+        found.append(Program(tuple(requests), shared if not group else 0, group, kept=False))
+    return found
+
+
+@dataclass(frozen=True)
+class Round:
+    """Agents at once, measured: their programs, and what came of them by name."""
+
+    agents: int
+    programs: tuple[Program, ...]
+    measured: dict[str, float]
+
+    @classmethod
+    def of(cls, load: Load) -> Round:
+        """What came of a load."""
+        measured = {"throughput": load.written / load.seconds}
+        for name in ("ttft", "tpot"):
+            for label, share in (("p50", 0.5), ("p99", 0.99)):
+                measured[f"{name.upper()} {label}"] = load.quantile(name, share)
+        return cls(len(load.jobs), tuple(programs_of(load)), measured)
+
+    def as_json(self) -> str:
+        """A line of a file of rounds."""
+        programs = [[one.requests, one.shared, one.group, one.kept] for one in self.programs]
+        return json.dumps([self.agents, programs, self.measured])
+
+
+def read_rounds(path: Path) -> list[Round]:
+    """The rounds of a file that `plan --validate --rounds FILE` has written.
+
+    Raises:
+        SettingError: it is no such file.
+    """
+    try:
+        if not is_file(path, "cannot read the rounds", SettingError):
+            return []
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [_round(*json.loads(line)) for line in lines]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"cannot read the rounds {path}: {error}") from None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise SettingError(f"{path} has no rounds of `plan --validate`") from None
+
+
+def _round(agents: int, programs: list[Any], measured: dict[str, float]) -> Round:
+    found = [
+        Program(tuple(Request(float(p), int(n), int(r)) for p, n, r in requests), *others)
+        for requests, *others in programs
+    ]
+    return Round(int(agents), tuple(found), {str(k): float(v) for k, v in measured.items()})
+
+
+@dataclass
+class Compared:
+    """Rounds of so many agents, measured and simulated.
+
+    Attributes:
+        results: of each round; the same programs.
+    """
+
+    agents: int
+    rounds: list[Round] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+
+    def add(self, one: Round, forecaster: Forecaster, seen: Corrections) -> None:
+        """Simulate what was measured."""
+        scenario = Scenario(
+            forecaster, seen, programs=one.programs, in_order=True, exact=True, policy=Policy()
+        )
+        self.rounds.append(one)
+        self.results.append(simulate(scenario, 1))
+
+    def pairs(self) -> list[tuple[str, list[float], list[float]]]:
+        """What is compared: its name, measured and simulated, a value for each round."""
+        found = []
+        for name in self.rounds[0].measured:
+            what, _, label = name.lower().partition(" p")
+            said = [
+                one.quantile(what, int(label) / 100) if label else one.tokens_per_s
+                for one in self.results
+            ]
+            found.append((name, [one.measured[name] for one in self.rounds], said))
+        return found
+
+    def errors(self) -> list[tuple[str, float, float]]:
+        """Name, error of the median round, and how far it may be off."""
+        return [
+            (name, statistics.median(said) / statistics.median(real) - 1.0, GOALS[name])
+            for name, real, said in self.pairs()
+            if name in GOALS
+        ]
+
+    @property
+    def met(self) -> bool:
+        """Whether all of them are as near as they should be."""
+        return all(abs(error) <= goal for _, error, goal in self.errors())
+
+    def lines(self) -> list[list[str]]:
+        """Lines of a table."""
+        found = []
+        for name, real, said in self.pairs():
+            middle, forecast = statistics.median(real), statistics.median(said)
+            goal = GOALS.get(name)
+            found.append(
+                [
+                    str(self.agents),
+                    name,
+                    f"{middle:.3g}",
+                    f"{min(real):.3g} … {max(real):.3g}",
+                    f"{forecast:.3g}",
+                    f"{forecast / middle - 1:+.0%}" if middle else "–",
+                    f"{goal:.0%}" if goal is not None else "–",
+                ]
+            )
+        return found
+
+
+def compare(rounds: Sequence[Round], forecaster: Forecaster, seen: Corrections) -> list[Compared]:
+    """All rounds, by their number of agents."""
+    found: dict[int, Compared] = {}
+    for one in rounds:
+        found.setdefault(one.agents, Compared(one.agents)).add(one, forecaster, seen)
+    return [found[agents] for agents in sorted(found)]

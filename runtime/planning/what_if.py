@@ -1,0 +1,92 @@
+"""What would help: the same programs with one thing changed, and sweeps over one setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..inference.policy import at_best
+from .fleet import Result, Scenario, simulate
+
+FASTER_DRAM = 1.25
+
+
+@dataclass(frozen=True)
+class Change:
+    """The same with one thing changed.
+
+    Attributes:
+        name: what.
+        result: what came of it.
+        busy: share of a machine's time that the work took, over what it took before.
+    """
+
+    name: str
+    result: Result
+    busy: float
+
+    @property
+    def gain(self) -> float:
+        """How much more work the machines could do: 0.1 for a tenth."""
+        return 1.0 / self.busy - 1.0 if self.busy else 0.0
+
+
+def variants(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
+    """What can be changed of a scenario, by name."""
+    one, machine = scenario.forecaster, scenario.forecaster.machine
+    cores = at_best(machine, machine.threads + 1)
+    yield "one more core", replace(scenario, forecaster=one.with_machine(cores))
+    rates = {**machine.read_gbps, "DRAM": FASTER_DRAM * machine.read_gbps["DRAM"]}
+    dram = replace(machine, read_gbps=rates)
+    yield "DRAM 25 % faster", replace(scenario, forecaster=one.with_machine(dram))
+    if one.kv == "bf16":
+        yield "Q8 KV cache", replace(scenario, forecaster=one.with_kv("q8"))
+    if scenario.policy.memory is not None:
+        policy = replace(scenario.policy, memory=2 * scenario.policy.memory)
+        yield "twice the KV memory", replace(scenario, policy=policy)
+    yield "one more machine", replace(scenario, machines=scenario.machines + 1)
+    policy = replace(scenario.policy, share=False)
+    yield "no shared prefixes", replace(scenario, policy=policy)
+
+
+def changes(base: Result, processes: int | None = None) -> list[Change]:
+    """Each variant, and what it gives."""
+    found = []
+    for name, scenario in variants(base.scenario):
+        result = simulate(scenario, processes)
+        found.append(Change(name, result, result.used * result.seconds / _work(base, result)))
+    return found
+
+
+def _work(base: Result, other: Result) -> float:
+    """Machine-seconds of the base, for as many machines as the other has."""
+    each = base.used * base.seconds * base.scenario.machines
+    return each / other.scenario.machines
+
+
+def sweep(
+    scenario: Scenario,
+    values: Sequence[str],
+    change: Callable[[Scenario, str], Scenario],
+    processes: int | None = None,
+) -> list[tuple[str, Result]]:
+    """The scenario with each of some values of a setting."""
+    return [(value, simulate(change(scenario, value), processes)) for value in values]
+
+
+def bottleneck(result: Result) -> str:
+    """In a sentence, what the machines would run out of next."""
+    bounds = result.bounds
+    tally = result.tally
+    first = max(("compute", "memory", "dispatch", "host"), key=lambda b: bounds.get(b, 0.0))
+    words = {
+        "compute": "arithmetic: prompts take most of the time; cores would help",
+        "memory": "reading: decodes take most of the time; memory bandwidth would help",
+        "dispatch": "dispatch: passes are too small for their barriers; fewer threads may help",
+        "host": "the host between passes: a larger model or fewer sequences would hide it",
+    }[first]
+    lost = tally.evicted + tally.preempted
+    if lost > 0.05 * result.requests:
+        share = lost / result.requests
+        return f"memory for KV caches: {share:.0%} of the requests lost theirs; then {words}"
+    return f"{words} ({bounds[first]:.0%} of the machines' time, {bounds['idle']:.0%} is idle)"

@@ -1,0 +1,103 @@
+"""`triplepoint plan`: a forecast as table, JSON and page; this machine measured and simulated."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from triplepoint.runtime.cli import main
+
+SMALL = ["--shared", "200", "--new", "60", "--reply", "8", "--requests", "2"]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> list[str]:
+    """Limits of a machine that is not this one."""
+    from helpers.planned import MACHINE
+
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(MACHINE.as_dict()))
+    return ["-m", "qwen3:0.6b", "--machine", str(path)]
+
+
+def test_a_forecast(machine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each machine count, a page without scripts or references, and a picture."""
+    html, svg = tmp_path / "plan.html", tmp_path / "plan.svg"
+    argv = [*machine, *SMALL, "--conversations", "30", "--rate", "3", "--kv-memory", "1GB"]
+    argv += ["--sweep", "machines=1,2", "--what-if", "-o", str(html), "--svg", str(svg)]
+    assert main(["plan", *argv]) == 0
+    said = capsys.readouterr().out
+    assert "next bottleneck" in said
+    assert "one more core" in said
+    page = html.read_text()
+    assert page.count("<svg") >= 3
+    assert "<script" not in page
+    assert not re.search(r"(src|href)=", page)
+    for words in ("What would help", "Q8 KV cache", "Where the machines", "Next bottleneck"):
+        assert words in page
+    assert ElementTree.fromstring(svg.read_text()).tag.endswith("svg")
+
+
+def test_figures(machine: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """As JSON: all conversations answered, shares add up, the same for the same seed."""
+    argv = ["plan", *machine, *SMALL, "--conversations", "20", "--json"]
+    found = []
+    for _ in range(2):
+        assert main(argv) == 0
+        found += json.loads(capsys.readouterr().out)["results"]
+    one, again = found
+    assert one == again
+    assert (one["conversations"], one["failed"]) == (20, 0)
+    assert sum(one["bounds"].values()) == pytest.approx(1.0)
+
+
+def test_recorded_programs(machine: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Traces of the library are played."""
+    argv = ["plan", "search", "chat", *machine, "--conversations", "12", "--rate", "2", "--json"]
+    assert main(argv) == 0
+    (one,) = json.loads(capsys.readouterr().out)["results"]
+    assert one["conversations"] == 12
+
+
+def test_this_machine_beside_its_forecast(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A clock is learned, agents are run and simulated, rounds are kept; errors are told."""
+    clock, rounds = tmp_path / "clock.json", tmp_path / "rounds.jsonl"
+    work = ["-m", "nano", "--work", "2,30,5,20,6"]
+    assert main(["plan", *work, "--learn", str(clock)]) == 0
+    assert "passes: alone" in capsys.readouterr().out
+    argv = ["--clock", str(clock), "--rounds", str(rounds)]
+    for _ in range(2):
+        assert main(["plan", *work, *argv, "--validate", "3"]) == 0
+    assert "2 rounds of 3 agents" in capsys.readouterr().out
+    assert main(["plan", *argv, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["3"]) == {"throughput", "TTFT p50", "TTFT p99"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--sweep", "machines"], "not a sweep"),
+        (["--sweep", "route=up,down"], "none of"),
+        (["--sweep", "machines=0"], "above 0"),
+        (["--goals", "3"], "two times"),
+        (["--clock", "x", "-m", "y"], "leave out -m"),
+        (["--validate", "2"], "--learn FILE first"),
+        (["--learn", "x"], "name it with -m"),
+        (["--rounds", "/nowhere/x"], "no rounds"),
+        (["--kv-memory", "1MB"], "no page"),
+        (["missing.jsonl"], "does not exist"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    argv: list[str], told: str, machine: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, and a status that is not 0."""
+    bare = any(word in argv for word in ("--clock", "--learn", "--validate"))
+    assert main(["plan", *argv, *([] if bare else machine)]) != 0
+    assert told in capsys.readouterr().err

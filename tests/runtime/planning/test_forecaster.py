@@ -1,0 +1,48 @@
+"""A model on a machine by its name alone: as an engine would tell, on any machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from helpers.planned import MACHINE
+
+from triplepoint.errors import ModelError
+from triplepoint.runtime.physics.costs import Part
+from triplepoint.runtime.physics.latency_model import Efficiency
+from triplepoint.runtime.planning.cost import Usage
+from triplepoint.runtime.planning.forecaster import of_name
+
+
+def test_speeds_of_a_known_model() -> None:
+    """Decode is bound by memory: weights over bandwidth; prefill by arithmetic."""
+    found = of_name("qwen3:4b", MACHINE, reached=Efficiency())
+    assert found is not None
+    speeds = found.speeds(Usage(1, 1000, 0, 100))
+    assert 0.5 < speeds.decode / (60e9 / found.nbytes) < 1.0
+    assert 0.4 < speeds.prefill / (4000e9 / (2 * found.active)) < 1.0
+    more = found.speeds(Usage(1, 1000, 0, 100, concurrency=8))
+    assert 2 < more.decode / speeds.decode < 8
+
+
+def test_synthetic_models_and_unknown_ones() -> None:
+    """A synthetic model needs no file; a path is nobody's name."""
+    found = of_name("synthetic:qwen3-0.6b:q4_0", MACHINE, reached=Efficiency())
+    assert found is not None
+    assert 0.5e9 < found.weights < 0.8e9
+    assert of_name("model.gguf", MACHINE) is None
+    with pytest.raises(ModelError):
+        of_name("synthetic:nothing:q4_0", MACHINE)
+
+
+def test_a_cache_of_half_the_bytes() -> None:
+    """In q8 a position takes about half, and long contexts decode faster."""
+    found = of_name("qwen3:4b", MACHINE, reached=Efficiency())
+    assert found is not None
+    small = found.with_kv("q8")
+    assert 0.5 < small.cost.kv_bytes / found.cost.kv_bytes < 0.6
+    assert small.with_kv("bf16").cost.kv_bytes == pytest.approx(found.cost.kv_bytes)
+    deep = [Part(1, 8000, 1)] * 8
+    assert small.mixed_s(deep) < found.mixed_s(deep)
+    faster = replace(MACHINE, read_gbps={**MACHINE.read_gbps, "DRAM": 120.0})
+    assert found.with_machine(faster).phase_s(1, 0) < 0.6 * found.phase_s(1, 0)

@@ -1,0 +1,80 @@
+"""Use from traces and from rows of results: the same sums that the runs themselves tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import SettingError, TraceError
+from triplepoint.runtime.planning.usage import read_recorded
+from triplepoint.runtime.replay import examples
+
+SEARCH = examples.folder() / "search.jsonl"
+
+
+def test_a_trace() -> None:
+    """Four questions; their tokens are those of the ends of their turns; speeds are recorded."""
+    found = read_recorded([SEARCH])
+    ends = [json.loads(line) for line in SEARCH.read_text().splitlines()]
+    ends = [one for one in ends if one["event"] == "turn_end"]
+    assert (found.questions, found.answered, found.steps) == (4, 4, 8)
+    assert found.input == sum(one["input_tokens"] for one in ends)
+    assert found.cached == sum(one["cached_tokens"] for one in ends)
+    assert found.output == sum(one["output_tokens"] for one in ends)
+    assert found.speeds is not None
+    assert found.speeds.basis == "recorded"
+    assert found.weights == 3_279_616
+
+
+def test_traces_add_up() -> None:
+    """Two of them are the sum of each."""
+    one, two = read_recorded([SEARCH]), read_recorded([SEARCH, SEARCH])
+    assert (two.questions, two.input, two.decode_s) == (
+        2 * one.questions,
+        2 * one.input,
+        pytest.approx(2 * one.decode_s),
+    )
+
+
+def test_rows_of_results(tmp_path: Path) -> None:
+    """JSON lines with usage; what was right counts by `passed`, else by the status."""
+    usage = {"input_tokens": 100, "output_tokens": 10, "cached_tokens": 40}
+    rows = [
+        {"usage": usage, "passed": True},
+        {"usage": usage, "passed": False},
+        {"usage": usage, "status": "answered"},
+        {"status": "error"},
+    ]
+    path = tmp_path / "results.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = read_recorded([path])
+    assert (found.questions, found.answered) == (4, 2)
+    assert (found.input, found.cached, found.output, found.speeds) == (300, 120, 30, None)
+    whole = tmp_path / "results.json"
+    whole.write_text(json.dumps({"results": rows}))
+    assert read_recorded([whole]).questions == 4
+
+
+def test_results_of_map(tmp_path: Path) -> None:
+    """Its names of the same counts, as `fleet.answering.usage_of` gives them."""
+    from triplepoint import Usage
+    from triplepoint.runtime.fleet.answering import usage_of
+
+    usage = usage_of(Usage(input_tokens=100, cached_tokens=40, output_tokens=10, steps=3))
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps({"status": "answered", "usage": usage}) + "\n")
+    found = read_recorded([path])
+    assert (found.input, found.cached, found.output, found.steps) == (100, 40, 10, 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "{}", '{"usage": {"input_tokens": -1}}', '{"usage": 3}', "nothing\nhere"]
+)
+def test_files_without_use(text: str, tmp_path: Path) -> None:
+    """Each is an error that names the file."""
+    path = tmp_path / "odd.jsonl"
+    path.write_text(text)
+    with pytest.raises((SettingError, TraceError), match=r"odd\.jsonl"):
+        read_recorded([path])
