@@ -18,12 +18,14 @@ from .errors import (
     CompileError,
     ContextOverflowError,
     EngineError,
+    FleetError,
     GGUFError,
     GrammarError,
     LimitReachedError,
     ModelError,
     PassCancelledError,
     ReplayError,
+    RowError,
     SettingError,
     TargetError,
     TemplateError,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from .runtime.agent.remote import RemoteEngine
     from .runtime.agent.result import RunResult, Usage
     from .runtime.agent.session_store import SavedSession, open_session
+    from .runtime.fleet.api import map
     from .runtime.inference.engine import Engine
     from .runtime.inference.sampling import Sampling
     from .runtime.inference.session import Session
@@ -76,6 +79,7 @@ _PLACES = {
     "runtime": ("replay",),
     "runtime.agent.agent": ("Agent",),
     "runtime.inference.engine": ("Engine",),
+    "runtime.fleet.api": ("map",),
     "runtime.agent.events": (
         "AgentEvent",
         "Notice",
@@ -123,6 +127,7 @@ __all__ = [
     "FetchTools",
     "FileTools",
     "FindTools",
+    "FleetError",
     "GGUFError",
     "GrammarError",
     "LimitReachedError",
@@ -135,6 +140,7 @@ __all__ = [
     "RemoteEngine",
     "ReplayError",
     "Request",
+    "RowError",
     "Rule",
     "RunFinished",
     "RunResult",
@@ -159,6 +165,7 @@ __all__ = [
     "UnsupportedModelError",
     "Usage",
     "__version__",
+    "map",
     "open_session",
     "replay",
     "tool",

@@ -16,6 +16,8 @@
      │   └─ GrammarError           a grammar that cannot be compiled or went wrong
      ├─ ToolError                  a failed tool call; its text is told to the model
      ├─ ToolDefinitionError        a function or schema that cannot be made into a tool
+     ├─ FleetError                 a map over many rows that cannot go on
+     │   └─ RowError               a row, or a file of rows or results, that cannot be used
      └─ TraceError                 a trace that cannot be read or written
          └─ ReplayError            a trace and settings that do not fit together
 
@@ -121,6 +123,14 @@ class ToolDefinitionError(TriplepointError, TypeError, ValueError):
 
     It is also what Python raises for a wrong argument, for callers that know nothing of us.
     """
+
+
+class FleetError(TriplepointError):
+    """A map over many rows cannot go on; what is finished is in its results."""
+
+
+class RowError(FleetError):
+    """A row cannot be asked, or a file of rows or results cannot be used."""
 
 
 class TraceError(TriplepointError):

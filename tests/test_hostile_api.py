@@ -272,6 +272,8 @@ GOOD: dict[str, Callable[[SimpleNamespace], Any]] = {
     "Trace.to_file.path": lambda place: place.root / "other.jsonl",
     "Trace.write.event": lambda place: MessageEvent(role="user", content="x", turn=1),
     "RemoteEngine.base_url": lambda place: "http://127.0.0.1:1/v1",
+    "map.agent_factory": lambda place: lambda engine, row: _agent(place),
+    "map.rows": lambda place: [],
     "open_session.name": lambda place: "named",
     "CommandTools.run_command.command": lambda place: ["true"],
     "FindTools.find.pattern": lambda place: "*",

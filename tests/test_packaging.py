@@ -165,8 +165,11 @@ FLOORS = (
     "bench",
     "replay",
     "regimes",
+    "planning",
     "nano",
+    "suites",
     "serve",
+    "fleet",
     "cli",
 )
 

@@ -372,6 +372,12 @@ class Agent(Generic[Output]):
             other.trace.write(phase)
         return other
 
+    def trace_to(self, path: str | Path | bool) -> None:
+        """Write the trace there, as ``trace`` says; an AgentError once it has been begun."""
+        if self._trace is not None:
+            raise AgentError("the trace has been begun; say where to write it before")
+        self._trace_path = path
+
     def prefill_system(self) -> int:
         """Read the system message and the tools before the first question; returns their tokens.
 
@@ -458,8 +464,6 @@ class Agent(Generic[Output]):
     def notes(self) -> list[str]:
         """What had to be done because the model file or a tool's schema lack something."""
         return self.setup.notes
-
-    # The conversation as a local engine has it.
 
     @property
     def session(self) -> Session:

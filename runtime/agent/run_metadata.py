@@ -136,7 +136,8 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
 
 def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
     """A header that has what follows from the engine; `given`: its other fields."""
-    model = engine.model
+    model, cost = engine.model, getattr(engine, "cost", None)
+    sizes = ("kv_bytes", "state_bytes", "experts", "experts_used")
     return RunStart(
         model=ModelRecord(
             name=model.name,
@@ -145,6 +146,7 @@ def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
             quant=model.quant,
             parameters=model.parameters,
             path=str(model.path),
+            **({name: getattr(cost, name) for name in sizes} if cost is not None else {}),
         ),
         target=str(engine.target),
         threads=engine.threads,

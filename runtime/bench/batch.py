@@ -3,6 +3,10 @@
 The rows have llama-batched-bench's columns: B sequences, each with a prompt of PP tokens of its own
 and then TG tokens of decode, one row of each sequence in every pass. Rounds of all batch sizes come
 in turns, so that a machine that changes its speed changes it for all of them.
+
+With a shared prompt the first tokens of all prompts are the same, as behind one system prompt. They
+are computed once, before the rounds. Each round then decodes twice: as usual, where a pass reads
+what its sequences share once for all of them, and so that each reads it by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
+from ...jit.kernels.kvcache import PAGE
 from ..forward.logits import ROWS
+from ..inference.pass_correction import PassCorrection
 from ..inference.runner import Rows
 from ..inference.shared_pass import Forecasts
 
@@ -32,7 +38,9 @@ class Batched:
 
     Attributes:
         batch, prompt, generate: sequences, and tokens of each.
+        shared: tokens of the prompt that are the same in all sequences; these are not timed.
         prompt_s, decode_s: seconds of each round.
+        apart_s: of decodes of which every sequence reads what is shared by itself.
         forecasts: of its shared passes.
         theirs: seconds of prompts and decodes of each round of another engine, by its settings.
     """
@@ -40,8 +48,10 @@ class Batched:
     batch: int
     prompt: int
     generate: int
+    shared: int = 0
     prompt_s: list[float] = field(default_factory=list)
     decode_s: list[float] = field(default_factory=list)
+    apart_s: list[float] = field(default_factory=list)
     forecasts: Forecasts = field(default_factory=Forecasts)
     theirs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
@@ -64,7 +74,7 @@ class Batched:
     @property
     def prompt_rate(self) -> float:
         """Tokens/s of all prompts together, from the median round."""
-        return self.batch * self.prompt / statistics.median(self.prompt_s)
+        return self.batch * (self.prompt - self.shared) / statistics.median(self.prompt_s)
 
     @property
     def decode_rates(self) -> list[float]:
@@ -76,6 +86,11 @@ class Batched:
         """From the median round."""
         return statistics.median(self.decode_rates)
 
+    @property
+    def apart_rates(self) -> list[float]:
+        """Tokens/s of all decodes together where each reads what is shared by itself, by round."""
+        return [self.batch * self.generate / seconds for seconds in self.apart_s]
+
 
 def measure(
     engine: Engine,
@@ -84,10 +99,12 @@ def measure(
     generate: int,
     repeat: int = 3,
     baseline: Baseline | None = None,
+    shared: int = 0,
 ) -> Iterator[Batched]:
     """Measure all batch sizes in turns, `repeat` rounds after one that does not count.
 
     baseline: another engine that has the model loaded; it has its turn after each of ours.
+    shared: tokens that all prompts begin with.
 
     Raises:
         SettingError: a size is out of range, or does not fit the context or the KV memory.
@@ -100,9 +117,15 @@ def measure(
         )
     if prompt < 1 or generate < 1:
         raise SettingError("a batch needs a prompt and a decode of at least one token")
+    if not 0 <= shared < prompt:
+        raise SettingError(
+            f"prompts of {prompt} tokens cannot have {shared} in common: each has one of its own"
+        )
     sessions = [engine.session(prompt + generate) for _ in range(max(batches))]
     memory = engine.layout.memory
-    needed = sum(session.cache.wants(0, prompt + generate) for session in sessions)
+    own = shared // PAGE * PAGE  # from here on each has pages of its own
+    needed = sum(session.cache.wants(own, prompt + generate) for session in sessions)
+    needed += sessions[0].cache.wants(0, shared) if shared else 0
     if memory.lacks(needed):
         raise SettingError(
             f"{max(batches)} sequences of {prompt + generate} tokens need {needed:,} bytes of KV "
@@ -110,21 +133,32 @@ def measure(
         )
     chance = random.Random(1)
     n_vocab = engine.outputs.n_vocab
-    prompts = [[chance.randrange(n_vocab) for _ in range(prompt)] for _ in sessions]
-    found = [Batched(batch, prompt, generate) for batch in batches]
+    common = [chance.randrange(n_vocab) for _ in range(shared)]
+    prompts = [[chance.randrange(n_vocab) for _ in range(prompt - shared)] for _ in sessions]
+    if shared:
+        sessions[1:] = []
+        sessions[0].prefill(common)
+    found = [Batched(batch, prompt, generate, shared) for batch in batches]
     for round_ in range(repeat + 1):
         for one in found:
             part = sessions[: one.batch]
-            for session in part:
-                session.truncate(0)
+            if shared:
+                part = [sessions[0].fork() for _ in range(one.batch)]
+            _ = [session.truncate(shared) for session in part]
+            twins: list[Session] = []
             with engine.runner.watched((one.forecasts if round_ else Forecasts()).add):
                 began = time.perf_counter()
                 tokens = _prefill(engine, part, prompts)
-                middle = time.perf_counter()
-                _decode(engine, part, tokens, generate)
+                prompt_s = time.perf_counter() - began
+                if shared:
+                    twins = [session.fork() for session in part]
+                decode_s = _timed(engine, part, tokens, generate)
+            part = []
+            apart_s = _apart(engine, twins, tokens, generate) if shared else 0.0
             if round_:
-                one.prompt_s.append(middle - began)
-                one.decode_s.append(time.perf_counter() - middle)
+                one.prompt_s.append(prompt_s)
+                one.decode_s.append(decode_s)
+                one.apart_s += [apart_s] if shared else []
             for setting in baseline.settings if baseline is not None else ():
                 assert baseline is not None
                 took = baseline.batch(setting, prompts[: one.batch], generate, max(batches))
@@ -168,6 +202,25 @@ def _decode(
         _run(engine, batch)
         tokens = [rows.logits.tokens[0] for rows, _ in batch if rows.logits is not None]
     return tokens
+
+
+def _timed(engine: Engine, sessions: Sequence[Session], tokens: list[int], generate: int) -> float:
+    """Seconds of a decode."""
+    began = time.perf_counter()
+    _decode(engine, sessions, tokens, generate)
+    return time.perf_counter() - began
+
+
+def _apart(engine: Engine, sessions: Sequence[Session], tokens: list[int], generate: int) -> float:
+    """The same, each sequence reading by itself what they share."""
+    engine.runner.joins = False
+    # What such passes take is no matter of those whose predictions are told.
+    learned, engine.tuning.correction = engine.tuning.correction, PassCorrection()
+    try:
+        with engine.runner.watched(lambda _: None):
+            return _timed(engine, sessions, tokens, generate)
+    finally:
+        engine.runner.joins, engine.tuning.correction = True, learned
 
 
 def _run(engine: Engine, batch: list[tuple[Rows, int]]) -> None:

@@ -33,11 +33,11 @@ from ..physics.costs import attention_s, linear_s, pass_cost
 from ..physics.latency_model import (
     ATTENTION_OVERLAP,
     PRODUCTS_OVERLAP,
-    TILE_TOKENS,
     Efficiency,
     LatencyEstimate,
     Passes,
     estimate,
+    tile_tokens,
 )
 from ..physics.machine import MachineProfile
 from ..physics.roofline_probe import RooflineProbe
@@ -387,7 +387,7 @@ def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -
     reading = estimate(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
     cost = pass_cost(model, s.tokens, s.start, 1, 0, passes.tile)
     rest = _without(s.parts["attention"], reading, ATTENTION_OVERLAP)
-    return attention_s(cost, model, s.machine, TILE_TOKENS) / rest
+    return attention_s(cost, model, s.machine, tile_tokens(model)) / rest
 
 
 def _without(time_s: float, other_s: float, p: float) -> float:

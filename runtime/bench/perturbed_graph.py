@@ -23,13 +23,14 @@ import numpy as np
 
 from ...jit.compile import spec
 from ...jit.kernels import attention, gemm, perturb
-from ...jit.kernels.batch import describe
+from ...jit.kernels.batch import describe, own_places
 from ...jit.kernels.panels import FORMATS
 from ...jit.pool import aligned
 from ...jit.tape import Op, PerThread, Tape
 from ..forward.batch import Span
 from ..forward.descriptor import ONE, OUTPUTS, TOKENS
-from ..forward.graph import CHUNKS, GraphBuilder
+from ..forward.graph import GraphBuilder
+from ..forward.products import CHUNKS
 from ..inference.plan import Plan
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ Perturbation = Literal["", "control", "memory", "compute", "dispatch"]
 PIECE = 1 << 20  # bytes of a piece for each thread: it is near when it is read again
 FEW = 3.0  # tokens of an expert below which half of them cannot be left out
 # Which argument is the number of tokens.
-_COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_float": 6, "gemm_selected": 5}
+_COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_amx": 5, "gemm_float": 6, "gemm_selected": 5}
 
 
 def perturbed(session: Session, name: Perturbation, tokens: int) -> Plan[PerturbedGraph]:
@@ -134,7 +135,7 @@ class PerturbedGraph(GraphBuilder):
 
     def _fewer_rows(self, op: Op) -> Op:
         """Attention of half the tokens, from as much of the cache on average."""
-        rows, tiles = np.zeros_like(self.rows), aligned(self.tiles.shape, np.int64)
+        rows, tiles = own_places(np.zeros_like(self.rows)), aligned(self.tiles.shape, np.int64)
         sizes = dict(op.kernel.constants)
         tile, heads = attention.token_tile(sizes["group"]), sizes["kv_heads"]
 
@@ -146,7 +147,7 @@ class PerturbedGraph(GraphBuilder):
             return describe(rows, tiles, [place], tile)
 
         units = self.units(self.counted(half), heads)
-        return dataclasses.replace(op, args=[*op.args[:7], tiles, *op.args[8:]], units=units)
+        return dataclasses.replace(op, args=[*op.args[:7], tiles, rows, *op.args[9:]], units=units)
 
     def _fewer_heads(self, op: Op) -> Op:
         """Attention of half the query heads of each KV head."""

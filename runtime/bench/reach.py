@@ -9,31 +9,55 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 from ...jit.kernels.attention import token_tile
-from ...jit.kernels.kvcache import PAGE, page_bytes
+from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.kernels.panels import FORMATS
 from ...jit.targets import TARGETS
 from ..forward.kv import kept
 from ..hub.aliases import KnownModel, known_models
+from ..inference.model_cost import Sized, size_up
 from ..physics import calibration
 from ..physics.costs import ModelCost
 from ..physics.latency_model import Efficiency, LatencyEstimate, Passes, estimate
 from ..physics.machine import MachineProfile
-from ..synthetic.shapes import Shape
+from ..synthetic.shapes import SHAPES, Shape
 from ..synthetic.write import SyntheticModel
 
 PROMPT = 1000  # tokens of the prompt whose TTFT is told
 CONTEXT = 4096  # tokens in the cache for the second decode speed, and for the memory
+TOGETHER = 8  # sequences of a pass, where more than one is told
+ALIKE = ("llama", "qwen3", "gemma3")  # families whose layers differ in nothing but a window
 FLUENT = 8.0  # tokens a second that a model must write to be a good choice: people read as fast
-KV = "bf16"
+KV: KVFormat = "bf16"
 _OVERHEAD = 400 << 20  # bytes of Python, kernels, buffers and the vocabulary
-_USUAL = Efficiency(read=0.8)
+USUAL = Efficiency(read=0.8)
 """Of the memory's bandwidth, the best that was measured here in some moments, decode reached 63 to
 94 % with six models on two CPUs (docs/measured.md), and 71 % on a busy machine."""
+_USUAL_TYPES = {"gpt-oss": "mxfp4_moe", "gemma4": "q4_0"}  # what their makers publish
 _CHUNK = 512  # tokens of a pass, as engines choose it as a rule
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What is to be expected of a model here.
+
+    Attributes:
+        ttft_s: seconds from a prompt of `PROMPT` tokens to the first token of the answer.
+        decode, decode_deep: tokens a second with an empty cache, and at context `CONTEXT`.
+        together: those of `TOGETHER` sequences in one pass at context `CONTEXT`, added up.
+        basis: whose share of the limits was taken: a calibration's, or the usual one.
+    """
+
+    ttft_s: float
+    decode: float
+    decode_deep: float
+    together: float
+    basis: Literal["calibration", "limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +94,12 @@ def best(found: Sequence[Reach]) -> Reach | None:
     return max(good, key=lambda one: one.model.nbytes, default=None)
 
 
-def cost_of(model: KnownModel, lanes: int) -> ModelCost:
+def cost_of(model: KnownModel, lanes: int, kv: KVFormat = KV) -> ModelCost:
     """What a pass costs, as `Engine.cost` would have it on a target of so many lanes."""
     shape = Shape(**model.shape)
     synthetic = SyntheticModel(model.alias, model.quant, shape)
+    if shape.family not in ALIKE:
+        return sized(synthetic, lanes, kv).cost
     head = "token_embd.weight" if shape.tied else "output.weight"
     weights, packed = {"body": 0, "experts": 0, "head": 0}, {"body": 0, "experts": 0, "head": 0}
     for name, dims, kind in synthetic.tensors():
@@ -95,7 +121,7 @@ def cost_of(model: KnownModel, lanes: int) -> ModelCost:
         head_weights=weights["head"],
         body_bytes=packed["body"],
         head_bytes=packed["head"],
-        kv_bytes=page_bytes(KV, shape.layers, shape.kv_heads, shape.head_dim) / PAGE,
+        kv_bytes=page_bytes(kv, shape.layers, shape.kv_heads, shape.head_dim) / PAGE,
         quantized=True,
         expert_weights=weights["experts"],
         expert_bytes=packed["experts"],
@@ -103,7 +129,26 @@ def cost_of(model: KnownModel, lanes: int) -> ModelCost:
         experts_used=shape.experts_used,
         windows=(shape.window,) * windowed,
         kv_heads=shape.kv_heads,
+        int8_cache=kv == "q8",
     )
+
+
+def sized(model: SyntheticModel, lanes: int, kv: KVFormat = KV) -> Sized:
+    """A model of such a shape by its header: what layers have that are not all alike."""
+    from ..gguf.open import open_gguf
+
+    target = next(one for one in TARGETS.values() if one.lanes == lanes)
+    with TemporaryDirectory(prefix="triplepoint-") as folder:
+        path = Path(folder) / "header.gguf"
+        model.write_header(path)
+        with open_gguf(path) as gguf:
+            return size_up(gguf, target, kv, mtp=False)
+
+
+def usual_passes(cost: ModelCost) -> Passes:
+    """How engines cut their work as a rule."""
+    tile = token_tile(cost.heads // cost.kv_heads)
+    return Passes(_CHUNK, tile, 5 * cost.layers + 4, 8 * cost.layers + 4)
 
 
 def here() -> MachineProfile:
@@ -122,26 +167,58 @@ def here() -> MachineProfile:
         pool.close()
 
 
-def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
-    cost = cost_of(model, TARGETS[machine.target].lanes)
+def known_here(target: str | None = None) -> MachineProfile | None:
+    """This machine's limits with all its cores; None if they were never measured."""
+    from ...jit.targets import resolve
+    from ..physics import machine
+
+    return machine.known(resolve(target).name, machine.physical_cores())
+
+
+def speed(cost: ModelCost, machine: MachineProfile) -> Speed:
+    """What a model that costs so much, with a cache in `KV`, is expected to reach."""
     known = calibration.load(calibration.path_of(cost, machine, KV))
-    tile = token_tile(cost.heads // cost.kv_heads)
-    usual = Passes(_CHUNK, tile, 5 * cost.layers + 4, 8 * cost.layers + 4)
+    usual = usual_passes(cost)
 
-    def expected(tokens: int, start: int) -> LatencyEstimate:
+    def expected(tokens: int, start: int, batch: int = 1) -> LatencyEstimate:
         if known is not None:
-            return known.estimate(cost, tokens, start, machine)
-        return estimate(cost, machine, _USUAL, usual, tokens, start)
+            return known.estimate(cost, tokens, start, machine, batch)
+        return estimate(cost, machine, USUAL, usual, tokens, start, batch)
 
-    memory = cost.body_bytes + cost.expert_bytes + cost.head_bytes + _OVERHEAD
-    window, near = max(cost.windows, default=0), len(cost.windows) / cost.layers
-    memory += round(kept(CONTEXT, window, near) * cost.kv_bytes)
-    return Reach(
-        model,
-        memory,
-        memory <= available,
+    return Speed(
         expected(PROMPT, 0).seconds,
         expected(1, 0).tokens_per_s,
         expected(1, CONTEXT).tokens_per_s,
+        expected(1, CONTEXT, TOGETHER).tokens_per_s,
         "limits" if known is None else "calibration",
     )
+
+
+def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
+    cost = cost_of(model, TARGETS[machine.target].lanes)
+    window, near = max(cost.windows, default=0), len(cost.windows) / cost.layers
+    cached = round(kept(CONTEXT, window, near) * cost.kv_bytes)
+    weights = cost.body_bytes + cost.expert_bytes + cost.head_bytes
+    return _reached(model, speed(cost, machine), weights + cached, available)
+
+
+def _reached(model: KnownModel, found: Speed, memory: int, available: int) -> Reach:
+    memory += _OVERHEAD
+    fits = memory <= available
+    times = found.ttft_s, found.decode, found.decode_deep
+    return Reach(model, memory, fits, *times, found.basis)
+
+
+def reach_shapes(machine: MachineProfile, available: int) -> list[Reach]:
+    """The same of published shapes whose files are not known here: each in a usual type."""
+    found = []
+    for name, shape in SHAPES.items():
+        if shape.family in ALIKE:
+            continue
+        model = SyntheticModel(name, _USUAL_TYPES.get(shape.family, "q4_k_m"), shape)
+        one = sized(model, TARGETS[machine.target].lanes)
+        cached = round(kept(CONTEXT, one.layout.window, one.layout.near_share) * one.cost.kv_bytes)
+        memory = one.packed + cached + one.state
+        known = KnownModel(name, "", "", model.quant, model.nbytes(), "", "", True, asdict(shape))
+        found.append(_reached(known, speed(one.cost, machine), memory, available))
+    return sorted(found, key=lambda one: one.model.nbytes)

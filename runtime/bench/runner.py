@@ -207,7 +207,8 @@ def part_of(kernel: str) -> str:
         return "products"
     if kernel.startswith("attention"):
         return "attention"
-    return {"rope_store": "rope", "prepare": "prepare"}.get(kernel, "other")
+    parts = {"rope_store": "rope", "prepare": "prepare", "arrange": "prepare"}
+    return parts.get(kernel, "other")
 
 
 @dataclass

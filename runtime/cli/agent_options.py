@@ -51,6 +51,16 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--max-tokens", type=positive, metavar="N", help="tokens generated at most (1,024)"
     )
+    add_reply_options(verb)
+    verb.add_argument(
+        "--timeout", type=seconds, metavar="S", help="seconds of the run at most (any)"
+    )
+    _add_tool_options(verb)
+    add_sampling_options(verb)
+
+
+def add_reply_options(verb: argparse.ArgumentParser) -> None:
+    """What an agent does of itself with a full context and with its replies."""
     verb.add_argument(
         "--auto-compact", action="store_true", help="take old tool results out of a full context"
     )
@@ -65,11 +75,6 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="think before answering, or not (the model's own choice)",
     )
-    verb.add_argument(
-        "--timeout", type=seconds, metavar="S", help="seconds of the run at most (any)"
-    )
-    _add_tool_options(verb)
-    _add_sampling_options(verb)
 
 
 def session(text: str) -> str:
@@ -251,7 +256,7 @@ _ALSO = {"--temp": ("--temperature",), "--repeat-penalty": ("--repetition-penalt
 """What other programs call them."""
 
 
-def _add_sampling_options(verb: argparse.ArgumentParser) -> None:
+def add_sampling_options(verb: argparse.ArgumentParser) -> None:
     """Add them, in a group of their own."""
     group = verb.add_argument_group(
         "sampling", "defaults come from the model's file; without them greedy"

@@ -25,10 +25,12 @@ target."""
 VERBS = {
     "run": "answer one question about the files in a folder",
     "chat": "ask several questions in a row; /help lists the commands",
+    "map": "ask an agent every question of a file: on this machine, over servers, on a Ray cluster",
     "serve": "answer clients of OpenAI's and Anthropic's formats over HTTP",
     "ps": "what a running server does: its models and requests",
     "replay": "show, verify, time or continue a recorded run",
-    "trace": "list, show, compare, export, view and query recorded runs; needs no model",
+    "trace": "list, show, compare, export, view, gather and query recorded runs; needs no model",
+    "eval": "ask a suite of tasks with checks of models and settings: accuracy, speed, cost",
     "session": "list, show and remove conversations that --session has kept; needs no model",
     "doctor": "what this CPU is, what it can do, and where things are kept",
     "bench": "measure prefill and decode speed, as llama-bench does; commands measure more",
@@ -36,6 +38,8 @@ VERBS = {
     "pull": "get a model from the Hugging Face Hub",
     "models": "well-known models: whether they fit here, and how fast they will be. The best is "
     "the largest that fits, calls tools, and is predicted to write 8 tokens per second or more",
+    "cost": "what questions cost on a CPU, a rented GPU and through an API; break-even",
+    "plan": "how far machines go: agents simulated on one or a thousand, beside what was measured",
     "use": "set the default model",
     "config": "what is set, and where it comes from: environment, config file, built in",
     "ls": "list the models in the cache",
@@ -61,8 +65,11 @@ OTHER_NAMES = {
     "inspect": "show",
     "ask": "run",
     "prompt": "run",
+    "batch": "map",
+    "fleet": "map",
     "server": "serve",
     "benchmark": "bench",
+    "evaluate": "eval",
     "quantize": "quantize",
 }
 """What other programs call the verbs."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .arguments import numbers
+from .arguments import numbers, positive
 from .bench_options import add_baseline_options, add_common_options, add_length_options
 from .load_engine import load_engine
 from .output import Output
@@ -33,6 +33,13 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     )
     add_common_options(bench)
     add_length_options(bench)
+    bench.add_argument(
+        "--shared",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="first tokens of all prompts that are the same, as of one system prompt (0)",
+    )
     add_baseline_options(bench)
 
 
@@ -44,7 +51,11 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     columns += [Column(name, 10) for name in ("T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s")]
     columns += [Column("S_TG min … max", 20), Column("by B = first", 12)]
     columns += [Column(f"predicted ±{GOAL:.0%}", 15), Column(f"alike ±{GOAL:.0%}", 11)]
+    if args.shared:
+        columns += [Column("S_TG apart", 10), Column("apart min … max", 20), Column("by apart", 8)]
     against = bool(args.compare or args.baseline_python)
+    if against and args.shared:
+        raise SettingError("--shared has no --compare: the other engine computes all prompts whole")
     if against:
         columns += [Column(name, 10) for name in ("their S_PP", "their S_TG", "S_TG ratio")]
     engine = load_engine(args, output)
@@ -60,6 +71,11 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
             "own; a row of each in every pass of the decode; predicted: shared passes whose time "
             "was predicted that well; alike: those that near the median of their like"
         )
+        if args.shared:
+            output.line(
+                f"the first {args.shared:,} tokens are the same in all sequences, and computed "
+                "before; apart: each sequence reads these by itself in every pass"
+            )
     return 0
 
 
@@ -80,7 +96,8 @@ def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -
     if not all(prompt and generate for prompt, generate in pairs):
         raise SettingError("a batch needs -p and -n of at least 1")
     for prompt, generate in pairs:
-        found = list(measure(engine, args.batch, prompt, generate, args.repetitions, baseline))
+        sizes = args.batch, prompt, generate, args.repetitions
+        found = list(measure(engine, *sizes, baseline, args.shared))
         for one in found:
             yield _row(one, found[0])
 
@@ -88,7 +105,7 @@ def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -
 def _row(one: Batched, first: Batched) -> Row:
     from ..inference.shared_pass import GOAL
 
-    prompt_s = one.batch * one.prompt / one.prompt_rate
+    prompt_s = one.batch * (one.prompt - one.shared) / one.prompt_rate
     decode_s = one.batch * one.generate / one.decode_rate
     ratio = one.decode_rate / first.decode_rate
     shares = one.forecasts.within, one.forecasts.alike
@@ -115,9 +132,22 @@ def _row(one: Batched, first: Batched) -> Row:
         "t_tg": decode_s,
         "speed_tg": one.decode_rate,
     }
+    if one.apart_s:
+        import statistics  # not for the help
+
+        rates = one.apart_rates
+        apart = statistics.median(rates)
+        cells += [
+            rate(apart),
+            f"{rate(min(rates))} … {rate(max(rates))}",
+            f"{one.decode_rate / apart:.2f}",
+        ]
+        fields |= {"shared": one.shared, "speed_tg_apart": apart}
     if one.theirs:
         prompts, decodes = one.their_rates
         cells += [rate(prompts), rate(decodes), f"{one.decode_rate / decodes:.2f}"]
         fields |= {"their_speed_pp": prompts, "their_speed_tg": decodes}
     samples = {"t_pp_s": one.prompt_s, "t_tg_s": one.decode_s, "by_predicted": one.forecasts.ratios}
+    if one.apart_s:
+        samples["t_tg_apart_s"] = one.apart_s
     return Row(cells, fields, samples)

@@ -9,6 +9,7 @@ from ...errors import (
     ContextOverflowError,
     LimitReachedError,
     ModelError,
+    RowError,
     SettingError,
     TargetError,
     ToolError,
@@ -55,7 +56,9 @@ def _explain(error: Exception) -> tuple[Exit, str]:
         return Exit.LIMIT, str(error)
     if isinstance(error, TargetError | SettingError):
         return Exit.USAGE, str(error)
-    if isinstance(error, ModelError | TraceError | ToolError):  # of tools, only a bad folder
+    if isinstance(
+        error, ModelError | TraceError | ToolError | RowError
+    ):  # of tools, only a bad folder
         return Exit.FILE, str(error)
     if isinstance(error, TriplepointError):
         return Exit.FAILED, str(error)

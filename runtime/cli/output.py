@@ -219,6 +219,10 @@ class Progress:
         if now - self._loading_since > _PROGRESS_AFTER:
             self._draw(f"{what}: {share:.0%}", share >= 1)
 
+    def show(self, text: str, *, done: bool = False) -> None:
+        """Put a text where the last one was; away with it when done."""
+        self._draw(text, done)
+
     def _draw(self, text: str, done: bool) -> None:
         """Put the text where the last one was; away with it when done."""
         now = time.monotonic()

@@ -72,7 +72,13 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--queue", type=positive, default=256, metavar="N", help="requests that may wait (256)"
     )
-
+    verb.add_argument(
+        "--keep-responses",
+        type=_nbytes_or_none,
+        default=64 << 20,
+        metavar="SIZE",
+        help="memory of each key's responses that previous_response_id may name; off: none (64MB)",
+    )
     verb.add_argument(
         "--agents",
         nargs="+",
@@ -104,10 +110,20 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="send spans of requests to this collector, such as http://127.0.0.1:4318/v1/traces",
     )
     verb.add_argument(
+        "--otlp-metrics",
+        metavar="URL",
+        help="send numbers of requests to this one, such as http://127.0.0.1:4318/v1/metrics",
+    )
+    verb.add_argument(
         "--otlp-content",
         action="store_true",
         help="put questions and answers into these spans",
     )
+
+
+def _nbytes_or_none(text: str) -> int:
+    """A size; 0 for ``off``."""
+    return 0 if text == "off" else nbytes(text)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -132,10 +148,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
         agents=_agents(args.agents),
         trace=args.trace,
         otlp=args.otlp,
+        otlp_metrics=args.otlp_metrics,
         otlp_content=args.otlp_content,
         trace_folder=None if args.trace_folder is None else Path(args.trace_folder),
         trace_bytes=args.trace_limit,
-        limits=Limits(parallel=args.parallel, queue=args.queue),
+        limits=Limits(parallel=args.parallel, queue=args.queue, response_bytes=args.keep_responses),
     )
 
     def load(source: str) -> Engine:
@@ -149,6 +166,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     def started(address: str) -> None:
         output.aside.line(f"serving {', '.join(settings.models)} at {address}/v1")
+        if len(keys) > 1 and not operators:
+            output.aside.line(
+                "each key sees the numbers of all requests (/metrics, /slots, the page at /); "
+                "--operator-key-file leaves them to the operator"
+            )
         output.json({"url": f"{address}/v1", "models": list(settings.models)})
 
     serve(settings, load, started)

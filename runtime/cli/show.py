@@ -11,10 +11,14 @@ from ..hub.progress import size_text
 from .exit_codes import Exit
 from .load_engine import model_path
 from .output import Output
+from .tables import rate
 
 if TYPE_CHECKING:
+    from ..bench.reach import Speed
     from ..hub.model_info import FileInfo
+    from ..inference.model_facts import LayerKind, ModelFacts
 
+_FFNS = {"dense": "dense", "experts": "with experts"}
 _DRAFTS = {
     "used": "an MTP head: it drafts tokens beside what the context says",
     "left out": "an MTP head, which is left out: not supported for this architecture",
@@ -32,18 +36,42 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Read the header and print what is in it."""
     from dataclasses import asdict
 
+    from ..bench.reach import known_here, speed
     from ..hub.model_info import read_model_info
     from ..inference.engine import resolve_model
+    from ..inference.model_facts import read_model_facts
 
-    path = resolve_model(model_path(args.name, output))
-    facts = read_model_info(path, os.environ.get("TRIPLEPOINT_TARGET"))
-    show(facts, output)
-    output.json({**asdict(facts), "context_memory": _contexts(facts), "runs": not facts.problems})
+    path, target = (
+        resolve_model(model_path(args.name, output)),
+        os.environ.get("TRIPLEPOINT_TARGET"),
+    )
+    facts = read_model_info(path, target)
+    made_of = None if facts.problems else read_model_facts(path, target)
+    machine = known_here(target)
+    expected = speed(made_of.cost, machine) if made_of and machine else None
+    show(facts, output, made_of, expected)
+    output.json(
+        {
+            **asdict(facts),
+            "context_memory": _contexts(facts),
+            "runs": not facts.problems,
+            "made_of": made_of.as_dict() if made_of else None,
+            "expected": asdict(expected) if expected else None,
+        }
+    )
     return Exit.OK
 
 
-def show(facts: FileInfo, output: Output) -> None:
-    """Print the facts in blocks of names and values."""
+def show(
+    facts: FileInfo,
+    output: Output,
+    made_of: ModelFacts | None = None,
+    expected: Speed | None = None,
+) -> None:
+    """Print the facts in blocks of names and values.
+
+    made_of: None if it cannot be run. expected: None if this machine's limits are not known.
+    """
     context = f"{facts.context:,} tokens" if facts.context else "not said"
     layers = f", {facts.layers} layers" if facts.layers else ""
     files = f" in {facts.files} files" if facts.files > 1 else ""
@@ -59,6 +87,7 @@ def show(facts: FileInfo, output: Output) -> None:
             ("tokenizer", facts.tokenizer),
             *([("draft layer", _DRAFTS[facts.mtp])] if facts.mtp else []),
             ("chat template", "yes" if facts.template else "no: questions get a plain format"),
+            *([("tool calls", _calls(made_of))] if made_of else []),
         ],
     )
     rows = [
@@ -67,13 +96,74 @@ def show(facts: FileInfo, output: Output) -> None:
         for kind, share in facts.types.items()
     ]  # fmt: skip
     _block(output, "tensors", rows)
+    if made_of is not None:
+        _show_layers(made_of, output)
     _show_memory(facts, output)
+    if made_of is not None:
+        _block(output, "speed expected here", _speed_rows(expected, facts))
     values = [(key, short(_value(value), 60)) for key, value in facts.metadata.items()]
     _block(output, "metadata", values)
     if not facts.problems:
         output.line("supported: this model runs here", "green")
     for problem in facts.problems:
         output.line(f"not supported: {problem}", "yellow")
+
+
+def _calls(made_of: ModelFacts) -> str:
+    return "; ".join([f"in the format {made_of.calls}" if made_of.calls else "", *made_of.notes])
+
+
+def _show_layers(made_of: ModelFacts, output: Output) -> None:
+    """Layers by kind, what a sequence keeps of them, and what a pass reads."""
+    _block(output, "layers", [(f"{k.layers:>3} ×", _kind(k)) for k in made_of.kinds])
+    rows = []
+    if made_of.experts:
+        more = f", and {made_of.shared} that every token takes" * bool(made_of.shared)
+        rows.append(("experts", f"{made_of.experts_used} of {made_of.experts} a token{more}"))
+    rows.append(("active", f"{made_of.active / 1e9:,.3g} billion weights a token"))
+    for one in made_of.passes:
+        name = f"a pass of {one.rows} token" + "s" * (one.rows > 1)
+        parts = [f"{size_text(one.weights)} of weights"]
+        if made_of.experts:
+            parts[0] += f" ({one.experts:.3g} experts of a layer)"
+        if one.states:
+            parts.append(f"{size_text(one.states)} of states")
+        rows.append((name, f"{' and '.join(parts)}: {size_text(one.token)} a token"))
+    _block(output, "read", rows)
+
+
+def _kind(kind: LayerKind) -> str:
+    """What layers are, and what a token or a sequence takes in all of them."""
+    what = [kind.what] if kind.what != "none" else []
+    if kind.window:
+        what.append(f"window {kind.window:,}")
+    parts = [", ".join([*what, *([_FFNS[kind.ffn]] if kind.ffn else [])])]
+    if any(kind.kv_token.values()):
+        sizes = ", ".join(f"{kv} {size_text(n)}" for kv, n in kind.kv_token.items())
+        parts.append(f"a token {sizes}")
+    states = {"state": kind.state, "convolution": kind.conv}
+    if any(states.values()):
+        sizes = ", ".join(f"{name} {size_text(n)}" for name, n in states.items() if n)
+        parts.append(f"a sequence {sizes}")
+    return "; ".join(parts)
+
+
+def _speed_rows(expected: Speed | None, facts: FileInfo) -> list[tuple[str, str]]:
+    """What is expected, as far as anything is: weights that do not fit are read from a disk."""
+    if expected is None:
+        return [("none", "this machine's limits are not known; `triplepoint models` measures them")]
+    installed = _installed()
+    if installed and facts.memory is not None and facts.memory.weights > installed:
+        return [("none", f"the weights do not fit in the {size_text(installed)} of this machine")]
+    from ..bench.reach import CONTEXT, PROMPT, TOGETHER
+
+    how = "measured with this model" if expected.basis == "calibration" else "as usual"
+    return [
+        (f"TTFT of {PROMPT:,} tokens", f"{rate(expected.ttft_s)} s"),
+        ("decode", f"{rate(expected.decode)} tok/s, {rate(expected.decode_deep)} at {CONTEXT:,}"),
+        (f"{TOGETHER} sequences", f"{rate(expected.together)} tok/s together at {CONTEXT:,}"),
+        ("from", f"this machine's limits and the shares of them that kernels reach, {how}"),
+    ]
 
 
 def _show_memory(facts: FileInfo, output: Output) -> None:

@@ -78,6 +78,17 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
             _line(output, [column.place(cell) for column, cell in pairs])
 
 
+def plain(output: Output, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table that is known whole: names to the left, figures to the right."""
+    widths = [max(len(row[n]) for row in (head, *rows)) for n in range(len(head))]
+    for row in (head, *rows):
+        cells = [
+            cell.rjust(width) if n else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        output.line("  ".join(cells).rstrip(), "bold" if row is head else "")
+
+
 def _line(output: Output, cells: Sequence[str]) -> None:
     output.line("| " + " | ".join(cells) + " |")
 

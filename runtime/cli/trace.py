@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import TraceError
 from ...traces.sanitize import printable, short
+from . import trace_warehouse
 from .arguments import add_commands
 from .atomic_write import atomic_write
 from .output import Output
@@ -69,11 +70,17 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     view.add_argument("-o", "--output", metavar="FILE", help="the page (TRACE with .html)")
     view.add_argument("--open", action="store_true", help="open it in the browser")
 
-    query = commands.add("query", "SQL over a folder of traces (needs duckdb)")
+    query = commands.add("query", "SQL over traces, or over what was ingested (needs duckdb)")
     query.add_argument("sql", metavar="SQL", help=f"over the tables {', '.join(TABLES)}")
     query.add_argument(
-        "traces", nargs="*", metavar="TRACE", help="traces or folders (the state folder's)"
+        "traces",
+        nargs="*",
+        metavar="TRACE",
+        help="what `trace ingest` made; or traces and folders (the state folder's); it may also "
+        "stand before the SQL",
     )
+    query.add_argument("--csv", action="store_true", help="print CSV instead of a table")
+    trace_warehouse.add_options(commands)
 
     rm = commands.add("rm", "remove traces of the state folder, or those that are named")
     add_removing_options(rm, "trace")
@@ -284,20 +291,29 @@ def view(args: argparse.Namespace, output: Output) -> int:
 
 def query(args: argparse.Namespace, output: Output) -> int:
     """Ask in SQL."""
-    from ...traces import export_tables, report
+    from ...traces import export_tables
+    from ...traces.warehouse.reading import is_warehouse
 
+    if args.traces and _is_there(args.sql) and not _is_there(args.traces[-1]):
+        *others, sql = args.traces  # the file first, as other programs have it
+        args.sql, args.traces = sql, [args.sql, *others]
+    if len(args.traces) == 1 and is_warehouse(Path(args.traces[0])):
+        return trace_warehouse.query(args, output, Path(args.traces[0]))
     names, rows = export_tables.query(_load_many(args.traces or [str(default_folder())]), args.sql)
-    cells = [["" if value is None else _figure(value) for value in row] for row in rows]
-    words = [i for i in range(len(names)) if any(isinstance(row[i], str) for row in rows)]
-    _lines(output, report.Table(names, cells, words).lines())
-    output.json({"columns": names, "rows": rows})
+    if args.csv:
+        trace_warehouse.write_csv(names, rows)
+    else:
+        trace_warehouse.show_rows(output, names, rows)
     return 0
 
 
-def _figure(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return str(value)
+def _is_there(word: str) -> bool:
+    from ...traces.warehouse.reading import is_warehouse
+
+    try:
+        return Path(word).exists() or is_warehouse(Path(word))
+    except (OSError, ValueError):  # too long for a path, or with a NUL in it
+        return False
 
 
 def _load(name: str) -> Trace:
@@ -382,5 +398,7 @@ _COMMANDS = {
     "export": export,
     "view": view,
     "query": query,
+    "ingest": trace_warehouse.ingest,
+    "report": trace_warehouse.report,
     "rm": rm,
 }

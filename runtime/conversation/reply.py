@@ -111,6 +111,20 @@ class ReplyReader:
         self._apart = True  # whether thinking and answer share no token
         self._thinks = False  # whether the message that is being read is a thought
 
+    def begin_after(self, tokens: Sequence[int], stops: Sequence[str]) -> None:
+        """Read tokens with which the turn was begun; nothing is told of them any more.
+
+        Args:
+            tokens: in order.
+            stops: texts that end the answer, from here on.
+        """
+        for token in tokens:
+            self.push(token)
+        self._texts = {"answer": [], "thinking": [], "call": []}
+        self._thought, self._count = [], 0
+        self._line = self._blank = ""
+        self._stop_texts = StopTexts(stops)
+
     def push(self, token: int) -> list[tuple[Mode, str]]:
         """The pieces of text that a sampled token completes, and what each of them is."""
         was = self._mode

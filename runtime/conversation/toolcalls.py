@@ -199,7 +199,7 @@ def arguments_rules(tools: Sequence[Mapping[str, Any]], lenient: Container[str] 
     for i, tool in enumerate(tools):
         function = tool["function"]
         loose = function["name"] in lenient
-        schema = strict(function.get("parameters") or {"type": "object"}, _HARD if loose else ())
+        schema = strict(function.get("parameters") or {"type": "object"}, HARD if loose else ())
         rules.append(f"arguments_{i}: {json_rule(schema, loose)}")
     return rules
 
@@ -315,7 +315,7 @@ def written(call: ToolCall, arguments: str = "arguments") -> str:
     return json.dumps({"name": call.name, arguments: call.arguments}, ensure_ascii=False)
 
 
-_HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else", "contains"})
+HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else", "contains"})
 """Keywords that not every grammar can express."""
 
 

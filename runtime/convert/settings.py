@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UnsupportedModelError
+from ..models import REFUSED
 from . import recurrent_settings as recurrent
 from .checkpoint_settings import CheckpointSettings
 from .fields import refuse as _refuse
@@ -116,6 +117,8 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
     kind = config.get("model_type")
     if kind not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
+        if str(kind) in ("gemma4_assistant", "gemma4_unified_assistant"):
+            raise UnsupportedModelError(f"model type {kind!r} {REFUSED['gemma4-assistant']}")
         raise UnsupportedModelError(f"model type {kind!r} is not supported; supported: {known}")
     architecture = ARCHITECTURES[kind]
     c = dict(config)

@@ -11,6 +11,7 @@ memory than the pieces handed to `write`.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,25 +103,39 @@ class GGUFWriter:
 
     def write(self, name: str, data: Buffer) -> None:
         """Write the stored bytes of tensor `name`, or the next piece of them."""
-        self._begin()
-        if not self._todo or self._todo[0] != name:
-            raise ValueError(f"tensor {name!r} is not next: {self._todo[:1] or 'all are written'}")
+        self._turn_of(name)
         view = np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else memoryview(data)
         if view.nbytes > self._left:
             raise ValueError(f"tensor {name!r}: {view.nbytes - self._left} bytes too many")
         self._file.write(view)
         self._left -= view.nbytes
-        if not self._left:
-            self._todo.pop(0)
-            self._pad()
-            self._next()
+        self._next_if_whole()
+
+    def skip(self, name: str) -> None:
+        """Leave a hole in place of what is missing of tensor `name`: zeros that take no disk."""
+        self._turn_of(name)
+        self._file.seek(self._left, os.SEEK_CUR)
+        self._left = 0
+        self._next_if_whole()
 
     def close(self) -> None:
         """Finish the file. Every declared tensor must have been written."""
         self._begin()
         if self._todo:
             raise ValueError(f"{len(self._todo)} tensors were not written, first {self._todo[0]!r}")
+        self._file.truncate()  # a hole at its end, too, belongs to it
         self._file.close()
+
+    def _turn_of(self, name: str) -> None:
+        self._begin()
+        if not self._todo or self._todo[0] != name:
+            raise ValueError(f"tensor {name!r} is not next: {self._todo[:1] or 'all are written'}")
+
+    def _next_if_whole(self) -> None:
+        if not self._left:
+            self._todo.pop(0)
+            self._pad()
+            self._next()
 
     def _begin(self) -> None:
         if self._begun:

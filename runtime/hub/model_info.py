@@ -43,18 +43,21 @@ class Memory:
         weights: packed weights.
         kv_token: keys and values of a token, by format.
         window: tokens that layers see which do not see all; near: their share of `kv_token`.
+        state: of a sequence in layers with a recurrence, whatever its length.
     """
 
     weights: int
     kv_token: dict[str, float]
     window: int = 0
     near: float = 0.0
+    state: int = 0
 
     def total(self, context: int, kv: str) -> int:
         """Weights and a full context of so many tokens: of layers with windows, what they see."""
         from ..forward.kv import kept
 
-        return self.weights + math.ceil(kept(context, self.window, self.near) * self.kv_token[kv])
+        cached = math.ceil(kept(context, self.window, self.near) * self.kv_token[kv])
+        return self.weights + cached + self.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +131,12 @@ def read_model_info(path: Path, target: str | None = None) -> FileInfo:
 
 def unsupported_architecture(name: str | None) -> str | None:
     """Why models of this architecture cannot be run; None if they can, or it is not known."""
-    from ..models import ARCHITECTURES
+    from ..models import ARCHITECTURES, REFUSED
 
     if not name or name in ARCHITECTURES:
         return None
+    if name in REFUSED:
+        return f"the architecture {shown(name)} {REFUSED[name]}"
     known = ", ".join(sorted(ARCHITECTURES))
     return f"the architecture {shown(name)} is not supported; supported: {known}"
 
@@ -181,7 +186,8 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     layouts = {kv: KVLayout(kv, shapes, 0, windows=windows, kept=network.kept) for kv in KV_FORMATS}
     kv_token = {kv: layout.position_bytes for kv, layout in layouts.items()}
     usual = layouts["bf16"]
-    return Memory(weights.packed_bytes, kv_token, usual.window, usual.near_share)
+    state = 4 * sum(floats for _, floats in network.states)
+    return Memory(weights.packed_bytes, kv_token, usual.window, usual.near_share, state)
 
 
 def _mtp(gguf: GGUFFile, architecture: str) -> str:

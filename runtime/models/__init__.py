@@ -42,6 +42,13 @@ ARCHITECTURES = {
 }
 """The class of each, in the module of its name: only that of the model at hand is imported."""
 
+_DRAFTS = (
+    "holds no model but one that drafts for another, with its keys and hidden states, which is not "
+    "supported; load that other model itself: it drafts from its context"
+)
+REFUSED = dict.fromkeys(("gemma4-assistant", "eagle3", "dflash"), _DRAFTS)
+"""Architectures that are known and not supported: why, and what to do instead."""
+
 
 def architecture_of(gguf: GGUFFile) -> str:
     """The architecture of a file, if it can be run.
@@ -55,6 +62,8 @@ def architecture_of(gguf: GGUFFile) -> str:
         raise UnsupportedModelError(
             f"{gguf.path}: it holds no model, but what GGUF calls {shown(kind)}"
         )
+    if name in REFUSED:
+        raise UnsupportedModelError(f"{gguf.path}: architecture {shown(name)} {REFUSED[name]}")
     if name not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise UnsupportedModelError(

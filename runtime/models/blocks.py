@@ -8,12 +8,13 @@ A half adds to x what it makes of it: of norm(x), or of x itself, and as it come
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..forward.appending import append
 from ..forward.graph import GraphBuilder
+from ..forward.recurrent import ShortConv
 from ..forward.tensors import Activation, AttentionSpec, QuantizedActivation
 from ..weights.matrix import Matrix
 
@@ -34,9 +35,16 @@ class Recurrence(Half, Protocol):
     """A first half whose past is a state, and not keys and values.
 
     Attributes:
+        kind: what it is called.
+        conv: its short convolution, whose inputs are a part of the state.
         state_floats: float32 values of a sequence's state.
         state_flops: operations of a token with it.
     """
+
+    kind: ClassVar[str]
+
+    @property
+    def conv(self) -> ShortConv: ...
 
     @property
     def state_floats(self) -> int: ...

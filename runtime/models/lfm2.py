@@ -10,6 +10,7 @@ The last norm is called `token_embd_norm` in its files.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from .decoder import Decoder, Name
 @dataclass(slots=True)
 class GatedConv:
     """The first half of a layer with a convolution."""
+
+    kind: ClassVar[str] = "gated short convolution"
 
     norm: np.ndarray
     into: Matrix

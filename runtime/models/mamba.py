@@ -8,6 +8,7 @@ x = x + W_out mamba(conv(x B C), z, dt),  z x B C dt = W_in h,  h = rmsnorm(x)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class MambaHalf:
         into: the matrix of z, x, B, C and dt, one after the other; out: W_out.
         eps: of the norm behind the recurrence.
     """
+
+    kind: ClassVar[str] = "Mamba-2"
 
     norm: np.ndarray
     into: Matrix

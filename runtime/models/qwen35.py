@@ -32,6 +32,8 @@ class LinearAttention:
     into: matrices of q k v, z, alpha and beta; or, last, one of both where they are `paired`.
     """
 
+    kind: ClassVar[str] = "gated delta rule"
+
     norm: np.ndarray
     into: tuple[Matrix, ...]
     out: Matrix

@@ -6,8 +6,9 @@ matrices, L layers, H query and K key heads of d dims, and b bytes for a cached 
     linear FLOPs     2 B S N                (output head only for the tokens that want logits)
     attention FLOPs  4 B L H d S (P + (S + 1) / 2)            (scores and weighted values, causal)
     KV cache         2 L K d b bytes a position
-    bytes            the weights once; what is cached once, read and written; and once more, from a
-                     nearer cache, for each tile of tokens after the first
+    bytes            the weights once; what is cached once, read and written, also where several
+                     sequences begin with it; and once more, from a nearer cache, for each tile of
+                     tokens after the first
 
 Of E experts a token takes k: N counts k of them, and the bytes those that were read. Beforehand T
 tokens are expected to touch E (1 - (1 - k/E)^T), as if each were as likely as any other. Then
@@ -28,7 +29,7 @@ Sources: roofline of the project's third seed; counts as in the usual transforme
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
 from .machine import MachineProfile
@@ -248,19 +249,8 @@ class PassCost:
         return self.flops / self.bytes if self.bytes else 0.0
 
     def __add__(self, other: PassCost) -> PassCost:
-        return PassCost(
-            self.linear_flops + other.linear_flops,
-            self.attention_flops + other.attention_flops,
-            self.weight_bytes + other.weight_bytes,
-            self.kv_read_bytes + other.kv_read_bytes,
-            self.barriers + other.barriers,
-            self.experts_read + other.experts_read,
-            self.kv_again_bytes + other.kv_again_bytes,
-            self.kv_write_bytes + other.kv_write_bytes,
-            self.unpacked + other.unpacked,
-            self.again_flops + other.again_flops,
-            self.state_bytes + other.state_bytes,
-        )
+        counts = fields(self)
+        return PassCost(*(getattr(self, one.name) + getattr(other, one.name) for one in counts))
 
 
 def pass_cost(
@@ -299,11 +289,25 @@ def pass_cost(
 
 
 class Part(NamedTuple):
-    """One sequence's rows in a pass: how many, behind how many cached ones, and logits wanted."""
+    """One sequence's rows in a pass: how many, behind how many cached ones, and logits wanted.
+
+    together: of the cached ones so many, the first, are read once for it and others; readers: for
+    how many, on the average.
+    """
 
     tokens: int
     start: int
     outputs: int = 0
+    together: int = 0
+    readers: float = 1.0
+
+    def spared(self, model: ModelCost) -> float:
+        """Bytes of the KV cache that the others account for."""
+        if not self.together:
+            return 0.0
+        behind = model.cache_read(self.start - self.together, self.tokens)
+        read = (model.cache_read(self.start, self.tokens) - behind) / self.tokens
+        return read * (1.0 - 1.0 / self.readers)
 
 
 def part_cost(
@@ -316,7 +320,8 @@ def part_cost(
 ) -> PassCost:
     """What one sequence has of a pass with unequal rows of several; all `parts` make up the pass.
 
-    Operations and KV cache are its own. Weights and barriers go by rows, the head by outputs.
+    Operations and KV cache are its own; what several read together is shared out evenly. Weights
+    and barriers go by rows, the head by outputs.
     """
     part, rows = parts[at], sum(one.tokens for one in parts)
     outputs = sum(one.outputs for one in parts)
@@ -326,6 +331,7 @@ def part_cost(
     head = part.outputs / outputs * model.head_bytes if outputs else 0.0
     return replace(
         own,
+        kv_read_bytes=own.kv_read_bytes - part.spared(model),
         weight_bytes=share * model.layer_bytes(experts) + head,
         barriers=share * barriers,
         experts_read=share * experts,
@@ -345,9 +351,10 @@ def mixed_cost(
     experts = model.expected_experts(rows) if experts_read is None else experts_read
     scored = read = again = scored_again = 0.0
     state = model.state_flops
-    for tokens, start, _ in parts:
+    for part in parts:
+        tokens, start = part.tokens, part.start
         seen, flops = model.cache_read(start, tokens) / tokens, model.scores_flops(start, tokens)
-        scored, read = scored + flops, read + seen
+        scored, read = scored + flops, read + seen - part.spared(model)
         more = -(-tokens // tile) - 1
         again, scored_again = again + seen * more, scored_again + (flops / tokens - state) * more
     return PassCost(

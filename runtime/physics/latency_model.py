@@ -38,10 +38,15 @@ from .observation import Observation, observe
 
 PRODUCTS_OVERLAP = 4.0
 ATTENTION_OVERLAP = 1.5
-# Attention goes by tiles of tokens. Each but the first costs the arithmetic of so many more tokens:
-# keys and values are unpacked again. At a KV length of 3,000 on Zen 4 one token takes
-# 11.6 ms, 16 take 39.5 and 17 take 50.
-TILE_TOKENS = 5.0
+# Attention goes by tiles of tokens. Each but the first costs the arithmetic of so many more rows,
+# one a token and query head of a key head: keys and values are unpacked again. With two query heads
+# and a KV length of 3,000 on Zen 4 one token takes 11.6 ms, 16 take 39.5 and 17 take 50.
+TILE_ROWS = 10.0
+
+
+def tile_tokens(model: ModelCost) -> float:
+    """Tokens whose arithmetic each tile costs on top."""
+    return TILE_ROWS * model.kv_heads / model.heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +224,7 @@ def attainable(
     again = reread_s(cost, model, machine, passes)
     return Prediction(
         compute_s=linear_s(cost, model, machine, reached.extra_tokens) / reached.products
-        + attention_s(cost, model, machine, TILE_TOKENS) / reached.attention,
+        + attention_s(cost, model, machine, tile_tokens(model)) / reached.attention,
         memory_s=cost.weight_bytes / (rate * reached.read)
         + (cached + again) / reached.attention_read,
         dispatch_s=cost.barriers * reached.barrier_s,
@@ -257,7 +262,7 @@ def _pass_seconds(
     cached = cost.cached_bytes / rate + reread_s(cost, model, machine)
     attention = _norm(
         cached / reached.attention_read,
-        attention_s(cost, model, machine, TILE_TOKENS) / reached.attention,
+        attention_s(cost, model, machine, tile_tokens(model)) / reached.attention,
         ATTENTION_OVERLAP,
     )
     each = reached.decode_rows_s if rows == 1 else reached.row_s * rows

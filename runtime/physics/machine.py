@@ -157,6 +157,11 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
     return best
 
 
+def known(target: str, threads: int, folder: Path | None = None) -> MachineProfile | None:
+    """The limits that were measured with so many threads on `target`; None if none were."""
+    return _read(_path_of(target, threads, folder))
+
+
 def save_fields(path: Path, fields: Mapping[str, object]) -> None:
     """Write what was measured, whole or not; where that cannot be done it is measured again."""
     with contextlib.suppress(OSError):
@@ -170,10 +175,12 @@ def profile_folder() -> Path:
 
 
 def _path(library: Library, pool: Pool, folder: Path | None) -> Path:
-    key = (
-        f"{platform.node()}|{cpu_name()}|{usable_cores()}|{library.target}|{pool.threads}|{VERSION}"
-    )
-    name = f"{library.target}-{pool.threads}t-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
+    return _path_of(str(library.target), pool.threads, folder)
+
+
+def _path_of(target: str, threads: int, folder: Path | None) -> Path:
+    key = f"{platform.node()}|{cpu_name()}|{usable_cores()}|{target}|{threads}|{VERSION}"
+    name = f"{target}-{threads}t-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
     return (folder or profile_folder()) / name
 
 

@@ -24,6 +24,8 @@ class Grammars:
         # A server's requests say more of their calls than an agent does.
         self._choice: CallChoice = header.config.get("tool_choice", "auto")
         self._single = bool(header.config.get("single_call"))
+        # The last tokens of a server's prompt may be the first ones of the turn.
+        self._said = int(header.config.get("said", 0))
         self._compiled: dict[str, CallGrammar] = {}
         self._constraint: tuple[tuple[int, int], Constraint | None] | None = None
 
@@ -39,10 +41,14 @@ class Grammars:
             return None
         turn = (phase.turn, phase.step)
         if self._constraint is None or self._constraint[0] != turn:
-            said = self._tokenizer.decode(list(before[-4:]), special=True)
+            begun = len(before) - self._said
+            said = self._tokenizer.decode(list(before[max(0, begun - 4) : begun]), special=True)
             grammar = self._grammar(phase.constraint)
             opened = said.rstrip().endswith(grammar.thinking.opening)
-            self._constraint = (turn, grammar.constraint(thinking=opened))
+            made = grammar.constraint(thinking=opened)
+            for token in before[begun:]:
+                made.advance(token)
+            self._constraint = (turn, made)
         return self._constraint[1]
 
     def _grammar(self, name: str) -> CallGrammar:

@@ -212,7 +212,38 @@ class SyntheticModel:
                 if progress is not None:
                     progress(done, total)
 
+    def write_header(self, path: Path) -> None:
+        """Write a file that has the model's sizes and tensors, but no weights and no vocabulary."""
+        with GGUFWriter(path) as writer:
+            self._write_sizes(writer)
+            for name, shape, kind in self.tensors():
+                writer.declare(name, shape, kind)
+            for name, shape, kind in self.tensors():
+                if name != FACTORS:
+                    writer.skip(name)
+                    continue
+                for piece in self._pieces(name, shape, kind):  # they are looked at
+                    writer.write(name, piece)
+
     def _write_metadata(self, writer: GGUFWriter) -> None:
+        self._write_sizes(writer)
+        llama = self.shape.family == "llama"
+        plain = not llama and not self.shape.vocab
+        sizes_of = () if plain else (self.n_merged, self.n_vocab)
+        tokens, types, merges = made_up_vocabulary(*sizes_of)
+        first, last = self.n_merged, self.n_merged + IM_END - ENDOFTEXT
+        writer.add("tokenizer.ggml.model", "gpt2")
+        writer.add("tokenizer.ggml.pre", "llama-bpe" if llama else "qwen2")
+        writer.add("tokenizer.ggml.tokens", tokens)
+        writer.add("tokenizer.ggml.token_type", types, ValueType.INT32)
+        writer.add("tokenizer.ggml.merges", merges)
+        writer.add("tokenizer.ggml.bos_token_id", first)
+        writer.add("tokenizer.ggml.eos_token_id", last)
+        writer.add("tokenizer.ggml.padding_token_id", first)
+        writer.add("tokenizer.ggml.add_bos_token", False)
+        writer.add("tokenizer.chat_template", CHAT_TEMPLATE)
+
+    def _write_sizes(self, writer: GGUFWriter) -> None:
         s = self.shape
         arch, llama = s.architecture, s.family == "llama"
         writer.add("general.architecture", arch)
@@ -242,20 +273,6 @@ class SyntheticModel:
             writer.add(f"{arch}.{key}", value)
         writer.add(f"{arch}.rope.freq_base", s.base or (LLAMA_BASE if llama else 1e6))
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5 if llama else 1e-6)
-        plain = not llama and not s.vocab
-        sizes_of = () if plain else (self.n_merged, self.n_vocab)
-        tokens, types, merges = made_up_vocabulary(*sizes_of)
-        first, last = self.n_merged, self.n_merged + IM_END - ENDOFTEXT
-        writer.add("tokenizer.ggml.model", "gpt2")
-        writer.add("tokenizer.ggml.pre", "llama-bpe" if llama else "qwen2")
-        writer.add("tokenizer.ggml.tokens", tokens)
-        writer.add("tokenizer.ggml.token_type", types, ValueType.INT32)
-        writer.add("tokenizer.ggml.merges", merges)
-        writer.add("tokenizer.ggml.bos_token_id", first)
-        writer.add("tokenizer.ggml.eos_token_id", last)
-        writer.add("tokenizer.ggml.padding_token_id", first)
-        writer.add("tokenizer.ggml.add_bos_token", False)
-        writer.add("tokenizer.chat_template", CHAT_TEMPLATE)
 
 
 def synthetic_path(

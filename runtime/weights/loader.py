@@ -183,6 +183,11 @@ class WeightLoader:
         sizes = [m.units * m.format.panel_bytes(m.blocks, self.lanes) for m in self._wanted]
         return [size * m.copies for size, m in zip(sizes, self._wanted, strict=True)]
 
+    def size_only(self) -> None:
+        """Give every matrix that was asked for its size, but no memory: for what counts bytes."""
+        for matrix, total in zip(self._wanted, self._packed_sizes(), strict=True):
+            matrix.panels = np.broadcast_to(np.zeros(1, np.uint8), (total,))
+
     def place(self, arena: Arena) -> None:
         """Give every matrix that was asked for its place in `arena`."""
         for matrix, total in zip(self._wanted, self._packed_sizes(), strict=True):

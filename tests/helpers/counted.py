@@ -1,6 +1,6 @@
 """Bytes and operations of a pass, counted on the tape that computes it: no cost model is asked.
 
-A model of real shapes is laid down from the header of its file alone: its weights are a hole in the
+A model of real shapes is built from the header of its file alone: its weights are a hole in the
 file and untouched memory, so tens of billions of them cost nothing.
 """
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from helpers.real_headers import SparseWriter
 
 from triplepoint.jit import targets
 from triplepoint.jit.compile import Library, ObjectCache
@@ -35,7 +34,6 @@ from triplepoint.runtime.synthetic.write import SyntheticModel
 from triplepoint.runtime.weights.loader import WeightLoader
 
 VOCABULARY = 4096  # tokens: how many there are is no part of what is counted
-TARGET = "avx512-vnni"
 
 
 @dataclass
@@ -54,7 +52,7 @@ class Counts:
 
 @dataclass
 class Counted:
-    """A model laid down, and what it is made of."""
+    """A model that was built, and what it is made of."""
 
     model: SyntheticModel
     network: Decoder
@@ -64,9 +62,8 @@ class Counted:
 
     def decode(self, start: int) -> Counts:
         """What the tape of one token at KV length `start` reads and multiplies."""
-        target = targets.TARGETS[TARGET]
         c = self.network.config
-        g = GraphBuilder("counted", target, 1, 1, Workspace(), c.heads, self.layout)
+        g = GraphBuilder("counted", targets.detect(), 1, 1, Workspace(), c.heads, self.layout)
         self.network.forward(g, np.zeros((1, c.n_vocab), np.float32))
         g.set_pass([Span(0, start, [0], 1)])
         found = Counts()
@@ -126,12 +123,9 @@ def laid_out(found: SyntheticModel, folder: Path, kv: KVFormat = "bf16") -> Iter
     """The same of any synthetic model."""
     model = replace(found, shape=replace(found.shape, vocab=VOCABULARY))
     path = folder / "header.gguf"
-    with SparseWriter(path) as writer:
-        model._write_metadata(writer)
-        for tensor, shape, kind in model.tensors():
-            writer.declare(tensor, shape, kind)
+    model.write_header(path)
     with open_gguf(path) as gguf:
-        library = Library(targets.TARGETS[TARGET], ObjectCache(None))
+        library = Library(targets.detect(), ObjectCache(None))
         weights = WeightLoader(gguf, library)
         network = models.build(gguf, weights)
         weights.place(Arena(weights.arena_bytes, huge_pages=False))

@@ -153,6 +153,20 @@ FAMILIES = (
         asked=True,
         nests=True,
     ),
+    Family(
+        "qwen3",
+        "hermes",
+        _with("hermes", "<think>\n{}\n</think>\n\n", IM_END, "", "\n"),
+        tags=(*_TOOL, *_THINK),
+    ),
+    Family("qwen3instruct", "hermes", _with("hermes", "", IM_END, "", "\n"), _TOOL, thinks=False),
+    Family(
+        "olmo3",
+        "olmo3",
+        _with("olmo3", "", IM_END),
+        tags=("<functions>", "</functions>", "<function_calls>", "</function_calls>"),
+        thinks=False,
+    ),
     Family("qwen35", reply=_with("qwen3-coder", _OPENED, IM_END, "", "\n\n"), **QWEN),
     Family("qwen36", reply=_with("qwen3-coder", _OPENED, IM_END, "", "\n\n"), **QWEN, keeps=True),
     Family(

@@ -24,7 +24,10 @@ from triplepoint.runtime.tokens.byte_bpe import byte_characters
 Tensors = dict[str, list[int]]
 """Name → shape. Without a suffix of its own a name gets ``.weight``."""
 N_VOCAB = 512
-_FLOATS = ("norm", "inp", "conv", "bias", "scale", "sinks", "ssm_a", "ssm_d", "rope_freqs")
+_FLOATS = (
+    *("norm", "ffn_gate_inp", "conv1d", "shortconv.conv", "bias", "scale", "sinks", "ssm_a"),
+    *("ssm_d", "rope_freqs"),
+)
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,22 @@ class Header:
     layers: str
     """The kind of each block."""
     metadata: dict[str, Any]
-    """Without the architecture before each key."""
+    """Without the architecture before each key; a mapping has a value for blocks of each kind."""
     top: Tensors
     """Tensors outside of all blocks."""
     kinds: dict[str, Tensors]
     """The tensors of a block of each kind."""
     experts: str = "Q8_0"
     """The type of the experts' matrices."""
+
+    def value(self, key: str) -> Any:
+        """What the file has under a key: an array of one for each block where kinds differ."""
+        value = self.metadata[key]
+        if isinstance(value, dict):
+            value = [value[kind] for kind in self.layers]
+        array = np.array(value) if isinstance(value, list) else value
+        wide = isinstance(array, np.ndarray) and array.dtype == np.int64
+        return array.astype(np.int32) if wide else array
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
         """Names, shapes and types of all tensors."""
@@ -66,34 +78,14 @@ class Header:
 HEADERS = tuple(Header(**h) for h in json.loads(Path(__file__).with_suffix(".json").read_text()))
 
 
-class SparseWriter(GGUFWriter):
-    """Writes a header, and a hole in the place of the data but for factors, which are looked at."""
-
-    def close(self) -> None:
-        self._begin()
-        start = self._file.tell()
-        for name, (shape, kind) in self._tensors.items():
-            if name == "rope_freqs.weight":  # the first quarter of the pairs is rotated
-                factors = np.where(np.arange(shape[0]) < shape[0] // 4, 1.0, 1e30)
-                self._file.seek(start)
-                self._file.write(factors.astype(np.float32).tobytes())
-            start += -(-kind.nbytes(shape) // self.alignment) * self.alignment
-        self._file.truncate(start)
-        self._todo.clear()
-        super().close()
-
-
 def write_header(path: Path, header: Header) -> None:
     """A file that has this header and the length of the real one."""
     tokens, kinds = _vocabulary(header)
-    with SparseWriter(path) as writer:
+    with GGUFWriter(path) as writer:
         writer.add("general.architecture", header.architecture)
         writer.add("general.name", header.name)
-        for key, value in header.metadata.items():
-            array = np.array(value) if isinstance(value, list) else value
-            if isinstance(array, np.ndarray) and array.dtype == np.int64:
-                array = array.astype(np.int32)
-            writer.add(f"{header.architecture}.{key}", array)
+        for key in header.metadata:
+            writer.add(f"{header.architecture}.{key}", header.value(key))
         model = "gemma4" if header.pre == "gemma4" else "gpt2"
         writer.add("tokenizer.ggml.model", model)
         if model == "gpt2":
@@ -107,6 +99,12 @@ def write_header(path: Path, header: Header) -> None:
         writer.add("tokenizer.chat_template", template)
         for name, shape, kind in header.tensors():
             writer.declare(name, shape, kind)
+        for name, shape, _ in header.tensors():
+            if name != "rope_freqs.weight":
+                writer.skip(name)
+                continue
+            factors = np.where(np.arange(shape[0]) < shape[0] // 4, 1.0, 1e30)  # looked at
+            writer.write(name, factors.astype(np.float32))
 
 
 def _vocabulary(header: Header) -> tuple[list[str], list[TokenType]]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.runner import Rows
 from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.inference.shared_pass import SharedPass
 
 SEQUENCES = 5
 LENGTH = 330  # positions of a sequence: past the end of a page
@@ -38,15 +39,33 @@ class Fork:
     keep: float
 
 
-Move = Go | Back | Fork
+@dataclass(frozen=True)
+class Anew:
+    """Begin anew, behind what the engine's prefix cache knows of the text; see `Family`."""
+
+
+Move = Go | Back | Fork | Anew
 Pass = dict[int, Move]  # by sequence; those that go share a pass
 
 _rows = st.one_of(st.just(1), st.integers(1, 20), st.integers(1, MOST_ROWS))
 _go = st.builds(Go, _rows, st.integers(0, MOST_OUTPUTS))
 _share = st.floats(0, 1)
-_move = st.one_of(_go, _go, _go, st.builds(Back, _share), st.builds(Fork, _share))
-_pass = st.dictionaries(st.integers(0, SEQUENCES - 1), _move, min_size=1, max_size=SEQUENCES)
+_move: st.SearchStrategy[Move] = st.one_of(
+    _go, _go, _go, st.builds(Back, _share), st.builds(Fork, _share)
+)
+_pass: st.SearchStrategy[Pass] = st.dictionaries(
+    st.integers(0, SEQUENCES - 1), _move, min_size=1, max_size=SEQUENCES
+)
 schedules: st.SearchStrategy[list[Pass]] = st.lists(_pass, min_size=2, max_size=14)
+# Mostly decodes, of most sequences at once.
+_step = st.builds(Go, st.one_of(st.just(1), st.just(1), st.integers(1, 9)), st.integers(0, 2))
+_member: st.SearchStrategy[Move] = st.one_of(
+    _step, _step, _step, _step, _step, _move, st.just(Anew())
+)
+_together: st.SearchStrategy[Pass] = st.dictionaries(
+    st.integers(0, SEQUENCES - 1), _member, min_size=2, max_size=SEQUENCES
+)
+family_schedules: st.SearchStrategy[list[Pass]] = st.lists(_together, min_size=2, max_size=14)
 
 
 class Company:
@@ -54,17 +73,23 @@ class Company:
 
     def __init__(self, engine: Engine, seed: int = 5) -> None:
         self.engine = engine
-        n_vocab = engine.outputs.n_vocab
-        rng = np.random.default_rng(seed)
-        self.ids = rng.integers(0, n_vocab, (SEQUENCES, LENGTH)).tolist()
+        self.ids = self.texts(np.random.default_rng(seed), engine.outputs.n_vocab)
         self.want = [engine.session().logits_for(ids) for ids in self.ids]
+
+    def texts(self, rng: np.random.Generator, n_vocab: int) -> list[list[int]]:
+        """Token ids of each sequence."""
+        return rng.integers(0, n_vocab, (SEQUENCES, LENGTH)).tolist()
+
+    def begin(self, n: int) -> Session:
+        """A session for a sequence."""
+        return self.engine.session()
 
     def run(self, schedule: list[Pass]) -> int:
         """Follow the schedule; rows of logits that were compared, bit for bit.
 
         Raises AssertionError with the pass, the sequence and the position that differ.
         """
-        sessions = [self.engine.session() for _ in self.ids]
+        sessions = [self.begin(n) for n in range(len(self.ids))]
         compared = 0
         for number, moves in enumerate(schedule):
             batch: list[tuple[int, Rows]] = []
@@ -75,6 +100,8 @@ class Company:
                     session.truncate(int(move.keep * session.n_cached))
                 elif isinstance(move, Fork):
                     sessions[n] = session.fork(int(move.keep * session.n_cached))
+                elif isinstance(move, Anew):
+                    sessions[n] = self.begin(n)
                 else:
                     rows = _rows_of(session, self.ids[n], Go(min(move.rows, left), move.outputs))
                     if rows is not None:
@@ -106,6 +133,47 @@ class Company:
             greedy = want.argmax(axis=1).tolist()
             assert rows.logits.tokens == greedy, f"pass {number}, sequence {n}: the choice"
         return compared
+
+
+class Family(Company):
+    """Sequences that begin alike, some of them further than others, on the same pages.
+
+    Half of them are forks, the others begin behind what the prefix cache knows of their texts.
+
+    Attributes:
+        joined: passes in which sequences read pages together.
+    """
+
+    def __init__(self, engine: Engine, seed: int = 5) -> None:
+        # First tokens that a sequence has of the text of all: one page of it or two.
+        long = engine.context > 600
+        self.alike = (560, 560, 530, 300, 270) if long else (430, 430, 400, 300, 270)
+        super().__init__(engine, seed)
+        self.joined = 0
+        self.first = engine.session()
+        self.first.shares = True
+        self.first.prefill(self.ids[0][: self.alike[0]])
+
+    def texts(self, rng: np.random.Generator, n_vocab: int) -> list[list[int]]:
+        first = rng.integers(0, n_vocab, self.alike[0]).tolist()
+        return [first[:alike] + rng.integers(0, n_vocab, 60).tolist() for alike in self.alike]
+
+    def begin(self, n: int) -> Session:
+        session = self.first.fork(self.alike[n])
+        if n % 2 or not session.n_cached:
+            session = self.engine.session()
+            session.shares = True
+            session.tokens = self.ids[n][: self.alike[n] + 30]
+            session.take_over(len(session.tokens))
+            del session.tokens[session.n_cached :]
+        return session
+
+    def run(self, schedule: list[Pass]) -> int:
+        with self.engine.runner.watched(self._saw):
+            return super().run(schedule)
+
+    def _saw(self, done: SharedPass) -> None:
+        self.joined += any(one.positions for one in done.together)
 
 
 def _rows_of(session: Session, ids: list[int], move: Go) -> Rows | None:

@@ -145,7 +145,8 @@ class RemoteConversation(Conversation[int]):
                 return (yield from self._ask_once(run, left))
             except BusyError as error:
                 if attempt == self.engine.tries:
-                    raise EngineError(f"{error} (tried {attempt} times)") from None
+                    told = f"{error} (tried {attempt} times)"
+                    raise BusyError(told, error.wait_s) from None
                 wait = error.wait_s
                 if wait is None:
                     wait = _FIRST_WAIT * 2 ** (attempt - 1)

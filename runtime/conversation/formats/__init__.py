@@ -22,6 +22,7 @@ from .listed import Listed, MiniMaxM1, Nemotron
 from .llama import Llama
 from .minimax import MiniMax
 from .mistral import Mistral, MistralArgs
+from .olmo3 import Olmo3
 from .phi import Phi
 from .qwen_coder import QwenCoder
 
@@ -43,6 +44,7 @@ for _form in (
     *(
         Harmony(),
         Lfm2(),
+        Olmo3(),
         MistralArgs(),
         Mistral(),
         FunctionGemma(),

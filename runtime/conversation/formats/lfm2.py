@@ -36,7 +36,12 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
 class Lfm2(ToolFormat):
-    """All calls of a turn in one list."""
+    """All calls of a turn in one list.
+
+    Attributes:
+        brackets: around all calls; between: what the grammar has between two of them; separator:
+            what is read there.
+    """
 
     name = "lfm2"
     openings = (CallPrefix("<|tool_call_start|>"),)
@@ -46,42 +51,55 @@ class Lfm2(ToolFormat):
         *("<|tool_response_start|>", "<|tool_response_end|>"),
     )
     example = "<|tool_call_start|>[NAME(ARGUMENT='value')]<|tool_call_end|>"
+    brackets: ClassVar[tuple[str, str]] = ("[", "]")
+    between: ClassVar[str] = ", "
+    separator: ClassVar[str] = r"\s*,\s*"
 
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`: some templates only list the tools."""
         hints = (self.opening, "<|tool_list_start|>", "List of tools: [")
         return any(hint in template for hint in hints)
 
+    def values(self, prefix: str, schema: Mapping[str, Any], lenient: bool) -> Values:
+        """The rules of the arguments of a schema."""
+        return _Values(prefix, schema, lenient)
+
     def grammar(
         self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
     ) -> str:
         """See `ToolFormat.grammar`."""
+        first, last = (f"{quoted(text)} " if text else "" for text in self.brackets)
         rules = [
-            f'calls: "[" {self.many("call", quoted(", "))} "]" {tag(self.closing)}',
+            f"calls: {first}{self.many('call', quoted(self.between))} {last}{tag(self.closing)}",
             f"call: {any_of('call', len(tools))}",
             f"LITERAL: /{_TEXT}/",
         ]
         for i, tool in enumerate(tools):
             function = tool["function"]
             schema = strict(function.get("parameters") or {})
-            values = _Values(f"v{i}", schema, function["name"] in lenient)
+            values = self.values(f"v{i}", schema, function["name"] in lenient)
             arguments = values.keys(schema, "{}=".format)
             rules += [f'call_{i}: {quoted(function["name"])} "(" {arguments} ")"', *values.rules]
         return "\n".join(rules)
 
     def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
         """The calls of the list."""
-        text = body.strip()
-        if not (text.startswith("[") and text.endswith("]")):
-            raise ValueError(f"tool calls must be [name(argument=value)], not {text[:60]!r}")
-        text = _WORD.sub(_as_json, text[1:-1]).rstrip()
+        text, (first, last) = body.strip(), self.brackets
+        if not (text.startswith(first) and text.endswith(last)):
+            must = f"{first}name(argument=value){last}"
+            raise ValueError(f"tool calls must be {must}, not {text[:60]!r}")
+        return self.listed(_WORD.sub(_as_json, text[len(first) : len(text) - len(last)]).rstrip())
+
+    def listed(self, text: str) -> list[ToolCall]:
+        """The calls in a text whose values are JSON."""
         calls: list[ToolCall] = []
         at = 0
         while at < len(text) or not calls:
             call, at = _call(text, at)
             calls.append(call)
             if text[at:].strip():
-                at = _expect(",", text, at)
+                found = re.compile(self.separator).match(text, at)
+                at = found.end() if found else _expect(",", text, at)
         return calls
 
     def render(self, calls: Sequence[ToolCall]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +59,30 @@ def test_what_is_decoded_is_what_sessions_decode(engine: Engine) -> None:
     assert [[*s.tokens[41:], token] for s, token in zip(sessions, last, strict=True)] == want
 
 
+def test_prompts_that_begin_alike(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shared is computed once; decodes are timed reading it together, then apart."""
+    joined: list[bool] = []
+    run = engine.runner.run_shared
+
+    def watched(rows: Any, why: str = "all") -> None:
+        joined.append(engine.runner.joins)
+        run(rows, why)
+
+    monkeypatch.setattr(engine.runner, "run_shared", watched)
+    before = engine.layout.memory.used
+    one, four = measure(engine, [1, 4], 300, 5, repeat=2, shared=280)
+    del joined[: len(joined) // 3]  # the round that does not count
+
+    assert (one.shared, four.shared, four.positions) == (280, 280, 4 * 305)
+    assert len(four.apart_s) == len(four.decode_s) == 2
+    assert four.prompt_rate == pytest.approx(80 / statistics.median(four.prompt_s))
+    assert joined == 2 * [*[True] * (1 + 5), *[False] * 5]
+    assert len(four.forecasts.ratios) == 2 * (1 + 5), "without those that read apart"
+    assert engine.runner.joins
+    gc.collect()
+    assert engine.layout.memory.used <= before
+
+
 def test_what_makes_no_sense(engine: Engine) -> None:
     """Sizes out of range, and texts that do not fit, are refused with figures."""
     with pytest.raises(SettingError, match="1 to 64 sequences, not 65"):
@@ -64,6 +91,8 @@ def test_what_makes_no_sense(engine: Engine) -> None:
         list(measure(engine, [1], 500, 20))
     with pytest.raises(SettingError, match="at least one token"):
         list(measure(engine, [1], 0, 20))
+    with pytest.raises(SettingError, match="prompts of 100 tokens cannot have 100 in common"):
+        list(measure(engine, [2], 100, 20, shared=100))
     with (
         Engine.load("nano", threads=1, kv_memory=4 << 20) as small,
         pytest.raises(SettingError, match=r"4 sequences of 300 tokens need [\d,]+ bytes"),

@@ -78,15 +78,16 @@ def test_only_the_kernel_is_played(kernel: str, bench: _Bench) -> None:
     for built in getattr(bench, kernel)():
         sources = {op.kernel.source.name for op in built.ops}
         expected = {
-            "gemm": {"gemm_quant", "gemm_float", "gemm_k"},
+            "gemm": {"gemm_quant", "gemm_amx", "gemm_float", "gemm_k"},
             "experts": {"gemm_experts", "route", "group"},
             "attention": {"attention"},
-            "prepare": {"prepare"},
+            "prepare": {"prepare", "arrange"},
             "rope": {"rope_store"},
             "argmax": {"argmax_part", "argmax_final"},
         }[kernel]
         assert sources <= expected
-        main = {"experts": "gemm_experts", "argmax": "argmax_part"}.get(kernel)
+        mains = {"experts": "gemm_experts", "argmax": "argmax_part", "prepare": "prepare"}
+        main = mains.get(kernel)
         assert sum(main in (None, op.kernel.source.name) for op in built.ops) == built.times
         assert built.work.kernel == kernel
         assert built.work.nbytes > 0

@@ -6,15 +6,21 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from helpers.real_headers import HEADERS, N_VOCAB, write_header
+from helpers.tiers import quick
 
 from triplepoint import Engine
-from triplepoint.runtime.bench.reach import FLUENT, KV, best, cost_of, reach
+from triplepoint.jit.targets import TARGETS
+from triplepoint.runtime.bench.reach import FLUENT, KV, best, cost_of, reach, reach_shapes, sized
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
+from triplepoint.runtime.inference.model_cost import size_up
 from triplepoint.runtime.physics import calibration
 from triplepoint.runtime.physics.calibration import Calibration
-from triplepoint.runtime.physics.latency_model import Efficiency, Passes
+from triplepoint.runtime.physics.latency_model import Efficiency, Passes, tile_tokens
 from triplepoint.runtime.physics.machine import MachineProfile
 from triplepoint.runtime.synthetic.shapes import SHAPES
+from triplepoint.runtime.synthetic.write import SyntheticModel
 
 MACHINE = MachineProfile(
     cpu="test",
@@ -95,3 +101,70 @@ def test_the_best_is_the_largest_that_is_fluent(
     crawling = dataclasses.replace(MACHINE, read_gbps=dict.fromkeys(MACHINE.read_gbps, 1.0))
     assert best(reach(crawling, PLENTY)) is None
     assert len(found) == len(known_models())
+
+
+# The header of a published file, and the shape of which its tensors are.
+HEADERS_OF = {
+    "qwen3.5-4b": "Qwen3.5-4B",
+    "qwen3.5-35b-a3b": "Qwen3.5-35B-A3B",
+    "gemma4-e4b": "gemma-4-E4B",
+    "gemma4-26b-a4b": "gemma-4-26B-A4B",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "lfm2-1.2b": "LFM2.5-1.2B",
+    "lfm2-8b-a1b": "LFM2-8B-A1B",
+    "glm-4.7-flash": "GLM-4.7-Flash",
+    "nemotron3-nano": "NVIDIA-Nemotron-3-Nano-30B-A3B",
+}
+
+
+@pytest.mark.parametrize("name", quick(HEADERS_OF, "gemma4-e4b", "gpt-oss-20b", "qwen3.5-4b"))
+def test_a_shape_costs_what_the_published_file_does(tmp_path: Path, name: str) -> None:
+    """All but the vocabulary, which the headers have short: weights and bytes of layers, keys and
+    values, states, windows and experts, to the byte."""
+    header = next(one for one in HEADERS if one.name == HEADERS_OF[name])
+    write_header(tmp_path / "model.gguf", header)
+    quant = "mxfp4_moe" if name == "gpt-oss-20b" else "q8_0"
+    shape = SyntheticModel(name, quant, SHAPES[name])
+    with open_gguf(tmp_path / "model.gguf") as gguf:
+        published = size_up(gguf, TARGETS["avx2"], mtp=False)
+
+    ours = sized(shape, TARGETS["avx2"].lanes)
+
+    heads = published.cost.head_weights * ours.network.config.n_vocab // N_VOCAB
+    assert ours.cost.head_weights == heads
+    cost = dataclasses.replace(published.cost, head_weights=heads, head_bytes=ours.cost.head_bytes)
+    assert ours.cost == cost
+    assert ours.state == published.state
+    assert ours.layout.near_share == published.layout.near_share
+    model = KnownModel(name, "", "", quant, 0, "", "", True, dataclasses.asdict(SHAPES[name]))
+    assert cost_of(model, TARGETS["avx2"].lanes) == ours.cost
+
+
+def test_shapes_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every shape that no alias could have: its size, and speeds between half of what the memory
+    allows and all of it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = reach_shapes(MACHINE, PLENTY)
+
+    assert {one.model.alias for one in found} == HEADERS_OF.keys()
+    assert [one.model.nbytes for one in found] == sorted(one.model.nbytes for one in found)
+    for one in found:
+        cost = cost_of(one.model, 8)
+        assert one.fits
+        assert cost.body_bytes + cost.expert_bytes + cost.head_bytes < one.memory
+        read = cost.layer_bytes(cost.expected_experts(1)) + cost.head_bytes + 2 * cost.state_bytes
+        assert 0.5 < one.decode * read / 40e9 < 0.81
+        assert one.decode_deep < one.decode
+        # A prompt of 1,000 tokens meets the arithmetic peak, and less than a fifth of it is reached
+        # only where attention to a latent is most of the work.
+        least = 2 * 1000 * cost.token_weights / 2000e9
+        assert least < one.ttft_s < 8 * least
+
+
+def test_extra_rows_of_a_tile() -> None:
+    """To unpack keys and values costs as much for a head with one query as for one with twenty."""
+    shape = SyntheticModel("glm-4.7-flash", "q4_0", SHAPES["glm-4.7-flash"])
+    latent = sized(shape, 8).cost
+    grouped = cost_of(by_alias("qwen3:0.6b") or pytest.fail("no such alias"), 8)
+
+    assert tile_tokens(grouped) == 10 * tile_tokens(latent) == 5.0

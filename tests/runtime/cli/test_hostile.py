@@ -38,8 +38,10 @@ from triplepoint.runtime.hub import find, pull
 from triplepoint.runtime.models import qwen3
 from triplepoint.runtime.quantize import quantize
 from triplepoint.runtime.regimes import diagram
+from triplepoint.runtime.suites import definition, report, runner
 from triplepoint.runtime.replay import examples
 from triplepoint.traces import diff, export_tables
+from triplepoint.traces.warehouse import ingest, page, reading, reports
 from triplepoint import Agent, Engine, Trace
 build_parser(whole=True)
 
@@ -119,7 +121,10 @@ GOOD: dict[str, list[bytes]] = {
     "trace export": [b"text.txt", b"--format", b"csv"],
     "trace view": [b"text.txt"],
     "trace query": [b"select 1", b"text.txt"],
+    "trace ingest": [b"text.txt", b"-o", b"out.duckdb"],
+    "trace report": [b"text.txt"],
     "trace rm": [b"missing"],
+    "eval": [b"text.txt"],
     "session ls": [],
     "session show": [b"missing"],
     "session rm": [b"missing"],
@@ -138,10 +143,13 @@ GOOD: dict[str, list[bytes]] = {
     "bench scenario": [b"-m", b"text.txt"],
     "bench kernels": [b"butter"],
     "regimes": [b"text.txt"],
+    "map": [b"text.txt", b"-o", b"out.jsonl", b"-m", b"text.txt"],
     "serve": [b"-m", b"text.txt"],
     "ps": [b"--url", b"http://127.0.0.1:9"],
     "pull": [b"text.txt"],
     "models": [],
+    "cost": [b"text.txt"],
+    "plan": [b"text.txt"],
     "use": [b"text.txt"],
     "config": [],
     "ls": [],

@@ -77,6 +77,21 @@ def test_models_without_a_network(command: Command, hub: FakeHub) -> None:
         report["models"][0]
     )
     assert report["machine"]["read_gbps"]["DRAM"] > 0
+    assert report["shapes"] == []
+    assert hub.asked == []
+
+
+@pytest.mark.slow  # it sizes nine models up
+def test_shapes_of_newer_families(command: Command, hub: FakeHub) -> None:
+    """A second table of the same width, with how the weights are stored in a license's place."""
+    status, shown, errors = command("models", "--shapes")
+    assert (status, errors) == (0, "")
+    lines = shown.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    (head,) = (n for n, line in enumerate(lines) if line.endswith("WEIGHTS"))
+    rows = lines[head + 1 : lines.index("", head)]
+    assert any(row.startswith("gpt-oss-20b ") and row.endswith("MXFP4_MOE") for row in rows)
+    assert len(rows) == 9
     assert hub.asked == []
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from helpers.agents import MakeEngine
-from helpers.families import FAMILIES, Family
+from helpers.families import FAMILIES, TEMPLATES, Family
 
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import TextDelta, ThinkingDelta, ToolCallStarted
 from triplepoint.runtime.conversation.chat import Chat, Message
+from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.messages import results_in_calls
 from triplepoint.runtime.conversation.template import ChatTemplate
 from triplepoint.runtime.conversation.toolcalls import ToolCall
@@ -138,6 +139,35 @@ def test_a_conversation(agent_of: AgentOf, family: Family) -> None:
     else:
         assert prefills[3].reread_tokens > 0
         assert "I look." not in text_of(agent)
+
+
+def test_a_template_that_knows_no_tools(
+    scripted: MakeEngine, make_tokenizer: MakeTokenizer
+) -> None:
+    """DeepSeek-V2-Lite's: tools are told in the system message, calls are JSON, results come as the
+    user's, and no token is read twice."""
+    template = (TEMPLATES / "deepseek2.jinja").read_text(encoding="utf-8")
+    replies = [FORMATS["json"].render([call]) + "<|im_end|>" for call in CALLS]
+    agent = Agent(
+        scripted(*replies, "It is full.<|im_end|>", tokenizer=make_tokenizer(()), context=8192),
+        tools=look,
+        trace=False,
+        chat_template=template,
+        system=SYSTEM,
+    )
+    events = list(agent.stream("What is it?"))
+
+    assert agent.last_result is not None
+    assert agent.last_result.answer == "It is full."
+    called = [e.arguments for e in events if isinstance(e, ToolCallStarted)]
+    assert called == [call.arguments for call in CALLS]
+    assert {p.constraint for p in agent.trace.phases if p.phase == "decode"} == {"json"}
+    text = text_of(agent)
+    assert '"name": "look"' in text.partition("User: ")[0]
+    assert text.count("User: ") == 3
+    assert RESULT in text
+    assert "tells of tools in no known format" in " ".join(agent.conversation.notes)
+    assert all(phase.reread_tokens == 0 for phase in agent.trace.phases)
 
 
 @every

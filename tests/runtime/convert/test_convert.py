@@ -177,6 +177,9 @@ def test_what_is_not_supported(tmp_path: Path) -> None:
         return failure(tmp_path)
 
     assert "'bert' is not supported" in says({"model_type": "bert"})
+    said = says({"model_type": "gemma4_assistant"})
+    assert "drafts for another" in said
+    assert "load that other model itself" in said
     assert "already quantized (gptq)" in says({"quantization_config": {"quant_method": "gptq"}})
     assert "lacks what blk.3." in says({"num_hidden_layers": 4})
     (tmp_path / "config.json").write_text("[]")

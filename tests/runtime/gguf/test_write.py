@@ -195,3 +195,21 @@ def test_misuse_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="all are written"):
         writer.write("u", bytes(1))
     writer.close()
+
+
+def test_holes(tmp_path: Path) -> None:
+    """A tensor that is skipped, or the rest of one, is zeros: at the end of the file, too."""
+    path = tmp_path / "holes.gguf"
+    with GGUFWriter(path) as writer:
+        for name in ("a", "b", "c"):
+            writer.declare(name, (3,), GGMLType.F32)
+        writer.skip("a")
+        writer.write("b", np.ones(1, np.float32))
+        writer.skip("b")
+        with pytest.raises(ValueError, match="'a' is not next"):
+            writer.skip("a")
+        writer.skip("c")
+
+    with open_gguf(path) as found:
+        values = [found.data(name).view("<f4").tolist() for name in ("a", "b", "c")]
+    assert values == [[0, 0, 0], [1, 0, 0], [0, 0, 0]]

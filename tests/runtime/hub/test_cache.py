@@ -17,7 +17,7 @@ from helpers.splits import split_gguf
 from helpers.tiny_qwen3 import write_tiny
 
 from triplepoint import Engine
-from triplepoint.errors import ModelError
+from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.gguf.file import GGMLType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.hub.cache import CachedRepo, cached_repos
@@ -29,6 +29,7 @@ from triplepoint.runtime.hub.remove import remove
 from triplepoint.runtime.hub.settings import HubSettings
 from triplepoint.runtime.hub.variants import ChoiceError
 from triplepoint.runtime.inference.engine import NANO, resolve_model
+from triplepoint.runtime.models import REFUSED
 
 ONE = ModelName("org/one")
 OTHER = "f" * 40
@@ -318,6 +319,22 @@ def test_facts_of_nano() -> None:
             grown = facts.memory.total(1000, kv) - facts.memory.total(0, kv)
             assert grown == 1000 * facts.memory.kv_token[kv]
         assert facts.memory.kv_token["bf16"] == engine.cost.kv_bytes
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_draft_model_is_told_apart(tmp_path: Path, name: str) -> None:
+    """A file that only drafts for another model says so, and what to load in its place."""
+    path = tmp_path / "draft.gguf"
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", name)
+
+    problems = read_model_info(path).problems
+    with pytest.raises(UnsupportedModelError) as caught:
+        Engine.load(path)
+
+    for said in (problems[0], str(caught.value)):
+        assert f"architecture '{name}' holds no model but one that drafts for another" in said
+        assert said.endswith("load that other model itself: it drafts from its context")
 
 
 def test_every_problem_is_named(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:

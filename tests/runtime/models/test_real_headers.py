@@ -31,7 +31,7 @@ def test_a_real_header(tmp_path: Path, header: Header) -> None:
     assert header.architecture in ARCHITECTURES
     assert not facts.problems
     assert facts.memory is not None
-    assert facts.mtp == ("used" if header.name == "GLM-4.7-Flash" else "")
+    assert facts.mtp == ("used" if "nextn_predict_layers" in header.metadata else "")
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,10 @@ def test_a_real_header(tmp_path: Path, header: Header) -> None:
         ("Qwen3.5-4B", 3.57),
         ("Qwen3.5-35B-A3B", 33.6),
         ("gemma-4-26B-A4B", 24.5),
+        ("Qwen3-VL-30B-A3B", 29.9),
+        ("gemma-4-12B", 10.9),
+        ("gemma-4-31B", 29.3),
+        ("DeepSeek-V2-Lite-Chat", 15.3),
         ("gpt-oss-20b", 19.7),
         ("LFM2-8B-A1B", 8.2),
         ("GLM-4.7-Flash", 29.9),

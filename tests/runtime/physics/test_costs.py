@@ -254,7 +254,8 @@ WINDOWED = dataclasses.replace(MODEL, windows=(12,), experts=8, experts_used=2, 
 @pytest.mark.parametrize("model", [MODEL, WINDOWED])
 def test_parts_make_up_a_mixed_pass(model: ModelCost) -> None:
     """What sequences of one pass account for adds up to it; one alone has all of it."""
-    parts = [Part(1, 900, 1), Part(40, 7, 0), Part(5, 300, 5), Part(33, 0, 1)]
+    joined = Part(1, 700, 1, 512, 2.0), Part(3, 600, 1, 512, 2.0)
+    parts = [Part(1, 900, 1), Part(40, 7, 0), Part(5, 300, 5), Part(33, 0, 1), *joined]
 
     whole = mixed_cost(model, parts, barriers=9, tile=16)
     total = PassCost()
@@ -264,7 +265,7 @@ def test_parts_make_up_a_mixed_pass(model: ModelCost) -> None:
         name = field.name
         assert getattr(total, name) == pytest.approx(getattr(whole, name), rel=1e-12), name
     assert whole.weight_bytes == pytest.approx(
-        model.layer_bytes(model.expected_experts(79)) + model.head_bytes
+        model.layer_bytes(model.expected_experts(83)) + model.head_bytes
     )
 
     one = mixed_cost(model, [Part(5, 10, 1)], 7, 16)
@@ -275,3 +276,24 @@ def test_parts_make_up_a_mixed_pass(model: ModelCost) -> None:
     assert dataclasses.astuple(alike) == pytest.approx(
         dataclasses.astuple(pass_cost(model, 5, 10, 1, 7, 16, batch=3))
     )
+
+
+def test_what_is_read_together_by_hand() -> None:
+    """Three tokens behind 100, 110 and 120 positions, of which they share 90: 90 + 11 + 21 + 31."""
+    parts = [Part(1, start, 1, 90, 3.0) for start in (100, 110, 120)]
+    cost = mixed_cost(MODEL, parts, 7, 16)
+
+    assert cost.kv_read_bytes == pytest.approx(64 * (90 + 11 + 21 + 31))
+    apart = mixed_cost(MODEL, [part._replace(together=0) for part in parts], 7, 16)
+    assert apart.kv_read_bytes == 64 * (101 + 111 + 121)
+    assert cost.attention_flops == apart.attention_flops
+    assert cost.kv_write_bytes == apart.kv_write_bytes
+
+
+def test_windows_see_little_of_what_is_shared() -> None:
+    """A layer that sees 12 positions reads nothing of the first 90 behind 101, and 3 behind 98."""
+    alone, behind = Part(1, 101, 1), Part(1, 101, 1, 90, 2.0)
+    assert behind.spared(WINDOWED) == 90 * WINDOWED.kv_bytes / 2 / 2
+    assert alone.spared(WINDOWED) == 0
+    near = Part(1, 98, 1, 90, 2.0)
+    assert near.spared(WINDOWED) == (90 + 3) * WINDOWED.kv_bytes / 2 / 2

@@ -1,0 +1,244 @@
+"""``triplepoint trace ingest`` and ``report``, and ``query`` of what was ingested."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import SettingError
+from ...traces.sanitize import printable
+from .arguments import Commands, positive
+from .atomic_write import atomic_write
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...traces.warehouse.ingest import Summary
+    from ...traces.warehouse.reports import Found, Report
+
+REPORTS = (
+    *("overview", "phases", "regimes", "tools", "models", "machines", "turns", "rereads"),
+    *("failures", "transitions", "predictions"),
+)
+_TOLD = 20  # files with a problem that are listed; --json has all
+
+
+def add_options(commands: Commands) -> None:
+    """The commands, each with its own."""
+    ingest = commands.add("ingest", "gather thousands of traces for queries and reports")
+    ingest.add_argument(
+        "sources", nargs="*", metavar="SOURCE", help="folders, files or patterns (the state folder)"
+    )
+    ingest.add_argument(
+        "-o", "--output", metavar="FILE", help="the database, FILE.duckdb; or a folder for Parquet"
+    )
+    ingest.add_argument(
+        "--texts", action="store_true", help="with questions, answers, arguments and results"
+    )
+    ingest.add_argument("--tokens", action="store_true", help="with the token ids of each phase")
+    ingest.add_argument(
+        "-j", "--jobs", type=positive, metavar="N", help="processes that read (one for each core)"
+    )
+
+    report = commands.add("report", "ready reports over ingested traces: tables, CSV, one page")
+    report.add_argument("file", metavar="FILE", help="what `trace ingest` made")
+    report.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(REPORTS)} (all)")
+    report.add_argument("--csv", action="store_true", help="print CSV; of several with -o FOLDER")
+    report.add_argument("-o", "--output", metavar="FILE", help="a file or folder for the CSV")
+    report.add_argument("--html", metavar="PAGE", help="write a page with all of them")
+    report.add_argument(
+        "-n", "--limit", type=positive, default=20, metavar="N", help="turns at most (20)"
+    )
+
+
+def ingest(args: argparse.Namespace, output: Output) -> int:
+    """Put traces into a database or a folder of Parquet files."""
+    from ...traces.warehouse.ingest import ingest as put
+    from .traces import default_folder
+
+    if not args.output:
+        raise SettingError("trace ingest: say where to with -o traces.duckdb, or -o FOLDER")
+
+    def progress(done: int, total: int) -> None:
+        output.progress.loading(done / total, f"{done:,} of {total:,} traces")
+
+    found = put(
+        args.sources or [str(default_folder())],
+        args.output,
+        texts=args.texts,
+        tokens=args.tokens,
+        jobs=args.jobs or 0,
+        progress=progress,
+    )
+    output.progress.clear()
+    for line in _told(found, args.output):
+        output.line(line)
+    output.json(
+        {
+            "output": args.output,
+            **{name: getattr(found, name) for name in ("files", "new", "replaced", "unchanged")},
+            **{name: getattr(found, name) for name in ("left_out", "rows", "seconds")},
+            "problems": [vars(record) for record in found.problems],
+        }
+    )
+    return 0
+
+
+def _told(found: Summary, target: str) -> list[str]:
+    from ...traces.timeline import duration
+
+    read = found.files - found.unchanged
+    speed = f", {read / found.seconds:,.0f} files/s" if read and found.seconds > 0 else ""
+    counts = [
+        f"{number:,} {what}"
+        for number, what in (
+            (found.new, "new"),
+            (found.replaced, "replaced"),
+            (found.unchanged, "unchanged"),
+            (found.left_out, "left out"),
+        )
+        if number
+    ]
+    lines = [
+        f"{found.files:,} files in {duration(found.seconds)}{speed}: {', '.join(counts)}; "
+        f"{found.rows:,} rows in {target}"
+    ]
+    for record in found.problems[:_TOLD]:
+        lines.append(printable(f"{record.status}: {record.file}: {record.problem}"))
+    if len(found.problems) > _TOLD:
+        lines.append(
+            f"and {len(found.problems) - _TOLD:,} more: triplepoint trace query {target} "
+            "\"SELECT file, status, problem FROM files WHERE status <> 'ok'\""
+        )
+    return lines
+
+
+def query(args: argparse.Namespace, output: Output, path: Path) -> int:
+    """SQL over what was ingested."""
+    from ...traces.warehouse.reading import Warehouse
+
+    with Warehouse(path) as opened:
+        if args.csv:
+            with opened.cursor(args.sql) as (names, batches):
+                writer = _csv(sys.stdout, names)
+                for batch in batches:
+                    writer.writerows(map(_cells, batch))
+            sys.stdout.flush()
+            return 0
+        names, rows = opened.ask(args.sql)
+    show_rows(output, names, rows)
+    return 0
+
+
+def show_rows(output: Output, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """The result of a query as a table, or as JSON."""
+    from ...traces.report import Table
+
+    cells = [["" if value is None else _figure(value) for value in row] for row in rows]
+    words = [i for i in range(len(names)) if any(isinstance(row[i], str) for row in rows)]
+    for number, line in enumerate(Table(names, cells, words).lines()):
+        output.line(line, "bold" if number == 0 else "")
+    output.json({"columns": names, "rows": rows})
+
+
+def write_csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """The result of a query as CSV on standard output."""
+    _csv(sys.stdout, names).writerows(map(_cells, rows))
+    sys.stdout.flush()
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _csv(file: Any, names: Sequence[str]) -> Any:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(_cells(names))
+    return writer
+
+
+def _cells(row: Sequence[Any]) -> list[Any]:
+    from ...traces.export_tables import cell
+
+    return [cell(value) for value in row]
+
+
+def report(args: argparse.Namespace, output: Output) -> int:
+    """Ask the ready questions."""
+    from ...traces.warehouse.reading import Warehouse
+    from ...traces.warehouse.reports import chosen
+
+    wanted = chosen(args.names)
+    if args.output and not args.csv:
+        raise SettingError("trace report: -o is for --csv; a page is written with --html PAGE")
+    if args.csv and len(wanted) > 1 and not args.output:
+        raise SettingError("trace report: --csv of several reports needs a folder: -o FOLDER")
+    with Warehouse(args.file) as opened:
+        found = [(one, one.run(opened, args.limit)) for one in wanted]
+        count = opened.ask("SELECT count(*) FROM files")[1][0][0]
+    if args.html:
+        _write_page(args, count, found)
+        output.line(args.html)
+    if args.csv:
+        _write_csv(args, found)
+    elif not args.html:
+        _show(output, found)
+    output.json(
+        {
+            one.name: {"title": one.title, "columns": [c.name for c in rows.columns]}
+            | {"rows": rows.rows}
+            for one, rows in found
+        }
+    )
+    return 0
+
+
+def _show(output: Output, found: Sequence[tuple[Report, Found]]) -> None:
+    from ...traces.report import Table
+
+    for number, (one, rows) in enumerate(found):
+        if number:
+            output.line()
+        output.line(one.title, "bold")
+        if not rows.rows:
+            output.line("nothing of this kind", "dim")
+            continue
+        headings = [column.heading for column in rows.columns]
+        for line in Table(headings, rows.cells(), rows.words).lines():
+            output.line(line)
+
+
+def _write_page(
+    args: argparse.Namespace, count: int, found: Sequence[tuple[Report, Found]]
+) -> None:
+    from ...traces.warehouse.page import page
+
+    place = os.path.realpath(args.file)
+    text = page(f"Traces in {Path(place).name}", f"{count:,} files, ingested into {place}", found)
+    with atomic_write(args.html) as file:
+        file.write(text)
+
+
+def _write_csv(args: argparse.Namespace, found: Sequence[tuple[Report, Found]]) -> None:
+    if len(found) == 1 and not args.output:
+        _write_report(found[0][1], sys.stdout)
+        sys.stdout.flush()
+        return
+    folder = Path(args.output)
+    if len(found) == 1 and not folder.is_dir():
+        with atomic_write(folder) as file:
+            _write_report(found[0][1], file)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for one, rows in found:
+        with atomic_write(folder / f"{one.name}.csv") as file:
+            _write_report(rows, file)
+
+
+def _write_report(found: Found, file: Any) -> None:
+    names = [column.name for column in found.columns]
+    _csv(file, names).writerows(_cells([row[name] for name in names]) for row in found.rows)

@@ -1,0 +1,79 @@
+"""OLMo 3: calls as Python writes them, one a line, with values that are JSON as a rule.
+
+<function_calls>read_file(path="app.log", start=2)
+list_dir()</function_calls>
+
+What Python would write in a value's place is read too, as with LFM2 (`lfm2.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import HARD, CallPrefix, ToolCall, json_rule, quoted, strict
+from .lfm2 import Lfm2
+from .values import Values
+
+
+class Olmo3(Lfm2):
+    """All calls of a turn between two tags."""
+
+    name = "olmo3"
+    openings = (CallPrefix("<function_calls>"),)
+    closing = "</function_calls>"
+    reserved = ("<functions>", "</functions>")
+    example = '<function_calls>NAME(ARGUMENT="value")</function_calls>'
+    brackets, between, separator = ("", ""), "\n", r"\s*,?\s*"
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.opening in template
+
+    def values(self, prefix: str, schema: Mapping[str, Any], lenient: bool) -> Values:
+        """See `Lfm2.values`: JSON."""
+        return _JsonValues(prefix, schema, lenient)
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The calls of the lines: as JSON where that is what their values are, else as Python."""
+        try:
+            return self.listed(body.strip())
+        except ValueError:
+            return super().parse(body, tools)
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        texts = []
+        for call in calls:
+            values = call.arguments.items()
+            arguments = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values)
+            texts.append(f"{call.name}({', '.join(arguments)})")
+        return f"{self.opening}{self.between.join(texts)}{self.closing}"
+
+
+class _JsonValues(Values):
+    """Values as JSON."""
+
+    comma = ", "
+
+    def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+        """See `Values.ordered`: as the schema has them."""
+        return properties.items()
+
+    def rule(self, schema: Any) -> str:
+        """See `Values.rule`."""
+        known = schema if isinstance(schema, Mapping) else {}
+        name = f"{self.prefix}_{len(self.rules)}"
+        whole = {**known, "$defs": self.defs} if self.defs else known
+        plain = strict(whole, HARD if self.lenient else ())
+        self.rules.append(f"{name}: {json_rule(plain, self.lenient)}")
+        return name
+
+    def text(self, schema: Mapping[str, Any]) -> str:
+        """See `Values.text`."""
+        return json_rule(schema, self.lenient)
+
+    def quoted_text(self, value: str) -> str:
+        """See `Values.quoted_text`."""
+        return quoted(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,129 @@
+"""``triplepoint trace ingest``, ``query`` and ``report``: from a folder of traces to a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers.many_traces import PHASES, write_many
+
+from triplepoint.runtime.cli import main
+from triplepoint.runtime.cli.trace_warehouse import REPORTS
+from triplepoint.traces.warehouse import reports
+
+pytest.importorskip("duckdb", reason="duckdb is not installed")
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run ``triplepoint trace ARGS`` in a folder with five traces in ``many``."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    write_many(tmp_path / "many", 5)
+
+    def run(*args: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(["trace", *map(str, args)])
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return run
+
+
+def test_the_help_names_the_reports() -> None:
+    """The parser, which loads nothing, has the names that there are."""
+    assert tuple(reports.REPORTS) == REPORTS
+
+
+@pytest.mark.parametrize("target", ["all.duckdb", "all"])
+def test_from_folder_to_page(cli: Cli, tmp_path: Path, target: str) -> None:
+    """Ingest, query in both orders, reports as text, CSV, JSON and a page."""
+    (tmp_path / "many" / "bad.jsonl").write_text("\x1b[2J no trace\n")
+    status, out, err = cli("ingest", "many", "-o", target)
+    assert (status, err) == (0, "")
+    assert out.startswith("6 files in ")
+    assert "5 new, 1 left out" in out
+    assert "foreign: " in out
+    assert "\x1b" not in out
+    found = json.loads(cli("ingest", "many", "-o", target, "--json")[1])
+    assert (found["new"], found["unchanged"], found["left_out"]) == (0, 5, 1)
+    assert [p["status"] for p in found["problems"]] == ["foreign"]
+
+    sql = "SELECT count(*) AS phases FROM phases"
+    for words in ((target, sql), (sql, target)):
+        assert cli("query", *words)[1].split() == ["phases", str(5 * PHASES)]
+    assert cli("query", target, sql, "--csv")[1] == f"phases\n{5 * PHASES}\n"
+    assert json.loads(cli("query", target, sql, "--json")[1])["rows"] == [[5 * PHASES]]
+    status, _, err = cli("query", target, "DELETE FROM files")
+    assert status == 3
+    assert "the query failed" in err
+
+    status, out, _ = cli("report", target)
+    assert status == 0
+    assert all(one.title in out for one in reports.REPORTS.values())
+    rows = list(csv.DictReader(io.StringIO(cli("report", target, "regimes", "--csv")[1])))
+    assert sum(int(row["phases"]) for row in rows) == 5 * PHASES
+    shown = json.loads(cli("report", target, "tools", "turns", "-n", 2, "--json")[1])
+    assert list(shown) == ["tools", "turns"]
+    assert len(shown["turns"]["rows"]) == 2
+    assert cli("report", target, "--csv", "-o", "tables")[0] == 0
+    assert {path.stem for path in (tmp_path / "tables").iterdir()} == set(REPORTS)
+    assert cli("report", target, "--html", "report.html")[1] == "report.html\n"
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_query_over_files_as_csv(cli: Cli) -> None:
+    """Without an ingest, too, and with the folder before the SQL."""
+    status, out, _ = cli("query", "many/000", "SELECT run FROM runs ORDER BY run LIMIT 1", "--csv")
+
+    assert (status, out) == (0, "run\nsynthetic-0000000\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (["ingest", "many"], 2, "say where to with -o"),
+        (["ingest", "nothing", "-o", "x.duckdb"], 3, "there is no nothing"),
+        (["report", "nothing.duckdb"], 3, "make it with `triplepoint trace ingest"),
+        (["report", "many"], 3, "many is not a folder that"),
+        (["query", "nothing.duckdb", "SELECT 1"], 3, "nothing.duckdb"),
+    ],
+)
+def test_mistakes(cli: Cli, words: list[str], status: int, text: str) -> None:
+    """Each is told in a line that says what to do."""
+    found = cli(*words)
+
+    assert found[0] == status
+    assert text in found[2]
+
+
+def test_mistakes_with_a_database(cli: Cli) -> None:
+    """Reports that are not there, and CSV that has no place."""
+    cli("ingest", "many", "-o", "x.duckdb")
+
+    assert "no report 'speed'; there are overview" in cli("report", "x.duckdb", "speed")[2]
+    assert "needs a folder: -o FOLDER" in cli("report", "x.duckdb", "--csv")[2]
+    assert "-o is for --csv" in cli("report", "x.duckdb", "-o", "y")[2]
+
+
+def test_the_state_folder_is_the_default(cli: Cli, tmp_path: Path) -> None:
+    """Without a source: the runs that are kept there."""
+    write_many(tmp_path / "state" / "triplepoint" / "traces", 2)
+
+    assert "2 new" in cli("ingest", "-o", "x.duckdb")[1]
+
+
+def test_without_duckdb(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra."""
+    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
+
+    status, _, err = cli("ingest", "many", "-o", "x.duckdb")
+
+    assert status == 3
+    assert "pip install 'triplepoint[analysis]'" in err
