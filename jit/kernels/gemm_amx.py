@@ -16,8 +16,8 @@ Passes of few tokens, and tokens that fill no tile, go the way of `gemm.py`.
 What bounds it is not the product of tiles (5.3 ns on the Xeon that was tried), but what follows it:
 while tiles are at work such a core does one FMA of 512 bits in a cycle, not two, but still two
 additions: so the sums become floats by an addition (see `gemm.py`), and two FMAs for each token are
-left. A block takes 20 ns where the VNNI kernel takes 33. K-quants were tried and are not here: the mins of
-their blocks take more FMAs than tiles save (0.8 to 1.0 times as fast).
+left. A block takes 20 ns where the VNNI kernel takes 33. K-quants were tried and are not here: the
+mins of their blocks take more FMAs than tiles save (0.8 to 1.0 times as fast).
 """
 
 from __future__ import annotations
