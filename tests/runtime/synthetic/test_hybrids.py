@@ -121,7 +121,7 @@ def test_a_small_one_with_late_layers_runs(tmp_path: Path) -> None:
         heads=4,
         head_dim=32,
         wide=(64, 1),
-        own=32,
+        own=64,
         vocab=8192,
     )
     path = tmp_path / "small.gguf"
