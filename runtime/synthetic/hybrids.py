@@ -121,6 +121,7 @@ def metadata(s: Shape) -> dict[str, int | float | list[int]]:
     if s.family == "nemotron_h":
         out["feed_forward_length"] = [s.ffn * (kind == "E") for kind in kinds]
         out["expert_weights_scale"] = 2.5
+        out["attention.layer_norm_epsilon"] = 1e-6  # llama.cpp asks for it, for heads that draft
     if s.experts and s.family != "qwen35":
         out["expert_gating_func"] = 2
     if s.mtp:
