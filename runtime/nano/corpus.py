@@ -14,9 +14,10 @@ from . import phrasings as ways
 from . import solve, unseen
 from .configs import any_line
 from .files import MemoryFiles
-from .searches import any_error, any_key, double, error, key, search, search_error, where
+from .scene import FOLLOW_UPS
+from .searches import any_error, any_key, described, double, error, key, search, search_error, where
 from .smalltalk import beyond, chat
-from .talks import FOLLOW_UPS, talk
+from .talks import talk
 from .words import Lexicon
 from .writer import AGENT_CHARS, ALL_EXTENSIONS, Round, Writer, made
 
@@ -120,6 +121,7 @@ def missing(writer: Writer) -> Round:
 FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "error": (error, 0.18),
     "key": (key, 0.27),
+    "described": (described, 0.07),
     "line": (line, 0.05),
     "list": (listing, 0.07),
     "search": (search, 0.08),

@@ -146,6 +146,9 @@ def literals() -> set[str]:
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             found |= {n.value for n in nodes if isinstance(n, ast.Constant)
                       and isinstance(n.value, str)}  # fmt: skip
+    for name in ("asked.txt", "described.txt"):
+        rows = (GENERATOR / name).read_text(encoding="utf-8").replace("*", "").split("\n")
+        found |= {part.strip() for row in rows for part in row.split("|")}
     return found
 
 
