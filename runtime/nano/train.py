@@ -42,7 +42,7 @@ AGAIN = (Stage(0.75, 512, 12, 9), Stage(0.95, 1152, 5, 30), Stage(1.00, 2112, 3,
 """A later schedule mixes the lengths from step to step: each up to its share."""
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 DECAY_FROM, AGAIN_DECAY_FROM = 0.55, 0.1
-EMA = 0.997
+EMA = 0.985
 SAVE_EVERY = 180.0
 
 
