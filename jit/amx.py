@@ -20,19 +20,18 @@ so a sum is stored when its register is needed again; loading 16 rows of 32 byte
 from __future__ import annotations
 
 import struct
-from typing import Any
 
-from llvmlite import ir
-
-from .simd import Kernel, Ptr, i8, i64
+from . import ir
+from .ir import i8, i64, void
+from .simd import Kernel, Ptr
 
 ROWS = 16  # of a tile
 SUMS = (0, 1, 2, 3)  # registers of sums
 LEFT, RIGHT = (4, 5), (6, 7)  # of rows of activations, and of K-groups of weights
 
 
-def _call(k: Kernel, name: str, *args: Any) -> None:
-    fn = k.declare(f"llvm.x86.{name}", ir.VoidType(), [a.type for a in args])
+def _call(k: Kernel, name: str, *args: ir.Value) -> None:
+    fn = k.declare(f"llvm.x86.{name}", void, [a.type for a in args])
     k.b.call(fn, args)
 
 

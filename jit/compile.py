@@ -10,6 +10,7 @@ damaged, or lies under another's name, is rebuilt, never run."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import gc
 import hashlib
@@ -17,15 +18,17 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileError
-from .targets import CpuTarget, _llvm, host_arch, missing
+from .targets import CpuTarget, _llvm, missing
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from .simd import KernelSource
 
 MAGIC = b"tpk3"
@@ -84,22 +87,13 @@ def spec(source: KernelSource, **constants: Any) -> Spec:
     return Spec(source, tuple(sorted(constants.items())))
 
 
-@functools.cache
 def _machine(target: CpuTarget):
-    """LLVM's code generator for `target`, tuned for this very CPU where it is the host's best."""
-    llvm = _llvm()
-    native = target.arch == host_arch() and not missing(target)
-    cpu = _tuning(target) if native else target.cpu
-    kind = llvm.Target.from_triple(target.triple)
+    """LLVM's code generator for `target`; not for two threads at once."""
+    kind = _llvm().Target.from_triple(target.triple)
     # The small code model keeps constants one instruction away; kernels call nothing outside.
     return kind.create_target_machine(
-        cpu=cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
     )
-
-
-def _tuning(target: CpuTarget) -> str:
-    # A CPU name brings its features along; only a base name keeps a lesser target honest.
-    return target.cpu
 
 
 def build_object(spec: Spec, target: CpuTarget) -> bytes:
@@ -113,7 +107,8 @@ def build_object(spec: Spec, target: CpuTarget) -> bytes:
 
 def build_assembly(spec: Spec, target: CpuTarget) -> str:
     """The assembly of `spec`, for reading and for tests."""
-    return _machine(target).emit_assembly(_optimized(spec, target, build_ir(spec, target)))
+    machine = _machine(target)
+    return machine.emit_assembly(_optimized(spec, target, build_ir(spec, target), machine))
 
 
 def build_ir(spec: Spec, target: CpuTarget) -> str:
@@ -144,14 +139,29 @@ def _without_collections() -> Iterator[None]:
 
 
 def _compile(spec: Spec, target: CpuTarget, text: str) -> bytes:
-    return bytes(_machine(target).emit_object(_optimized(spec, target, text)))
+    from llvmlite.binding import ffi
 
-
-def _optimized(spec: Spec, target: CpuTarget, text: str):
-    llvm = _llvm()
     machine = _machine(target)
+    module = _optimized(spec, target, text, machine)
+    lib = ffi.lib
+    with ffi.OutputString() as problem:
+        buffer = _unlocked(lib.LLVMPY_TargetMachineEmitToMemory)(machine, module, 1, problem)
+        if not buffer:
+            raise CompileError(f"LLVM refused kernel {spec.label} for {target}: {problem}")
     try:
-        module = llvm.parse_assembly(text)
+        start, size = lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _optimized(spec: Spec, target: CpuTarget, text: str, machine: Any):
+    from llvmlite.binding import ffi
+
+    llvm = _llvm()
+    try:
+        # What no two kernels share, two threads may work on at once.
+        module = llvm.parse_assembly(text, llvm.create_context())
         module.data_layout = str(machine.target_data)
         module.verify()
     except RuntimeError as error:
@@ -159,13 +169,48 @@ def _optimized(spec: Spec, target: CpuTarget, text: str):
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     builder = llvm.create_pass_builder(machine, options)
     if spec.source.calls:
-        builder.getModulePassManager().run(module, builder)
-        return module
-    manager = llvm.create_new_module_pass_manager()
-    for name in PASSES:
-        getattr(manager, f"add_{name}_pass")()
-    manager.run(module, builder)
+        manager = builder.getModulePassManager()
+    else:
+        manager = llvm.create_new_module_pass_manager()
+        for name in PASSES:
+            getattr(manager, f"add_{name}_pass")()
+    _unlocked(ffi.lib.LLVMPY_RunNewModulePassManager)(manager, module, builder)
     return module
+
+
+def _unlocked(function: Any) -> Any:
+    """A function of LLVM without llvmlite's lock, under which only one thread at a time calls any.
+
+    Only for the two that take nearly all of the time, and only on a kernel's own context and
+    machine: LLVM itself asks for no more.
+    """
+    return getattr(function, "_cfn", function)
+
+
+class _Compiler:
+    """Compiles on as many threads as there are cores, which are started when they are needed."""
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> _Compiler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def start(self, spec: Spec, target: CpuTarget, text: str) -> Callable[[], bytes]:
+        """What waits for the object."""
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._threads = ThreadPoolExecutor(_cores(), "compile")
+        return self._threads.submit(_compile, spec, target, text).result
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ObjectCache:
@@ -183,29 +228,47 @@ class ObjectCache:
 
     def get(self, spec: Spec, target: CpuTarget) -> bytes:
         """The object of `spec`, from disk if it is there and whole, else compiled and kept."""
+        return self.get_all([spec], target)[0]
+
+    def get_all(self, specs: Sequence[Spec], target: CpuTarget) -> list[bytes]:
+        """The objects of `specs`; what is not there is compiled on all cores."""
+        started, builds = time.perf_counter(), self.builds
+        with _Compiler() as compiler:
+            found = [self._get(spec, target, compiler) for spec in specs]
+            objects = [get() for get in found]
+        if self.builds > builds:
+            self.compile_seconds += time.perf_counter() - started
+        return objects
+
+    def _get(self, spec: Spec, target: CpuTarget, compiler: _Compiler) -> Callable[[], bytes]:
+        """What waits for the object of `spec`."""
         key = self.folder and self._key(self.folder, spec, target)
         named = self._read(key) if key else None
         data = self._read(key.with_name(f"{named.decode()}.o")) if key and named else None
         if data is not None:
             self.hits += 1
-            return data
-        started = time.perf_counter()
+            return lambda: data
         text = build_ir(spec, target)
         name = _object_name(target, text)
         path = key and key.with_name(f"{name}.o")
         # One that is damaged was read above already.
-        data = self._read(path) if path and name.encode() != named else None
-        if data is not None:
-            self.hits += 1
-        else:
-            data = _compile(spec, target, text)
-            self.compile_seconds += time.perf_counter() - started
+        kept = self._read(path) if path and name.encode() != named else None
+        if kept is None:
             self.builds += 1
-            if path:
+            wait = compiler.start(spec, target, text)
+        else:
+            self.hits += 1
+            wait = functools.partial(bytes, kept)
+
+        def finish() -> bytes:
+            data = wait()
+            if path and kept is None:
                 _write(path, data)
-        if key:
-            _write(key, name.encode())
-        return data
+            if key:
+                _write(key, name.encode())
+            return data
+
+        return finish
 
     @staticmethod
     def _key(folder: Path, spec: Spec, target: CpuTarget) -> Path:
@@ -296,8 +359,7 @@ class Library:
         # One stretch of memory for all sections: code that refers to its constants by 32 bits must
         # not lie further from them, which in a process with many mappings it else may.
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
-        for item in fresh.values():
-            data = self.cache.get(item, self.target)
+        for data in self.cache.get_all(list(fresh.values()), self.target):
             engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
         for name, item in fresh.items():

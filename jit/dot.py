@@ -157,7 +157,7 @@ def _pair_sums(pairs: Value) -> Value:
 
 def bf16_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
     """acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; a, b are int32 vectors that hold bf16 pairs."""
-    from .simd import bf16
+    from .ir import bf16
 
     name = f"llvm.x86.avx512bf16.dpbf16ps.{k.target.bits}"
     pairs = vec(bf16, 2 * acc.lanes)

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-
-from .simd import KernelSource, i32, i64, ptr
+from . import ir
+from .ir import i8, i32, i64, ptr, void
+from .simd import KernelSource
 from .targets import CpuTarget, host_arch
 
 # Slots (int64) of the pool's block; each that threads write while others read has its own line.
@@ -49,50 +49,42 @@ class _Builder:
     """Emits the executor's functions into one module."""
 
     def __init__(self, target: CpuTarget) -> None:
-        self.module = ir.Module(name="executor")
-        self.module.triple = target.triple
+        self.module = ir.Module(target.triple)
         self.arch = target.arch if target.arch != "any" else host_arch()
 
-    def function(self, name: str, result: ir.Type, args: list[ir.Type], public: bool = False):
-        fn = ir.Function(self.module, ir.FunctionType(result, args), name)
-        fn.attributes.add("nounwind")
-        if not public:
-            fn.linkage = "internal"
-        return fn, ir.IRBuilder(fn.append_basic_block("entry"))
+    def function(
+        self, name: str, result: ir.Type, args: list[ir.Type], public: bool = False
+    ) -> tuple[ir.Function, ir.Builder]:
+        kind = ir.FunctionType(result, args)
+        fn = ir.Function(self.module, kind, name, internal=not public)
+        return fn, ir.Builder(fn, fn.append_basic_block("entry"))
 
-    def slot(self, b: ir.IRBuilder, base: ir.Value, index: int) -> ir.Value:
-        return b.gep(base, [i64(index)], source_etype=i64)
+    def slot(self, b: ir.Builder, base: ir.Value, index: int) -> ir.Value:
+        return b.gep(base, i64(index), i64)
 
-    def get(self, b: ir.IRBuilder, base: ir.Value, index: int, type_: ir.Type = i64) -> ir.Value:
-        return b.load(self.slot(b, base, index), typ=type_)
+    def get(self, b: ir.Builder, base: ir.Value, index: int, type_: ir.Type = i64) -> ir.Value:
+        return b.load(self.slot(b, base, index), type_)
 
-    def atomic_load(self, b: ir.IRBuilder, where: ir.Value) -> ir.Value:
-        return b.load_atomic(where, "seq_cst", 8, typ=i64)
+    def atomic_load(self, b: ir.Builder, where: ir.Value) -> ir.Value:
+        return b.load_atomic(where, "seq_cst")
 
-    def cycles(self, b: ir.IRBuilder) -> ir.Value:
+    def cycles(self, b: ir.Builder) -> ir.Value:
         """A counter of constant rate: TSC on x86, the generic timer on aarch64."""
         if self.arch == "aarch64":
             # readcyclecounter would read PMCCNTR, which traps in user space.
-            register = ir.MetaDataString(self.module, "cntvct_el0")
-            fn = self.intrinsic("llvm.read_volatile_register.i64", i64, [ir.MetaDataType()])
-            return b.call(fn, [self.module.add_metadata([register])])
-        return b.call(self.intrinsic("llvm.readcyclecounter", i64, []), [])
+            register = self.module.metadata("cntvct_el0")
+            name = "llvm.read_volatile_register.i64"
+            return b.call(self.module.declare(name, i64, [register.type]), [register])
+        return b.call(self.module.declare("llvm.readcyclecounter", i64, []), [])
 
-    def pause(self, b: ir.IRBuilder) -> None:
+    def pause(self, b: ir.Builder) -> None:
         """Tell the core that this is a loop that waits."""
-        nothing = ir.VoidType()
         if self.arch == "x86_64":
-            b.call(self.intrinsic("llvm.x86.sse2.pause", nothing, []), [])
+            b.call(self.module.declare("llvm.x86.sse2.pause", void, []), [])
         elif self.arch == "aarch64":
-            b.call(self.intrinsic("llvm.aarch64.hint", nothing, [i32]), [i32(1)])  # yield
+            b.call(self.module.declare("llvm.aarch64.hint", void, [i32]), [i32(1)])  # yield
 
-    def intrinsic(self, name: str, result: ir.Type, args: list[ir.Type]) -> Any:
-        found = self.module.globals.get(name)
-        return found or ir.Function(self.module, ir.FunctionType(result, args), name)
-
-    def call_slot(
-        self, b: ir.IRBuilder, pool: ir.Value, slot: int, args: list[ir.Value]
-    ) -> ir.Value:
+    def call_slot(self, b: ir.Builder, pool: ir.Value, slot: int, args: list[ir.Value]) -> ir.Value:
         """Call a C library function whose address stands in the pool."""
         address = self.get(b, pool, slot, ptr)
         kind = ir.FunctionType(i32, [ptr] * len(args))
@@ -128,7 +120,7 @@ class _Builder:
         b.position_at_end(park)
         mutex, cond = self.get(b, pool, MUTEX, ptr), self.get(b, pool, COND, ptr)
         self.call_slot(b, pool, LOCK_FN, [mutex])
-        parked = b.gep(address, [i64(1)], source_etype=i64)
+        parked = b.gep(address, i64(1), i64)
         b.atomic_rmw("add", parked, i64(1), "seq_cst")
         between = b.icmp_unsigned("==", address, self.slot(b, pool, START_GEN))
         b.atomic_rmw("add", self.slot(b, pool, PARKS), b.zext(between, i64), "monotonic")
@@ -146,10 +138,7 @@ class _Builder:
         b.branch(done)
 
         b.position_at_end(done)
-        value = b.phi(i64)
-        value.add_incoming(now, look)
-        value.add_incoming(slept, wake)
-        b.ret(value)
+        b.ret(b.phi((now, look), (slept, wake)))
         return fn
 
     def release(self):
@@ -157,11 +146,11 @@ class _Builder:
 
         Only there: a thread that is left out must not cost a system call at every barrier.
         """
-        fn, b = self.function("release", ir.VoidType(), [ptr, ptr, i64])
+        fn, b = self.function("release", void, [ptr, ptr, i64])
         pool, address, value = fn.args
         # An exchange is a full fence: the store is seen before the count is read.
         b.atomic_rmw("xchg", address, value, "seq_cst")
-        parked = self.atomic_load(b, b.gep(address, [i64(1)], source_etype=i64))
+        parked = self.atomic_load(b, b.gep(address, i64(1), i64))
         with b.if_then(b.icmp_signed(">", parked, i64(0))):
             mutex, cond = self.get(b, pool, MUTEX, ptr), self.get(b, pool, COND, ptr)
             self.call_slot(b, pool, LOCK_FN, [mutex])
@@ -179,26 +168,29 @@ class _Builder:
         old, others = self.atomic_load(b, gen), b.sub(self.get(b, pool, ACTIVE), i64(1))
         arrived = b.atomic_rmw("add", self.slot(b, pool, COUNT), i64(1), "seq_cst")
         last = b.icmp_signed("==", arrived, others)
-        with b.if_else(last) as (then, otherwise):
-            with then:
-                b.store(i64(0), self.slot(b, pool, COUNT))
-                stop = b.icmp_signed("!=", self.atomic_load(b, self.slot(b, pool, STOP)), i64(0))
-                late = b.icmp_signed(">", self.cycles(b), self.get(b, pool, DEADLINE))
-                leave = b.zext(b.or_(stop, late), i64)
-                following = b.or_(b.add(b.and_(old, i64(-2)), i64(2)), leave)
-                b.call(release, [pool, gen, following])
-                last_block = b.block
-            with otherwise:
-                seen = b.call(await_change, [pool, gen, old, self.get(b, pool, SPIN_BARRIER)])
-                # Another generation than the next one is of a later pass without this thread, whose
-                # own ended here before it looked: the tape may be freed by now.
-                following = b.add(b.and_(old, i64(-2)), i64(2))
-                later = b.icmp_signed("!=", b.and_(seen, i64(-2)), following)
-                told = b.or_(b.and_(seen, i64(1)), b.zext(later, i64))
-                other_block = b.block
-        result = b.phi(i64)
-        result.add_incoming(leave, last_block)
-        result.add_incoming(told, other_block)
+        then, otherwise, done = _blocks(fn, "last waits passed")
+        b.cbranch(last, then, otherwise)
+
+        b.position_at_end(then)
+        b.store(i64(0), self.slot(b, pool, COUNT))
+        stop = b.icmp_signed("!=", self.atomic_load(b, self.slot(b, pool, STOP)), i64(0))
+        late = b.icmp_signed(">", self.cycles(b), self.get(b, pool, DEADLINE))
+        leave = b.zext(b.or_(stop, late), i64)
+        following = b.or_(b.add(b.and_(old, i64(-2)), i64(2)), leave)
+        b.call(release, [pool, gen, following])
+        b.branch(done)
+
+        b.position_at_end(otherwise)
+        seen = b.call(await_change, [pool, gen, old, self.get(b, pool, SPIN_BARRIER)])
+        # Another generation than the next one is of a later pass without this thread, whose own
+        # ended here before it looked: the tape may be freed by now.
+        following = b.add(b.and_(old, i64(-2)), i64(2))
+        later = b.icmp_signed("!=", b.and_(seen, i64(-2)), following)
+        told = b.or_(b.and_(seen, i64(1)), b.zext(later, i64))
+        b.branch(done)
+
+        b.position_at_end(done)
+        result = b.phi((leave, then), (told, otherwise))
         b.ret(result)
         return fn
 
@@ -212,18 +204,17 @@ class _Builder:
         ops, count = self.get(b, pool, OPS, ptr), self.get(b, pool, N_OPS)
         active = self.get(b, pool, ACTIVE)
         offset = b.mul(tid, self.get(b, pool, STATS_STRIDE))
-        stats = b.gep(self.get(b, pool, STATS, ptr), [offset], source_etype=ir.IntType(8))
+        stats = b.gep(self.get(b, pool, STATS, ptr), offset, i8)
         first = self.get(b, pool, START_OP)
         entry, (head, body, done) = b.block, _blocks(fn, "head body done")
         b.branch(head)
         b.position_at_end(head)
-        index = b.phi(i64)
-        index.add_incoming(first, entry)
+        index = b.phi((first, entry))
         b.cbranch(b.icmp_signed("<", index, count), body, done)
 
         b.position_at_end(body)
-        op = b.gep(ops, [b.mul(index, i64(OP_BYTES))], source_etype=ir.IntType(8))
-        mine = b.gep(stats, [b.mul(index, i64(16))], source_etype=ir.IntType(8))
+        op = b.gep(ops, b.mul(index, i64(OP_BYTES)), i8)
+        mine = b.gep(stats, b.mul(index, i64(16)), i8)
         t0 = self.cycles(b)
         self._do_op(fn, b, op, tid, active)
         t1 = self.cycles(b)
@@ -250,19 +241,19 @@ class _Builder:
         b.ret(count)
         return fn
 
-    def _accumulate(self, b: ir.IRBuilder, where: ir.Value, slot: int, amount: Any) -> None:
+    def _accumulate(self, b: ir.Builder, where: ir.Value, slot: int, amount: Any) -> None:
         address = self.slot(b, where, slot)
-        b.store(b.add(b.load(address, typ=i64), amount), address)
+        b.store(b.add(b.load(address, i64), amount), address)
 
     def _do_op(
-        self, fn: ir.Function, b: ir.IRBuilder, op: ir.Value, tid: ir.Value, active: ir.Value
+        self, fn: ir.Function, b: ir.Builder, op: ir.Value, tid: ir.Value, active: ir.Value
     ) -> None:
         kernel = self.get(b, op, OP_FN, ptr)
         shift = b.mul(tid, self.get(b, op, OP_ARGS_STRIDE))
-        args = b.gep(self.get(b, op, OP_ARGS, ptr), [shift], source_etype=ir.IntType(8))
-        units = b.load(self.get(b, op, OP_UNITS, ptr), typ=i64)
+        args = b.gep(self.get(b, op, OP_ARGS, ptr), shift, i8)
+        units = b.load(self.get(b, op, OP_UNITS, ptr), i64)
         mode = self.get(b, op, OP_MODE)
-        kind = ir.FunctionType(ir.VoidType(), [ptr, i64, i64, i64])
+        kind = ir.FunctionType(void, [ptr, i64, i64, i64])
 
         def run_units(begin: ir.Value, end: ir.Value) -> None:
             _indirect(b, kernel, kind, [args, begin, end, tid])
@@ -286,7 +277,7 @@ class _Builder:
     def _share(
         self,
         fn: ir.Function,
-        b: ir.IRBuilder,
+        b: ir.Builder,
         op: ir.Value,
         who: tuple[ir.Value, ir.Value, ir.Value],
         run_units: Callable[[Any, Any], None],
@@ -303,8 +294,7 @@ class _Builder:
         turn, chunks, take, work, following, done = _blocks(fn, "turn chunks take work next shared")
         b.branch(turn)
         b.position_at_end(turn)
-        offset = b.phi(i64)  # 0: our own range
-        offset.add_incoming(i64(0), entry)
+        offset = b.phi((i64(0), entry))  # 0: our own range
         b.cbranch(b.icmp_signed("<", offset, active), chunks, done)
 
         b.position_at_end(chunks)
@@ -313,7 +303,7 @@ class _Builder:
         whose = b.select(over, b.sub(sum_, active), sum_)
         begin, end = self._range(b, units, whose, active)
         count = b.sdiv(b.add(b.sub(end, begin), b.sub(chunk, i64(1))), chunk)
-        counter = b.gep(counters, [b.mul(whose, i64(COUNTER_SLOTS))], source_etype=i64)
+        counter = b.gep(counters, b.mul(whose, i64(COUNTER_SLOTS)), i64)
         ours = b.icmp_signed("==", offset, i64(0))
         step = b.select(ours, i64(1), i64(1 << 32))
         b.branch(take)
@@ -335,7 +325,7 @@ class _Builder:
         b.position_at_end(done)
 
     def _range(
-        self, b: ir.IRBuilder, units: ir.Value, tid: ir.Value, active: ir.Value
+        self, b: ir.Builder, units: ir.Value, tid: ir.Value, active: ir.Value
     ) -> tuple[Any, Any]:
         """The contiguous range of units that is one thread's: [begin, end)."""
         begin = b.sdiv(b.mul(units, tid), active)
@@ -353,11 +343,10 @@ class _Builder:
         entry, (head, body, go) = b.block, _blocks(fn, "head body go")
         b.branch(head)
         b.position_at_end(head)
-        index = b.phi(i64)
-        index.add_incoming(start, entry)
+        index = b.phi((start, entry))
         b.cbranch(b.icmp_signed("<", index, count), body, go)
         b.position_at_end(body)
-        op = b.gep(ops, [b.mul(index, i64(OP_BYTES))], source_etype=ir.IntType(8))
+        op = b.gep(ops, b.mul(index, i64(OP_BYTES)), i8)
         shared = b.icmp_signed("==", self.get(b, op, OP_MODE), i64(DYNAMIC))
         with b.if_then(shared):
             self._clear_counters(fn, b, self.get(b, op, OP_COUNTER, ptr), active)
@@ -375,29 +364,26 @@ class _Builder:
             b.store(active, self.slot(b, pool, LAST_ACTIVE))
         b.ret(b.call(run, [pool, i64(0)]))
 
-    def _start(
-        self, b: ir.IRBuilder, pool: ir.Value, active: ir.Value, release: ir.Function
-    ) -> None:
+    def _start(self, b: ir.Builder, pool: ir.Value, active: ir.Value, release: ir.Function) -> None:
         """Start the next pass, of so many threads."""
         gen = self.slot(b, pool, START_GEN)
         following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
         b.call(release, [pool, gen, b.or_(following, active)])
 
     def _clear_counters(
-        self, fn: ir.Function, b: ir.IRBuilder, counters: ir.Value, active: ir.Value
+        self, fn: ir.Function, b: ir.Builder, counters: ir.Value, active: ir.Value
     ) -> None:
         entry, (loop, cleared) = b.block, _blocks(fn, "clear cleared")
         b.branch(loop)
         b.position_at_end(loop)
-        tid = b.phi(i64)
-        tid.add_incoming(i64(0), entry)
-        b.store(i64(0), b.gep(counters, [b.mul(tid, i64(COUNTER_SLOTS))], source_etype=i64))
+        tid = b.phi((i64(0), entry))
+        b.store(i64(0), b.gep(counters, b.mul(tid, i64(COUNTER_SLOTS)), i64))
         following = b.add(tid, i64(1))
         tid.add_incoming(following, loop)
         b.cbranch(b.icmp_signed("<", following, active), loop, cleared)
         b.position_at_end(cleared)
 
-    def _bump(self, b: ir.IRBuilder, pool: ir.Value, slot: int, release: ir.Function) -> None:
+    def _bump(self, b: ir.Builder, pool: ir.Value, slot: int, release: ir.Function) -> None:
         """Another value for a word that only the calling thread writes."""
         word = self.slot(b, pool, slot)
         b.call(release, [pool, word, b.add(self.atomic_load(b, word), i64(PASS_STEP))])
@@ -408,14 +394,13 @@ class _Builder:
         A thread that has no part in a pass sleeps until more threads run; a pass of no threads only
         wakes.
         """
-        fn, b = self.function("tp_worker", ir.VoidType(), [ptr, i64], public=True)
+        fn, b = self.function("tp_worker", void, [ptr, i64], public=True)
         pool, tid = fn.args
         entry = b.block
         head, awake, out, rest, serve, done = _blocks(fn, "head awake out rest serve done")
         b.branch(head)
         b.position_at_end(head)
-        seen = b.phi(i64)
-        seen.add_incoming(i64(0), entry)
+        seen = b.phi((i64(0), entry))
         idle = self.get(b, pool, SPIN_IDLE)
         epoch = self.atomic_load(b, self.slot(b, pool, ACTIVE_EPOCH))
         now = b.call(await_change, [pool, self.slot(b, pool, START_GEN), seen, idle])
@@ -440,7 +425,7 @@ class _Builder:
 
     def shutdown(self, release: ir.Function) -> None:
         """void tp_shutdown(pool): make workers look at SHUTDOWN."""
-        fn, b = self.function("tp_shutdown", ir.VoidType(), [ptr], public=True)
+        fn, b = self.function("tp_shutdown", void, [ptr], public=True)
         (pool,) = fn.args
         self._bump(b, pool, START_GEN, release)
         self._bump(b, pool, ACTIVE_EPOCH, release)
@@ -448,7 +433,7 @@ class _Builder:
 
     def wake(self, release: ir.Function) -> None:
         """void tp_wake(pool): a pass of no threads: parked workers wake and spin."""
-        fn, b = self.function("tp_wake", ir.VoidType(), [ptr], public=True)
+        fn, b = self.function("tp_wake", void, [ptr], public=True)
         (pool,) = fn.args
         self._start(b, pool, i64(0), release)
         b.ret_void()
@@ -463,20 +448,10 @@ def _blocks(fn: ir.Function, names: str) -> list[Any]:
     return [fn.append_basic_block(name) for name in names.split()]
 
 
-class _Callee(ir.Value):
-    """A pointer that says which type of function it points to: what llvmlite asks of a callee."""
-
-    def __init__(self, address: ir.Value, kind: ir.FunctionType) -> None:
-        self.address = address
-        self.function_type = kind
-        self.type = ptr
-
-    def get_reference(self) -> str:
-        return self.address.get_reference()  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _indirect(b: ir.IRBuilder, address: ir.Value, kind: ir.FunctionType, args: list[ir.Value]):
-    return b.call(_Callee(address, kind), args)
+def _indirect(
+    b: ir.Builder, address: ir.Value, kind: ir.FunctionType, args: list[ir.Value]
+) -> ir.Value:
+    return b.call(ir.Callee(address.ref, kind), args)
 
 
 class _ExecutorSource(KernelSource):

@@ -21,12 +21,13 @@ import weakref
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from ..errors import CompileError, TriplepointError
+from . import ir
 from .compile import Library, ObjectCache, default_folder, spec
 from .executor import _indirect
-from .simd import KernelSource, i32, i64, ptr
+from .ir import i32, i64, ptr, void
+from .simd import KernelSource
 from .targets import CpuTarget, detect
 
 SLOTS = 1024  # mappings that can be guarded at a time; more are not
@@ -133,31 +134,24 @@ def _installed() -> _Handler | None:
 
 
 def _build(target: CpuTarget) -> ir.Module:
-    module = ir.Module(name="sigbus")
-    module.triple = target.triple
-    words = ir.ArrayType(i64, WORDS)
-    # llvmlite has no type stubs, and what a checker infers for its classes is wrong.
-    table: Any = ir.GlobalVariable(module, words, "tp_sigbus_words")
-    table.linkage, table.initializer, table.align = "internal", ir.Constant(words, None), 64
-
+    module = ir.Module(target.triple)
+    table = module.table("tp_sigbus_words", WORDS, i64)
     accessor = ir.Function(module, ir.FunctionType(i64, []), TABLE)
-    accessor.attributes.add("nounwind")
-    b: Any = ir.IRBuilder(accessor.append_basic_block("entry"))
+    b = ir.Builder(accessor, accessor.append_basic_block("entry"))
     b.ret(b.ptrtoint(table, i64))
 
-    handler = ir.Function(module, ir.FunctionType(ir.VoidType(), [i32, ptr, ptr]), "tp_sigbus")
-    handler.attributes.add("nounwind")
+    handler = ir.Function(module, ir.FunctionType(void, [i32, ptr, ptr]), "tp_sigbus")
     _handle(handler, table)
     return module
 
 
-def _handle(fn: ir.Function, table: ir.GlobalVariable) -> None:
+def _handle(fn: ir.Function, table: ir.Value) -> None:
     """void tp_sigbus(int signal, siginfo_t *info, void *context)"""
     number, info, _ = fn.args
     names = ("entry", "slot", "next", "found", "marked", "foreign", "sent", "done")
     blocks = [fn.append_basic_block(name) for name in names]
     entry, slot, following, found, marked, foreign, sent, done = blocks
-    b: Any = ir.IRBuilder(entry)
+    b = ir.Builder(fn, entry)
     base = b.ptrtoint(table, i64)
 
     def word(index: ir.Value | int) -> ir.Value:
@@ -165,22 +159,21 @@ def _handle(fn: ir.Function, table: ir.GlobalVariable) -> None:
         return b.inttoptr(b.add(base, at), ptr)
 
     def load(index: ir.Value | int) -> ir.Value:
-        return b.load_atomic(word(index), "monotonic", 8, typ=i64)
+        return b.load_atomic(word(index), "monotonic")
 
     def call(function: int, result: ir.Type, args: list[Any]) -> ir.Value:
         address = b.inttoptr(load(function), ptr)
         return _indirect(b, address, ir.FunctionType(result, [a.type for a in args]), args)
 
     at = b.ptrtoint(info, i64)
-    code = b.load(b.inttoptr(b.add(at, i64(_SI_CODE)), ptr), typ=i32)
-    address = b.load(b.inttoptr(b.add(at, i64(_SI_ADDR)), ptr), typ=i64)
+    code = b.load(b.inttoptr(b.add(at, i64(_SI_CODE)), ptr), i32)
+    address = b.load(b.inttoptr(b.add(at, i64(_SI_ADDR)), ptr), i64)
     # One that a process sent has no address.
     is_fault = b.icmp_signed(">", code, i32(0))
     b.cbranch(is_fault, slot, foreign)
 
     b.position_at_end(slot)
-    n = b.phi(i64)
-    n.add_incoming(i64(FIRST_SLOT), entry)
+    n = b.phi((i64(FIRST_SLOT), entry))
     start, end = load(b.add(n, i64(START))), load(b.add(n, i64(END)))
     inside = b.and_(b.icmp_unsigned("<=", start, address), b.icmp_unsigned("<", address, end))
     b.cbranch(inside, found, following)
@@ -202,7 +195,7 @@ def _handle(fn: ir.Function, table: ir.GlobalVariable) -> None:
 
     # The read is done again, and meets the handler that was there before.
     b.position_at_end(foreign)
-    call(SIGACTION, i32, [number, b.inttoptr(load(BEFORE), ptr), ir.Constant(ptr, None)])
+    call(SIGACTION, i32, [number, b.inttoptr(load(BEFORE), ptr), ir.null(ptr)])
     b.cbranch(is_fault, done, sent)
     b.position_at_end(sent)
     call(RAISE, i32, [number])

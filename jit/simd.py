@@ -1,4 +1,4 @@
-"""A thin vocabulary of vector values over llvmlite's IR builder: kernels read as arithmetic.
+"""A thin vocabulary of vector values over LLVM's instructions: kernels read as arithmetic.
 
 A kernel is a Python function over `Kernel`, `Ptr` and `V`, decorated with `@kernel`. Its signature
 is its ABI: every native kernel is
@@ -16,75 +16,35 @@ the CPU has it. So the same inputs give the same bits whatever the tile a value 
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from llvmlite import ir
-
-from .constants import constant, null, numbers
+from . import ir
+from .ir import constant, constants, f32, i8, i16, i32, i64, ptr, vec, void
 from .targets import CpuTarget
-
-i1 = ir.IntType(1)
-i8 = ir.IntType(8)
-i16 = ir.IntType(16)
-i32 = ir.IntType(32)
-i64 = ir.IntType(64)
-f16 = ir.HalfType()
-f32 = ir.FloatType()
-ptr = ir.PointerType()
-
-
-class _BFloat(ir.Type):
-    """bfloat, which llvmlite does not name; only `vdpbf16ps` wants it."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat)
-
-
-bf16 = _BFloat()
-
-
-@functools.cache
-def vec(element: ir.Type, lanes: int) -> ir.Type:
-    """The vector type, or the element itself for one lane."""
-    return element if lanes == 1 else ir.VectorType(element, lanes)
 
 
 class Value:
     """A value in registers: a scalar, or a vector with one element for each lane."""
 
-    __slots__ = ("k", "value")
+    __slots__ = ("k", "type", "value")
 
     def __init__(self, k: Kernel, value: ir.Value) -> None:
         self.k = k
         self.value = value
-
-    @property
-    def type(self) -> Any:
-        return self.value.type  # pyright: ignore[reportAttributeAccessIssue]
+        self.type = value.type
 
     @property
     def lanes(self) -> int:
-        return self.type.count if isinstance(self.type, ir.VectorType) else 1
+        return self.type.count
 
     @property
     def element(self) -> ir.Type:
-        return self.type.element if isinstance(self.type, ir.VectorType) else self.type
-
-    @property
-    def is_float(self) -> bool:
-        return isinstance(self.element, (ir.FloatType, ir.HalfType))
+        return self.type.element
 
     def _like(self, other: Value | float) -> ir.Value:
-        return other.value if isinstance(other, Value) else self.k.const(other, self.type).value
+        return other.value if isinstance(other, Value) else constant(other, self.type)
 
     def _op(
         self, int_op: str, float_op: str | None, other: Value | float, swap: bool = False
@@ -92,9 +52,9 @@ class Value:
         a, b = self.value, self._like(other)
         if swap:
             a, b = b, a
-        name = float_op if self.is_float else int_op
+        name = float_op if self.type.is_float else int_op
         assert name, f"{int_op} is not defined for {self.type}"
-        return Value(self.k, getattr(self.k.b, name)(a, b))
+        return Value(self.k, self.k.b.op(name, a, b))
 
     def __add__(self, other: Value | float) -> Value:
         return self._op("add", "fadd", other)
@@ -121,10 +81,10 @@ class Value:
         return self._op("srem", None, other)
 
     def __and__(self, other: Value | float) -> Value:
-        return self._op("and_", None, other)
+        return self._op("and", None, other)
 
     def __or__(self, other: Value | float) -> Value:
-        return self._op("or_", None, other)
+        return self._op("or", None, other)
 
     def __xor__(self, other: Value | float) -> Value:
         return self._op("xor", None, other)
@@ -145,7 +105,7 @@ class Value:
 
     def _compare(self, op: str, other: Value | float) -> Value:
         b = self.k.b
-        compare = b.fcmp_ordered if self.is_float else b.icmp_signed
+        compare = b.fcmp_ordered if self.type.is_float else b.icmp_signed
         return Value(self.k, compare(op, self.value, self._like(other)))
 
     def __lt__(self, other: Value | float) -> Value:
@@ -174,38 +134,36 @@ class Value:
         """This scalar in every lane."""
         if lanes == 1:
             return self
-        none = null(vec(self.type, lanes))
+        none = ir.null(vec(self.type, lanes))
         one = self.k.b.insert_element(none, self.value, i32(0))
-        return Value(self.k, self.k.b.shuffle_vector(one, none, null(vec(i32, lanes))))
+        return Value(self.k, self.k.b.shuffle_vector(one, none, ir.null(vec(i32, lanes))))
 
     def bitcast(self, element: ir.Type) -> Value:
         """The same bits seen as another element type."""
-        old = _bits(self.element) * self.lanes
-        return Value(self.k, self.k.b.bitcast(self.value, vec(element, old // _bits(element))))
+        old = self.type.bits * self.lanes
+        return Value(self.k, self.k.b.bitcast(self.value, vec(element, old // element.bits)))
 
     def to(self, element: ir.Type, signed: bool = True) -> Value:
         """Converted by value; integers are extended by sign unless `signed` is False."""
-        b, want = self.k.b, vec(element, self.lanes)
-        if self.type == want:
+        want = vec(element, self.lanes)
+        if self.type is want:
             return self
-        if self.is_float:
-            if isinstance(element, ir.IntType):
-                return Value(self.k, b.fptosi(self.value, want))
-            widen = _bits(element) > _bits(self.element)
-            return Value(
-                self.k, b.fpext(self.value, want) if widen else b.fptrunc(self.value, want)
-            )
-        if not isinstance(element, ir.IntType):
-            convert = b.sitofp if signed else b.uitofp
-            return Value(self.k, convert(self.value, want))
-        if _bits(element) < _bits(self.element):
-            return Value(self.k, b.trunc(self.value, want))
-        return Value(self.k, b.sext(self.value, want) if signed else b.zext(self.value, want))
+        if self.type.is_float and want.is_float:
+            name = "fpext" if want.bits > self.type.bits else "fptrunc"
+        elif self.type.is_float:
+            name = "fptosi"
+        elif want.is_float:
+            name = "sitofp" if signed else "uitofp"
+        elif want.bits < self.type.bits:
+            name = "trunc"
+        else:
+            name = "sext" if signed else "zext"
+        return Value(self.k, self.k.b.convert(name, self.value, want))
 
     def shuffle(self, order: Sequence[int], other: Value | None = None) -> Value:
         """Lanes picked by `order` from this value and, numbered on, from `other`."""
-        second = other.value if other else null(self.type)
-        return Value(self.k, self.k.b.shuffle_vector(self.value, second, numbers(tuple(order))))
+        second = other.value if other else ir.null(self.type)
+        return Value(self.k, self.k.b.shuffle_vector(self.value, second, constants(tuple(order))))
 
     def at(self, lane: int) -> Value:
         """One lane as a scalar."""
@@ -232,13 +190,13 @@ class Value:
 
     def max(self, other: Value | float) -> Value:
         """Larger of the two; not a NaN if one of them is a number."""
-        return self.k.intrinsic("llvm.maxnum" if self.is_float else "llvm.smax", self, other)
+        return self.k.intrinsic("llvm.maxnum" if self.type.is_float else "llvm.smax", self, other)
 
     def min(self, other: Value | float) -> Value:
-        return self.k.intrinsic("llvm.minnum" if self.is_float else "llvm.smin", self, other)
+        return self.k.intrinsic("llvm.minnum" if self.type.is_float else "llvm.smin", self, other)
 
     def abs(self) -> Value:
-        if self.is_float:
+        if self.type.is_float:
             return self.k.intrinsic("llvm.fabs", self)
         return self.max(0 - self)
 
@@ -246,41 +204,40 @@ class Value:
         return self.k.intrinsic("llvm.sqrt", self)
 
 
-@dataclass(frozen=True, slots=True)
 class Ptr:
     """An address with the element type it is read and written as."""
 
-    k: Kernel
-    value: ir.Value
-    element: ir.Type
+    __slots__ = ("element", "k", "value")
+
+    def __init__(self, k: Kernel, value: ir.Value, element: ir.Type) -> None:
+        self.k = k
+        self.value = value
+        self.element = element
 
     def at(self, index: Value | int) -> Ptr:
         """The address `index` elements on."""
-        where = self.k.index(index)
-        return Ptr(
-            self.k, self.k.b.gep(self.value, [where], source_etype=self.element), self.element
-        )
+        k, element = self.k, self.element
+        return Ptr(k, k.b.gep(self.value, k.index(index), element), element)
 
     def load(self, index: Value | int = 0, lanes: int = 1) -> Value:
         """`lanes` elements from `index` on; unaligned is fine."""
-        align = _bits(self.element) // 8
-        value = self.k.b.load(self.at(index).value, align=align, typ=vec(self.element, lanes))
-        return Value(self.k, value)
+        k, element = self.k, self.element
+        where = k.b.gep(self.value, k.index(index), element)
+        return Value(k, k.b.load(where, vec(element, lanes), element.bits // 8))
 
     def splat(self, index: Value | int, lanes: int) -> Value:
         """One element in every lane: an embedded or explicit broadcast."""
         return self.load(index).splat(lanes)
 
     def store(self, index: Value | int, value: Value) -> None:
-        align = _bits(self.element) // 8
-        self.k.b.store(value.value, self.at(index).value, align=align)
+        self.k.b.store(value.value, self.at(index).value, self.element.bits // 8)
 
     def cast(self, element: ir.Type) -> Ptr:
         return Ptr(self.k, self.value, element)
 
     def prefetch(self, index: Value | int, locality: int = 3) -> None:
         """Ask for the cache line that holds element `index` (3: all levels … 0: streaming)."""
-        fn = self.k.declare("llvm.prefetch.p0", ir.VoidType(), [ptr, i32, i32, i32])
+        fn = self.k.declare("llvm.prefetch.p0", void, [ptr, i32, i32, i32])
         self.k.b.call(fn, [self.at(index).value, i32(0), i32(locality), i32(1)])
 
 
@@ -292,13 +249,12 @@ class Var:
     def __init__(self, k: Kernel, init: Value) -> None:
         self.k = k
         self.type = init.type
-        with k.b.goto_entry_block():
-            self.slot = k.b.alloca(init.type)
+        self.slot = k.b.alloca(init.type.text)
         self.set(init)
 
     @property
     def value(self) -> Value:
-        return Value(self.k, self.k.b.load(self.slot, typ=self.type))
+        return Value(self.k, self.k.b.load(self.slot, self.type))
 
     def set(self, value: Value) -> None:
         self.k.b.store(value.value, self.slot)
@@ -311,8 +267,7 @@ class Kernel:
         self.target = target
         self.module = module
         self.function = function
-        # llvmlite has no type stubs, and what a checker infers for its builder is wrong.
-        self.b: Any = ir.IRBuilder(function.append_basic_block("entry"))
+        self.b = ir.Builder(function, function.append_basic_block("entry"))
         self.args, begin, end, tid = function.args
         self.begin, self.end, self.tid = Value(self, begin), Value(self, end), Value(self, tid)
 
@@ -337,7 +292,7 @@ class Kernel:
 
     def iota(self, lanes: int) -> Value:
         """0, 1, 2, … as int32."""
-        return Value(self, numbers(tuple(range(lanes))))
+        return Value(self, constants(tuple(range(lanes))))
 
     def var(self, init: Value) -> Var:
         return Var(self, init)
@@ -351,12 +306,7 @@ class Kernel:
 
     def scratch(self, element: ir.Type, count: int) -> Ptr:
         """A small array on the stack, aligned to 64 bytes."""
-        with self.b.goto_entry_block():
-            slot = self.b.alloca(ir.ArrayType(element, count))
-            slot.align = 64
-            # llvmlite takes it for an address of whole arrays, to which no element could be stored.
-            slot.type = ptr
-        return Ptr(self, slot, element)
+        return Ptr(self, self.b.alloca(f"[{count} x {element.text}]", align=64), element)
 
     def choose(self, condition: Value, yes: Ptr, no: Ptr) -> Ptr:
         """`yes` where the condition holds, else `no`."""
@@ -371,7 +321,7 @@ class Kernel:
     def intrinsic(self, name: str, first: Value, *rest: Value | float) -> Value:
         """An overloaded LLVM intrinsic whose operands and result have one type."""
         args = [first.value, *(first._like(other) for other in rest)]
-        fn = self.declare(f"{name}.{_suffix(first.type)}", first.type, [first.type] * len(args))
+        fn = self.declare(f"{name}.{first.type.suffix}", first.type, [first.type] * len(args))
         return Value(self, self.b.call(fn, args))
 
     def call(self, name: str, result: ir.Type, args: Sequence[Value]) -> Value:
@@ -379,11 +329,8 @@ class Kernel:
         fn = self.declare(name, result, [arg.type for arg in args])
         return Value(self, self.b.call(fn, [arg.value for arg in args]))
 
-    def declare(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
-        found = self.module.globals.get(name)
-        if found is not None:
-            return found  # pyright: ignore[reportReturnType]
-        return ir.Function(self.module, ir.FunctionType(result, args), name)
+    def declare(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Callee:
+        return self.module.declare(name, result, args)
 
     # control
 
@@ -433,13 +380,9 @@ class KernelSource:
         """The LLVM module that holds this one kernel for `target`."""
         missing = (set(self.constants) ^ set(constants)) - (self.optional - set(constants))
         assert not missing, f"{self.name}: constants {sorted(missing)} missing or unknown"
-        module = ir.Module(name=self.name)
-        module.triple = target.triple
-        signature = ir.FunctionType(ir.VoidType(), [ptr, i64, i64, i64])
+        module = ir.Module(target.triple)
+        signature = ir.FunctionType(void, [ptr, i64, i64, i64])
         function = ir.Function(module, signature, self.name)
-        for arg, name in zip(function.args, ("args", "begin", "end", "tid"), strict=True):
-            arg.name = name
-        function.attributes.add("nounwind")
         k = Kernel(target, module, function)
         block = Ptr(k, k.args, i64)
         values: list[Ptr | Value] = []
@@ -458,6 +401,7 @@ class _Pointer(ir.Type):
     """Marks a parameter as an address of `pointee` elements."""
 
     def __init__(self, pointee: ir.Type) -> None:
+        super().__init__(f"{pointee}*")
         self.pointee = pointee
 
 
@@ -480,18 +424,3 @@ def kernel(body: Callable[..., None]) -> KernelSource:
     params = {name: type_.__metadata__[0] for name, type_ in types.items()}
     optional = frozenset(body.__kwdefaults__ or ())
     return KernelSource(body.__name__, body, params, body.__module__, constants, optional)
-
-
-def _bits(type_: ir.Type) -> int:
-    if isinstance(type_, ir.IntType):
-        return type_.width
-    return {"half": 16, "bfloat": 16, "float": 32, "ptr": 64}[str(type_)]
-
-
-def _suffix(type_: Any) -> str:
-    """How LLVM mangles a type in an intrinsic's name, e.g. v16f32."""
-    if isinstance(type_, ir.VectorType):
-        return f"v{type_.count}{_suffix(type_.element)}"
-    if isinstance(type_, ir.IntType):
-        return f"i{type_.width}"
-    return {"half": "f16", "float": "f32"}[str(type_)]

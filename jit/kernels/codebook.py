@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from llvmlite import ir
 
-from ..simd import Kernel, Value, i8, i32, vec
+from ..ir import constants
+from ..simd import Kernel, Value, i8, i32
 
 # What the nibbles of a format stand for. E2M1 floats are twice their value, whole numbers.
 IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -46,8 +46,8 @@ def reference(index: np.ndarray, table: Sequence[int]) -> np.ndarray:
 def table_bytes(k: Kernel, words: Value, table: Sequence[int]) -> Value:
     """Each byte of int32 lanes, a place in `table`, replaced by its entry (modulo 256)."""
     index = words.bitcast(i8)
-    entries = [i8(table[n % len(table)] & 255) for n in range(index.lanes)]
-    values = Value(k, ir.Constant(vec(i8, index.lanes), entries))  # once for every 128 bits
+    entries = tuple(table[n % len(table)] & 255 for n in range(index.lanes))
+    values = Value(k, constants(entries, i8))  # once for every 128 bits
     if k.target.dot in ("maddubs", "vpdpbusd"):
         found = k.call(f"llvm.x86.{_PSHUFB[k.target.bits]}", index.type, [values, index])
     elif k.target.arch == "aarch64":

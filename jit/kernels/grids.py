@@ -8,9 +8,6 @@ far each lies above the one before it.
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any
-
-from llvmlite import ir
 
 from ..simd import Kernel, Ptr, Value, i32
 
@@ -45,12 +42,7 @@ def words(k: Kernel, fmt: str) -> Ptr:
 
 def constants(k: Kernel, name: str, values: list[int]) -> Ptr:
     """int32 `values` as constants of the kernel, once however often they are asked for."""
-    table: Any = k.module.globals.get(name)
-    if table is None:
-        kind = ir.ArrayType(i32, len(values))
-        table = ir.GlobalVariable(k.module, kind, name)
-        table.linkage, table.global_constant = "internal", True
-        table.initializer = ir.Constant(kind, [i32(v) for v in values])
+    table = k.module.globals.get(name) or k.module.table(name, len(values), i32, values)
     return Ptr(k, table, i32)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..simd import Kernel, Value, f16, f32, i16, i32
+from ..ir import f16, f32, i16, i32
+from ..simd import Kernel, Value
 
 # exp(r) on |r| <= ln(2)/2: Taylor coefficients 1/n! up to n = 7, error below 1e-8 relative.
 _EXP = [1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0]

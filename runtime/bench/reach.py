@@ -7,9 +7,10 @@ is kept of just this model, else what is usual.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -25,7 +26,7 @@ from ..physics import calibration
 from ..physics.costs import ModelCost
 from ..physics.latency_model import Efficiency, LatencyEstimate, Passes, estimate
 from ..physics.machine import MachineProfile
-from ..synthetic.shapes import SHAPES, Shape
+from ..synthetic.shapes import Shape
 from ..synthetic.write import SyntheticModel
 
 PROMPT = 1000  # tokens of the prompt whose TTFT is told
@@ -33,12 +34,12 @@ CONTEXT = 4096  # tokens in the cache for the second decode speed, and for the m
 TOGETHER = 8  # sequences of a pass, where more than one is told
 ALIKE = ("llama", "qwen3", "gemma3")  # families whose layers differ in nothing but a window
 FLUENT = 8.0  # tokens a second that a model must write to be a good choice: people read as fast
+YEAR = 12  # months in which models of a size have become much better
 KV: KVFormat = "bf16"
 _OVERHEAD = 400 << 20  # bytes of Python, kernels, buffers and the vocabulary
 USUAL = Efficiency(read=0.8)
 """Of the memory's bandwidth, the best that was measured here in some moments, decode reached 63 to
 94 % with six models on two CPUs (docs/measured.md), and 71 % on a busy machine."""
-_USUAL_TYPES = {"gpt-oss": "mxfp4_moe", "gemma4": "q4_0"}  # what their makers publish
 _CHUNK = 512  # tokens of a pass, as engines choose it as a rule
 
 
@@ -65,6 +66,7 @@ class Reach:
     """What is to be expected of a model here.
 
     Attributes:
+        parameters: how many weights it has, embeddings and all experts among them.
         memory: bytes with a cache of `CONTEXT` tokens.
         fits: whether as much is available.
         ttft_s: seconds from a prompt of `PROMPT` tokens to the first token of the answer.
@@ -73,6 +75,7 @@ class Reach:
     """
 
     model: KnownModel
+    parameters: int
     memory: int
     fits: bool
     ttft_s: float
@@ -89,17 +92,39 @@ def reach(
 
 
 def best(found: Sequence[Reach]) -> Reach | None:
-    """The best choice: the largest that fits, calls tools and writes `FLUENT` tokens a second."""
-    good = [one for one in found if one.fits and one.model.tools and one.decode >= FLUENT]
-    return max(good, key=lambda one: one.model.nbytes, default=None)
+    """The best choice of those that fit, call tools and write `FLUENT` tokens a second."""
+    models = {one.model.alias: one for one in found}
+    order = (models[model.alias] for model in _preferred([one.model for one in found]))
+    return next(filter(_is_good, order), None)
+
+
+def best_here(machine: MachineProfile, available: int) -> Reach | None:
+    """The same of all that are known, without a look at those that others are preferred to."""
+    order = (_reach(model, machine, available) for model in _preferred(known_models()))
+    return next(filter(_is_good, order), None)
+
+
+def _preferred(models: Sequence[KnownModel]) -> list[KnownModel]:
+    """Those that are at most `YEAR` older than the newest, then the others; those with the most
+    weights first. Files tell less: a type that a model was trained for takes less room."""
+    newest = max((_month(model.date) for model in models), default=0)
+
+    def rank(model: KnownModel) -> tuple[bool, int]:
+        return newest - _month(model.date) <= YEAR, _parameters(model)
+
+    return sorted(models, key=rank, reverse=True)
+
+
+def _is_good(one: Reach) -> bool:
+    return one.fits and one.model.tools and one.decode >= FLUENT
 
 
 def cost_of(model: KnownModel, lanes: int, kv: KVFormat = KV) -> ModelCost:
     """What a pass costs, as `Engine.cost` would have it on a target of so many lanes."""
-    shape = Shape(**model.shape)
-    synthetic = SyntheticModel(model.alias, model.quant, shape)
-    if shape.family not in ALIKE:
+    synthetic = _synthetic(model)
+    if not _alike(model):
         return sized(synthetic, lanes, kv).cost
+    shape = synthetic.shape
     head = "token_embd.weight" if shape.tied else "output.weight"
     weights, packed = {"body": 0, "experts": 0, "head": 0}, {"body": 0, "experts": 0, "head": 0}
     for name, dims, kind in synthetic.tensors():
@@ -195,30 +220,45 @@ def speed(cost: ModelCost, machine: MachineProfile) -> Speed:
 
 
 def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
-    cost = cost_of(model, TARGETS[machine.target].lanes)
-    window, near = max(cost.windows, default=0), len(cost.windows) / cost.layers
+    lanes, synthetic = TARGETS[machine.target].lanes, _synthetic(model)
+    if _alike(model):
+        cost, state = cost_of(model, lanes), 0
+        weights = cost.body_bytes + cost.expert_bytes + cost.head_bytes
+        window, near = max(cost.windows, default=0), len(cost.windows) / cost.layers
+    else:
+        one = sized(synthetic, lanes)
+        cost, state, weights = one.cost, one.state, one.packed
+        window, near = one.layout.window, one.layout.near_share
     cached = round(kept(CONTEXT, window, near) * cost.kv_bytes)
-    weights = cost.body_bytes + cost.expert_bytes + cost.head_bytes
-    return _reached(model, speed(cost, machine), weights + cached, available)
+    # The vocabulary, and in mixtures that `synthetic:` does not have, wider types.
+    more = max(0, model.nbytes - synthetic.nbytes())
+    memory = weights + more + cached + state + _OVERHEAD
+    found = speed(cost, machine)
+    return Reach(
+        model=model,
+        parameters=_parameters(model),
+        memory=memory,
+        fits=memory <= available,
+        ttft_s=found.ttft_s,
+        decode=found.decode,
+        decode_deep=found.decode_deep,
+        basis=found.basis,
+    )
 
 
-def _reached(model: KnownModel, found: Speed, memory: int, available: int) -> Reach:
-    memory += _OVERHEAD
-    fits = memory <= available
-    times = found.ttft_s, found.decode, found.decode_deep
-    return Reach(model, memory, fits, *times, found.basis)
+def _synthetic(model: KnownModel) -> SyntheticModel:
+    return SyntheticModel(model.alias, model.quant, Shape(**model.shape))
 
 
-def reach_shapes(machine: MachineProfile, available: int) -> list[Reach]:
-    """The same of published shapes whose files are not known here: each in a usual type."""
-    found = []
-    for name, shape in SHAPES.items():
-        if shape.family in ALIKE:
-            continue
-        model = SyntheticModel(name, _USUAL_TYPES.get(shape.family, "q4_k_m"), shape)
-        one = sized(model, TARGETS[machine.target].lanes)
-        cached = round(kept(CONTEXT, one.layout.window, one.layout.near_share) * one.cost.kv_bytes)
-        memory = one.packed + cached + one.state
-        known = KnownModel(name, "", "", model.quant, model.nbytes(), "", "", True, asdict(shape))
-        found.append(_reached(known, speed(one.cost, machine), memory, available))
-    return sorted(found, key=lambda one: one.model.nbytes)
+def _parameters(model: KnownModel) -> int:
+    return sum(math.prod(dims) for _, dims, _ in _synthetic(model).tensors())
+
+
+def _alike(model: KnownModel) -> bool:
+    return model.shape["family"] in ALIKE
+
+
+def _month(date: str) -> int:
+    """Months since the year 0, of a date like ``2026-04``."""
+    year, _, month = date.partition("-")
+    return 12 * int(year) + int(month)

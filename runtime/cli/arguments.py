@@ -37,7 +37,8 @@ VERBS = {
     "regimes": "the phase diagram of a model on this machine",
     "pull": "get a model from the Hugging Face Hub",
     "models": "well-known models: whether they fit here, and how fast they will be. The best is "
-    "the largest that fits, calls tools, and is predicted to write 8 tokens per second or more",
+    "the largest of the last year that fits, calls tools, and is predicted to write 8 tokens per "
+    "second or more",
     "cost": "what questions cost on a CPU, a rented GPU and through an API; break-even",
     "plan": "how far machines go: agents simulated on one or a thousand, beside what was measured",
     "use": "set the default model",

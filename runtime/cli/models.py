@@ -17,28 +17,15 @@ if TYPE_CHECKING:
     from ..bench.reach import Reach
 
 _HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT S", "TOK/S", "AT 4,096", "LICENSE")
-_SHAPE_HEAD = (*_HEAD[:-1], "WEIGHTS")
-_TEXT = ("MODEL", "FITS", "LICENSE", "WEIGHTS")
-_SHAPES = (
-    " Those in the second table are published shapes; which file of the Hub is best, and its "
-    "license, are not known here: `triplepoint pull OWNER/NAME-GGUF` gets one."
-)
-
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """What else to list."""
-    verb.add_argument(
-        "--shapes",
-        action="store_true",
-        help="also published shapes of newer families, of which no file is known here",
-    )
+_TEXT = ("MODEL", "FITS", "LICENSE")
+_LICENSE = 10  # letters of a license; `--json` has them all
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Predict and print; nothing is asked of the network."""
     from dataclasses import asdict
 
-    from ..bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach, reach_shapes
+    from ..bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach
     from ..hub.find import is_pulled
     from ..hub.settings import HubSettings
     from ..memory import available_bytes
@@ -49,10 +36,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
     settings = HubSettings.from_environ()
     pulled = {one.model.alias for one in found if is_pulled(one.model, settings)}
     _show(found, pulled, output)
-    shapes = reach_shapes(machine, available) if args.shapes else []
-    if shapes:
-        output.line()
-        _show(shapes, set(), output, _SHAPE_HEAD)
     calibrated = " Where a c stands, what they reach was measured here, with this very model."
     notes = (
         f"TTFT is that of a {PROMPT:,}-token prompt; tokens per second are those of decode with an "
@@ -61,7 +44,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         f"{machine.int8_gops:,.0f} GOP/s) and what kernels usually reach of them."
         + calibrated * any(one.basis == "calibration" for one in found)
         + " An asterisk marks what is pulled already." * bool(pulled)
-        + _SHAPES * bool(shapes)
     )
     output.line()
     _paragraph(notes, output)
@@ -77,15 +59,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "available": available,
             "best": choice.model.alias if choice else None,
             "models": [{**asdict(one), "pulled": one.model.alias in pulled} for one in found],
-            "shapes": [asdict(one) for one in shapes],
         }
     )
     return Exit.OK
 
 
-def _show(
-    found: Sequence[Reach], pulled: set[str], output: Output, heads: tuple[str, ...] = _HEAD
-) -> None:
+def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
     rows = [
         (
             one.model.alias + "*" * (one.model.alias in pulled),
@@ -95,18 +74,22 @@ def _show(
             rate(one.ttft_s),
             rate(one.decode) + "c" * (one.basis == "calibration"),
             rate(one.decode_deep),
-            one.model.license if heads is _HEAD else one.model.quant.upper(),
+            _cut(one.model.license),
         )
         for one in found
     ]
-    widths = [max(len(row[n]) for row in (heads, *rows)) for n in range(len(heads))]
-    for row in (heads, *rows):
+    widths = [max(len(row[n]) for row in (_HEAD, *rows)) for n in range(len(_HEAD))]
+    for row in (_HEAD, *rows):
         cells = [
             cell.ljust(width) if head in _TEXT else cell.rjust(width)
-            for head, cell, width in zip(heads, row, widths, strict=True)
+            for head, cell, width in zip(_HEAD, row, widths, strict=True)
         ]
-        output.line("  ".join(cells).rstrip(), "bold" if row is heads else "")
+        output.line("  ".join(cells).rstrip(), "bold" if row is _HEAD else "")
 
 
 def _paragraph(text: str, output: Output) -> None:
     output.line(textwrap.fill(text, 80, break_on_hyphens=False))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LICENSE else f"{text[: _LICENSE - 1]}…"

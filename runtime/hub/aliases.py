@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,7 +17,8 @@ class KnownModel:
 
     Attributes:
         repo, file: where it is on the Hub.
-        quant: how its weights are stored, as `synthetic:` names it.
+        quant: how its weights are stored, as `synthetic:` names it; of mixtures that it does not
+            have, the nearest.
         nbytes: size of the file.
         license: as the Hub names it.
         date: year and month of its release.
@@ -44,7 +45,10 @@ def known_models() -> tuple[KnownModel, ...]:
 
     text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
     entries = tomllib.loads(text)["models"]
-    return tuple(KnownModel(nbytes=entry.pop("bytes"), **entry) for entry in entries)
+    return tuple(
+        KnownModel(nbytes=entry.pop("bytes"), shape=_shape(entry.pop("shape")), **entry)
+        for entry in entries
+    )
 
 
 def by_alias(text: str) -> KnownModel | None:
@@ -62,3 +66,13 @@ def alias_of(repo: str, file: str | None) -> str | None:
 def near_aliases(text: str) -> list[str]:
     """Aliases that may have been meant, for a message."""
     return get_close_matches(text.lower(), [one.alias for one in known_models()], 3, 0.6)
+
+
+def _shape(fields: dict[str, Any] | str) -> dict[str, Any]:
+    """The fields of a shape that is given by them, by a name of `synthetic:`, or by both."""
+    from ..synthetic.shapes import SHAPES
+
+    if isinstance(fields, str):
+        return asdict(SHAPES[fields])
+    like = fields.pop("like", None)
+    return {**asdict(SHAPES[like]), **fields} if like else fields

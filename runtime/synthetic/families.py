@@ -11,7 +11,7 @@ OUTSIDE = ("per_layer_token_embd.weight", "per_layer_model_proj.weight")
 
 def sees_all(s: Shape, layer: int) -> bool:
     """Whether a layer has no window."""
-    return (layer + 1) % PERIODS[s.family] == 0
+    return (layer + 1) % (s.period or PERIODS[s.family]) == 0
 
 
 def gpt_oss_layer(s: Shape) -> Tensors:
@@ -41,6 +41,7 @@ def gemma4_layer(s: Shape, layer: int) -> Tensors:
     full, shares = sees_all(s, layer), layer >= s.layers - s.shared
     dim, kv_heads = s.wide if full else (s.head_dim, s.kv_heads)
     q, kv, w = s.heads * dim, kv_heads * dim, s.width
+    ffn = s.late_ffn if shares and s.late_ffn else s.ffn
     out: Tensors = [
         ("attn_norm.weight", (w,)),
         ("attn_q.weight", (q, w)),
@@ -53,9 +54,9 @@ def gemma4_layer(s: Shape, layer: int) -> Tensors:
         ("attn_output.weight", (w, q)),
         ("post_attention_norm.weight", (w,)),
         ("ffn_norm.weight", (w,)),
-        ("ffn_gate.weight", (s.ffn, w)),
-        ("ffn_up.weight", (s.ffn, w)),
-        ("ffn_down.weight", (w, s.ffn)),
+        ("ffn_gate.weight", (ffn, w)),
+        ("ffn_up.weight", (ffn, w)),
+        ("ffn_down.weight", (w, ffn)),
         ("post_ffw_norm.weight", (w,)),
         ("layer_output_scale.weight", (1,)),
     ]
@@ -144,7 +145,10 @@ def metadata(s: Shape) -> dict[str, int | float | str | list[bool] | list[int]]:
         return {}
     full = [sees_all(s, layer) for layer in range(s.layers)]
     dim, kv_heads = s.wide
+    own = s.layers - s.shared
+    ffns = {"feed_forward_length": [s.ffn] * own + [s.late_ffn] * s.shared} if s.late_ffn else {}
     return {
+        **ffns,
         "attention.key_length": dim,
         "attention.value_length": dim,
         "attention.key_length_swa": s.head_dim,

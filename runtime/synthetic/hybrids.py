@@ -5,7 +5,9 @@ from __future__ import annotations
 from .families import Tensors
 from .shapes import Shape
 
-FAMILIES = ("qwen35", "lfm2", "nemotron_h")
+FAMILIES = ("qwen35", "lfm2", "nemotron_h", "granitehybrid")
+NO_POSITIONS = ("nemotron_h", "granitehybrid")  # nor norms of queries and keys
+SIGMOID = ("lfm2", "nemotron_h")  # how experts are chosen, with a correction
 PLAIN = ("ssm_a", "ssm_d", "ssm_norm", "ssm_conv1d", "shortconv.conv")  # stay float32
 
 
@@ -36,7 +38,7 @@ def layer_tensors(s: Shape, layer: int) -> Tensors:
 
 def _attention(s: Shape) -> Tensors:
     q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    norms = [] if s.family == "nemotron_h" else ["q", "k"]
+    norms = [] if s.family in NO_POSITIONS else ["q", "k"]
     return [
         ("attn_q.weight", (2 * q if s.family == "qwen35" else q, s.width)),
         ("attn_k.weight", (kv, s.width)),
@@ -91,7 +93,7 @@ def _conv(s: Shape) -> Tensors:
 def _experts(s: Shape) -> Tensors:
     n, f, w, gated = s.experts, s.expert_ffn, s.width, s.family != "nemotron_h"
     out: Tensors = [("ffn_gate_inp.weight", (n, w))]
-    if s.family != "qwen35":
+    if s.family in SIGMOID:
         out.append(("exp_probs_b.bias", (n,)))
     out += [
         (f"ffn_{part}_exps.weight", (n, f, w)) for part in ("gate", "up") if gated or part == "up"
@@ -121,7 +123,10 @@ def metadata(s: Shape) -> dict[str, int | float | list[int]]:
     if s.family == "nemotron_h":
         out["feed_forward_length"] = [s.ffn * (kind == "E") for kind in kinds]
         out["expert_weights_scale"] = 2.5
-    if s.experts and s.family != "qwen35":
+    if s.family == "granitehybrid":
+        out |= {"attention.scale": 1 / s.head_dim, "embedding_scale": 12.0}
+        out |= {"residual_scale": 0.22, "logit_scale": 6.0, "rope.scaling.finetuned": False}
+    if s.experts and s.family in SIGMOID:
         out["expert_gating_func"] = 2
     if s.mtp:
         out |= {"block_count": s.layers + s.mtp, "nextn_predict_layers": s.mtp}

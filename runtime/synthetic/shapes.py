@@ -12,14 +12,16 @@ class Shape:
 
     Attributes:
         family: whose equations it has: ``qwen3`` (with experts: ``qwen3moe``), ``llama``,
-            ``gemma3``, ``gemma4``, ``gpt-oss``, ``qwen35``, ``lfm2``, ``nemotron_h`` or
-            ``deepseek2``.
+            ``gemma3``, ``gemma4``, ``gpt-oss``, ``qwen35``, ``lfm2``, ``nemotron_h``,
+            ``granitehybrid`` or ``deepseek2``.
         rope_factor: by how much Llama 3 stretches slow rotations; 0: not at all.
         vocab, context, base: size of the vocabulary, positions it was trained for, base of the
             rotation, where they are not those of Qwen3 or Llama 3.
         window: positions that layers see that do not see everything.
+        period: one layer of so many sees everything, where that is not the family's usual.
         wide: size and number of the KV heads of layers that see everything (``gemma4``).
         own: values of each layer's own embedding of a token; shared: layers without own keys.
+        late_ffn: width of the feed-forward half of layers without own keys, if it is another.
         recurrent: key heads or groups, value heads, dims of keys or states, and of values.
         kinds: of each layer: see `hybrids.kind_of`. dense: layers before those with experts.
         shared_ffn: width of the expert that all tokens take.
@@ -44,9 +46,11 @@ class Shape:
     context: int = 0
     base: float = 0.0
     window: int = 0
+    period: int = 0
     wide: tuple[int, int] = (0, 0)
     own: int = 0
     shared: int = 0
+    late_ffn: int = 0
     recurrent: tuple[int, int, int, int] | None = None
     kinds: str = ""
     dense: int = 0
@@ -76,6 +80,10 @@ NANO3: dict[str, Any] = {
     "family": "nemotron_h", "vocab": 131_072, "context": 262_144, "recurrent": (8, 64, 128, 64),
     "kinds": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
 }  # fmt: skip
+GRANITE4: dict[str, Any] = {
+    "family": "granitehybrid", "vocab": 100_352, "context": 131_072, "base": 10_000.0,
+    "kinds": "MMMMM*MMMMMMMMM*MMMMMMMMM*MMMMMMMMM*MMMM",
+}  # fmt: skip
 SHAPES = {
     "qwen3-0.6b": Shape(28, 1024, 3072, 16, 8, tied=True),
     "qwen3-1.7b": Shape(28, 2048, 6144, 16, 8, tied=True),
@@ -89,6 +97,22 @@ SHAPES = {
     ),
     "llama-3.1-8b": Shape(32, 4096, 14336, 32, 8, tied=False, family="llama", rope_factor=8.0),
     "smollm2-135m": Shape(30, 576, 1536, 9, 3, True, 64, family="llama", **SMOLLM2),
+    "gemma4-e2b": Shape(
+        35,
+        1536,
+        6144,
+        8,
+        1,
+        True,
+        256,
+        family="gemma4",
+        period=5,
+        wide=(512, 1),
+        own=256,
+        shared=20,
+        late_ffn=12_288,
+        **GEMMA4,
+    ),
     "gemma4-e4b": Shape(
         42,
         2560,
@@ -102,6 +126,9 @@ SHAPES = {
         own=256,
         shared=18,
         **GEMMA4,
+    ),
+    "gemma4-12b": Shape(
+        48, 3840, 15_360, 16, 8, True, 256, family="gemma4", wide=(512, 1), **GEMMA4_SPARSE
     ),
     "gemma4-26b-a4b": Shape(
         30,
@@ -137,6 +164,7 @@ SHAPES = {
     ),
     "gemma3-1b": Shape(26, 1152, 6912, 4, 1, True, 256, family="gemma3", **GEMMA3),
     "qwen3.5-4b": Shape(32, 2560, 9216, 16, 4, tied=True, **QWEN35),
+    "qwen3.5-9b": Shape(32, 4096, 12_288, 16, 4, tied=False, **QWEN35),
     "qwen3.5-35b-a3b": Shape(
         40,
         2048,
@@ -151,6 +179,9 @@ SHAPES = {
         **QWEN35,
     ),
     "lfm2-1.2b": Shape(16, 2048, 8192, 32, 8, True, kinds="CC*CC*CC*C*C*C*C", **LFM2),
+    "lfm2-2.6b": Shape(
+        30, 2048, 10_752, 32, 8, True, kinds="CC*CC*CCC*CCC*CCC*CCC*CC*CC*CC", **LFM2
+    ),
     "lfm2-8b-a1b": Shape(
         24,
         2048,
@@ -197,5 +228,22 @@ SHAPES = {
         expert_ffn=1856,
         shared_ffn=3712,
         **NANO3,
+    ),
+    "granite4-h-micro": Shape(
+        40, 2048, 8192, 32, 8, True, 64, recurrent=(1, 64, 128, 64), **GRANITE4
+    ),
+    "granite4-h-tiny": Shape(
+        40,
+        1536,
+        512,
+        12,
+        4,
+        tied=True,
+        experts=64,
+        experts_used=6,
+        expert_ffn=512,
+        shared_ffn=1024,
+        recurrent=(1, 48, 128, 64),
+        **GRANITE4,
     ),
 }

@@ -41,10 +41,11 @@ Argument = np.ndarray | Table | int | float
 class CheckedCache(ObjectCache):
     """A cache whose objects are all looked into: a kernel may call nothing outside itself."""
 
-    def get(self, spec: Spec, target: CpuTarget) -> bytes:
-        data = super().get(spec, target)
-        assert not undefined_symbols(data), f"{spec.label} for {target}"
-        return data
+    def get_all(self, specs: Sequence[Spec], target: CpuTarget) -> list[bytes]:
+        objects = super().get_all(specs, target)
+        for spec, data in zip(specs, objects, strict=True):
+            assert not undefined_symbols(data), f"{spec.label} for {target}"
+        return objects
 
 
 class Runner:

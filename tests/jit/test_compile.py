@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,37 @@ def test_changed_kernels_are_compiled_again(
 
     assert cache.get(SMALL, detect())
     assert (cache.builds, cache.hits) == (1, 0)
+
+
+def test_kernels_are_compiled_side_by_side(folder: Path) -> None:
+    """Many at once are the same objects as one after another, in the order they were asked for, and
+    kept; what was there already is read."""
+    specs = [spec(embed, fmt=fmt) for fmt in ("f32", "f16", "bf16", "q8_0")]
+    one, cache = ObjectCache(None), ObjectCache(folder)
+    want = [one.get(each, detect()) for each in specs]
+    cache.get(specs[2], detect())
+
+    assert cache.get_all(specs, detect()) == want
+    assert (cache.builds, cache.hits) == (4, 1)
+    again = ObjectCache(folder)
+    assert again.get_all(specs, detect()) == want
+    assert (again.builds, again.hits) == (0, 4)
+
+
+def test_one_refused_kernel_among_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What LLVM says of one is raised, those before it are kept, and no thread is left."""
+    specs = [spec(embed, fmt=fmt) for fmt in ("f32", "f16")]
+    build = module.build_ir
+    monkeypatch.setattr(
+        module, "build_ir", lambda s, t: "nonsense" if s == specs[1] else build(s, t)
+    )
+    with pytest.raises(CompileError, match=r"LLVM refused kernel embed\(fmt=f16\)"):
+        ObjectCache(folder).get_all(specs, detect())
+
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("compile")]
+    again = ObjectCache(folder)
+    again.get(specs[0], detect())
+    assert again.hits == 1
 
 
 def test_building_looks_for_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,6 +275,7 @@ def test_two_processes_at_once(folder: Path) -> None:
     """Processes that build the same kernels into one folder do not disturb each other."""
     code = """
 import sys
+import threading
 from pathlib import Path
 from triplepoint.jit.compile import Library, ObjectCache, spec
 from triplepoint.jit.kernels.embed import embed

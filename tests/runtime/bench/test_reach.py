@@ -11,7 +11,7 @@ from helpers.tiers import quick
 
 from triplepoint import Engine
 from triplepoint.jit.targets import TARGETS
-from triplepoint.runtime.bench.reach import FLUENT, KV, best, cost_of, reach, reach_shapes, sized
+from triplepoint.runtime.bench.reach import FLUENT, KV, best, best_here, cost_of, reach, sized
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
 from triplepoint.runtime.inference.model_cost import size_up
@@ -56,11 +56,15 @@ def test_predictions_are_plausible(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for one in reach(MACHINE, PLENTY):
         cost = cost_of(one.model, 8)
-        read = cost.layer_bytes(cost.expected_experts(1)) + cost.head_bytes
+        read = cost.layer_bytes(cost.expected_experts(1)) + cost.head_bytes + 2 * cost.state_bytes
         assert 0.5 < one.decode * read / 40e9 < 0.81
         assert one.decode_deep < one.decode
-        assert one.ttft_s > 2 * 1000 * cost.token_weights / 2000e9
-        assert one.model.nbytes * 0.85 < one.memory < one.model.nbytes + 3e9
+        # Less than a fifth of the arithmetic peak is reached only where attention to a latent is
+        # most of the work.
+        least = 2 * 1000 * cost.token_weights / 2000e9
+        assert least < one.ttft_s < 8 * least
+        table = one.model.shape.get("own", 0) > 0  # of each layer: it stays in the file
+        assert one.model.nbytes * (0.5 if table else 0.85) < one.memory < one.model.nbytes + 3e9
         assert (one.fits, one.basis) == (True, "limits")
 
 
@@ -83,21 +87,23 @@ def test_a_calibration_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_the_best_is_the_largest_that_is_fluent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of those that fit, call tools and write eight tokens a second; none where none does."""
+    """Of those that fit, call tools and write eight tokens a second: the one of the last year with
+    the most weights; an older one where no other does, none where none does."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    everything = best(reach(MACHINE, PLENTY))
-    assert everything is not None
-    assert everything.model.alias == "qwen3:30b-a3b"  # 3 of its 30 billion weights for a token
+    found = reach(MACHINE, PLENTY)
+    for gib, alias in CHOICES.items():
+        free = gib * (1 << 30) - (2 << 30)  # what a system and its programs leave
+        chosen = best([dataclasses.replace(one, fits=one.memory <= free) for one in found])
+        assert chosen is not None
+        assert chosen.model.alias == alias
+        assert chosen.decode >= FLUENT
+        assert best_here(MACHINE, free) == chosen
 
-    found = reach(MACHINE, 4_000_000_000)
-    chosen = best(found)
+    older = [one for one in found if one.model.date < "2025-08"]
+    chosen = best([dataclasses.replace(one, fits=one in older) for one in found])
     assert chosen is not None
-    assert chosen.fits
-    assert chosen.decode >= FLUENT
-    others = [o for o in found if o.fits and o.model.tools and o.decode >= FLUENT]
-    assert chosen.model.nbytes == max(o.model.nbytes for o in others)
-
-    assert best(reach(MACHINE, 1_000_000_000)) is None
+    assert chosen.model.alias == "qwen3:30b-a3b"  # 3 of its 30 billion weights for a token
+    assert best(reach(MACHINE, 500_000_000)) is None
     crawling = dataclasses.replace(MACHINE, read_gbps=dict.fromkeys(MACHINE.read_gbps, 1.0))
     assert best(reach(crawling, PLENTY)) is None
     assert len(found) == len(known_models())
@@ -107,13 +113,29 @@ def test_the_best_is_the_largest_that_is_fluent(
 HEADERS_OF = {
     "qwen3.5-4b": "Qwen3.5-4B",
     "qwen3.5-35b-a3b": "Qwen3.5-35B-A3B",
+    "gemma4-e2b": "gemma-4-E2B",
     "gemma4-e4b": "gemma-4-E4B",
+    "gemma4-12b": "gemma-4-12B",
     "gemma4-26b-a4b": "gemma-4-26B-A4B",
     "gpt-oss-20b": "gpt-oss-20b",
     "lfm2-1.2b": "LFM2.5-1.2B",
     "lfm2-8b-a1b": "LFM2-8B-A1B",
     "glm-4.7-flash": "GLM-4.7-Flash",
     "nemotron3-nano": "NVIDIA-Nemotron-3-Nano-30B-A3B",
+    "granite4-h-micro": "Granite-4.0-H-Micro",
+    "granite4-h-tiny": "Granite-4.0-H-Tiny",
+}
+
+
+# GiB of a machine with 40 GB/s, and what is best on it.
+CHOICES = {
+    4: "gemma4:e2b",
+    6: "gemma4:e4b",
+    8: "lfm2.5:8b-a1b",  # the larger qwen3.5:9b writes six tokens a second
+    12: "lfm2.5:8b-a1b",
+    16: "gpt-oss:20b",
+    24: "qwen3.6:35b-a3b",
+    64: "qwen3.6:35b-a3b",
 }
 
 
@@ -138,27 +160,6 @@ def test_a_shape_costs_what_the_published_file_does(tmp_path: Path, name: str) -
     assert ours.layout.near_share == published.layout.near_share
     model = KnownModel(name, "", "", quant, 0, "", "", True, dataclasses.asdict(SHAPES[name]))
     assert cost_of(model, TARGETS["avx2"].lanes) == ours.cost
-
-
-def test_shapes_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every shape that no alias could have: its size, and speeds between half of what the memory
-    allows and all of it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = reach_shapes(MACHINE, PLENTY)
-
-    assert {one.model.alias for one in found} == HEADERS_OF.keys()
-    assert [one.model.nbytes for one in found] == sorted(one.model.nbytes for one in found)
-    for one in found:
-        cost = cost_of(one.model, 8)
-        assert one.fits
-        assert cost.body_bytes + cost.expert_bytes + cost.head_bytes < one.memory
-        read = cost.layer_bytes(cost.expected_experts(1)) + cost.head_bytes + 2 * cost.state_bytes
-        assert 0.5 < one.decode * read / 40e9 < 0.81
-        assert one.decode_deep < one.decode
-        # A prompt of 1,000 tokens meets the arithmetic peak, and less than a fifth of it is reached
-        # only where attention to a latent is most of the work.
-        least = 2 * 1000 * cost.token_weights / 2000e9
-        assert least < one.ttft_s < 8 * least
 
 
 def test_extra_rows_of_a_tile() -> None:

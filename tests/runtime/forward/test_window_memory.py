@@ -21,7 +21,7 @@ GIB = 1 << 30
 # counted by hand (32 bits of key and value a dim, global layers and those with windows).
 FIGURES = {
     "gemma3:4b": (17.0, 2.7),
-    "gemma3:12b": (48.0, 8.5),
+    "gemma4-e2b": (2.25, 0.76),
     "gemma4-e4b": (7.0, 2.0),
     "gemma4-26b-a4b": (27.5, 2.8),
     "gpt-oss-20b": (6.0, 3.0),

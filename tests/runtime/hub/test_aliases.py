@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from triplepoint.errors import ModelError
 from triplepoint.runtime.gguf.types import GGMLType
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
+from triplepoint.runtime.hub.model_info import unsupported_quant
 from triplepoint.runtime.hub.names import is_hub_name, is_repo, parse_name
 from triplepoint.runtime.hub.variants import quant_of
-from triplepoint.runtime.synthetic.shapes import Shape
+from triplepoint.runtime.synthetic.shapes import SHAPES, Shape
 from triplepoint.runtime.synthetic.write import SyntheticModel
 
 IDS = [one.alias for one in known_models()]
 
 
 def test_the_list_is_sound() -> None:
-    """About a dozen, each once, from small to large, with a name that no path or repository has."""
+    """Not too many to read, each once, from small to large, with a name that no path has."""
     sizes = [one.nbytes for one in known_models()]
-    assert 12 <= len(IDS) == len(set(IDS)) <= 20
+    assert 20 <= len(IDS) == len(set(IDS)) <= 30
     assert sizes == sorted(sizes)
-    assert {"qwen3:4b", "llama3.2:3b", "gemma3:4b"} <= set(IDS)
+    assert {"qwen3:4b", "llama3.2:3b", "gemma3:4b", "qwen3.5:4b", "gpt-oss:20b"} <= set(IDS)
     assert all(by_alias(alias.upper()) for alias in IDS)
+    assert all(re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", one.date) for one in known_models())
 
 
 @pytest.mark.parametrize("model", known_models(), ids=IDS)
 def test_shapes_have_the_size_of_the_file(model: KnownModel) -> None:
-    """The tensors of the shape and the vocabulary make the file: that is what predictions rest on.
+    """The tensors of the shape and the vocabulary make the file: that is what predictions rest on,
+    and neither the size nor the shape can be wrong alone.
 
-    A header with its tokens has 1 to 8 MB. Phi's fused matrices have a little more bits.
+    A header with its tokens has 1 to 17 MB. Some mixtures have more bits than ours for matrices of
+    their own: Phi's fused ones, what leads into and out of a recurrence, latents.
     """
     assert is_repo(model.repo)
-    assert quant_of(model.file).lower() == model.quant
+    assert _stored(model.file) == model.quant
+    assert unsupported_quant(quant_of(model.file)) is None
     shape = Shape(**model.shape)
     tensors = SyntheticModel(model.alias, model.quant, shape).tensors()
     left = model.nbytes - sum(GGMLType.nbytes(kind, dims) for _, dims, kind in tensors)
-    assert 1e6 < left < (6e7 if model.alias.startswith("phi") else 8e6)
+    wider = model.alias.startswith("phi") or shape.family in ("qwen35", "deepseek2", "nemotron_h")
+    assert 1e6 < left < (0.05 * model.nbytes if wider else 17e6)
+
+
+def test_shapes_by_name() -> None:
+    """A shape is what the same name after `synthetic:` is, or that but for what is said."""
+    mixed, plain = by_alias("lfm2.5:8b-a1b"), by_alias("qwen3.6:35b-a3b")
+    assert mixed is not None
+    assert plain is not None
+    assert Shape(**mixed.shape) == replace(SHAPES["lfm2-8b-a1b"], vocab=128_000)
+    assert Shape(**plain.shape) == SHAPES["qwen3.5-35b-a3b"]
+    assert not any(isinstance(one.shape, str) or "like" in one.shape for one in known_models())
+
+
+def _stored(file: str) -> str:
+    """How `synthetic:` names what most weights of a file are: some makers name their own."""
+    quant = quant_of(file).lower()
+    if "-qat-" in file:
+        return "q4_0"  # what such models are trained for
+    return {"mxfp4": "mxfp4_moe"}.get(quant, quant.removeprefix("ud-"))
 
 
 def test_an_alias_is_a_name() -> None:

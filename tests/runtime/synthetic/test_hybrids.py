@@ -23,6 +23,10 @@ PHYSICS = {
     "lfm2-1.2b": (0.16, 12288),
     "lfm2-8b-a1b": (0.28, 12288),
     "nemotron3-nano": (47.6, 6144),
+    "qwen3.5-9b": (50.25, 32768),
+    "lfm2-2.6b": (0.34, 16384),
+    "granite4-h-micro": (73.8, 8192),
+    "granite4-h-tiny": (55.4, 8192),
 }
 
 
@@ -105,6 +109,30 @@ def test_a_small_one_with_latent_attention_runs(tmp_path: Path) -> None:
         assert len(list(session.decode(max_tokens=3))) == 3
 
 
+def test_a_small_one_with_late_layers_runs(tmp_path: Path) -> None:
+    """The same where layers without keys of their own have a wider feed-forward half."""
+    shape = replace(
+        SHAPES["gemma4-e2b"],
+        layers=10,
+        shared=4,
+        width=128,
+        ffn=128,
+        late_ffn=256,
+        heads=4,
+        head_dim=32,
+        wide=(64, 1),
+        own=64,
+        vocab=8192,
+    )
+    path = tmp_path / "small.gguf"
+    SyntheticModel("small", "q4_0", shape).write(path)
+    with Engine.load(path, threads=1, context=512) as engine:
+        session = engine.session()
+        session.prefill(list(range(300)))
+        assert np.isfinite(session.logits).all()
+        assert len(list(session.decode(max_tokens=3))) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "real"),
     [
@@ -112,6 +140,10 @@ def test_a_small_one_with_latent_attention_runs(tmp_path: Path) -> None:
         ("gpt-oss-20b", "gpt-oss-20b"),
         ("qwen3.5-35b-a3b", "Qwen3.5-35B-A3B"),
         ("nemotron3-nano", "NVIDIA-Nemotron-3-Nano-30B-A3B"),
+        ("gemma4-e2b", "gemma-4-E2B"),
+        ("gemma4-12b", "gemma-4-12B"),
+        ("granite4-h-micro", "Granite-4.0-H-Micro"),
+        ("granite4-h-tiny", "Granite-4.0-H-Tiny"),
     ],
 )
 def test_matrices_are_those_of_the_real_files(name: str, real: str) -> None:

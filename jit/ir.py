@@ -1,0 +1,416 @@
+"""LLVM's IR as text: an instruction is written as a line when a kernel asks for it.
+
+An object for each instruction, made into text when all are there, takes four times as long, and was
+half of what a kernel's first start cost. LLVM checks types and uses when it parses the text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import struct
+from collections.abc import Iterator, Sequence
+
+
+class Type:
+    """A type; there is one object of each, so that they compare by identity."""
+
+    __slots__ = ("bits", "count", "element", "is_float", "suffix", "text")
+
+    def __init__(self, text: str, bits: int = 0) -> None:
+        """bits: of an element in memory."""
+        self.text, self.bits = text, bits
+        self.suffix = text  # in the names of intrinsics
+        self.element: Type = self
+        self.count = 1
+        self.is_float = False
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+    def __call__(self, value: float) -> Value:
+        """The constant `value`."""
+        return Value(self, self.literal(value))
+
+    def literal(self, value: float) -> str:
+        """`value` as a constant of this type is written."""
+        raise TypeError(f"{self} has no constants")
+
+
+class IntType(Type):
+    __slots__ = ()
+
+    def literal(self, value: float) -> str:
+        return str(int(value))
+
+
+class FloatType(Type):
+    """float or half: written as the bits of the double that has the same value."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str, bits: int) -> None:
+        super().__init__(text, bits)
+        self.is_float, self.suffix = True, f"f{bits}"
+
+    def literal(self, value: float) -> str:
+        kind = "e" if self.bits == 16 else "f"
+        (rounded,) = struct.unpack(kind, struct.pack(kind, value))
+        return f"0x{struct.pack('>d', rounded).hex()}"
+
+
+class VectorType(Type):
+    __slots__ = ()
+
+    def __init__(self, element: Type, count: int) -> None:
+        super().__init__(f"<{count} x {element.text}>", element.bits)
+        self.element, self.count, self.is_float = element, count, element.is_float
+        self.suffix = f"v{count}{element.suffix}"
+
+    def literal(self, value: float) -> str:
+        one = self.element.literal(value)
+        zero = one in ("0", "0x0000000000000000")
+        return "zeroinitializer" if zero else f"splat ({self.element.text} {one})"
+
+
+class FunctionType:
+    __slots__ = ("args", "result")
+
+    def __init__(self, result: Type, args: Sequence[Type]) -> None:
+        self.result, self.args = result, args
+
+
+void, ptr, _node = Type("void"), Type("ptr", 64), Type("metadata")
+i1, i8, i16, i32, i64 = (IntType(f"i{bits}", bits) for bits in (1, 8, 16, 32, 64))
+f16, bf16, f32 = FloatType("half", 16), Type("bfloat", 16), FloatType("float", 32)
+
+
+@functools.cache
+def vec(element: Type, lanes: int) -> Type:
+    """The vector type, or the element itself for one lane."""
+    return element if lanes == 1 else VectorType(element, lanes)
+
+
+class Value:
+    """What an instruction takes: a type, and the name or the constant as it is written."""
+
+    __slots__ = ("ref", "type")
+
+    def __init__(self, type_: Type, ref: str) -> None:
+        self.type, self.ref = type_, ref
+
+    def __str__(self) -> str:
+        return f"{self.type.text} {self.ref}"
+
+
+def listed(values: Sequence[float], element: Type) -> str:
+    """The inside of a constant vector or array."""
+    return ", ".join(f"{element.text} {element.literal(value)}" for value in values)
+
+
+def constant(value: float, type_: Type) -> Value:
+    """`value` as this type, in every lane of a vector."""
+    return _constant(value, math.copysign(1.0, value), type_)
+
+
+@functools.lru_cache(maxsize=4096)
+def _constant(value: float, sign: float, type_: Type) -> Value:
+    """`sign` tells 0.0 from -0.0, which are equal."""
+    return Value(type_, type_.literal(value))
+
+
+@functools.lru_cache(maxsize=4096)
+def constants(values: tuple[int, ...], element: Type = i32) -> Value:
+    """These integers, one a lane."""
+    return Value(vec(element, len(values)), f"<{listed(values, element)}>")
+
+
+@functools.cache
+def null(type_: Type) -> Value:
+    """All bits 0."""
+    return Value(type_, "null" if type_ is ptr else "zeroinitializer")
+
+
+class Module:
+    """Functions and tables that make one object."""
+
+    def __init__(self, triple: str) -> None:
+        self.triple = triple
+        self.functions: list[Function] = []
+        self.globals: dict[str, Value] = {}
+        self._nodes: dict[str, Value] = {}
+        self._lines: list[str] = []  # globals, declarations and metadata
+
+    def table(self, name: str, length: int, element: Type, values: Sequence[float] = ()) -> Value:
+        """An array of this object's own: constant `values`, or variable and 0."""
+        kind = f"[{length} x {element.text}]"
+        if values:
+            text = f"constant {kind} [{listed(values, element)}]"
+        else:
+            text = f"global {kind} zeroinitializer, align 64"
+        self._lines.append(f'@"{name}" = internal {text}')
+        found = self.globals[name] = Value(ptr, f'@"{name}"')
+        return found
+
+    def declare(self, name: str, result: Type, args: Sequence[Type]) -> Callee:
+        """An intrinsic, declared once."""
+        found = self.globals.get(name)
+        if found is None:
+            types = ", ".join(arg.text for arg in args)
+            self._lines.append(f'declare {result.text} @"{name}"({types})')
+            found = self.globals[name] = Callee(f'@"{name}"', FunctionType(result, args))
+        assert isinstance(found, Callee)
+        return found
+
+    def metadata(self, text: str) -> Value:
+        """A node of one string."""
+        found = self._nodes.get(text)
+        if found is None:
+            found = self._nodes[text] = Value(_node, f"!{len(self._nodes)}")
+            self._lines.append(f'{found.ref} = !{{ !"{text}" }}')
+        return found
+
+    def __str__(self) -> str:
+        head = f'target triple = "{self.triple}"\n'
+        return head + "\n".join([*self._lines, *map(str, self.functions)]) + "\n"
+
+
+class Callee(Value):
+    """An address and the type of the function there."""
+
+    __slots__ = ("function_type",)
+
+    def __init__(self, ref: str, kind: FunctionType) -> None:
+        super().__init__(ptr, ref)
+        self.function_type = kind
+
+
+class Block:
+    __slots__ = ("lines", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: list[str] = []
+
+    @property
+    def label(self) -> str:
+        return f"label %{self.name}"
+
+
+class Function(Callee):
+    """A function with a body, of blocks in the order in which they were appended."""
+
+    __slots__ = ("args", "blocks", "internal", "named", "slots")
+
+    def __init__(
+        self, module: Module, kind: FunctionType, name: str, *, internal: bool = False
+    ) -> None:
+        super().__init__(f'@"{name}"', kind)
+        module.functions.append(self)
+        self.args = [Value(type_, f"%a{n}") for n, type_ in enumerate(kind.args)]
+        self.blocks: list[Block] = []
+        self.internal = internal
+        self.named = 0  # values so far: each has a number for a name
+        self.slots: list[str] = []  # `alloca`s, written at the start
+
+    def append_basic_block(self, name: str) -> Block:
+        block = Block(f"{name}.{len(self.blocks)}")
+        self.blocks.append(block)
+        return block
+
+    def __str__(self) -> str:
+        kind = self.function_type
+        head = f"define {'internal ' * self.internal}{kind.result.text} {self.ref}"
+        lines = [f"{head}({', '.join(map(str, self.args))}) nounwind {{"]
+        for n, block in enumerate(self.blocks):
+            lines.append(f"{block.name}:")
+            if n == 0:
+                lines += self.slots
+            lines += block.lines
+        lines.append("}\n")
+        return "\n".join(lines)
+
+
+_COMPARED = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+_EQUAL = {"==": "eq", "!=": "ne"}
+
+
+class Builder:
+    """Writes instructions at the end of a block. Their names are LLVM's."""
+
+    def __init__(self, function: Function, block: Block) -> None:
+        self.function = function
+        self.position_at_end(block)
+
+    def position_at_end(self, block: Block) -> None:
+        self.block = block
+        self._write = block.lines.append
+
+    def _value(self, type_: Type, text: str) -> Value:
+        function = self.function
+        function.named = number = function.named + 1
+        ref = f"%v{number}"
+        self._write(f"{ref} = {text}")
+        return Value(type_, ref)
+
+    # values
+
+    def op(self, name: str, a: Value, b: Value) -> Value:
+        """An operation whose operands and result have one type."""
+        kind = a.type
+        return self._value(kind, f"{name} {kind.text} {a.ref}, {b.ref}")
+
+    def add(self, a: Value, b: Value) -> Value:
+        return self.op("add", a, b)
+
+    def sub(self, a: Value, b: Value) -> Value:
+        return self.op("sub", a, b)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        return self.op("mul", a, b)
+
+    def sdiv(self, a: Value, b: Value) -> Value:
+        return self.op("sdiv", a, b)
+
+    def and_(self, a: Value, b: Value) -> Value:
+        return self.op("and", a, b)
+
+    def or_(self, a: Value, b: Value) -> Value:
+        return self.op("or", a, b)
+
+    def lshr(self, a: Value, b: Value) -> Value:
+        return self.op("lshr", a, b)
+
+    def not_(self, a: Value) -> Value:
+        return self.op("xor", a, a.type(-1))
+
+    def _compare(self, how: str, a: Value, b: Value) -> Value:
+        kind = a.type
+        result = vec(i1, kind.count)
+        return self._value(result, f"{how} {kind.text} {a.ref}, {b.ref}")
+
+    def icmp_signed(self, op: str, a: Value, b: Value) -> Value:
+        return self._compare(f"icmp {_EQUAL.get(op) or 's' + _COMPARED[op]}", a, b)
+
+    def icmp_unsigned(self, op: str, a: Value, b: Value) -> Value:
+        return self._compare(f"icmp {_EQUAL.get(op) or 'u' + _COMPARED[op]}", a, b)
+
+    def fcmp_ordered(self, op: str, a: Value, b: Value) -> Value:
+        return self._compare(f"fcmp o{_EQUAL.get(op) or _COMPARED[op]}", a, b)
+
+    def select(self, which: Value, yes: Value, no: Value) -> Value:
+        return self._value(yes.type, f"select {which}, {yes}, {no}")
+
+    def convert(self, name: str, value: Value, want: Type) -> Value:
+        """bitcast, trunc, zext, sext, fpext, fptrunc, fptosi, sitofp, uitofp and the like."""
+        if value.type is want:
+            return value
+        return self._value(want, f"{name} {value} to {want.text}")
+
+    def zext(self, value: Value, want: Type) -> Value:
+        return self.convert("zext", value, want)
+
+    def bitcast(self, value: Value, want: Type) -> Value:
+        return self.convert("bitcast", value, want)
+
+    def ptrtoint(self, value: Value, want: Type) -> Value:
+        return self.convert("ptrtoint", value, want)
+
+    def inttoptr(self, value: Value, want: Type) -> Value:
+        return self.convert("inttoptr", value, want)
+
+    def extract_element(self, of: Value, lane: Value) -> Value:
+        return self._value(of.type.element, f"extractelement {of}, {lane}")
+
+    def insert_element(self, into: Value, value: Value, lane: Value) -> Value:
+        return self._value(into.type, f"insertelement {into}, {value}, {lane}")
+
+    def shuffle_vector(self, a: Value, b: Value, order: Value) -> Value:
+        kind = vec(a.type.element, order.type.count)
+        return self._value(kind, f"shufflevector {a}, {b}, {order}")
+
+    def call(self, callee: Callee, args: Sequence[Value]) -> Value:
+        kind = callee.function_type.result
+        text = f"call {kind.text} {callee.ref}({', '.join(map(str, args))})"
+        if kind is not void:
+            return self._value(kind, text)
+        self._write(text)
+        return Value(void, "")
+
+    # memory
+
+    def alloca(self, kind: str, align: int = 0) -> Value:
+        """A place on the stack for a type, written as `kind`."""
+        function = self.function
+        ref = f"%s{len(function.slots)}"
+        function.slots.append(f"{ref} = alloca {kind}{f', align {align}' if align else ''}")
+        return Value(ptr, ref)
+
+    def gep(self, base: Value, index: Value, element: Type) -> Value:
+        """The address `index` elements on."""
+        return self._value(ptr, f"getelementptr {element.text}, ptr {base.ref}, {index}")
+
+    def load(self, where: Value, kind: Type, align: int = 0) -> Value:
+        end = f", align {align}" if align else ""
+        return self._value(kind, f"load {kind.text}, ptr {where.ref}{end}")
+
+    def store(self, value: Value, where: Value, align: int = 0) -> None:
+        end = f", align {align}" if align else ""
+        self._write(f"store {value}, ptr {where.ref}{end}")
+
+    def load_atomic(self, where: Value, order: str) -> Value:
+        """An int64."""
+        return self._value(i64, f"load atomic i64, ptr {where.ref} {order}, align 8")
+
+    def atomic_rmw(self, op: str, where: Value, value: Value, order: str) -> Value:
+        """What was there before, an int64."""
+        return self._value(i64, f"atomicrmw {op} ptr {where.ref}, {value} {order}")
+
+    # control
+
+    def branch(self, to: Block) -> None:
+        self._write(f"br {to.label}")
+
+    def cbranch(self, which: Value, yes: Block, no: Block) -> None:
+        self._write(f"br {which}, {yes.label}, {no.label}")
+
+    def ret(self, value: Value) -> None:
+        self._write(f"ret {value}")
+
+    def ret_void(self) -> None:
+        self._write("ret void")
+
+    def phi(self, *incoming: tuple[Value, Block]) -> Phi:
+        """The int64 that the block it came from has for it: at the start of a block."""
+        lines = self.block.lines
+        found = Phi(self._value(i64, "phi").ref, lines)
+        for value, block in incoming:
+            found.add_incoming(value, block)
+        return found
+
+    @contextlib.contextmanager
+    def if_then(self, condition: Value) -> Iterator[None]:
+        yes, done = map(self.function.append_basic_block, ("if", "endif"))
+        self.cbranch(condition, yes, done)
+        self.position_at_end(yes)
+        yield
+        self.branch(done)
+        self.position_at_end(done)
+
+
+class Phi(Value):
+    """A value by the block that came before."""
+
+    __slots__ = ("_at", "_incoming", "_lines")
+
+    def __init__(self, ref: str, lines: list[str]) -> None:
+        super().__init__(i64, ref)
+        self._lines, self._at = lines, len(lines) - 1
+        self._incoming: list[str] = []
+
+    def add_incoming(self, value: Value, block: Block) -> None:
+        self._incoming.append(f"[{value.ref}, %{block.name}]")
+        self._lines[self._at] = f"{self.ref} = phi i64 {', '.join(self._incoming)}"
