@@ -44,11 +44,15 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Plain `pytest` tests the kernels that this machine runs; those of all other feature sets are
-    slow, and CI's."""
+    slow, and CI's. What is exhaustive is not slow, whatever it is about: `-m slow` leaves it out.
+    """
     from triplepoint.jit.targets import TARGETS, CpuTarget, detect
 
     others = {*TARGETS, *TARGETS.values()} - {detect().name, detect()}
     for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
+            continue
         values = getattr(item, "callspec", None)
         given = values.params.values() if values is not None else ()
         if any(isinstance(value, str | CpuTarget) and value in others for value in given):
