@@ -92,13 +92,31 @@ def reach(
 
 
 def best(found: Sequence[Reach]) -> Reach | None:
-    """The best choice: of those that fit, call tools and write `FLUENT` tokens a second, the one
-    with the most weights that is at most `YEAR` older than the newest of `found`; else the one with
-    the most. Files tell less: a type that a model was trained for takes less room."""
-    good = [one for one in found if one.fits and one.model.tools and one.decode >= FLUENT]
-    newest = max((_month(one.model.date) for one in found), default=0)
-    recent = [one for one in good if newest - _month(one.model.date) <= YEAR]
-    return max(recent or good, key=lambda one: one.parameters, default=None)
+    """The best choice of those that fit, call tools and write `FLUENT` tokens a second."""
+    models = {one.model.alias: one for one in found}
+    order = (models[model.alias] for model in _preferred([one.model for one in found]))
+    return next(filter(_is_good, order), None)
+
+
+def best_here(machine: MachineProfile, available: int) -> Reach | None:
+    """The same of all that are known, without a look at those that others are preferred to."""
+    order = (_reach(model, machine, available) for model in _preferred(known_models()))
+    return next(filter(_is_good, order), None)
+
+
+def _preferred(models: Sequence[KnownModel]) -> list[KnownModel]:
+    """Those that are at most `YEAR` older than the newest, then the others; those with the most
+    weights first. Files tell less: a type that a model was trained for takes less room."""
+    newest = max((_month(model.date) for model in models), default=0)
+
+    def rank(model: KnownModel) -> tuple[bool, int]:
+        return newest - _month(model.date) <= YEAR, _parameters(model)
+
+    return sorted(models, key=rank, reverse=True)
+
+
+def _is_good(one: Reach) -> bool:
+    return one.fits and one.model.tools and one.decode >= FLUENT
 
 
 def cost_of(model: KnownModel, lanes: int, kv: KVFormat = KV) -> ModelCost:
@@ -218,7 +236,7 @@ def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
     found = speed(cost, machine)
     return Reach(
         model=model,
-        parameters=sum(math.prod(dims) for _, dims, _ in synthetic.tensors()),
+        parameters=_parameters(model),
         memory=memory,
         fits=memory <= available,
         ttft_s=found.ttft_s,
@@ -230,6 +248,10 @@ def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
 
 def _synthetic(model: KnownModel) -> SyntheticModel:
     return SyntheticModel(model.alias, model.quant, Shape(**model.shape))
+
+
+def _parameters(model: KnownModel) -> int:
+    return sum(math.prod(dims) for _, dims, _ in _synthetic(model).tensors())
 
 
 def _alike(model: KnownModel) -> bool:

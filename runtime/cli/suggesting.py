@@ -29,11 +29,11 @@ def suggest_model(agent: Agent, answer: str, output: Output) -> None:
             return
     except SettingError:  # who names a model needs no sound file of defaults
         return
-    from ..bench.reach import best, reach
+    from ..bench.reach import best_here
     from ..hub.settings import HubSettings
     from ..memory import available_bytes
 
-    found = best(reach(engine.machine, available_bytes()))
+    found = best_here(engine.machine, available_bytes())
     if found is None:
         output.note("the embedded model is small; `triplepoint models` lists larger ones")
         return

@@ -24,6 +24,7 @@ from ...errors import GrammarError
 from ..gguf.types import TokenType
 from ..tokens.foreign import translated
 from .formats import FORMATS
+from .gbnf import lark_of
 from .reasoning_tags import Thinking, thinking_of
 from .toolcalls import ToolFormat, json_rule, quoted, strict
 
@@ -72,8 +73,8 @@ class CallGrammar:
         tokenizer: of the model.
         tools: OpenAI-style schemas; without any, only free text is allowed.
         form: how calls are written, or the name of a known format.
-        output: JSON schema that an answer must fit, in place of free text.
-        thinking: the tags around the model's thinking.
+        output: JSON schema or GBNF grammar that an answer must fit, in place of free text.
+        thinking: the tags around the model's thinking; `NO_THINKING` where it may not think.
         calls: whether a turn may be calls (``auto``), must be (``required``) or must not.
 
     Raises:
@@ -85,7 +86,7 @@ class CallGrammar:
         tokenizer: Tokenizer,
         tools: Sequence[Mapping[str, Any]] = (),
         form: ToolFormat | str = "hermes",
-        output: Mapping[str, Any] | None = None,
+        output: Mapping[str, Any] | str | None = None,
         thinking: Thinking | None = None,
         calls: CallChoice = "auto",
     ) -> None:
@@ -100,6 +101,7 @@ class CallGrammar:
             "single_call": self.form.single,
             "output": output,
             "tool_choice": calls,
+            **({} if thinking.opening else {"thinking": False}),
         }
         """What a trace says of it; `replay` makes it again of that."""
         self._tools = list(tools) if calls != "none" else []
@@ -204,6 +206,8 @@ class CallGrammar:
         if self._output is None:
             return
         if problem := LLMatcher.validate_grammar(self._lark([], "turn"), tables):
+            if isinstance(self._output, str):
+                raise GrammarError(f"the GBNF grammar cannot be used: {_first_line(problem)}")
             raise GrammarError(
                 f"no grammar can be made from the schema of the answer: {_first_line(problem)}; "
                 "simplify output_type"
@@ -246,7 +250,7 @@ class CallGrammar:
             return self._watch()
         return self._answer(self._output, calls)
 
-    def _answer(self, output: Mapping[str, Any] | None, calls: bool) -> str:
+    def _answer(self, output: Mapping[str, Any] | str | None, calls: bool) -> str:
         """The rules of a turn that is an answer of a schema, or calls."""
         must_call = calls and self._choice == "required"
         choices = [] if must_call else ["answer"]
@@ -256,16 +260,18 @@ class CallGrammar:
             word = quoted(opening.text) if opening.kept else self._tag(opening.text)
             choices.append(f"{word} {rest}")
         blank = r"BLANK: /\n{1,2}/"
-        rules = [f"start: BLANK? ({' | '.join(choices)})", blank]
-        answer = [] if must_call or output is None else [json_rule(strict(output))]
+        if not self.thinking.opening:  # a text that goes on, exactly as asked
+            rules = ["start: answer"]
+        else:
+            rules = [f"start: BLANK? ({' | '.join(choices)})", blank]
+        answer = [] if must_call or output is None else [_answer_rule(output)]
         return "\n".join([*rules, *(f"answer: {rule}" for rule in answer)])
 
     def _headed(self, calls: bool) -> str:
         """The rules of a turn that is made of messages with headers."""
         must_call = calls and self._choice == "required"
         turn = self.form.turn(self._tag, calls=calls, answer=None if must_call else "answer")
-        output = None if self._output is None else strict(self._output)
-        answer = "TEXT?" if output is None else json_rule(output)
+        answer = "TEXT?" if self._output is None else _answer_rule(self._output)
         return "\n".join([turn, f"answer: {answer}", f"TEXT: {_TEXT}"])
 
     def _watch(self) -> str:
@@ -415,6 +421,13 @@ class TurnConstraint:
         assert self._matcher is not None
         if self._matcher.is_error():
             raise GrammarError(f"{what}: {_first_line(self._matcher.get_error())}")
+
+
+def _answer_rule(output: Mapping[str, Any] | str) -> str:
+    """A grammar's expression of an answer: of a JSON schema, or a GBNF grammar."""
+    if isinstance(output, str):
+        return f"%lark {{\n{lark_of(output)}\n}}"
+    return json_rule(strict(output))
 
 
 def tag_ids(tokenizer: Tokenizer, tags: Sequence[str]) -> dict[str, int]:

@@ -30,6 +30,9 @@ class Thinking:
         return text.rstrip().endswith((self.opening, self.opening + self.title))
 
 
+NO_THINKING = Thinking("", "")
+"""Of a text that goes on: nothing in it is a thought."""
+
 KNOWN = (
     Thinking("<think>", "</think>", ("<response>", "</response>")),
     Thinking(),

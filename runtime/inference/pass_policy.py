@@ -1,6 +1,9 @@
 """Whose rows the next pass takes, and how many: the scheduler's policy, apart from its threads.
 
-Who decodes goes first, whole; then prompts, short ones first, as many rows as the deadline allows.
+Who decodes goes first, whole; then prompts, as many rows as the deadline allows, but always a share
+of the pass: many decodes behind long contexts fill the deadline by themselves, and prompts would
+starve. Of these, those go first whose first token can still be there in time, then short ones; the
+time that they have waited counts, so that nobody waits for ever.
 Nothing here computes, waits or looks at a clock of its own: the scheduler of an engine drives it
 with tickets that threads wait for, a simulation with tickets that nobody does.
 """
@@ -18,8 +21,11 @@ if TYPE_CHECKING:
     from ...traces.events import PassEnd
 
 DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
-HEADROOM = 0.8  # of the deadline, up to which a pass is filled: predictions err
-AGING = 0.5  # seconds of work that a second of waiting is worth against shorter prompts
+HEADROOM = 0.9  # of the deadline, up to which a pass is filled: predictions err
+SHARE = 1 / 3  # of a pass's time that prompts may take in any case, even beyond the deadline
+IN_TIME_S = 2.0  # to a first token, as goodput has it
+LEAD_S = 5.0  # seconds of work by which a prompt goes before others that can still be in time
+AGING = 0.05  # seconds of work that a second of waiting is worth
 
 
 class CacheView(Protocol):
@@ -87,8 +93,8 @@ class TicketView(Protocol):
         ...
 
     @property
-    def since(self) -> float:
-        """When they were asked for."""
+    def began(self) -> float:
+        """When the prompt that they belong to began to wait."""
         ...
 
 
@@ -104,6 +110,12 @@ class Timing(Protocol):
     def pass_s(self, tokens: int, start: int) -> float:
         """Seconds of a pass of one sequence."""
         ...
+
+
+def urgency(work_s: float, waited_s: float) -> float:
+    """Who goes first among prompts, the least: see `PassPolicy._urgency`."""
+    lead = LEAD_S if waited_s + work_s <= IN_TIME_S else 0.0
+    return work_s - lead - AGING * waited_s
 
 
 T = TypeVar("T", bound=TicketView)
@@ -136,7 +148,7 @@ class PassPolicy(ABC, Generic[T]):
 
     @abstractmethod
     def _now(self) -> float:
-        """The clock of `TicketView.since`."""
+        """The clock of `TicketView.began`."""
 
     @abstractmethod
     def _somebody_decodes(self) -> bool:
@@ -223,18 +235,22 @@ class PassPolicy(ABC, Generic[T]):
         return self._timing.next_chunk(len(rows.ids), most) if most > 0 else 0
 
     def _urgency(self, ticket: T) -> float:
-        """Short prompts first, but nobody for ever: seconds of work, less those of waiting."""
-        rows = ticket.rows
-        work = self._timing.pass_s(len(rows.ids), rows.sequence.n_cached)
-        return work - AGING * (self._now() - ticket.since)
+        """Seconds of work, less a lead where it can be done in time, less a part of those waited.
+
+        Nobody waits for ever: one that is late goes before any that comes `LEAD_S / AGING` seconds
+        after it, and `1 / AGING` more for each second that its work takes longer.
+        """
+        rows, waited = ticket.rows, self._now() - ticket.began
+        return urgency(self._timing.pass_s(len(rows.ids), rows.sequence.n_cached), waited)
 
     def _room(
         self, picked: list[tuple[T, int]], prompts: list[T], left: int
     ) -> tuple[int, PassEnd]:
         """Rows of prompts that fit into a pass that has room for `left`, and what ends them.
 
-        Beside those who decode, the most with which it is predicted to end by the deadline: as if
-        all were the first prompt's.
+        Beside those who decode, the most with which it is predicted to end by the deadline, or
+        that leave the decodes the rest of its time but for `SHARE`: as if all were the first
+        prompt's.
         """
         tuning = self._timing
         high = min(tuning.chunk, left)
@@ -245,9 +261,12 @@ class PassPolicy(ABC, Generic[T]):
         start = prompts[0].rows.start
 
         expect_s = self._expecting(picked)
+        limit_s = self.aim_s
+        if others:
+            limit_s = max(limit_s, expect_s(others) / (1.0 - SHARE))
 
         def fits(count: int) -> bool:
-            return expect_s([*others, Part(count, start, 1)]) <= self.aim_s
+            return expect_s([*others, Part(count, start, 1)]) <= limit_s
 
         if high < 1 or fits(high):
             return high, end

@@ -77,6 +77,7 @@ class Scheduler(PassPolicy[Ticket]):
     @contextmanager
     def phase(self, sequence: TokenSequence) -> Iterator[None]:
         """The sequence asks for rows again and again: passes may wait a moment for it."""
+        sequence.began = time.perf_counter()
         with self.mutex:
             self._active[sequence] = 0.0
         try:

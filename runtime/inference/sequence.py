@@ -33,6 +33,7 @@ class TokenSequence:
         computing: whether a pass has rows of it, and may write on its pages.
         closing: whether these are to be let go of when the pass has ended.
         closes: how often it was closed; entered: what that was when its phase began.
+        began: when its phase did, in seconds of `time.perf_counter`.
         used: when it last had rows computed, in seconds of `time.monotonic`.
         admitted: when it got its first pages, of those that it has; 0: it has none.
         measured: for each plan that it ran, what its own passes took.
@@ -54,6 +55,7 @@ class TokenSequence:
         self.shares = self.decoding = self.stopped = self.profile = False
         self.computing = self.closing = False
         self.closes = self.entered = 0
+        self.began = time.perf_counter()
         self.used = time.monotonic()
         self.admitted = 0.0
         self.measured: dict[Plan, TapeTimes] = {}

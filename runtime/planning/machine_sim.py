@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.kvcache import PAGE
-from ..inference.pass_policy import AGING, PassPolicy
+from ..inference.pass_policy import AGING, PassPolicy, urgency
 from ..inference.tickets import SAME
 from ..physics.costs import Part
 from .clock import Clock, middle
@@ -56,9 +56,9 @@ class _Sequence:
     sees them."""
 
     __slots__ = (
-        "admitted", "arrived", "asked", "at", "borrowed", "cache", "context", "decodes", "first",
-        "ids", "left", "n_cached", "outputs", "pages", "program", "resumes", "rows", "sequence",
-        "since", "start", "total", "work",
+        "admitted", "arrived", "asked", "at", "began", "borrowed", "cache", "context", "decodes",
+        "first", "ids", "left", "n_cached", "outputs", "pages", "program", "resumes", "rows",
+        "sequence", "start", "total", "work",
     )  # fmt: skip
 
     def __init__(self, program: Program, arrived: float, context: int) -> None:
@@ -73,7 +73,7 @@ class _Sequence:
         self.outputs = 1
         self.decodes = False
         self.work = 0.0  # seconds of the prompt's rest
-        self.since = self.asked = self.first = arrived
+        self.began = self.asked = self.first = arrived
         self.admitted = 0.0
 
     def ready(self, start: int, end: int) -> bool:
@@ -173,7 +173,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
 
     def _urgency(self, ticket: _Sequence) -> float:
         """The same as the policy has it; a prompt's work is looked up once."""
-        return ticket.work - AGING * (self.now - ticket.since)
+        return urgency(ticket.work, self.now - ticket.began)
 
     def _room(self, picked: _Picked, prompts: list[_Sequence], left: int) -> tuple[int, PassEnd]:
         """The same as the policy has it; looked up where it was asked for before."""
@@ -272,7 +272,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         sequence.decodes, sequence.outputs, sequence.admitted = False, 1, 0.0
         self.tally.adopted += sequence.n_cached
         self._adopt(sequence)
-        sequence.since = max(self.now, sequence.asked + REQUEST_S)
+        sequence.began = max(self.now, sequence.asked + REQUEST_S)
         self._waiting.append(sequence)
 
     def _adopt(self, sequence: _Sequence) -> None:
@@ -388,7 +388,6 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             sequence.decodes, sequence.resumes = False, True
             self._decoding -= 1
         self._adopt(sequence)
-        sequence.since = self.now
 
     def _computed(self, sequence: _Sequence, count: int) -> None:
         """A pass had so many of its rows."""
@@ -410,7 +409,6 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             if known > before:
                 self._known[program.group] = known
                 self._used += known // PAGE - before // PAGE
-        sequence.since = self.now
         self._ask(sequence)
         if sequence.n_cached >= sequence.total:
             self._answers(sequence)

@@ -23,6 +23,7 @@ class Grammars:
         self._output = header.config.get("output")
         # A server's requests say more of their calls than an agent does.
         self._choice: CallChoice = header.config.get("tool_choice", "auto")
+        self._thinks = bool(header.config.get("thinking", True))
         self._single = bool(header.config.get("single_call"))
         # The last tokens of a server's prompt may be the first ones of the turn.
         self._said = int(header.config.get("said", 0))
@@ -44,7 +45,7 @@ class Grammars:
             begun = len(before) - self._said
             said = self._tokenizer.decode(list(before[max(0, begun - 4) : begun]), special=True)
             grammar = self._grammar(phase.constraint)
-            opened = said.rstrip().endswith(grammar.thinking.opening)
+            opened = self._thinks and said.rstrip().endswith(grammar.thinking.opening)
             made = grammar.constraint(thinking=opened)
             for token in before[begun:]:
                 made.advance(token)
@@ -55,19 +56,21 @@ class Grammars:
         from ..conversation.chat import CHATML
         from ..conversation.formats import FORMATS
         from ..conversation.grammar import CallGrammar
-        from ..conversation.reasoning_tags import thinking_of
+        from ..conversation.reasoning_tags import NO_THINKING, thinking_of
 
         if name not in self._compiled:
             if name != "text" and name not in FORMATS:
                 raise ReplayError(f"constraint differs: this version has no grammar {name!r}")
             tools = [] if name == "text" else self._tools
             form = FORMATS["hermes" if name == "text" else name]
+            template = self._tokenizer.chat_template or CHATML
+            thinking = thinking_of(template, self._tokenizer) if self._thinks else NO_THINKING
             self._compiled[name] = CallGrammar(
                 self._tokenizer,
                 tools,
                 form.one_call() if self._single else form,
                 self._output,
-                thinking_of(self._tokenizer.chat_template or CHATML, self._tokenizer),
+                thinking,
                 self._choice,
             )
         return self._compiled[name]

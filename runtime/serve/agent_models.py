@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 NOT_ITS = (
     *("tools", "tool_choice", "response_format", "n", "logprobs", "top_logprobs", "stop"),
     *("parallel_tool_calls", "chat_template_kwargs", "reasoning_effort", "n_probs", "json_schema"),
-    *("return_progress", "cache_prompt"),
+    *("grammar", "return_progress", "cache_prompt"),
 )
 """Parameters that an agent does not have."""
 

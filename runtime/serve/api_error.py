@@ -135,7 +135,8 @@ def as_api_error(error: BaseException) -> APIError:
         return APIError(str(error), param="messages")
     if isinstance(error, GrammarError):
         text = str(error).replace("simplify output_type", "simplify it")
-        return APIError(text, param="response_format" if "the answer" in text else "tools")
+        held = "grammar" if "GBNF" in text else "response_format" if "the answer" in text else ""
+        return APIError(text, param=held or "tools")
     if isinstance(error, SettingError):
         return APIError(str(error))
     if isinstance(error, PassCancelledError):

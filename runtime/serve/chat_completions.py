@@ -11,6 +11,7 @@ from .agent_models import agent_request
 from .api_error import APIError
 from .chat_writer import ChatWriter
 from .generate import GenerationRequest
+from .llama_parameters import HeldBody
 from .models import LoadedModel
 from .openai_messages import (
     NamedTool,
@@ -24,11 +25,11 @@ from .openai_messages import (
 from .prompts import Conversation
 from .sampling_body import SamplingBody, StreamOptions, check_logprobs
 from .settings import Limits
-from .turns import check_size, tools_of
+from .turns import tools_of
 from .wire import Answer, read_body
 
 
-class ChatBody(SamplingBody, Talk):
+class ChatBody(SamplingBody, HeldBody, Talk):
     """See OpenAI's reference; what is not here is refused by name."""
 
     model: str | None = None
@@ -54,7 +55,6 @@ class ChatBody(SamplingBody, Talk):
     store: Literal[False] | None = None
     modalities: list[Literal["text"]] | None = None
     n_probs: int | None = Field(default=None, ge=0)
-    json_schema: dict[str, Any] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     reasoning_format: Literal["auto", "deepseek"] | None = None
@@ -91,13 +91,16 @@ class ChatBody(SamplingBody, Talk):
             goes_on=True,
         )
 
-    def _output(self, limits: Limits) -> dict[str, Any] | None:
-        if self.json_schema is None:
+    def _output(self, limits: Limits) -> dict[str, Any] | str | None:
+        held = self.held(limits)
+        if held is None:
             return output_of(self.response_format, limits)
+        name = "grammar" if isinstance(held, str) else "json_schema"
         if self.response_format is not None:
-            raise APIError("give json_schema or response_format", param="json_schema")
-        check_size(self.json_schema, "json_schema", limits)
-        return self.json_schema or {"type": "object"}
+            raise APIError(f"give {name} or response_format", param=name)
+        if name == "grammar" and self.tools:
+            raise APIError("a grammar is for answers; leave out the tools", param=name)
+        return held
 
     @property
     def told_logprobs(self) -> int | None:

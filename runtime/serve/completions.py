@@ -17,6 +17,7 @@ from .api_error import APIError
 from .chat_writer import DONE, usage_of
 from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
+from .llama_parameters import HeldBody
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .prompts import Prompt
@@ -29,7 +30,7 @@ Piece = int | str
 Prompts = str | list[Piece] | list[str | list[Piece]]
 
 
-class PromptBody(SamplingBody):
+class PromptBody(SamplingBody, HeldBody):
     """What both formats of completions have."""
 
     may_be_endless = True
@@ -86,8 +87,12 @@ class PromptBody(SamplingBody):
     ) -> GenerationRequest:
         """What is asked of the engine for one of the prompts."""
         tokenizer = model.engine.tokenizer
+        held = self.held(limits)
+        if held is not None and self.ignore_eos:
+            raise APIError("with a grammar it ends where that ends", param="ignore_eos")
+        grammar = None if held is None else model.prompts.text_grammar(held)
         return GenerationRequest(
-            Prompt(ids_of(prompt, tokenizer)),
+            Prompt(ids_of(prompt, tokenizer), grammar=grammar),
             self.sampling(tokenizer),
             self.most_tokens(self.max_tokens),
             self.stops(limits),

@@ -270,7 +270,7 @@ class Generation:
             self._emit(Done(choice, "length", 0, 0, 0.0))
             return
         room = session.context - len(session.tokens)
-        constraint: Constraint | None = turn.constraint() if turn is not None else None
+        constraint: Constraint | None = request.prompt.constraint()
         reader = (
             turn.reader(tokenizer, request.stops)
             if turn is not None

@@ -11,6 +11,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from .api_error import APIError
+from .settings import Limits
+from .turns import check_size
 from .wire import Body
 
 
@@ -47,7 +50,6 @@ class LlamaBody(Body):
     n_cache_reuse: float | None = _only(0.0)
     adaptive_target: float | None = Field(default=None, lt=0)
     lora: list[Any] | None = Field(default=None, max_length=0)
-    grammar: Literal[""] | None = None
     verbose: Literal[False] | None = None
     reasoning_control: Literal[False] | None = None
     reasoning_budget_tokens: Literal[-1] | None = None
@@ -94,3 +96,29 @@ class LlamaBody(Body):
         if self.sse_ping_interval is None:
             return None
         return inf if self.sse_ping_interval < 0 else float(self.sse_ping_interval)
+
+
+class HeldBody(Body):
+    """What an answer is held to, as llama-server's clients say it."""
+
+    grammar: str | None = None  # GBNF
+    json_schema: dict[str, Any] | None = None
+
+    def held(self, limits: Limits) -> dict[str, Any] | str | None:
+        """What the answer is held to: a JSON schema, or a GBNF grammar.
+
+        Raises:
+            APIError: both are given, or it is too large.
+        """
+        if self.json_schema is None:
+            if len(self.grammar or "") > limits.schema:
+                raise APIError(
+                    f"the grammar has {len(self.grammar or ''):,} characters; "
+                    f"{limits.schema:,} is the most that is accepted",
+                    param="grammar",
+                )
+            return self.grammar or None
+        if self.grammar:
+            raise APIError("give json_schema or grammar", param="json_schema")
+        check_size(self.json_schema, "json_schema", limits)
+        return self.json_schema or {"type": "object"}

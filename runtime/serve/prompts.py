@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ..conversation.chat import Chat, Message
 from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
 from ..conversation.reasoning_spans import NEAR
+from ..conversation.reasoning_tags import NO_THINKING
 from ..conversation.reply import ReplyReader
 from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
@@ -46,7 +47,7 @@ class Conversation:
         calls: whether the answer may be, must be or must not be calls.
         call_of: the one tool that may be called, where it must be that.
         one_call: whether there may be one call at most.
-        output: JSON schema of the answer.
+        output: JSON schema, or GBNF grammar, of the answer.
         options: variables of the template, of `SWITCHES`.
         effort: how much to think, as OpenAI says it; None leaves it to the template.
         goes_on: whether the model goes on with the last message, where that is the assistant's.
@@ -57,7 +58,7 @@ class Conversation:
     calls: CallChoice = "auto"
     call_of: str | None = None
     one_call: bool = False
-    output: Mapping[str, Any] | None = None
+    output: Mapping[str, Any] | str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     effort: str | None = None
     goes_on: bool = False
@@ -109,6 +110,7 @@ class Prompt:
     Attributes:
         borders: numbers of tokens with which other prompts are likely to begin.
         turn: None where the model goes on with plain text.
+        grammar: of such a text; None where it is free.
         notes: what was normalized; see `programs.py`.
         asked: what it was made of, where that was a conversation.
     """
@@ -118,6 +120,22 @@ class Prompt:
     turn: Turn | None = None
     notes: tuple[str, ...] = ()
     asked: Conversation | None = None
+    grammar: CallGrammar | None = None
+
+    @property
+    def held_by(self) -> CallGrammar | None:
+        """The grammar of what comes; None: every text may."""
+        return self.grammar if self.turn is None else self.turn.grammar
+
+    def constraint(self) -> TurnConstraint | None:
+        """For one decode.
+
+        Raises:
+            GrammarError: what was said of the turn does not fit it.
+        """
+        if self.turn is not None:
+            return self.turn.constraint()
+        return None if self.grammar is None else self.grammar.constraint()
 
 
 class Prompts:
@@ -176,6 +194,17 @@ class Prompts:
             end -= 1 + near.index(grammar.opens_thinking)
         borders = [end if question is None else question, end]
         return Prompt(ids + said, borders, turn, notes, replace(asked, messages=whole))
+
+    def text_grammar(self, output: Mapping[str, Any] | str) -> CallGrammar:
+        """The grammar of a text that goes on with a prompt: of a JSON schema, or GBNF.
+
+        Raises:
+            GrammarError: none can be made of it.
+        """
+        return self._grammars.get(
+            ("text", _text(output)),
+            lambda: CallGrammar(self.tokenizer, output=output, thinking=NO_THINKING),
+        )
 
     def beginning(self, system: str) -> list[int]:
         """The tokens with which every conversation with this system prompt begins."""

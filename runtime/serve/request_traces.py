@@ -159,11 +159,10 @@ def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
     """What the request ran on, and what its grammar is made of."""
     request, engine = record.request, model.engine
     assert request is not None, "it was prepared before it ran"
-    turn, recipe = request.prompt.turn, dict[str, Any]()
-    if turn is not None:
-        recipe = dict(turn.grammar.recipe)
-        if turn.said:
-            recipe["said"] = len(turn.said)
+    turn, grammar = request.prompt.turn, request.prompt.held_by
+    recipe = dict(grammar.recipe) if grammar is not None else dict[str, Any]()
+    if turn is not None and turn.said:
+        recipe["said"] = len(turn.said)
     with contextlib.closing(engine.session()) as session:
         known = regime_map(session)
     asked = request.prompt.asked
@@ -191,10 +190,9 @@ def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
 def _phases(record: RequestRecord) -> Iterator[AnyEvent]:
     request = record.request
     assert request is not None, "it was prepared before it ran"
-    turn, prompt = request.prompt.turn, request.prompt.ids
+    grammar, prompt = request.prompt.held_by, request.prompt.ids
     constraint = None
-    if turn is not None:
-        grammar = turn.grammar
+    if grammar is not None:
         constraint = grammar.form.name if grammar.recipe["tools"] else grammar.name
     for one in sorted(record.phases, key=lambda one: one.choice):
         event, step = one.event, one.choice + 1

@@ -11,7 +11,7 @@ from helpers.tiers import quick
 
 from triplepoint import Engine
 from triplepoint.jit.targets import TARGETS
-from triplepoint.runtime.bench.reach import FLUENT, KV, best, cost_of, reach, sized
+from triplepoint.runtime.bench.reach import FLUENT, KV, best, best_here, cost_of, reach, sized
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
 from triplepoint.runtime.inference.model_cost import size_up
@@ -97,6 +97,7 @@ def test_the_best_is_the_largest_that_is_fluent(
         assert chosen is not None
         assert chosen.model.alias == alias
         assert chosen.decode >= FLUENT
+        assert best_here(MACHINE, free) == chosen
 
     older = [one for one in found if one.model.date < "2025-08"]
     chosen = best([dataclasses.replace(one, fits=one in older) for one in found])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from helpers.planned import FixedClock, forecaster
 
 from triplepoint.jit.kernels.kvcache import PAGE
-from triplepoint.runtime.inference.pass_policy import PassPolicy
+from triplepoint.runtime.inference.pass_policy import PassPolicy, urgency
 from triplepoint.runtime.inference.scheduler import Scheduler
+from triplepoint.runtime.physics.costs import Part
 from triplepoint.runtime.planning.clock import Clock
 from triplepoint.runtime.planning.machine_sim import Policy, SimulatedMachine
 from triplepoint.runtime.planning.programs import Mix, Program, Request, arrivals, total
@@ -151,13 +153,40 @@ def test_a_deadline_bounds_gaps() -> None:
     clock = Clock(forecaster())
     seen = {}
     for deadline in (0.05, 0.4):
-        machine = SimulatedMachine(clock, Policy(deadline_s=deadline))
+        machine = SimulatedMachine(clock, Policy(deadline_s=deadline), exact=True)
         machine.arrive(_one(new=50, reply=40), 0.0)
         machine.arrive(_one(new=6000, reply=1), 0.2)
         tally = machine.finish()
         seen[deadline] = tally.tpot[0], max(tally.ttft)
     assert seen[0.05][0] < 0.05
     assert seen[0.4][0] > seen[0.05][0]
+
+
+class _SlowDecodes(FixedClock):
+    """A row of a decode takes 20 times as long as one of a prompt: long contexts."""
+
+    def seconds(self, parts: Sequence[Part]) -> tuple[float, str]:
+        return 0.001 * sum(part[0] + 19 * (part[0] == part[2] == 1) for part in parts), "memory"
+
+
+def test_prompts_do_not_starve_beside_decodes() -> None:
+    """Ten decodes take twice the deadline: a prompt gets a third of each pass all the same."""
+    machine = SimulatedMachine(_SlowDecodes(lambda rows: 0.001 * rows), Policy(), exact=True)
+    for _ in range(10):
+        machine.arrive(_one(new=20, reply=400), 0.0)
+    machine.arrive(_one(new=1500, reply=1), 1.0)
+    tally = machine.finish()
+    assert tally.done == 11
+    assert max(tally.ttft) < 1500 / 100 * 0.31 + 1.0
+    assert max(tally.tpot) < 0.31, "and the decodes two thirds"
+
+
+def test_who_can_be_in_time_goes_first() -> None:
+    """A prompt that came later but is short passes one that is late; in the end that one's turn
+    comes before every other."""
+    assert urgency(0.5, 0.0) < urgency(1.0, 0.0) < urgency(0.6, 2.0) < urgency(3.0, 0.0)
+    assert urgency(1.9, 0.0) < urgency(0.1, 5.0), "the longer one can be in time"
+    assert urgency(30.0, 1000.0) < urgency(0.0, 0.0)
 
 
 def test_what_never_fits_fails() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from triplepoint.runtime.serve import service
 from triplepoint.runtime.serve.generate import GenerationRequest
 
 URL = "/completion"
+TOOL = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
 
 
 def test_its_own_completion(server: Server) -> None:
@@ -77,7 +79,7 @@ def test_what_is_off(server: Server, path: str) -> None:
     assert server.post(path, {**body, **NEUTRAL, "n_predict": 2}).status_code == 200
     for name, value in {
         "typical_p": 0.5, "dynatemp_range": 1, "mirostat": 2, "ignore_eos": True, "n_keep": 5,
-        "xtc_probability": 0.5, "dry_multiplier": 0.8, "grammar": "root ::= \"a\"",
+        "xtc_probability": 0.5, "dry_multiplier": 0.8,
         "samplers": ["top_k"], "lora": [{"id": 0}], "n_probs": 21, "t_max_predict_ms": 50,
         "sse_ping_interval": 0,
     }.items():  # fmt: skip
@@ -102,6 +104,60 @@ def test_its_parameters_of_a_chat(server: Server) -> None:
     form = {"type": "json_object"}
     both = server.chat(json_schema=schema, response_format=form)
     assert both.json()["error"]["param"] == "json_schema"
+
+
+GRAMMAR = 'root ::= ("red" | "green") " " [0-9]{3}'
+
+
+def test_a_grammar_holds_an_answer(server: Server) -> None:
+    """GBNF, of conversations and completions, streamed and not, drawn and greedy."""
+    fits = re.compile("(red|green) [0-9]{3}")
+    drawn = {"temperature": 1.5, "seed": 5}
+    for more in ({}, drawn):
+        said = server.chat(grammar=GRAMMAR, **more).json()["choices"][0]
+        assert fits.fullmatch(said["message"]["content"])
+        assert said["finish_reason"] == "stop"
+        body = {"prompt": "The color is ", "grammar": GRAMMAR, "temperature": 0, **more}
+        own = server.post(URL, body).json()
+        assert fits.fullmatch(own["content"])
+        assert own["stop_type"] == "eos"
+        pieces = events(server.post(URL, {**body, "stream": True}).text)
+        assert "".join(piece["content"] for piece in pieces) == own["content"]
+        text = server.post("/v1/completions", body).json()["choices"][0]["text"]
+        assert text == own["content"]
+
+
+def test_a_schema_holds_a_completion(server: Server) -> None:
+    """`json_schema`, from the first character on."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    answer = server.post(URL, {"prompt": "Say: ", "json_schema": schema, "n_predict": 60}).json()
+    assert json.loads(answer["content"]).keys() == {"n"}
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "named"),
+    [
+        ("chat", {"grammar": "root ::= x"}, "grammar"),
+        ("chat", {"grammar": GRAMMAR, "json_schema": {}}, "json_schema"),
+        ("chat", {"grammar": GRAMMAR, "response_format": {"type": "json_object"}}, "grammar"),
+        ("chat", {"grammar": GRAMMAR, "tools": [TOOL]}, "grammar"),
+        ("chat", {"grammar": "x" * 300_000}, "grammar"),
+        (URL, {"grammar": GRAMMAR, "ignore_eos": True}, "ignore_eos"),
+        (URL, {"grammar": "root ::= ["}, "grammar"),
+        (URL, {"json_schema": {"type": "frob"}}, "response_format"),
+        ("/v1/responses", {"grammar": GRAMMAR}, "grammar"),
+    ],
+)
+def test_grammars_that_are_refused(
+    server: Server, path: str, more: dict[str, Any], named: str
+) -> None:
+    """With the parameter's name."""
+    if path == "chat":
+        answer = server.chat(**more)
+    else:
+        answer = server.post(path, {"input" if "resp" in path else "prompt": "hello", **more})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == named
 
 
 def test_a_prompt_that_is_to_be_read_anew(server: Server) -> None:

@@ -59,6 +59,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "no call": {"tools": [ADD], "tool_choice": "none"},
     "tools": {"tools": [ADD]},
     "a schema": {"response_format": SCHEMA},
+    "a grammar": {"grammar": 'root ::= "sum: " [0-9]+ "."', "temperature": 1.0, "seed": 2},
     "probabilities": {"logprobs": True, "top_logprobs": 2},
     "stopped": {"stop": ["e"]},
     "begun": {"messages": [*ASKED, {"role": "assistant", "content": "The sum"}]},
@@ -134,7 +135,7 @@ def test_shared_passes_are_in_the_traces_of_all(
 def test_it_verifies_in_a_process_of_its_own(tracing: Server, folder: Path) -> None:
     """What the command line makes of a text that went on: shown, and the same bits."""
     before = set(folder.glob("*.jsonl"))
-    body = {"prompt": "once upon a time", "max_tokens": 12}
+    body = {"prompt": "once upon a time", "max_tokens": 12, "grammar": "root ::= [a-z ]+"}
     assert tracing.post("/v1/completions", body).status_code == 200
     tracing.idle()
     (path,) = set(folder.glob("*.jsonl")) - before

@@ -1,0 +1,57 @@
+r"""GBNF, llama.cpp's notation of grammars, in the notation of the matcher's library.
+
+    root ::= "yes" | "no" | [0-9]+ "."
+
+The library translates it. Two things are decided before: characters that are written by four or
+eight digits (``\u00e9``, ``\U0001F600``) become themselves, as the library writes them so that it
+cannot read them again, and ``.`` is any character, line breaks included.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...errors import GrammarError
+
+_PIECES = re.compile(
+    r"""(?P<comment>\#[^\n]*)|(?P<text>"(?:\\.|[^"\\])*")|(?P<set>\[(?:\\.|[^\]\\])*\])|(?P<any>\.)""",
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
+
+
+def lark_of(grammar: str) -> str:
+    """The same grammar in Lark's notation; its first rule is `start`.
+
+    Raises:
+        GrammarError: it is not GBNF; says where.
+    """
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    decided = _PIECES.sub(_decided, grammar)
+    try:
+        return gbnf_to_lark(decided)
+    except RecursionError:
+        raise GrammarError("the GBNF grammar is nested too deeply") from None
+    except Exception as error:  # the library raises plain ones
+        raise GrammarError(f"not a GBNF grammar: {str(error).splitlines()[0]}") from error
+
+
+def _decided(piece: re.Match[str]) -> str:
+    if piece["any"]:
+        return r'(. | "\n")'
+    if piece["comment"]:
+        return piece[0]
+    return _ESCAPED.sub(_character, piece[0])
+
+
+def _character(escape: re.Match[str]) -> str:
+    number = escape[1] or escape[2]
+    if number is None:
+        return escape[0]
+    code = int(number, 16)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        raise GrammarError(f"not a GBNF grammar: {escape[0]} is no character")
+    return chr(code)
