@@ -203,7 +203,7 @@ class Block:
 class Function(Callee):
     """A function with a body, of blocks in the order in which they were appended."""
 
-    __slots__ = ("args", "blocks", "internal", "named", "slots")
+    __slots__ = ("args", "blocks", "internal", "named")
 
     def __init__(
         self, module: Module, kind: FunctionType, name: str, *, internal: bool = False
@@ -214,7 +214,6 @@ class Function(Callee):
         self.blocks: list[Block] = []
         self.internal = internal
         self.named = 0  # values so far: each has a number for a name
-        self.slots: list[str] = []  # `alloca`s, written at the start
 
     def append_basic_block(self, name: str) -> Block:
         block = Block(f"{name}.{len(self.blocks)}")
@@ -225,11 +224,8 @@ class Function(Callee):
         kind = self.function_type
         head = f"define {'internal ' * self.internal}{kind.result.text} {self.ref}"
         lines = [f"{head}({', '.join(map(str, self.args))}) nounwind {{"]
-        for n, block in enumerate(self.blocks):
-            lines.append(f"{block.name}:")
-            if n == 0:
-                lines += self.slots
-            lines += block.lines
+        for block in self.blocks:
+            lines += [f"{block.name}:", *block.lines]
         lines.append("}\n")
         return "\n".join(lines)
 
@@ -345,9 +341,12 @@ class Builder:
     def alloca(self, kind: str, align: int = 0) -> Value:
         """A place on the stack for a type, written as `kind`."""
         function = self.function
-        ref = f"%s{len(function.slots)}"
-        function.slots.append(f"{ref} = alloca {kind}{f', align {align}' if align else ''}")
-        return Value(ptr, ref)
+        function.named = number = function.named + 1
+        line = f"%v{number} = alloca {kind}{f', align {align}' if align else ''}"
+        entry = function.blocks[0]
+        # In the first block, before the jump out of it, LLVM takes it for a part of the frame.
+        entry.lines.insert(len(entry.lines) - (self.block is not entry), line)
+        return Value(ptr, f"%v{number}")
 
     def gep(self, base: Value, index: Value, element: Type) -> Value:
         """The address `index` elements on."""

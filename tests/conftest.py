@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,14 +42,45 @@ def pytest_configure(config: pytest.Config) -> None:
             path.unlink(missing_ok=True)
 
 
+# Few tests, or one, that take long: begun last they would keep one process busy while the other has
+# nothing left. From a run of CI, the longest first.
+LONG = (
+    "runtime/serve/test_clients.py",
+    "runtime/cli/test_documented_commands.py",
+    "runtime/cli/test_hostile.py",
+    "runtime/replay/test_record_examples.py",
+    "runtime/fleet/test_ray_cluster.py",
+    "runtime/models/test_trained_small.py",
+    "runtime/models/test_trained.py",
+    "runtime/models/test_exactness.py",
+    "runtime/nano/test_accuracy.py",
+    "runtime/serve/test_disconnects.py",
+    "runtime/serve/test_openapi.py",
+    "runtime/cli/test_regimes.py",
+)
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Whole files, in the order in which the processes are to take them."""
+    folder = Path(__file__).parent
+    long = {folder / name: place - len(LONG) for place, name in enumerate(LONG)}
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (long.get(item.path, 0), -tests[item.path], str(item.path)))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Plain `pytest` tests the kernels that this machine runs; those of all other feature sets are
-    slow, and CI's."""
+    slow, and CI's. What is exhaustive is not slow, whatever it is about: `-m slow` leaves it out.
+    """
     from triplepoint.jit.targets import TARGETS, CpuTarget, detect
 
+    _longest_first(items)
     others = {*TARGETS, *TARGETS.values()} - {detect().name, detect()}
     for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
+            continue
         values = getattr(item, "callspec", None)
         given = values.params.values() if values is not None else ()
         if any(isinstance(value, str | CpuTarget) and value in others for value in given):

@@ -14,8 +14,9 @@ Each line of stdin is a JSON object, each is answered by one line on stdout:
     anything that fails
         {"error": TEXT}
 
-`before` is put into the KV cache without being timed; of it, what is there already stays. Then the
-passes over `ids` are timed: batches of up to 512 tokens, or single tokens. C is the CPU time that
+`before` is put into the KV cache without being timed; of it, what is there already stays, and a
+memory that cannot drop its end (that of a recurrence) is set back to a copy. Then the passes over
+`ids` are timed: batches of up to 512 tokens, or single tokens. C is the CPU time that
 this process spent between its last answer and this request, when it should have spent none.
 
 A batch is sequences with prompts alike in length, in passes of up to 512 tokens, and then a token
@@ -24,6 +25,7 @@ of each in every pass, as llama-batched-bench has it. B: the most sequences that
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -41,8 +43,6 @@ class BaselineWorker:
     """A loaded model with one context for each setting, made when it is first used."""
 
     def __init__(self, path: str, context: int, threads: int) -> None:
-        import ctypes
-
         import llama_cpp  # pyright: ignore[reportMissingImports]
 
         self.lib = lib = llama_cpp
@@ -57,6 +57,9 @@ class BaselineWorker:
         self.context, self.threads = context, threads
         self.contexts: dict = {}
         self.cached: dict = {name: [] for name in SETTINGS}
+        self.kept: dict = {}  # tokens and state by setting, where memory cannot drop its end
+        asked = (getattr(lib, "llama_model_is_" + kind, None) for kind in ("recurrent", "hybrid"))
+        self.keeps = any(has is not None and has(self.model) for has in asked)
 
     def about(self) -> dict:
         """What is measured."""
@@ -130,11 +133,31 @@ class BaselineWorker:
             same += 1
         memory = lib.llama_get_memory(context)
         if same < len(have) and not lib.llama_memory_seq_rm(memory, 0, same, -1):
-            # Some kinds of memory cannot forget a part.
             lib.llama_memory_clear(memory, True)
-            same = 0
+            same = self._restore(setting, ids)
         self.cached[setting] = ids[:same]
         self._decode(setting, ids[same:])
+        if self.keeps and len(ids) > same:
+            self._keep(setting)
+
+    def _keep(self, setting: str) -> None:
+        """Copy what the memory holds."""
+        lib, context = self.lib, self.contexts[setting]
+        size = lib.llama_state_seq_get_size(context, 0)
+        state = (ctypes.c_uint8 * size)()
+        self.kept.pop(setting, None)
+        if lib.llama_state_seq_get_data(context, state, size, 0):
+            self.kept[setting] = list(self.cached[setting]), state
+
+    def _restore(self, setting: str, ids: list) -> int:
+        """Put the copy into an empty memory if `ids` begin with its tokens; how many they are."""
+        tokens, state = self.kept.get(setting, ([], None))
+        if not tokens or ids[: len(tokens)] != tokens:
+            return 0
+        context = self.contexts[setting]
+        if not self.lib.llama_state_seq_set_data(context, state, len(state), 0):
+            raise RuntimeError("llama.cpp does not take back its own state")
+        return len(tokens)
 
     def _decode(self, setting: str, ids: list) -> None:
         for part in self._batches(ids):
@@ -163,6 +186,7 @@ class BaselineWorker:
         params.n_seq_max = sequences
         params.n_batch = params.n_ubatch = BATCH
         params.n_threads = params.n_threads_batch = self.threads
+        params.swa_full = False  # layers with a window read no more than it, as in llama-bench
         if hasattr(params, "flash_attn_type"):
             params.flash_attn_type = SETTINGS[setting]
         else:  # before October 2025

@@ -199,7 +199,9 @@ class PhaseMetrics:
             bound_shares={str(name): share for name, share in shares.items()},
         )
         sequence.recomputed = sequence.recalled = 0
-        event.tuning = loaded.tuning.phase(phase == "decode", computed, start, passes, wall)
+        # What it waited for passes of others says nothing of its own: those were told one by one.
+        alone_s = 0.0 if self._shared else wall
+        event.tuning = loaded.tuning.phase(phase == "decode", computed, start, passes, alone_s)
         if sequence.profile:
             event.layers = layer_times(sequence.measured)
             self._judge_layers(event, cost, computed, start)

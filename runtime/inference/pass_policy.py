@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...traces.events import PassEnd
 
 DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
-HEADROOM = 0.9  # of the deadline, up to which a pass is filled: predictions err
+HEADROOM = 0.85  # of the deadline, up to which a pass is filled: predictions err
 SHARE = 1 / 3  # of a pass's time that prompts may take in any case, even beyond the deadline
 IN_TIME_S = 2.0  # to a first token, as goodput has it
 LEAD_S = 5.0  # seconds of work by which a prompt goes before others that can still be in time

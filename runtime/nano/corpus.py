@@ -14,13 +14,37 @@ from . import phrasings as ways
 from . import solve, unseen
 from .configs import any_line
 from .files import MemoryFiles
-from .searches import any_error, any_key, double, error, key, search, search_error, where
+from .scene import FOLLOW_UPS
+from .searches import (
+    any_error,
+    any_key,
+    described,
+    double,
+    error,
+    key,
+    search,
+    search_error,
+    some_log,
+    where,
+)
+from .settings import make_settings
 from .smalltalk import beyond, chat
-from .talks import FOLLOW_UPS, talk
+from .talks import talk
 from .words import Lexicon
 from .writer import AGENT_CHARS, ALL_EXTENSIONS, Round, Writer, made
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+
+def some_row(writer: Writer) -> str:
+    """A line of prose or code, of a log, or of settings."""
+    rng = writer.rng
+    roll = rng.random()
+    if roll < 0.5:
+        return any_line(writer.words)
+    if roll < 0.8:
+        return rng.choice(some_log(writer, rng.randint(1, 8)).lines)
+    return rng.choice(make_settings(writer.words, rng.randint(1, 5)).text.rstrip().split("\n"))
 
 
 def line(writer: Writer) -> Round:
@@ -30,7 +54,7 @@ def line(writer: Writer) -> Round:
     number = rng.randint(1, total)
     texts = [any_line(writer.words) for _ in range(total)] if total < 30 else [""] * total
     if not (rng.random() < 0.03):
-        texts[number - 1] = any_line(writer.words)
+        texts[number - 1] = some_row(writer)
     if rng.random() < 0.06:  # past the end
         number = total + rng.randint(1, 50)
     path = writer.path(ALL_EXTENSIONS)
@@ -38,7 +62,7 @@ def line(writer: Writer) -> Round:
     files = MemoryFiles({path: text}, max_chars=AGENT_CHARS)
     shown = ways.quoted(rng, path)
     if rng.random() < 0.06:
-        texts[-1] = any_line(writer.words)
+        texts[-1] = some_row(writer)
         question = writer.ask(ways.LAST, unseen.LAST, f=shown)
         return made("line", question, solve.last_line(files, path), files)
     if number <= len(ORDINALS) and rng.random() < 0.1:
@@ -54,7 +78,7 @@ def opening(writer: Writer) -> Round:
     """What is in a file: its first line, or that it holds nothing or no text."""
     rng = writer.rng
     path = writer.path(ALL_EXTENSIONS)
-    lines = [any_line(writer.words) for _ in range(rng.randint(1, 9))]
+    lines = [some_row(writer), *(any_line(writer.words) for _ in range(rng.randint(0, 8)))]
     roll = rng.random()
     text = "" if roll < 0.15 else "\0PNG" if roll < 0.25 else "\n".join(lines)
     files = MemoryFiles({path if roll < 0.95 else "other": text}, max_chars=AGENT_CHARS)
@@ -120,6 +144,7 @@ def missing(writer: Writer) -> Round:
 FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "error": (error, 0.18),
     "key": (key, 0.27),
+    "described": (described, 0.07),
     "line": (line, 0.05),
     "list": (listing, 0.07),
     "search": (search, 0.08),

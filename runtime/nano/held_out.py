@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from .batches import Encoder
 from .chatml import round_segments, system_segments
 from .corpus import FAMILIES, LONG_FAMILIES
-from .talks import FOLLOW_UPS, talk
+from .scene import FOLLOW_UPS
+from .talks import talk
 from .words import Lexicon
 from .writer import Round, Writer
 

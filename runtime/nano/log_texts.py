@@ -177,8 +177,10 @@ def failure(words: Lexicon, stock: Sequence[str] = ()) -> str:
     roll = words.rng.random()
     if roll < 0.55:
         text = fill(words, words.rng.choice(FAILURES))
-    elif roll < 0.85:
+    elif roll < 0.8:
         text = words.phrase(2, 7)
+    elif roll < 0.88:
+        text = f"{words.word()} {words.alike()}"
     else:
         text = f"{words.phrase(1, 3)} {words.value()} {words.phrase(1, 2)}"
     return text[0].upper() + text[1:] if words.rng.random() < 0.4 else text

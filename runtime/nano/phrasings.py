@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from . import composed, follow, unseen
+from . import composed, follow, greetings, unseen
+from .asked import asked, subject, with_asked
 from .composed import mixed
 from .composed import ways as _ways
 
@@ -309,87 +310,63 @@ PLURAL = _ways(
     "look for {w}s|find the {w}s in the files|are there {w}s in the code|which {w}s are left|"
     "in which files are {w}s|find open {w}s|show {w}s|{w}s|do you see any {w}s|find the {w}s"
 )
-# Half of all questions are asked as people ask most, half in one of a few thousand other ways.
-ERROR = mixed(ERROR, composed.ERROR, unseen.ERROR)
-KEY = mixed(KEY, composed.KEY, unseen.KEY)
-LINE = mixed(LINE, composed.LINE, unseen.LINE)
-LIST = mixed(LIST, composed.LIST, unseen.LIST)
-LIST_HERE = mixed(LIST_HERE, composed.LIST_HERE, unseen.LIST_HERE)
-SEARCH = mixed(SEARCH, composed.SEARCH, unseen.SEARCH)
+# Half of all questions are asked in one of the ways of `asked.txt`; of the others half as people
+# ask most, half in one of a few thousand ways that are put together from parts.
+ERROR = with_asked(mixed(ERROR, composed.ERROR, unseen.ERROR), "ERROR", unseen.ERROR)
+KEY = with_asked(mixed(KEY, composed.KEY, unseen.KEY), "KEY", unseen.KEY)
+LINE = with_asked(mixed(LINE, composed.LINE, unseen.LINE), "LINE", unseen.LINE)
+LIST = with_asked(mixed(LIST, composed.LIST, unseen.LIST), "LIST", unseen.LIST)
+LIST_HERE = with_asked(
+    mixed(LIST_HERE, composed.LIST_HERE, unseen.LIST_HERE), "LIST_HERE", unseen.LIST_HERE
+)
+SEARCH = with_asked(mixed(SEARCH, composed.SEARCH, unseen.SEARCH), "SEARCH", unseen.SEARCH)
 SEARCH_IN = mixed(SEARCH_IN, composed.SEARCH_IN, unseen.SEARCH_IN)
 BOTH = mixed(BOTH, composed.BOTH, unseen.BOTH)
-ANY_KEY = mixed(ANY_KEY, composed.ANY_KEY, unseen.ANY_KEY)
-ANY_ERROR = mixed(ANY_ERROR, composed.ANY_ERROR, unseen.ANY_ERROR)
-
-GREETING = _ways(
-    "hi|hello|hey|hello there|hi there|good morning|good evening|good afternoon|hey there|"
-    "hallo|hi, how are you|how are you|greetings|good day|hiya|yo|howdy|are you there|"
-    "hello again|hey you|good afternoon to you|morning|evening|hi friend|hello nano|hey nano|"
-    "nice to meet you|how is it going|what's up|how do you do|a good morning to you|"
-    "hi there, how are you"
-    "|hello, how are you|hey, good morning|hi again|good evening to you"
-)
-THANKS = _ways(
-    "thanks|thank you|thanks a lot|thank you very much|many thanks|great, thanks|ok, thanks|"
-    "thanks for your help|thx|cheers|perfect, thank you|nice, thanks|that helps, thanks|"
-    "thank you so much|good, thank you|awesome|great|nice|well done|ok|okay|cool|"
-    "thanks again|thanks a million|ok thank you|great, thank you|perfect|very good|excellent|"
-    "that was helpful|that's what I needed|super, thanks|thank you for your help|"
-    "thanks, that's all|"
-    "I appreciate it|good job|alright, thanks|thanks a bunch|good work|lovely, thanks"
-    "|thanks so much|thank you for the help|cool, thanks|ok, thank you"
-)
-ABILITY = _ways(
-    "what can you do|what do you do|help|how can you help me|what are you able to do|"
-    "what can I ask you|what can I ask|can you help me|how do you work|what is this|"
-    "what are your tools|which tools do you have|what questions can you answer|"
-    "what can I use you for|how can I use you|what are you good for|what can you tell me|"
-    "which questions can I ask|what should I ask|give me some help|I need help|how does this work|"
-    "what is possible here|what are your abilities|what do you know|show me what you can do|"
-    "how do I use you|what kind of questions can you answer|help me"
-    "|what can you help me with|how can you help|what should I ask you"
-)
-WHO = _ways(
-    "who are you|what are you|what's your name|what is your name|who is this|are you a bot|"
-    "are you an AI|which model are you|what model are you|tell me who you are|who am I talking to|"
-    "introduce yourself|are you human|"
-    "what is this model|what are you exactly|and who are you|do you have a name|are you a person|"
-    "what kind of model are you|which model is this|are you ChatGPT|what should I call you|"
-    "how are you called|your name|tell me your name|tell me about yourself"
-    "|what model is this|so who are you|what are you called"
-)
-BYE = _ways(
-    "bye|goodbye|see you|bye bye|see you later|good night|that's all|farewell|ciao|see you soon|"
-    "bye for now|talk to you later|see you next week|have a nice day|until next time|good bye|"
-    "I have to go|ok bye|see you around|bye then|goodbye for now|until tomorrow|cya"
-    "|bye now|goodbye then|see you tomorrow"
-)
-OTHER = _ways(
-    "what is the capital of {w}|who is {w} {w}|tell me a joke|tell me a story about {w}|"
-    "write a poem about {w}|how old is {w}|what is the weather in {w}|what time is it|"
-    "who won the {w} {w}|what is {n} plus {n}|translate {w} to {w}|how do I cook {w}|"
-    "what do you think about {w}|why is the {w} {w}|what is the meaning of {w}|"
-    "sing a song|when was {w} born|what does {w} mean in {w}|can you {w} my {w}|"
-    "how many {w} are in a {w}|explain {w} to me|write an email to {w}|is {w} better than {w}|"
-    "what day is today|how far is {w} from {w}|who invented the {w}|do you like {w}"
-    "|what is the weather like in {w}|write a story about {w}|who was {w} {w}"
-    "|what is {n} times {n}|tell me about the history of {w}"
+ANY_KEY = with_asked(mixed(ANY_KEY, composed.ANY_KEY, unseen.ANY_KEY), "ANY_KEY", unseen.ANY_KEY)
+ANY_ERROR = with_asked(
+    mixed(ANY_ERROR, composed.ANY_ERROR, unseen.ANY_ERROR), "ANY_ERROR", unseen.ANY_ERROR
 )
 
-GREETING = mixed(GREETING, composed.GREETING, unseen.GREETING)
-THANKS = mixed(THANKS, composed.THANKS, unseen.THANKS)
-BYE = mixed(BYE, composed.BYE, unseen.BYE)
-OTHER = mixed(OTHER, composed.OTHER, unseen.OTHER)
+ABILITY, WHO = greetings.ABILITY, greetings.WHO
+GREETING = mixed(greetings.GREETING, composed.GREETING, unseen.GREETING)
+THANKS = mixed(greetings.THANKS, composed.THANKS, unseen.THANKS)
+BYE = mixed(greetings.BYE, composed.BYE, unseen.BYE)
+OTHER = mixed(greetings.OTHER, composed.OTHER, unseen.OTHER)
 
-WHERE = follow.WHERE
-LAST = follow.LAST
-OPEN, TWO_KEYS, TWO_ERRORS = follow.OPEN, follow.TWO_KEYS, follow.TWO_ERRORS
+WHERE = with_asked(follow.WHERE, "WHERE", unseen.WHERE)
+LAST = with_asked(follow.LAST, "LAST", unseen.LAST)
+OPEN = with_asked(follow.OPEN, "OPEN", unseen.OPEN)
+TWO_KEYS, TWO_ERRORS = follow.TWO_KEYS, follow.TWO_ERRORS
+AND_KEY = with_asked(follow.KEY, "AND_KEY", unseen.AND_KEY)
+AND_FILE = with_asked(follow.FILE, "AND_FILE", unseen.AND_FILE)
+AND_LINE = with_asked(follow.LINE, "AND_LINE", unseen.AND_LINE)
+AND_AFTER = with_asked(follow.AFTER, "AND_AFTER", unseen.AND_AFTER)
+AND_BEFORE = with_asked(follow.BEFORE, "AND_BEFORE", unseen.AND_BEFORE)
+ITS_ERROR = with_asked(follow.ERROR, "ITS_ERROR", unseen.ITS_ERROR)
+WHICH_LINE = with_asked(follow.WHICH_LINE, "WHICH_LINE", unseen.WHICH_LINE)
+WHOLE = with_asked(follow.WHOLE, "WHOLE", unseen.WHOLE)
+MORE = with_asked(follow.MORE, "MORE", unseen.MORE)
+AND_WORD = with_asked(follow.WORD, "AND_WORD", unseen.AND_WORD)
+SETS = with_asked(follow.SETS, "SETS", unseen.SETS)
+TO_WHAT = with_asked(follow.TO_WHAT, "TO_WHAT", unseen.TO_WHAT)
+AND_FOLDER = with_asked(follow.FOLDER, "AND_FOLDER", unseen.AND_FOLDER)
+GO_BEYOND = with_asked(follow.BEYOND, "GO_BEYOND", unseen.GO_BEYOND)
+AND_FIRST, AND_LAST = asked("AND_FIRST"), asked("AND_LAST")
+AND_WHERE, AND_THERE = asked("AND_WHERE"), asked("AND_THERE")
+NTH, WHICH_FILE = asked("NTH"), asked("WHICH_FILE")
 BEYOND_KINDS = tuple(
-    sorted(set(kind) - set(unseen.BEYOND)) for kind in (*follow.BEYOND_ALONE, OTHER)
+    sorted(set(kind) - set(unseen.BEYOND))
+    for kind in (*follow.BEYOND_ALONE, OTHER, *[asked("BEYOND")] * 6)
 )
 """Each kind is asked as often as the others, however many its phrasings are."""
 BEYOND = [way for kind in BEYOND_KINDS for way in kind]
 
+AROUND = _ways(
+    "{a} in {f}|{a}? see {f}|{f}: {a}|in {f}, {a}|{a}, according to {f}|{a} ({f})|{a}? {f}|"
+    "according to {f}, {a}|{a}? look in {f}|{a}, {f}|per {f}, {a}|{a}? it's in {f}|"
+    "can you check in {f} {a}|please look in {f}: {a}"
+)
+"""Where a whole question {a} is about a file."""
 BEFORE = _ways(
     "please |can you tell me |could you tell me |hey, |hi, |hello, |so |ok, |now |and |tell me, |"
     "I want to know: |quick question: |I wonder, |do you know |one more thing: |next: |also, |"
@@ -397,11 +374,23 @@ BEFORE = _ways(
     "I have a problem. |we deployed yesterday. |it worked last week. |I'm on call and need help. |"
     "I need this for a report: |good morning! |thanks. |great, |perfect. |sorry to ask again: |"
     "a colleague asks: |I can't find it: |the {x} is slow. |we changed the {x}. |help me: |"
+    "quick one: |hm, |well, |right, |actually, |one question: |for my notes: |just curious, |"
+    "sorry to bother you, |I'm on the phone with a customer, |my boss asks: |for the ticket: |"
+    "before the meeting: |I was wondering, |if you don't mind, |help me out here: |"
+    "{s} acts up again. |{s} looks odd. |we just moved {s}. |I restarted {s}. |{s} is new to me. |"
+    "someone changed {s} yesterday. |I have to document {s}: |I'm setting up {s}. |"
+    "I took over {s} last week, |I'm debugging {s}: |there's a new colleague for {s}. |"
+    "I want to move {s}. |they asked me about {s}: |customers complain about {s}. |"
+    "it's late and {s} is slow. |I know it's somewhere here: |let's see, |next question: |"
+    "good, |fine. |thanks! |ok cool, |btw, |hey there, |could you help me? |I'm lost. |"
     "my {x} is broken, |while the {x} runs, |before I {x} it, |the {x} wants to know: "
 )
 AFTER = _ways(
     "| please|, please| thanks|, thanks| for me| now|, thank you| again| exactly| for the {x}|"
-    " by any chance| right now| quickly| then|, if you can| today"
+    " by any chance| right now| quickly| then|, if you can| today|, I wonder|, do you know|"
+    "? I forgot|? asking for a friend|, thx|, cheers| pls| plz|, quickly please|? just curious|"
+    ", if you don't mind|, it's urgent|? I need it for {s}|? I can't remember|, can you check|"
+    "? I have no idea|, can you tell me|? {s} needs it|, just to be sure|, any idea"
 )
 OPENERS = tuple(_ways("what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has"))
 
@@ -428,7 +417,7 @@ def ask(
         text = slip(rng, text)
     if text.startswith("{x}"):
         text = any_word() + text[3:]
-    if rng.random() < 0.12:
+    if rng.random() < 0.2:
         text = rng.choice(BEFORE) + text
     if rng.random() < 0.1 and not text.endswith("}"):
         text += rng.choice(AFTER)
@@ -442,6 +431,8 @@ def ask(
         text += "?" if rng.random() < 0.85 else ""
     else:
         text += rng.choice(("", "", "", ".", "?", "!"))
+    while "{s}" in text:
+        text = text.replace("{s}", subject(rng, any_word), 1)
     while "{x}" in text:
         text = text.replace("{x}", any_word(), 1)
     for slot, value in slots.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -153,7 +154,7 @@ def some_settings(writer: Writer, size: int) -> Settings:
 def said_key(writer: Writer, items: Sequence[Setting]) -> str:
     """How the question calls one of the settings."""
     rng = writer.rng
-    commented = [item for item in items if item.said]
+    commented = [item for item in items if item.said and not item.asks]
     if commented and rng.random() < 0.75:
         return rng.choice(commented).said
     keys = [item.key for item in items]
@@ -161,7 +162,62 @@ def said_key(writer: Writer, items: Sequence[Setting]) -> str:
     key = rng.choice(again if again and rng.random() < 0.7 else keys)
     if ("_" in key.strip("_") or "-" in key.strip("-")) and rng.random() < 0.3:
         return key.replace("_", " ").replace("-", " ").lower()
+    if rng.random() < 0.25:
+        item = next(item for item in items if item.key == key)
+        return loosely_said(writer, item)
     return key.lower() if key.isupper() and rng.random() < 0.2 else key
+
+
+def loosely_said(writer: Writer, item: Setting) -> str:
+    """A key as people remember it: some of its words, in another order, with its heading, in
+    the plural."""
+    rng = writer.rng
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", item.key).lower().split()
+    if not parts:
+        return item.key
+    heading = item.section.lower().split()
+    roll = rng.random()
+    if heading and roll < 0.5:
+        name, of = " ".join(parts), " ".join(heading[-2:])
+        return rng.choice((f"{of} {name}", f"{of} {name}", f"{name} of the {of}",
+                           f"{name} of {of}", f"{of}'s {name}", f"{name} for {of}"))  # fmt: skip
+    if len(parts) > 2 and roll < 0.8:
+        at = rng.randrange(len(parts) - 1)
+        kept = [parts[at], parts[-1]] if rng.random() < 0.5 else parts[at : at + 2]
+        return " ".join(kept)
+    if len(parts) > 1 and roll < 0.85:
+        last, first = parts[-1], parts[0]
+        return rng.choice((f"{last} of {first}", f"{last} for the {first}",
+                           f"{last} of the {first}", f"{last} {first}"))  # fmt: skip
+    name = " ".join(parts)
+    return name if name.endswith("s") or not name[-1:].isalpha() else name + "s"
+
+
+def described(writer: Writer) -> Round:
+    """A setting whose comment says what is asked, in other words."""
+    rng = writer.rng
+    while True:
+        settings = make_settings(writer.words, max(2, min(writer.lines(), 12)), said=True)
+        wanted = [item for item in settings.items if item.asks]
+        if not wanted:
+            continue
+        ask = rng.choice(rng.choice(wanted).asks)
+        words = re.findall(r"\*(.+?)\*", ask)
+        named = rng.random() < 0.75
+        texts = {settings.path: settings.text}
+        if not named:
+            texts[writer.words.path(LOG_EXTENSIONS)] = "\n".join(_calm(writer, words[0], 2))
+        files = workspace(writer, texts)
+        path = settings.path if named else "."
+        reply = solve.described(files, words, {settings.path: settings.items}, path)
+        if reply is None:
+            continue
+        shown = ways.quoted(rng, settings.path, often=0.08)
+        if named:
+            ask = rng.choice(ways.AROUND).replace("{a}", ask)
+        ask = ask.replace("*", "")
+        question = writer.ask([ask], [ask], f=shown)
+        return made("described", question, reply, files)
 
 
 def key(writer: Writer) -> Round:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from .configs import make_config
 from .log_texts import fill
@@ -18,6 +21,10 @@ class Setting:
     value: str
     line: int
     said: str = ""
+    section: str = ""
+    """The words of the heading that it stands under."""
+    asks: tuple[str, ...] = ()
+    """Questions about what its comment says; what is searched for stands between stars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,63 +89,46 @@ USES = (
     "    return {k}", "{w} {w} {k} {w}",
 )  # fmt: skip
 """Lines that name a key {k} and set nothing."""
-WELL_KNOWN = tuple(
-    [
-        "port",
-        "host",
-        "user",
-        "listen",
-        "server_name",
-        "root",
-        "timeout",
-        "workers",
-        "debug",
-        "log_level",
-        "level",
-        "region",
-        "image",
-        "name",
-        "version",
-        "url",
-        "password",
-        "database",
-        "replicas",
-        "memory",
-        "cpus",
-        "schedule",
-        "retries",
-        "interval",
-        "path",
-        "mode",
-        "bind",
-        "driver",
-        "max_size",
-        "client_max_body_size",
-        "worker_connections",
-        "keepalive_timeout",
-        "max_connections",
-        "shared_buffers",
-        "volumes",
-        "environment",
-        "endpoint",
-        "token",
-        "secret",
-        "bucket",
-        "domain",
-        "email",
-        "theme",
-        "language",
-        "timezone",
-        "ttl",
-        "threads",
-        "queue",
-        "backend",
-    ]
+_KEYS = (
+    "port host user listen server_name root timeout workers debug log_level level region "
+    "image name version url password database replicas memory cpus schedule retries interval "
+    "path mode bind driver max_size client_max_body_size worker_connections keepalive_timeout "
+    "max_connections shared_buffers volumes environment endpoint token secret bucket domain "
+    "email theme language timezone time_zone ttl threads queue backend bind_address "
+    "listen_address allowed_hosts api_key access_log error_log log_file log_format log_dir "
+    "data_dir cache_dir work_dir base_url home_page max_items max_retries retry_count "
+    "retry_delay retry_interval session_timeout session_ttl idle_timeout read_timeout "
+    "connect_timeout request_timeout start_timeout shutdown_timeout pool_size max_pool_size "
+    "min_pool_size buffer_size batch_size chunk_size page_size cache_size queue_size "
+    "window_size max_age max_length line_length max_depth max_workers max_threads max_clients "
+    "max_requests max_upload_size rate_limit burst_limit memory_limit cpu_limit disk_quota "
+    "user_name group owner admin_email mail_from mail_to smtp_host smtp_port db_host db_port "
+    "db_name db_user db_password redis_host redis_port redis_url database_url broker_url "
+    "queue_name topic group_id client_id client_secret tenant project account cluster "
+    "node_name zone availability_zone instance_type disk_size image_tag repository registry "
+    "pull_policy service_type replica_count restart_policy start_command entrypoint command "
+    "args exec_start working_directory description wanted_by after restart log_rotation "
+    "rotate_days keep_days keep_hours backup_dir backup_time compress encryption cipher "
+    "ssl_cert ssl_key tls_version verify_ssl require_tls permit_root_login "
+    "password_authentication x11_forwarding max_auth_tries allow_users auth_method autostart "
+    "autocommit auto_vacuum slow_query_log long_query_time innodb_buffer_pool_size work_mem "
+    "wal_level max_wal_size isolation_level charset collation default_language locale "
+    "currency units precision tolerance threshold warn_at critical_at sample_rate frame_rate "
+    "bit_rate volume brightness width height margin font font_size color background title "
+    "subtitle author license python_version node_version requires_python target "
+    "target_version build_dir out_dir source_map minify strict no_emit module lib include "
+    "exclude test_paths coverage parallel shuffle seed epochs learning_rate dropout optimizer "
+    "checkpoint refresh_interval refresh_minutes poll_interval heartbeat grace_period "
+    "cooldown delay offset limit max_price min_price discount tax_rate shipping feature_flags "
+    "enable_cache enable_metrics metrics_port health_path prefix suffix namespace label "
+    "selector hostname dns_server gateway netmask mtu proxy upstream fallback primary "
+    "secondary leader role station default_station location "
 )
+WELL_KNOWN: tuple[str, ...] = tuple(_KEYS.split())
 """Keys of real files; the rest are made up."""
 
 
-def keyed(parts: list[str], style: str) -> str:
+def keyed(parts: Sequence[str], style: str) -> str:
     """One key of several words, as the format has it."""
     if style == "upper":
         return "_".join(parts).upper()
@@ -205,10 +195,12 @@ def make_settings(
     ways = rng.choice((form.lines.split("|"), [rng.choice(form.lines.split("|"))]))
     short = {"{W}": lambda: words.word().capitalize()}
     seen: dict[str, str] = {}
+    section = ""
     for name in names:
         if form.sections and (not lines or name in seen or rng.random() < 0.15):
             lines += [""] if lines and rng.random() < 0.5 else []
             lines.append(fill(words, rng.choice(form.sections.split("|")), short))
+            section = " ".join(re.findall(r"\w+", lines[-1]))
         elif lines and form.around and rng.random() < 0.12:
             lines.append(fill(words, rng.choice(form.around.split("|")), short))
         elif seen and rng.random() < 0.04:
@@ -217,12 +209,16 @@ def make_settings(
         elif say and rng.random() < 0.08:
             lines.append(f"{say} {words.phrase(1, 5)}")
         text = ""
+        asks: tuple[str, ...] = ()
         if say and rng.random() < 0.05:  # set once, and taken back
             lines.append(f"{say}{_row(words, ways[0], name, _value(words))[0].lstrip()}")
         if said and rng.random() < 0.6:
             text = words.phrase(2, 3)
+            if rng.random() < 0.7:
+                text, asks = describe(words)
             more = rng.choice(("{}", "the {}", "{} of the server", "{} ({})", "{}, see {}"))
             indent = " " * rng.choice((0, 0, 2, 4))
+            more = "{}" if asks and rng.random() < 0.8 else more
             lines.append(f"{indent}{say} {more.replace('{}', text, 1).replace('{}', words.word())}")
         value = _value(words)
         while value == seen.get(name):
@@ -232,16 +228,32 @@ def make_settings(
             row += f"  {say} {words.phrase(1, 4)}"
         seen[name] = value
         lines.append(row)
-        items.append(Setting(key, value, len(lines), text))
+        items.append(Setting(key, value, len(lines), text, section, asks))
     path = words.path(tuple(form.paths.split("|")))
     return Settings(path, "\n".join(lines) + "\n", tuple(items))
+
+
+@cache
+def _described(held_out: bool) -> tuple[str, ...]:
+    text = Path(__file__).with_name("described.txt").read_text(encoding="utf-8")
+    trained, _, unseen = text.partition("=== unseen\n")
+    return tuple(row for row in (unseen if held_out else trained).split("\n") if row)
+
+
+def describe(words: Lexicon) -> tuple[str, tuple[str, ...]]:
+    """What a comment says of a setting, and questions that ask for it in other words."""
+    row = words.rng.choice(_described(words.held_out))
+    for slot in ("{a}", "{b}"):
+        row = row.replace(slot, words.word() + words.rng.choice(("", "", "", "s")))
+    said, *asks = (part.strip() for part in row.split("|"))
+    return said.replace("*", ""), tuple(asks)
 
 
 def _names(words: Lexicon, form: Format, size: int) -> list[str]:
     rng = words.rng
     names: dict[str, None] = {}
     while len(names) < size:
-        if not words.held_out and rng.random() < 0.35:
+        if not words.held_out and rng.random() < 0.5:
             parts = rng.choice(WELL_KNOWN).split("_")
         else:
             parts = [words.word() for _ in range(rng.choice((1, 2, 2, 3)))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import phrasings as ways
 from . import unseen
+from .asked import subject
 from .files import MemoryFiles
 from .solve import CANNOT
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer
@@ -52,6 +53,7 @@ def beyond(writer: Writer) -> Round:
         "{t}": lambda: writer.path(("csv", "tsv", "csv", "xlsx")),
         "{d}": words.folder,
         "{k}": words.identifier,
+        "{s}": lambda: subject(rng, words.word),
         "{w}": words.word,
         "{x}": words.word,
         "{n}": words.number,

@@ -119,8 +119,38 @@ def worded(key: str) -> tuple[str, bool]:
     A key said in several words is found however it is written: `max size` as `max_size`,
     `maxSize` or `MAX-SIZE`, and in a comment.
     """
-    parts = key.split(" ")
-    return (".?".join(parts), True) if len(parts) > 1 else (key, False)
+    parts = content(key)
+    return (".?".join(parts), True) if len(parts) > 1 else (parts[0], False)
+
+
+_FILLERS = "the of in for to a an at is are do does we our it its on by from and with that this per"
+FILLERS = frozenset(_FILLERS.split())
+
+
+def content(asked: str) -> list[str]:
+    """The words of a phrase that say something."""
+    parts = [part.removesuffix("'s") for part in asked.split(" ")]
+    return [part for part in parts if part.lower() not in FILLERS] or [asked]
+
+
+def loosely(asked: str) -> list[str]:
+    """What is searched for when a phrase stands nowhere: its words, each by itself, in the
+    singular; nothing where that is the same."""
+    words = [w[:-1] if re.search(r"[^\W\d_]{2}[^\W\d_s]s$", w) else w for w in content(asked)]
+    return words if len(words) > 1 or words[0] != asked else []
+
+
+def meant(words: Sequence[str], items: Sequence[Setting]) -> list[Setting]:
+    """The settings whose key, heading and comment have the most of the words: all of two, all
+    but one of more."""
+    scores = [
+        sum(w.lower() in f"{item.key} {item.section} {item.said}".lower() for w in words)
+        for item in items
+    ]
+    best = max(scores, default=0)
+    if best < (len(words) if len(words) < 3 else len(words) - 1):
+        return []
+    return [item for item, score in zip(items, scores, strict=True) if score == best]
 
 
 def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -> Reply | None:
@@ -132,7 +162,7 @@ def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -
         return Reply((call,), no)
     hits = hits_of(result)
     if not hits:
-        return Reply((call,), f"There is no {asked} in {path}.")
+        return _loose_value(files, path, asked, items, call)
     places = {item.line: item for item in items}
     found = [places[number] for _, number, _ in hits if number in places]
     found = [item for item in found if same_key(item.key, asked)] or found
@@ -146,11 +176,66 @@ def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -
     after = [item for item in items if item.said and item.line == hits[0][1] + 1]
     if len(hits) != 1 or not after:
         return None
-    start = hits[0][1]
+    read = behind(path, hits[0][1])
+    return Reply((call, read), f"{after[0].key} is {after[0].value}")
+
+
+def _loose_value(
+    files: MemoryFiles, path: str, asked: str, items: Sequence[Setting], first: Call
+) -> Reply | None:
+    """A second search, for the words of a phrase that as a whole stands nowhere."""
+    none = f"There is no {asked} in {path}."
+    words = loosely(asked)
+    if not words:
+        return Reply((first,), none)
+    call = find("|".join(words), path, regex=len(words) > 1)
+    hits = {number for _, number, _ in hits_of(files.run(call))}
+    found = meant(words, items)
+    if not hits or not found:
+        return Reply((first, call), none)
+    if any(item.key != found[0].key for item in found):
+        return None
+    if all(item.line in hits for item in found):
+        if len(found) == 1:
+            return Reply((first, call), f"{found[0].key} is {found[0].value}")
+        each = "; ".join(f"{item.value} (line {item.line})" for item in found[:6])
+        return Reply((first, call), f"{found[0].key} is {each}")
+    if len(found) > 1 or found[0].line - 1 not in hits:
+        return None
+    read = behind(path, found[0].line - 1)
+    return Reply((first, call, read), f"{found[0].key} is {found[0].value}")
+
+
+def behind(path: str, start: int) -> Call:
+    """Reading on behind a comment."""
     read = Call("read_file", {"path": path, "start": start, "end": start + 10})
     if start == 1:
         del read.arguments["start"]
-    return Reply((call, read), f"{after[0].key} is {after[0].value}")
+    return read
+
+
+def described(
+    files: MemoryFiles, words: Sequence[str], items: Mapping[str, Sequence[Setting]], path: str
+) -> Reply | None:
+    """The value of a setting that a comment describes: the line with the most of the words."""
+    call = find("|".join(words), path, regex=len(words) > 1)
+    result = files.run(call)
+    hits = hits_of(result)
+    if not hits or "\n[cut: " in result:
+        return None
+
+    def score(text: str) -> int:
+        return sum(word.lower() in text.lower() for word in words)
+
+    scores = [score(text) for _, _, text in hits]
+    if scores.count(max(scores)) > 1:
+        return None
+    where, number, _ = hits[scores.index(max(scores))]
+    found = [item for item in items.get(where, ()) if item.said and item.line == number + 1]
+    if not found:
+        return None
+    inside = "" if path == where else f" in {where}"
+    return Reply((call, behind(where, number)), f"{found[0].key}{inside} is {found[0].value}")
 
 
 def same_key(key: str, asked: str) -> bool:
@@ -165,6 +250,19 @@ def any_value(
     pattern, regex = worded(asked)
     call = find(pattern, regex=regex)
     hits = hits_of(files.run(call))
+    if not hits and (words := loosely(asked)):
+        again = find("|".join(words), regex=len(words) > 1)
+        hits = hits_of(files.run(again))
+        every = [item for several in items.values() for item in several]
+        found = meant(words, every)
+        sets = [(path, item) for path, _, _ in hits for item in items.get(path, ())]
+        sets = [(path, item) for path, item in dict.fromkeys(sets) if item in found]
+        if not hits or not sets:
+            return Reply((call, again), f"No file mentions {asked}.")
+        if len(sets) > 1 or sets[0][1].line not in {n for p, n, _ in hits if p == sets[0][0]}:
+            return None
+        path, item = sets[0]
+        return Reply((call, again), f"{item.key} in {path} is {item.value}")
     if not hits:
         return Reply((call,), f"No file mentions {asked}.")
     places = {(path, item.line): item for path, several in items.items() for item in several}

@@ -2,238 +2,31 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import re
 
-from . import follow, solve, unseen
 from . import phrasings as ways
-from .configs import any_line
-from .files import MemoryFiles
-from .log_texts import event
-from .logs import Log, make_log
+from . import scene as full
+from . import solve, unseen
 from .marks import ERRORS
-from .searches import said_key, some_log, some_settings
-from .settings import Setting
+from .scene import (
+    Scene,
+    Step,
+    asked_in,
+    make_scene,
+    round_of,
+    rows_of,
+    shown,
+    some_needle,
+    tell_error,
+    tell_key,
+    tell_line,
+    tell_search,
+    tell_where,
+)
+from .searches import said_key
 from .smalltalk import THANKED
-from .smalltalk import beyond as alone
 from .solve import CANNOT, Reply
-from .writer import AGENT_CHARS, ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, made
-
-FOLLOW_UPS = "follow"
-
-
-@dataclass
-class Scene:
-    """The files of a conversation, and what was last spoken of."""
-
-    writer: Writer
-    logs: dict[str, Log] = field(default_factory=dict)
-    plain: dict[str, Log] = field(default_factory=dict)
-    """Logs of which every line with a mark is an error that counts."""
-    items: dict[str, tuple[Setting, ...]] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    path: str = ""
-    number: int = 0
-    row: str = ""
-    told: int = 0
-    """How many errors of the log have been told."""
-    key: str = ""
-    needle: str = ""
-    found: list[str] = field(default_factory=list)
-    setting: tuple[str, Setting] | None = None
-    files: MemoryFiles = field(default_factory=lambda: MemoryFiles({}))
-
-    @property
-    def rng(self) -> random.Random:
-        return self.writer.rng
-
-
-def _scene(writer: Writer) -> Scene:
-    rng, words = writer.rng, writer.words
-    scene = Scene(writer)
-    size = max(2, min(12, writer.size))
-    for _ in range(2):
-        path = writer.path(LOG_EXTENSIONS)
-        if rng.random() < 0.5:
-            log = make_log(
-                words, rng.randint(1, rng.choice((size, 60, 3000))), rng.choice((1, 1, 2, 2, 3))
-            )
-            scene.plain[path] = log
-        else:
-            log = some_log(writer, rng.randint(1, rng.choice((size, 200, 4000))))
-        scene.logs[path] = log
-        scene.texts[path] = "\n".join(log.lines) + "\n"
-    settings = some_settings(writer, rng.randint(2, size))
-    scene.items[settings.path] = settings.items
-    scene.texts[settings.path] = settings.text
-    join = rng.choice((" = ", "=", ": "))
-    keys = list(dict.fromkeys(item.key for item in settings.items))
-    keys = rng.sample(keys, rng.randint(1, len(keys)))
-    again = [Setting(key, words.value().replace("'", ""), n) for n, key in enumerate(keys, 1)]
-    other = words.path(("ini", "conf", "yaml", "env", "toml", "cfg"))
-    if other not in scene.texts:
-        scene.items[other] = tuple(again)
-        scene.texts[other] = "\n".join(f"{i.key}{join}{i.value}" for i in again) + "\n"
-    text = writer.path(ALL_EXTENSIONS)
-    if text not in scene.texts:
-        lines = [rng.choice((any_line, event))(words) for _ in range(rng.randint(2, 30))]
-        scene.texts[text] = "\n".join(lines) + "\n"
-    scene.files = MemoryFiles(scene.texts, max_chars=AGENT_CHARS)
-    return scene
-
-
-Step = Callable[[Scene], Round | None]
-
-
-def _ask(scene: Scene, trained: list[str], held_out: list[str], **slots: str) -> str:
-    return scene.writer.ask(trained, held_out, **slots)
-
-
-def _round(scene: Scene, question: str, reply: Reply) -> Round:
-    return made(FOLLOW_UPS, question, reply, scene.files)
-
-
-def _shown(scene: Scene, path: str) -> str:
-    return ways.quoted(scene.rng, path, often=0.08)
-
-
-def _lines(scene: Scene, path: str) -> list[str]:
-    return scene.texts[path].removesuffix("\n").split("\n")
-
-
-# ------------------------------------------------------------------------- questions in full
-
-
-def _set_error(scene: Scene, path: str) -> Reply | None:
-    """The answer about a log's error; the scene then speaks of that log."""
-    log = scene.logs.get(path)
-    reply = solve.error(scene.files, path, log) if log is not None else None
-    if reply is None or log is None:
-        return None
-    scene.path, scene.told, scene.key, scene.needle = path, min(1, len(log.errors)), "", ""
-    scene.number = log.places[0] if log.errors else 0
-    scene.row = log.rows[0] if log.errors else ""
-    return reply
-
-
-def full_error(scene: Scene) -> Round | None:
-    path = scene.rng.choice(list(scene.logs))
-    reply = _set_error(scene, path)
-    if reply is None:
-        return None
-    return _round(scene, _ask(scene, ways.ERROR, unseen.ERROR, f=_shown(scene, path)), reply)
-
-
-def _set_key(scene: Scene, path: str, key: str) -> Reply | None:
-    rows = _lines(scene, path)
-    reply = solve.value(scene.files, path, key, scene.items.get(path, ()))
-    if reply is None:
-        return None
-    places = [i for i in scene.items.get(path, ()) if f"{i.key} is {i.value}" == reply.answer]
-    scene.path, scene.key, scene.needle, scene.told = path, key, "", 0
-    scene.number = places[0].line if len(places) == 1 and len(reply.calls) == 1 else 0
-    scene.row = rows[places[0].line - 1] if len(places) == 1 else ""
-    return reply
-
-
-def full_key(scene: Scene) -> Round | None:
-    path = scene.rng.choice(list(scene.items))
-    key = said_key(scene.writer, scene.items[path])
-    reply = _set_key(scene, path, key)
-    if reply is None:
-        return None
-    question = _ask(scene, ways.KEY, unseen.KEY, f=_shown(scene, path), k=key)
-    return _round(scene, question, reply)
-
-
-def _set_line(scene: Scene, path: str, number: int) -> Reply:
-    reply = solve.line(scene.files, path, number)
-    scene.path, scene.number, scene.key, scene.needle, scene.told = path, number, "", "", 0
-    scene.row = ""
-    return reply
-
-
-def full_line(scene: Scene) -> Round | None:
-    path = scene.rng.choice(list(scene.texts))
-    number = scene.rng.randint(1, len(_lines(scene, path)))
-    question = _ask(scene, ways.LINE, unseen.LINE, f=_shown(scene, path), n=str(number))
-    return _round(scene, question, _set_line(scene, path, number))
-
-
-def full_open(scene: Scene) -> Round | None:
-    path = scene.rng.choice(list(scene.texts))
-    question = _ask(scene, ways.OPEN, unseen.OPEN, f=_shown(scene, path))
-    return _round(scene, question, _set_line(scene, path, 1))
-
-
-def _set_search(scene: Scene, needle: str) -> Reply | None:
-    reply = solve.mentions(scene.files, needle)
-    result = scene.files.run(reply.calls[0])
-    hits = solve.hits_of(result)
-    if "\n[cut: " in result or len(hits) > 14:
-        return None
-    scene.found = solve.mentioned(result)[0]
-    scene.needle, scene.key, scene.told = needle, "", 0
-    scene.path = scene.found[0] if len(scene.found) == 1 else ""
-    scene.number, scene.row = (hits[0][1], hits[0][2]) if len(hits) == 1 else (0, "")
-    places = {(path, i.line): i for path, several in scene.items.items() for i in several}
-    sets = [(p, places[p, n]) for p, n, _ in hits if (p, n) in places]
-    scene.setting = sets[0] if len(sets) == 1 and sets[0][1].key.lower() == needle.lower() else None
-    return reply
-
-
-def _needle(scene: Scene) -> str:
-    """A word of the files, or now and then of none."""
-    rng = scene.rng
-    if rng.random() < 0.12:
-        return scene.writer.needle()
-    if rng.random() < 0.6:
-        return rng.choice(scene.items[rng.choice(list(scene.items))]).key
-    rows = _lines(scene, rng.choice(list(scene.texts)))
-    parts = [part.strip("\"'.,:;()[]{}<>=") for part in rng.choice(rows).split()]
-    parts = [part for part in parts if len(part) > 3 and "\\" not in part]
-    return rng.choice(parts) if parts else scene.writer.needle()
-
-
-def full_search(scene: Scene) -> Round | None:
-    needle = _needle(scene)
-    reply = _set_search(scene, needle)
-    if reply is None:
-        return None
-    shown = ways.quoted(scene.rng, needle, often=0.15)
-    return _round(scene, _ask(scene, ways.SEARCH, unseen.SEARCH, w=shown), reply)
-
-
-def full_list(scene: Scene) -> Round | None:
-    question = _ask(scene, ways.LIST_HERE, unseen.LIST_HERE)
-    scene.path = scene.key = scene.needle = scene.row = ""
-    scene.number = scene.told = 0
-    return _round(scene, question, solve.listing(scene.files))
-
-
-def full_any_error(scene: Scene) -> Round | None:
-    """The first error of all files, where it is the first hit there is."""
-    result = scene.files.run(solve.find(ERRORS, regex=True))
-    hits = solve.hits_of(result)
-    if not hits or hits[0][0] not in scene.logs:
-        return None
-    path = hits[0][0]
-    log = scene.logs[path]
-    reply = solve.any_error(scene.files, path, log)
-    if reply is None or not log.errors:
-        return None
-    scene.path, scene.told, scene.key, scene.needle = path, 1, "", ""
-    scene.number, scene.row = log.places[0], log.rows[0]
-    return _round(scene, _ask(scene, ways.ANY_ERROR, unseen.ANY_ERROR), reply)
-
-
-def full_beyond(scene: Scene) -> Round | None:
-    item = alone(scene.writer)
-    scene.path = scene.key = scene.needle = scene.row = ""
-    scene.number = scene.told = 0
-    return _round(scene, item.question, Reply((), item.answer))
-
+from .writer import Round, Writer
 
 # ----------------------------------------------------------------------- questions that go on
 
@@ -242,10 +35,10 @@ def and_key(scene: Scene) -> Round | None:
     if scene.path not in scene.items:
         return None
     key = said_key(scene.writer, scene.items[scene.path])
-    path, reply = scene.path, _set_key(scene, scene.path, key)
+    path, reply = scene.path, tell_key(scene, scene.path, key)
     if reply is None or not path:
         return None
-    return _round(scene, _ask(scene, follow.KEY, unseen.AND_KEY, k=key), reply)
+    return round_of(scene, asked_in(scene, ways.AND_KEY, unseen.AND_KEY, k=key), reply)
 
 
 def and_file(scene: Scene) -> Round | None:
@@ -253,49 +46,70 @@ def and_file(scene: Scene) -> Round | None:
     rng = scene.rng
     if scene.key and scene.path:
         path = rng.choice([p for p in scene.items if p != scene.path] or [scene.path])
-        reply = _set_key(scene, path, scene.key)
+        reply = tell_key(scene, path, scene.key)
     elif scene.told:
         path = rng.choice([p for p in scene.logs if p != scene.path] or [scene.path])
-        reply = _set_error(scene, path)
+        reply = tell_error(scene, path)
     elif scene.path and scene.number and not scene.needle:
         path = rng.choice([p for p in scene.texts if p != scene.path])
-        reply = _set_line(scene, path, scene.number)
+        reply = tell_line(scene, path, scene.number)
     else:
         return None
     if reply is None:
         return None
-    return _round(scene, _ask(scene, follow.FILE, unseen.AND_FILE, f=_shown(scene, path)), reply)
+    return round_of(
+        scene, asked_in(scene, ways.AND_FILE, unseen.AND_FILE, f=shown(scene, path)), reply
+    )
 
 
 def and_line(scene: Scene) -> Round | None:
     if not scene.path:
         return None
-    number = scene.rng.randint(1, len(_lines(scene, scene.path)) + 2)
-    question = _ask(scene, follow.LINE, unseen.AND_LINE, n=str(number))
-    return _round(scene, question, _set_line(scene, scene.path, number))
+    number = scene.rng.randint(1, len(rows_of(scene, scene.path)) + 2)
+    question = asked_in(scene, ways.AND_LINE, unseen.AND_LINE, n=str(number))
+    return round_of(scene, question, tell_line(scene, scene.path, number))
 
 
 def next_line(scene: Scene) -> Round | None:
-    if not (scene.path and scene.number) or scene.key or scene.needle or scene.told:
+    if not (scene.path and scene.number):
         return None
-    question = _ask(scene, follow.AFTER, unseen.AND_AFTER)
-    return _round(scene, question, _set_line(scene, scene.path, scene.number + 1))
+    question = asked_in(scene, ways.AND_AFTER, unseen.AND_AFTER)
+    return round_of(scene, question, _beside(scene, 1))
 
 
 def line_before(scene: Scene) -> Round | None:
-    if not (scene.path and scene.number > 1) or scene.key:
+    if not (scene.path and scene.number > 1):
         return None
-    question = _ask(scene, follow.BEFORE, unseen.AND_BEFORE)
-    return _round(scene, question, _set_line(scene, scene.path, scene.number - 1))
+    question = asked_in(scene, ways.AND_BEFORE, unseen.AND_BEFORE)
+    return round_of(scene, question, _beside(scene, -1))
+
+
+def _beside(scene: Scene, step: int) -> Reply:
+    """A neighboring line; what was spoken of stays what it was."""
+    key, told = scene.key, scene.told
+    reply = tell_line(scene, scene.path, scene.number + step)
+    scene.key, scene.told = key, told
+    return reply
+
+
+def edge_line(scene: Scene) -> Round | None:
+    """The first or the last line of the file that was spoken of."""
+    if not scene.path:
+        return None
+    path, last = scene.path, scene.rng.random() < 0.6
+    reply = solve.last_line(scene.files, path) if last else None
+    first = tell_line(scene, path, len(rows_of(scene, path)) if last else 1)
+    listed = ways.AND_LAST if last else ways.AND_FIRST
+    return round_of(scene, asked_in(scene, listed, listed), reply or first)
 
 
 def its_error(scene: Scene) -> Round | None:
     if scene.path not in scene.logs or scene.told:
         return None
-    reply = _set_error(scene, scene.path)
+    reply = tell_error(scene, scene.path)
     if reply is None:
         return None
-    return _round(scene, _ask(scene, follow.ERROR, unseen.ITS_ERROR), reply)
+    return round_of(scene, asked_in(scene, ways.ITS_ERROR, unseen.ITS_ERROR), reply)
 
 
 def which_line(scene: Scene) -> Round | None:
@@ -303,7 +117,7 @@ def which_line(scene: Scene) -> Round | None:
     if not (scene.path and scene.number and scene.row):
         return None
     answer = f"It is on line {scene.number} of {scene.path}."
-    return _round(scene, _ask(scene, follow.WHICH_LINE, unseen.WHICH_LINE), Reply((), answer))
+    return round_of(scene, asked_in(scene, ways.WHICH_LINE, unseen.WHICH_LINE), Reply((), answer))
 
 
 def whole_line(scene: Scene) -> Round | None:
@@ -311,7 +125,7 @@ def whole_line(scene: Scene) -> Round | None:
     if not (scene.path and scene.number and 0 < len(scene.row) < 250) or scene.key:
         return None
     answer = f"Line {scene.number} says: {scene.row.strip()}"
-    return _round(scene, _ask(scene, follow.WHOLE, unseen.WHOLE), Reply((), answer))
+    return round_of(scene, asked_in(scene, ways.WHOLE, unseen.WHOLE), Reply((), answer))
 
 
 def more_errors(scene: Scene) -> Round | None:
@@ -323,23 +137,76 @@ def more_errors(scene: Scene) -> Round | None:
     hits = solve.hits_of(result)
     if "\n[cut: " in result or {number for _, number, _ in hits} != set(log.places):
         return None
-    question = _ask(scene, follow.MORE, unseen.MORE)
+    question = asked_in(scene, ways.MORE, unseen.MORE)
     if scene.told >= len(log.errors):
-        return _round(scene, question, Reply((), f"There is no other error in {scene.path}."))
+        return round_of(scene, question, Reply((), f"There is no other error in {scene.path}."))
     told = scene.told
     scene.told, scene.number, scene.row = told + 1, log.places[told], log.rows[told]
-    return _round(scene, question, Reply((), f"The next error is: {log.errors[told]}"))
+    return round_of(scene, question, Reply((), f"The next error is: {log.errors[told]}"))
 
 
 def and_word(scene: Scene) -> Round | None:
     if not scene.needle:
         return None
-    needle = _needle(scene)
-    reply = _set_search(scene, needle)
+    needle = some_needle(scene)
+    within = scene.one_file and scene.path
+    reply = tell_where(scene, scene.path, needle) if within else tell_search(scene, needle)
     if reply is None:
         return None
-    shown = ways.quoted(scene.rng, needle, often=0.15)
-    return _round(scene, _ask(scene, follow.WORD, unseen.AND_WORD, w=shown), reply)
+    name = ways.quoted(scene.rng, needle, often=0.15)
+    trained = [w for w in ways.AND_WORD if not within or not re.search(_MANY, w)]
+    return round_of(scene, asked_in(scene, trained, unseen.AND_WORD, w=name), reply)
+
+
+_MANY = r"file|them|ones|one |any|search|grep|who"
+
+
+def and_where(scene: Scene) -> Round | None:
+    """What one of the files that mention a word says of it."""
+    if not scene.needle or scene.one_file or not scene.found:
+        return None
+    rng, needle, found = scene.rng, scene.needle, scene.found
+    if len(found) == 1 and scene.number:
+        return None  # the result says it
+    roll = rng.random()
+    path = rng.choice(found)
+    if roll < 0.4:
+        listed = [way for way in ways.AND_THERE if _place(way, found) is not None]
+        way = rng.choice(listed)
+        path, listed = _place(way, found) or path, [way]
+    else:
+        listed = ways.AND_WHERE
+    reply = tell_where(scene, path, needle)
+    if reply is None:
+        return None
+    return round_of(scene, asked_in(scene, listed, listed, f=path), reply)
+
+
+def _place(way: str, found: list[str]) -> str | None:
+    """Which of several files a question means by its place in the list."""
+    for place, word in enumerate(("first", "second", "third")):
+        if f" {word}" in way:
+            return found[place] if place < len(found) else None
+    return found[-1] if " last" in way else found[0] if len(found) == 1 else None
+
+
+def nth(scene: Scene) -> Round | None:
+    """A file of the listing by its place in it."""
+    if not scene.listed:
+        return None
+    way = scene.rng.choice(ways.NTH)
+    path = _place(way, scene.listed)
+    if path is None or path not in scene.texts:
+        return None
+    return round_of(scene, asked_in(scene, [way], [way]), tell_line(scene, path, 1))
+
+
+def which_file(scene: Scene) -> Round | None:
+    """The file is in the result that is already there."""
+    if not (scene.path and scene.number and scene.row):
+        return None
+    answer = f"It is on line {scene.number} of {scene.path}."
+    return round_of(scene, asked_in(scene, ways.WHICH_FILE, ways.WHICH_FILE), Reply((), answer))
 
 
 def sets_it(scene: Scene) -> Round | None:
@@ -348,7 +215,7 @@ def sets_it(scene: Scene) -> Round | None:
     path, setting = scene.setting
     scene.path, scene.number, scene.row = path, setting.line, ""
     answer = f"{scene.needle} is set in {path}."
-    return _round(scene, _ask(scene, follow.SETS, unseen.SETS), Reply((), answer))
+    return round_of(scene, asked_in(scene, ways.SETS, unseen.SETS), Reply((), answer))
 
 
 def to_what(scene: Scene) -> Round | None:
@@ -356,7 +223,7 @@ def to_what(scene: Scene) -> Round | None:
         return None
     _, setting = scene.setting
     answer = f"{setting.key} is {setting.value}"
-    return _round(scene, _ask(scene, follow.TO_WHAT, unseen.TO_WHAT), Reply((), answer))
+    return round_of(scene, asked_in(scene, ways.TO_WHAT, unseen.TO_WHAT), Reply((), answer))
 
 
 def and_folder(scene: Scene) -> Round | None:
@@ -366,31 +233,69 @@ def and_folder(scene: Scene) -> Round | None:
     if not folders:
         return None
     folder = scene.rng.choice(folders)
-    question = _ask(scene, follow.FOLDER, unseen.AND_FOLDER, d=folder)
-    return _round(scene, question, solve.listing(scene.files, folder))
+    question = asked_in(scene, ways.AND_FOLDER, unseen.AND_FOLDER, d=folder)
+    scene.folder = folder
+    return round_of(scene, question, solve.listing(scene.files, folder))
+
+
+def in_folder(scene: Scene) -> Round | None:
+    """A file of the folder that was listed last, by its name alone or as the only one there is."""
+    rng = scene.rng
+    inside = [p for p in scene.texts if scene.folder and p.startswith(scene.folder + "/")]
+    if not inside:
+        return None
+    path = rng.choice(inside)
+    name = path[len(scene.folder) + 1 :]
+    if "/" in name:
+        return None
+    number = rng.randint(1, len(rows_of(scene, path)))
+    if len(inside) == 1 and rng.random() < 0.6:
+        scene.path, scene.number, scene.key, scene.needle, scene.told = path, number, "", "", 0
+        if path in scene.logs and rng.random() < 0.4:
+            reply = tell_error(scene, path)
+            question = asked_in(scene, ways.ITS_ERROR, ways.ITS_ERROR)
+            return None if reply is None else round_of(scene, question, reply)
+        question = asked_in(scene, ways.AND_LINE, ways.AND_LINE, n=str(number))
+        return round_of(scene, question, tell_line(scene, path, number))
+    if path in scene.logs and rng.random() < 0.4:
+        reply = tell_error(scene, path)
+        question = asked_in(scene, ways.ERROR, ways.ERROR, f=name)
+        return None if reply is None else round_of(scene, question, reply)
+    if path in scene.items and rng.random() < 0.7:
+        key = said_key(scene.writer, scene.items[path])
+        reply = tell_key(scene, path, key)
+        question = asked_in(scene, ways.KEY, ways.KEY, f=name, k=key)
+        return None if reply is None else round_of(scene, question, reply)
+    if rng.random() < 0.5:
+        question = asked_in(scene, ways.OPEN, ways.OPEN, f=name)
+        return round_of(scene, question, tell_line(scene, path, 1))
+    question = asked_in(scene, ways.LINE, ways.LINE, f=name, n=str(number))
+    return round_of(scene, question, tell_line(scene, path, number))
 
 
 def beyond(scene: Scene) -> Round | None:
-    question = _ask(scene, follow.BEYOND, unseen.GO_BEYOND, n=scene.writer.words.number())
-    return _round(scene, question, Reply((), CANNOT))
+    question = asked_in(scene, ways.GO_BEYOND, unseen.GO_BEYOND, n=scene.writer.words.number())
+    return round_of(scene, question, Reply((), CANNOT))
 
 
 def thanked(scene: Scene) -> Round | None:
     trained, held_out, answer = THANKED
     text = scene.rng.choice(held_out if scene.writer.asks_anew else trained)
     text = text[0].upper() + text[1:] if scene.rng.random() < 0.6 else text
-    return _round(scene, text + scene.rng.choice(("", "", ".", "!")), Reply((), answer))
+    return round_of(scene, text + scene.rng.choice(("", "", ".", "!")), Reply((), answer))
 
 
 FULL: tuple[tuple[Step, float], ...] = (
-    (full_error, 0.22),
-    (full_key, 0.26),
-    (full_line, 0.12),
-    (full_open, 0.04),
-    (full_search, 0.18),
-    (full_list, 0.07),
-    (full_any_error, 0.05),
-    (full_beyond, 0.05),
+    (full.full_error, 0.22),
+    (full.full_key, 0.26),
+    (full.full_line, 0.12),
+    (full.full_open, 0.04),
+    (full.full_search, 0.15),
+    (full.full_where, 0.08),
+    (full.full_any_key, 0.08),
+    (full.full_list, 0.07),
+    (full.full_any_error, 0.05),
+    (full.full_beyond, 0.05),
 )
 # Most of these ask for something that is seldom the case; the more weight they have where it is.
 ON: tuple[tuple[Step, float], ...] = (
@@ -398,15 +303,20 @@ ON: tuple[tuple[Step, float], ...] = (
     (and_file, 0.08),
     (and_line, 0.08),
     (next_line, 0.25),
-    (line_before, 0.14),
+    (line_before, 0.2),
+    (edge_line, 0.08),
     (its_error, 0.4),
     (which_line, 0.1),
     (whole_line, 0.25),
     (more_errors, 0.6),
     (and_word, 0.15),
+    (and_where, 0.3),
+    (nth, 0.3),
+    (which_file, 0.05),
     (sets_it, 1.5),
     (to_what, 2.0),
     (and_folder, 0.3),
+    (in_folder, 0.8),
     (beyond, 0.06),
     (thanked, 0.03),
 )
@@ -415,7 +325,7 @@ ON: tuple[tuple[Step, float], ...] = (
 def talk(writer: Writer) -> list[Round]:
     """Two to six rounds; the first names what it is about, most others do not."""
     rng = writer.rng
-    scene = _scene(writer)
+    scene = make_scene(writer)
     count = rng.choice((2, 2, 3, 3, 4, 5, 6))
     out: list[Round] = []
     while len(out) < count:
@@ -424,6 +334,8 @@ def talk(writer: Writer) -> list[Round]:
             step = rng.choices([s for s, _ in steps], [share for _, share in steps])[0]
             item = step(scene)
             if item is not None:
+                if step not in (full.full_list, nth, thanked):
+                    scene.listed = []
                 out.append(item)
                 break
         else:

@@ -38,11 +38,11 @@ STAGES = (
     Stage(0.80, 1152, 4, 36),
     Stage(1.00, 2112, 2, 70),
 )
-AGAIN = (Stage(0.60, 640, 7, 12), Stage(0.92, 1152, 4, 30), Stage(1.00, 2112, 2, 60))
+AGAIN = (Stage(0.75, 512, 12, 9), Stage(0.95, 1152, 5, 30), Stage(1.00, 2112, 3, 60))
 """A later schedule mixes the lengths from step to step: each up to its share."""
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 DECAY_FROM, AGAIN_DECAY_FROM = 0.55, 0.1
-EMA = 0.997
+EMA = 0.985
 SAVE_EVERY = 180.0
 
 

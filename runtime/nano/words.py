@@ -48,12 +48,15 @@ SCRIPTS = (
     (0x1F680, 0x1F6C0), (0xC0, 0xD6), (0x100, 0x17E),
 )  # fmt: skip
 """Ranges of letters and signs whose UTF-8 is two to four bytes."""
-BARE = tuple(
-    ["Makefile", "README", "LICENSE", "CHANGELOG", "TODO", "syslog", "messages", "dmesg", "notes"]
+_BARE = (
+    "Makefile README LICENSE CHANGELOG TODO syslog messages dmesg notes Dockerfile Procfile "
+    "VERSION AUTHORS INSTALL NOTICE fstab hosts crontab hostname passwd sudoers Jenkinsfile "
+    "Vagrantfile sshd_config Gemfile Pipfile journal stdout stderr"
 )
+BARE = tuple(_BARE.split())
 DOTTED = ("_.DAY.EXT", "_-DAY.EXT", "_._.EXT", "._", "_.EXT.1", "_.EXT.7", "_.EXT.bak", "._.EXT")
 SPACED = ("_ _.EXT", "_ _.EXT", "_ _ _.EXT", "_ (1).EXT", "_ (3).EXT", "_ 2024.EXT", "_ - _.EXT")
-FOREIGN = ("_.EXT", "_.EXT", "__.EXT", "_ _.EXT", "_-_.EXT", "_")
+FOREIGN = ("_.EXT", "_.EXT", "__.EXT", "_ _.EXT", "_-_.EXT")
 """Names that are not a word, a dot and an extension: `_` is a word."""
 CONSONANTS = "bcdfghjklmnprstvwxz"
 UNITS = ("ms", "s", "MB", "GiB", "%", "kB", "min", "k", " bytes", "px", "h", "d")
@@ -202,10 +205,32 @@ class Lexicon:
         parts = "/".join(self.word() for _ in range(self.rng.randint(1, 3)))
         return f"/{root}/{parts}"
 
+    def alike(self) -> str:
+        """Two texts that are nearly the same, as comparisons and addresses have them."""
+        rng = self.rng
+        a, b = (f"{rng.randrange(100)}.{rng.randrange(10)}" for _ in "ab")
+        name, digits, minute = self.word(), rng.randrange(1000, 100_000), rng.randrange(60)
+        return rng.choice((
+            f"{name}('{a}') != {name}('{a}{digits % 10}')",
+            f"assert {a}{digits} == {b}{digits}",
+            f"[{name}] {name}_{digits}: {name} {digits}",
+            f"{name}-{digits} -> {name}-{digits + 1}",
+            f"{name}.{name}.{self.word()}",
+            f"{digits}{digits}{digits % 7}",
+            f"* * * * * {name}",
+            f"{digits:08d}.000000",
+            f"{name}={digits} {name}={digits + 10}",
+            f"{minute} * * * {name}",
+            f"assert {name}(1) == {name}(2)",
+            f"+{minute:02d}00 {name}/{name}/{name}",
+        ))  # fmt: skip
+
     def value(self) -> str:
         """A word with digits and signs, as values and identifiers in logs have them."""
         rng = self.rng
-        kind = rng.randrange(18)
+        kind = rng.randrange(19)
+        if kind == 18:
+            return self.alike()
         if kind == 0:
             return self.number()
         if kind == 1:
@@ -288,7 +313,9 @@ class Lexicon:
         rng = self.rng
         roll = rng.random() * (1 if self.odd else 4)
         if roll < 0.2:
-            return rng.choice((rng.choice(BARE), self.word(), self.word().capitalize()))
+            if self.odd or rng.random() < 0.8:
+                return rng.choice(BARE)
+            return rng.choice((self.word(), self.word().capitalize()))
         if roll < 0.35:
             day = f"20{rng.randrange(19, 28)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
             shape, word = rng.choice(DOTTED).replace("DAY", day), self.word

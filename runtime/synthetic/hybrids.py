@@ -123,6 +123,7 @@ def metadata(s: Shape) -> dict[str, int | float | list[int]]:
     if s.family == "nemotron_h":
         out["feed_forward_length"] = [s.ffn * (kind == "E") for kind in kinds]
         out["expert_weights_scale"] = 2.5
+        out["attention.layer_norm_epsilon"] = 1e-6  # llama.cpp asks for it, for heads that draft
     if s.family == "granitehybrid":
         out |= {"attention.scale": 1 / s.head_dim, "embedding_scale": 12.0}
         out |= {"residual_scale": 0.22, "logit_scale": 6.0, "rope.scaling.finetuned": False}

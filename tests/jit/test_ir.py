@@ -96,7 +96,7 @@ def test_tables_and_nodes() -> None:
 
 
 def test_control_flow() -> None:
-    """A loop with a phi, a branch inside it, and a slot that is written at the function's start."""
+    """A loop with a phi, a branch inside it, and slots, which are all in the first block."""
     module = ir.Module(detect().triple)
     fn = ir.Function(module, ir.FunctionType(ir.i64, [ir.i64]), "sum_of_odd")
     entry, head, body, done = map(fn.append_basic_block, ("entry", "head", "body", "done"))
@@ -109,12 +109,14 @@ def test_control_flow() -> None:
     b.cbranch(b.icmp_unsigned("<", n, fn.args[0]), body, done)
     b.position_at_end(body)
     with b.if_then(b.icmp_signed("!=", b.and_(n, ir.i64(1)), ir.i64(0))):
-        b.store(b.add(b.load(total, ir.i64), n), total)
+        b.store(n, (late := b.alloca("[2 x i64]", align=64)))
+        b.store(b.add(b.load(total, ir.i64), b.load(late, ir.i64)), total)
     n.add_incoming(b.add(n, ir.i64(1)), b.block)
     b.branch(head)
     b.position_at_end(done)
     b.ret(b.load(total, ir.i64))
 
     text = read_back(module)
-    assert text.index("alloca") < text.index("store")
+    first, second = text.index("alloca i64"), text.index("alloca [2 x i64], align 64")
+    assert first < second < text.index("br label")
     assert "phi i64 [ 0, %entry.0 ]" in text

@@ -80,6 +80,29 @@ def llama_memory_clear(memory: SimpleNamespace, data: bool) -> None:
     memory.cache.clear()
 
 
+def llama_model_is_hybrid(model: Any) -> bool:
+    return not CAN_FORGET
+
+
+def llama_state_seq_get_size(context: SimpleNamespace, sequence: int) -> int:
+    return 4 * len(context.cache)
+
+
+def llama_state_seq_get_data(context: SimpleNamespace, state: Any, size: int, sequence: int) -> int:
+    held = (ctypes.c_int32 * len(context.cache))(*context.cache)
+    ctypes.memmove(state, held, size)
+    return size
+
+
+def llama_state_seq_set_data(context: SimpleNamespace, state: Any, size: int, sequence: int) -> int:
+    assert not context.cache
+    held = (ctypes.c_int32 * (size // 4))()
+    ctypes.memmove(held, state, size)
+    context.cache += list(held)
+    _note("restore", context.flash, len(held))
+    return size
+
+
 def llama_batch_get_one(array: Any, count: int) -> list[int]:
     return list(array)[:count]
 

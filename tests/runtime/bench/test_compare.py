@@ -93,19 +93,22 @@ def test_depth_is_kept_between_repetitions(peer: Baseline, fake: Log) -> None:
     assert passes == [*once, *each, *each, (602, 7), (609, 1), (610, 7)]
 
 
-def test_a_memory_that_cannot_forget_starts_anew(
+def test_a_memory_that_cannot_forget_is_set_back_to_a_copy(
     fake: Log, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a part of the cache cannot be dropped, all of it is computed again."""
+    """Where the end of the cache cannot be dropped, the depth is computed once all the same."""
     monkeypatch.setenv("FAKE_LLAMA_FORGETS", "0")
     with Baseline(sys.executable) as peer:
         peer.load(model, context=64, threads=1)
-        for _ in range(2):
-            peer.measure("flash attention", Case(generate=1, depth=3), range(10))
+        for case in (Case(generate=1, depth=3), Case(generate=1, depth=3), Case(prompt=2, depth=5)):
+            peer.measure("flash attention", case, range(10))
+        peer.measure("flash attention", Case(generate=1, depth=3), range(10))
 
     passes = decoded(fake())
-    assert passes[:3] == [(0, [0, 1]), (2, [2]), (3, [3])]
-    assert passes[3:] == passes[:3]
+    each = [(2, [2]), (3, [3])]
+    deeper = [(4, [4]), (5, [5, 6])]
+    assert passes == [(0, [0, 1]), *each, *each, *deeper, *each]
+    assert [line[2] for line in fake() if line[0] == "restore"] == [2, 2]
 
 
 def test_both_settings_have_a_cache_of_their_own(peer: Baseline, fake: Log) -> None:

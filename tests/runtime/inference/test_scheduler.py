@@ -315,6 +315,31 @@ def test_phases_of_shared_passes_add_up(engine: Engine) -> None:
     assert phases[1].bytes < alone.bytes
 
 
+def test_phases_of_shared_passes_teach_nothing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long a session waited for passes of others is not taken for what one of its own takes."""
+    taught: list[float] = []
+    phase = engine.tuning.phase
+
+    def watched(decode: bool, tokens: int, start: int, passes: int, wall_s: float) -> list[str]:
+        if decode:
+            taught.append(wall_s)
+        return phase(decode, tokens, start, passes, wall_s)
+
+    monkeypatch.setattr(engine.tuning, "phase", watched)
+
+    def work(n: int) -> Any:
+        session = engine.session()
+        session.prefill(PROMPTS[n])
+        list(session.decode(max_tokens=STEPS))
+        return session.last_phase
+
+    shared = [bool(one.shared) for one in together(work, 6)]
+    assert any(shared)
+    assert sum(not seconds for seconds in taught) == sum(shared)
+
+
 def test_a_prompt_in_common_is_computed_once(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from triplepoint.runtime.nano.words import harvest
 SUITE = Path(__file__).with_name("suite")
 GENERATOR = Path(triplepoint.runtime.nano.__file__).parent
 OURS = ("suite.py", "suite_files.py", "verdict.py")  # the judge is no part of the generator
+DEVELOPMENT = Path(__file__).with_name("development")
 DOCUMENTS = "documents"  # its files and some of its questions are those of README and docs
 
 
@@ -90,8 +91,8 @@ def test_no_question_is_asked_twice(suite: list[Folder]) -> None:
 
 def test_expected_facts_are_in_the_files(suite: list[Folder], tmp_path: Path) -> None:
     """Whatever an answer must hold stands in a file, in a name or in what was asked."""
-    for folder in suite:
-        root = tmp_path / folder.name
+    for number, folder in enumerate([*suite, *read_suite(DEVELOPMENT)]):
+        root = tmp_path / str(number)
         folder.write(root)
         paths = list(root.rglob("*"))
         known = [fold(path.read_bytes().decode(errors="replace")) for path in paths
@@ -146,7 +147,19 @@ def literals() -> set[str]:
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             found |= {n.value for n in nodes if isinstance(n, ast.Constant)
                       and isinstance(n.value, str)}  # fmt: skip
+    for name in ("asked.txt", "described.txt"):
+        rows = (GENERATOR / name).read_text(encoding="utf-8").replace("*", "").split("\n")
+        found |= {part.strip() for row in rows for part in row.split("|")}
     return found
+
+
+def test_the_development_set_is_another_one(suite: list[Folder]) -> None:
+    """Whoever writes the corpus looks at its questions: none is one of the judge set."""
+    theirs = read_suite(DEVELOPMENT)
+    assert sum(len(talk.turns) for talk in talks(theirs)) > 200
+    assert not {bare(ask) for ask in questions(theirs)} & {bare(ask) for ask in questions(suite)}
+    files = {text for folder in suite for text in folder.texts.values() if text}
+    assert not files & {text for folder in theirs for text in folder.texts.values()}
 
 
 @pytest.mark.slow

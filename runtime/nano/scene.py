@@ -1,0 +1,286 @@
+"""A conversation's files, what was last spoken of, and its questions in full."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from . import phrasings as ways
+from . import solve, unseen
+from .configs import any_line
+from .files import MemoryFiles
+from .log_texts import event
+from .logs import Log, make_log
+from .marks import ERRORS
+from .searches import said_key, some_log, some_settings
+from .settings import Setting
+from .smalltalk import beyond as alone
+from .solve import Reply
+from .writer import AGENT_CHARS, ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, made
+
+FOLLOW_UPS = "follow"
+
+
+@dataclass
+class Scene:
+    """The files of a conversation, and what was last spoken of."""
+
+    writer: Writer
+    logs: dict[str, Log] = field(default_factory=dict)
+    plain: dict[str, Log] = field(default_factory=dict)
+    """Logs of which every line with a mark is an error that counts."""
+    items: dict[str, tuple[Setting, ...]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    path: str = ""
+    number: int = 0
+    row: str = ""
+    told: int = 0
+    """How many errors of the log have been told."""
+    key: str = ""
+    needle: str = ""
+    folder: str = ""
+    """The folder that was listed last."""
+    listed: list[str] = field(default_factory=list)
+    """What the last listing showed."""
+    one_file: bool = False
+    """Whether the needle was searched for in one file alone."""
+    found: list[str] = field(default_factory=list)
+    setting: tuple[str, Setting] | None = None
+    files: MemoryFiles = field(default_factory=lambda: MemoryFiles({}))
+
+    @property
+    def rng(self) -> random.Random:
+        return self.writer.rng
+
+
+def make_scene(writer: Writer) -> Scene:
+    rng, words = writer.rng, writer.words
+    scene = Scene(writer)
+    size = max(2, min(12, writer.size))
+    for _ in range(2):
+        path = writer.path(LOG_EXTENSIONS)
+        if rng.random() < 0.5:
+            log = make_log(
+                words, rng.randint(1, rng.choice((size, 60, 3000))), rng.choice((1, 1, 2, 2, 3))
+            )
+            scene.plain[path] = log
+        else:
+            log = some_log(writer, rng.randint(1, rng.choice((size, 200, 4000))))
+        scene.logs[path] = log
+        scene.texts[path] = "\n".join(log.lines) + "\n"
+    settings = some_settings(writer, rng.randint(2, size))
+    scene.items[settings.path] = settings.items
+    scene.texts[settings.path] = settings.text
+    join = rng.choice((" = ", "=", ": "))
+    keys = list(dict.fromkeys(item.key for item in settings.items))
+    keys = rng.sample(keys, rng.randint(1, len(keys)))
+    again = [Setting(key, words.value().replace("'", ""), n) for n, key in enumerate(keys, 1)]
+    other = words.path(("ini", "conf", "yaml", "env", "toml", "cfg"))
+    if other not in scene.texts:
+        scene.items[other] = tuple(again)
+        scene.texts[other] = "\n".join(f"{i.key}{join}{i.value}" for i in again) + "\n"
+    text = writer.path(ALL_EXTENSIONS)
+    if text not in scene.texts:
+        lines = [rng.choice((any_line, event))(words) for _ in range(rng.randint(2, 30))]
+        scene.texts[text] = "\n".join(lines) + "\n"
+    scene.files = MemoryFiles(scene.texts, max_chars=AGENT_CHARS)
+    return scene
+
+
+Step = Callable[[Scene], Round | None]
+
+
+def asked_in(scene: Scene, trained: list[str], held_out: list[str], **slots: str) -> str:
+    return scene.writer.ask(trained, held_out, **slots)
+
+
+def round_of(scene: Scene, question: str, reply: Reply) -> Round:
+    return made(FOLLOW_UPS, question, reply, scene.files)
+
+
+def shown(scene: Scene, path: str) -> str:
+    return ways.quoted(scene.rng, path, often=0.08)
+
+
+def rows_of(scene: Scene, path: str) -> list[str]:
+    return scene.texts[path].removesuffix("\n").split("\n")
+
+
+# ------------------------------------------------------------------------- questions in full
+
+
+def tell_error(scene: Scene, path: str) -> Reply | None:
+    """The answer about a log's error; the scene then speaks of that log."""
+    log = scene.logs.get(path)
+    reply = solve.error(scene.files, path, log) if log is not None else None
+    if reply is None or log is None:
+        return None
+    scene.path, scene.told, scene.key, scene.needle = path, min(1, len(log.errors)), "", ""
+    scene.number = log.places[0] if log.errors else 0
+    scene.row = log.rows[0] if log.errors else ""
+    return reply
+
+
+def full_error(scene: Scene) -> Round | None:
+    path = scene.rng.choice(list(scene.logs))
+    reply = tell_error(scene, path)
+    if reply is None:
+        return None
+    return round_of(scene, asked_in(scene, ways.ERROR, unseen.ERROR, f=shown(scene, path)), reply)
+
+
+def tell_key(scene: Scene, path: str, key: str) -> Reply | None:
+    rows = rows_of(scene, path)
+    reply = solve.value(scene.files, path, key, scene.items.get(path, ()))
+    if reply is None:
+        return None
+    places = [i for i in scene.items.get(path, ()) if f"{i.key} is {i.value}" == reply.answer]
+    scene.path, scene.key, scene.needle, scene.told = path, key, "", 0
+    scene.number = places[0].line if len(places) == 1 and len(reply.calls) == 1 else 0
+    scene.row = rows[places[0].line - 1] if len(places) == 1 else ""
+    return reply
+
+
+def full_key(scene: Scene) -> Round | None:
+    path = scene.rng.choice(list(scene.items))
+    key = said_key(scene.writer, scene.items[path])
+    reply = tell_key(scene, path, key)
+    if reply is None:
+        return None
+    question = asked_in(scene, ways.KEY, unseen.KEY, f=shown(scene, path), k=key)
+    return round_of(scene, question, reply)
+
+
+def tell_line(scene: Scene, path: str, number: int) -> Reply:
+    reply = solve.line(scene.files, path, number)
+    scene.path, scene.number, scene.key, scene.needle, scene.told = path, number, "", "", 0
+    scene.row = ""
+    return reply
+
+
+def full_line(scene: Scene) -> Round | None:
+    path = scene.rng.choice(list(scene.texts))
+    number = scene.rng.randint(1, len(rows_of(scene, path)))
+    question = asked_in(scene, ways.LINE, unseen.LINE, f=shown(scene, path), n=str(number))
+    return round_of(scene, question, tell_line(scene, path, number))
+
+
+def full_open(scene: Scene) -> Round | None:
+    path = scene.rng.choice(list(scene.texts))
+    question = asked_in(scene, ways.OPEN, unseen.OPEN, f=shown(scene, path))
+    return round_of(scene, question, tell_line(scene, path, 1))
+
+
+def tell_search(scene: Scene, needle: str) -> Reply | None:
+    reply = solve.mentions(scene.files, needle)
+    result = scene.files.run(reply.calls[0])
+    hits = solve.hits_of(result)
+    if "\n[cut: " in result or len(hits) > 14:
+        return None
+    scene.found, scene.one_file = solve.mentioned(result)[0], False
+    scene.needle, scene.key, scene.told = needle, "", 0
+    scene.path = scene.found[0] if len(scene.found) == 1 else ""
+    scene.number, scene.row = (hits[0][1], hits[0][2]) if len(hits) == 1 else (0, "")
+    places = {(path, i.line): i for path, several in scene.items.items() for i in several}
+    sets = [(p, places[p, n]) for p, n, _ in hits if (p, n) in places]
+    scene.setting = sets[0] if len(sets) == 1 and sets[0][1].key.lower() == needle.lower() else None
+    return reply
+
+
+def some_needle(scene: Scene) -> str:
+    """A word of the files, or now and then of none."""
+    rng = scene.rng
+    if rng.random() < 0.12:
+        return scene.writer.needle()
+    if rng.random() < 0.6:
+        return rng.choice(scene.items[rng.choice(list(scene.items))]).key
+    rows = rows_of(scene, rng.choice(list(scene.texts)))
+    parts = [part.strip("\"'.,:;()[]{}<>=") for part in rng.choice(rows).split()]
+    parts = [part for part in parts if len(part) > 3 and "\\" not in part]
+    return rng.choice(parts) if parts else scene.writer.needle()
+
+
+def full_search(scene: Scene) -> Round | None:
+    needle = some_needle(scene)
+    reply = tell_search(scene, needle)
+    if reply is None:
+        return None
+    shown = ways.quoted(scene.rng, needle, often=0.15)
+    return round_of(scene, asked_in(scene, ways.SEARCH, unseen.SEARCH, w=shown), reply)
+
+
+def full_where(scene: Scene) -> Round | None:
+    path = scene.rng.choice(list(scene.texts))
+    needle = some_needle(scene)
+    reply = tell_where(scene, path, needle)
+    if reply is None:
+        return None
+    name = ways.quoted(scene.rng, needle, often=0.15)
+    question = asked_in(scene, ways.WHERE, unseen.WHERE, w=name, f=shown(scene, path))
+    return round_of(scene, question, reply)
+
+
+def tell_where(scene: Scene, path: str, needle: str) -> Reply | None:
+    """On which lines of a file a text stands."""
+    reply = solve.where(scene.files, needle, path)
+    if reply is None:
+        return None
+    hits = solve.hits_of(scene.files.run(reply.calls[0]))
+    scene.path, scene.needle, scene.key, scene.told = path, needle, "", 0
+    scene.found, scene.setting, scene.one_file = [path], None, True
+    scene.number, scene.row = (hits[0][1], hits[0][2]) if len(hits) == 1 else (0, "")
+    return reply
+
+
+def full_any_key(scene: Scene) -> Round | None:
+    """The value of a key, no file being named, where one file alone sets it."""
+    path = scene.rng.choice(list(scene.items))
+    key = said_key(scene.writer, scene.items[path])
+    reply = solve.any_value(scene.files, key, scene.items)
+    if reply is None:
+        return None
+    sets = [
+        (where, item)
+        for where, items in scene.items.items()
+        for item in items
+        if f"{item.key} in {where} is {item.value}" == reply.answer
+    ]
+    if len(sets) != 1:
+        return None
+    scene.path, item = sets[0]
+    scene.key, scene.needle, scene.told = key, "", 0
+    scene.number, scene.row = item.line, rows_of(scene, scene.path)[item.line - 1]
+    return round_of(scene, asked_in(scene, ways.ANY_KEY, unseen.ANY_KEY, k=key), reply)
+
+
+def full_list(scene: Scene) -> Round | None:
+    question = asked_in(scene, ways.LIST_HERE, unseen.LIST_HERE)
+    scene.folder = ""
+    scene.listed = scene.files.run(solve.listing(scene.files).calls[0]).split("\n")
+    scene.path = scene.key = scene.needle = scene.row = ""
+    scene.number = scene.told = 0
+    return round_of(scene, question, solve.listing(scene.files))
+
+
+def full_any_error(scene: Scene) -> Round | None:
+    """The first error of all files, where it is the first hit there is."""
+    result = scene.files.run(solve.find(ERRORS, regex=True))
+    hits = solve.hits_of(result)
+    if not hits or hits[0][0] not in scene.logs:
+        return None
+    path = hits[0][0]
+    log = scene.logs[path]
+    reply = solve.any_error(scene.files, path, log)
+    if reply is None or not log.errors:
+        return None
+    scene.path, scene.told, scene.key, scene.needle = path, 1, "", ""
+    scene.number, scene.row = log.places[0], log.rows[0]
+    return round_of(scene, asked_in(scene, ways.ANY_ERROR, unseen.ANY_ERROR), reply)
+
+
+def full_beyond(scene: Scene) -> Round | None:
+    item = alone(scene.writer)
+    scene.path = scene.key = scene.needle = scene.row = ""
+    scene.number = scene.told = 0
+    return round_of(scene, item.question, Reply((), item.answer))
