@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from helpers.fake_hub import FakeHub
 from helpers.fork_server import ForkServer
 
 import triplepoint as package
+from triplepoint.runtime.cli import main
 from triplepoint.traces import Trace
 from triplepoint.traces.events import (
     AnyEvent,
@@ -132,3 +134,34 @@ def folder(tmp_path: Path) -> Path:
     (folder / "app.log").write_text("INFO start\nERROR db: connection refused\nINFO stop\n")
     (folder / "notes.txt").write_text("call the plumber\nbuy milk\n")
     return folder
+
+
+@pytest.fixture
+def more(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
+    """The environment that leads to a module's `hub`, and to a cache and settings of the test's."""
+    return {
+        "HF_ENDPOINT": hub.url,
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_TOKEN": "",
+        "HF_HUB_OFFLINE": "",
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "TRIPLEPOINT_MODEL": "",
+    }
+
+
+@pytest.fixture
+def command(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in this process, with `more`; its status, stdout and stderr."""
+    for name, value in more.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        status = main(args)
+        shown = capfd.readouterr()
+        return int(status), shown.out, shown.err
+
+    return run

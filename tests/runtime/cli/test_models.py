@@ -17,7 +17,6 @@ import pytest
 from helpers.fake_hub import FakeHub, FakeRepo, serving
 
 from triplepoint import Engine
-from triplepoint.runtime.cli import main
 from triplepoint.runtime.hub.progress import size_text
 from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.weights import packed_cache
@@ -37,35 +36,6 @@ def hub() -> Iterator[FakeHub]:
         hub.repos["org/nano-GGUF"] = FakeRepo({"nano-Q8_0.gguf": nano, "README.md": b"x"})
         hub.repos["org/many-GGUF"] = FakeRepo(many)
         yield hub
-
-
-@pytest.fixture
-def more(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
-    """The environment that leads to it and to a cache of the test's own."""
-    return {
-        "HF_ENDPOINT": hub.url,
-        "HF_HUB_CACHE": str(tmp_path / "hub"),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "HF_TOKEN": "",
-        "HF_HUB_OFFLINE": "",
-    }
-
-
-@pytest.fixture
-def command(
-    more: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Command:
-    """Run a command in this process; its status, stdout and stderr."""
-    for name, value in more.items():
-        monkeypatch.setenv(name, value)
-
-    def run(*args: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        status = main(args)
-        shown = capfd.readouterr()
-        return int(status), shown.out, shown.err
-
-    return run
 
 
 def test_pull_then_run_by_name(

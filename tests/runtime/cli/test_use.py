@@ -11,7 +11,6 @@ import pytest
 from helpers.fake_hub import FakeHub, FakeRepo, serving
 
 from triplepoint import Engine
-from triplepoint.runtime.cli import main
 from triplepoint.runtime.config import config_path
 from triplepoint.runtime.inference.engine import NANO
 
@@ -26,37 +25,6 @@ def hub() -> Iterator[FakeHub]:
     with serving(FakeHub()) as hub:
         hub.repos["Qwen/Qwen3-0.6B-GGUF"] = FakeRepo({"Qwen3-0.6B-Q8_0.gguf": NANO.read_bytes()})
         yield hub
-
-
-@pytest.fixture
-def more(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
-    """The environment that leads to it, and to a cache and configuration of the test's own."""
-    return {
-        "HF_ENDPOINT": hub.url,
-        "HF_HUB_CACHE": str(tmp_path / "hub"),
-        "HF_TOKEN": "",
-        "HF_HUB_OFFLINE": "",
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "TRIPLEPOINT_MODEL": "",
-    }
-
-
-@pytest.fixture
-def command(
-    more: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Command:
-    """Run a command in this process; its status, stdout and stderr."""
-    for name, value in more.items():
-        monkeypatch.setenv(name, value)
-
-    def run(*args: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        status = main(args)
-        shown = capfd.readouterr()
-        return int(status), shown.out, shown.err
-
-    return run
 
 
 def test_models_without_a_network(command: Command, hub: FakeHub) -> None:

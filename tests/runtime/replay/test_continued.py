@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +22,6 @@ QUESTIONS = (
 )
 STEPS = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2)]
 Scripted = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model."""
-    with Engine.load("nano") as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files to ask about."""
-    folder = tmp_path_factory.mktemp("files")
-    (folder / "app.log").write_text("INFO start\nERROR db: connection refused\n")
-    (folder / "notes.txt").write_text("call the plumber\nbuy milk\n")
-    return folder
 
 
 def record(engine: Engine, folder: Path, out: Path, redact: tuple[bool, ...]) -> list[Trace]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,6 @@ QUESTIONS = (
     "What's the error in app.log?",
 )
 Scripted = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model."""
-    with Engine.load("nano") as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files to ask about."""
-    folder = tmp_path_factory.mktemp("files")
-    (folder / "app.log").write_text("INFO start\nERROR db: connection refused\n")
-    (folder / "notes.txt").write_text("call the plumber\nbuy milk\n")
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,16 +24,6 @@ from triplepoint.traces.events import PhaseEvent, RunStart, ToolEvent
 
 QUESTION = "Which files are here?"
 NANO = Path(package.__file__).parent / "runtime" / "nano" / "nano.gguf"
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model."""
-    if not NANO.exists():
-        pytest.skip("the embedded model is not in this checkout")
-    engine = Engine.load("nano")
-    yield engine
-    engine.close()
 
 
 @pytest.fixture

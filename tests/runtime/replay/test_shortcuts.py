@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ OFF, ON = (
     SpeculativeConfig(jump_forward=False, draft_tokens=0),
     SpeculativeConfig(jump_forward=True, draft_tokens=8),
 )
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model, loaded once."""
-    with Engine.load("nano") as engine:
-        yield engine
 
 
 def _record(engine: Engine, speculative: SpeculativeConfig, path: Path) -> Trace:
