@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -28,9 +27,6 @@ class Server:
 
         self.app = build_app(settings, load)
         bound = bound_socket(settings)
-        # Every connection inherits it. Without, an answer of two packets waits 40 ms for the ACK
-        # that the client puts off.
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.url = address_of(bound)
         config = uvicorn.Config(self.app, log_config=None, lifespan="on", ws="none")
         self._server = uvicorn.Server(config)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
-from helpers.serving import Server
+from helpers.serving import SETTINGS, Server
 
 from triplepoint import Engine
 from triplepoint.runtime.serve.generate import Generation
+from triplepoint.runtime.serve.run import bound_socket
 from triplepoint.runtime.serve.settings import Limits
 
 
@@ -179,3 +182,25 @@ def test_an_end_in_the_midst(start: Any) -> None:
         last = [line for line in lines if line.startswith("data: {")][-1]
 
     assert json.loads(last.removeprefix("data: "))["error"]["message"].endswith("shutting down")
+
+
+def test_connections_send_at_once() -> None:
+    """Nagle's algorithm is off: else answers wait for the client's delayed acknowledgment."""
+
+    async def accepted() -> int:
+        found = asyncio.get_running_loop().create_future()
+
+        def connected(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            sock = writer.get_extra_info("socket")
+            found.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        bound = bound_socket(SETTINGS)
+        server = await asyncio.start_server(connected, sock=bound)
+        _, client = await asyncio.open_connection(*bound.getsockname()[:2])
+        delay_off = await asyncio.wait_for(found, 10)
+        client.close()
+        server.close()
+        return delay_off
+
+    assert asyncio.run(accepted()) != 0
