@@ -161,7 +161,11 @@ def test_closed_at_any_moment(engine: Engine) -> None:
     staying.join(30)
 
     assert len(errors) == 40
-    assert {type(error) for error in errors} == {PassCancelledError}
+    cancelled = [error for error in errors if isinstance(error, PassCancelledError)]
+    assert cancelled
+    # Between its two phases there is no pass to cancel: then the decode finds that all is gone.
+    between = [error for error in errors if error not in cancelled]
+    assert all(str(error).startswith("nothing to decode from") for error in between)
     assert found
     assert all(one == wanted for one in found)
     stays.close()

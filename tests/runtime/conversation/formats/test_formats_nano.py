@@ -18,7 +18,7 @@ from triplepoint.tools import FileTools, ToolSet
 MOST = 160  # tokens of a call
 ENDLESS = (
     *("qwen3-coder", "functiongemma", "gemma4", "glm", "minimax", "minimax-m1", "functionary"),
-    *("tool_calls", "nemotron", "olmo3"),
+    *("tool_calls", "nemotron", "olmo3", "lfm2"),
 )
 """Formats with tags that this model was never taught, after which it goes on and on."""
 
