@@ -6,19 +6,19 @@ from __future__ import annotations
 import json
 
 import anthropic
-from common import QUESTION, URL, read_file
+from common import QUESTION, URL, search
 
 told = {}
 with anthropic.Anthropic(base_url=URL, api_key="x", max_retries=0) as client:
     asked = [{"role": "user", "content": QUESTION}]
     tools = [
         {
-            "name": "read_file",
-            "description": "Read a text file.",
+            "name": "search",
+            "description": "Search the files for a pattern.",
             "input_schema": {
                 "type": "object",
-                "properties": {"path": {"type": "string"}},
-                "required": ["path"],
+                "properties": {"pattern": {"type": "string"}},
+                "required": ["pattern"],
             },
         }
     ]
@@ -32,7 +32,7 @@ with anthropic.Anthropic(base_url=URL, api_key="x", max_retries=0) as client:
         first = stream.get_final_message()
     told["pieces"], told["stop"] = pieces, first.stop_reason
     results = [
-        {"type": "tool_result", "tool_use_id": block.id, "content": read_file(**block.input)}
+        {"type": "tool_result", "tool_use_id": block.id, "content": search(**block.input)}
         for block in first.content
         if block.type == "tool_use"
     ]

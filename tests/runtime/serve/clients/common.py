@@ -3,18 +3,24 @@ address and a folder, and prints what came of it as JSON."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 URL, FOLDER = sys.argv[1], Path(sys.argv[2])
-QUESTION = "What's the error in app.log?"
+QUESTION = "Which files mention refused?"
 LONG = "word " * 6000
 
 
-def read_file(path: str) -> str:
-    """Read a text file.
+def search(pattern: str) -> str:
+    """Search the files for a pattern.
 
     Args:
-        path: of the file.
+        pattern: a regular expression.
     """
-    return (FOLDER / Path(path).name).read_text()
+    return "\n".join(
+        f"{path.name}:{number}: {line}"
+        for path in sorted(FOLDER.iterdir())
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(pattern, line)
+    )

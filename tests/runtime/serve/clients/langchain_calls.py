@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from common import LONG, QUESTION, URL, read_file
+from common import LONG, QUESTION, URL, search
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
@@ -20,12 +20,12 @@ class Found(BaseModel):
 told = {}
 model = ChatOpenAI(model="nano", base_url=f"{URL}/v1", api_key="x", max_tokens=200, max_retries=0)
 asked = [HumanMessage(QUESTION)]
-bound = model.bind_tools([read_file])
+bound = model.bind_tools([search])
 first = None
-for chunk in model.bind_tools([read_file], tool_choice="required").stream(asked):
+for chunk in model.bind_tools([search], tool_choice="required").stream(asked):
     first = chunk if first is None else first + chunk
 results = [
-    ToolMessage(read_file(**call["args"]), tool_call_id=call["id"]) for call in first.tool_calls
+    ToolMessage(search(**call["args"]), tool_call_id=call["id"]) for call in first.tool_calls
 ]
 second = bound.invoke([*asked, first, *results])
 told["answer"], told["usage"] = second.content, second.usage_metadata["output_tokens"] > 0

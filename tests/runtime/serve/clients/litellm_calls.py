@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import litellm
-from common import LONG, QUESTION, URL, read_file
+from common import LONG, QUESTION, URL, search
 
 litellm.suppress_debug_info = True
 where = {"model": "openai/nano", "api_base": f"{URL}/v1", "api_key": "x", "num_retries": 0}
@@ -19,12 +19,12 @@ told["same"] = built.choices[0].message.content == whole.choices[0].message.cont
 tool = {
     "type": "function",
     "function": {
-        "name": "read_file",
-        "description": "Read a text file.",
+        "name": "search",
+        "description": "Search the files for a pattern.",
         "parameters": {
             "type": "object",
-            "properties": {"path": {"type": "string"}},
-            "required": ["path"],
+            "properties": {"pattern": {"type": "string"}},
+            "required": ["pattern"],
         },
     },
 }
@@ -38,7 +38,7 @@ results = [
     {
         "role": "tool",
         "tool_call_id": call.id,
-        "content": read_file(**json.loads(call.function.arguments)),
+        "content": search(**json.loads(call.function.arguments)),
     }
     for call in message.tool_calls
 ]

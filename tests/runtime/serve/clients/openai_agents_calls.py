@@ -8,7 +8,7 @@ import json
 
 import agents
 import openai
-from common import QUESTION, URL, read_file
+from common import QUESTION, URL, search
 
 agents.set_tracing_disabled(True)
 
@@ -16,7 +16,7 @@ agents.set_tracing_disabled(True)
 async def ask() -> None:
     async with openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key="x") as client:
         model = agents.OpenAIResponsesModel(model="nano", openai_client=client)
-        agent = agents.Agent(name="a", model=model, tools=[agents.function_tool(read_file)])
+        agent = agents.Agent(name="a", model=model, tools=[agents.function_tool(search)])
         result = await agents.Runner.run(agent, QUESTION)
     kinds = [item.type for item in result.new_items]
     print(json.dumps({"answer": result.final_output, "kinds": kinds}))

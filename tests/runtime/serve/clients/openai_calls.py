@@ -6,16 +6,16 @@ from __future__ import annotations
 import json
 
 import openai
-from common import LONG, QUESTION, URL, read_file
+from common import LONG, QUESTION, URL, search
 from pydantic import BaseModel
 
 SCHEMA = {
-    "name": "read_file",
-    "description": "Read a text file.",
+    "name": "search",
+    "description": "Search the files for a pattern.",
     "parameters": {
         "type": "object",
-        "properties": {"path": {"type": "string"}},
-        "required": ["path"],
+        "properties": {"pattern": {"type": "string"}},
+        "required": ["pattern"],
         "additionalProperties": False,
     },
     "strict": True,
@@ -64,7 +64,7 @@ with openai.OpenAI(base_url=f"{URL}/v1", api_key="x", max_retries=0) as client:
         {
             "role": "tool",
             "tool_call_id": call.id,
-            "content": read_file(**json.loads(call.function.arguments)),
+            "content": search(**json.loads(call.function.arguments)),
         }
         for call in message.tool_calls
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from common import QUESTION, URL, read_file
+from common import QUESTION, URL, search
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.models.anthropic import AnthropicModel
@@ -29,7 +29,7 @@ models = {
 }
 told = {}
 for name, model in models.items():
-    result = Agent(model, tools=[read_file]).run_sync(QUESTION)
+    result = Agent(model, tools=[search]).run_sync(QUESTION)
     told[name] = {"answer": result.output, "requests": result.usage.requests}
 typed = Agent(models["chat"], output_type=NativeOutput(Found)).run_sync(QUESTION)
 told["typed"] = typed.output.model_dump()
