@@ -8,6 +8,7 @@ A batch is asked at once: its rows share the passes of the actor's engine.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import ray
 
 import triplepoint
-from triplepoint import Agent, Engine
+from triplepoint import Agent, Engine, RemoteEngine
 
 
 class Asker:
@@ -28,17 +29,18 @@ class Asker:
         pairs = zip(batch["question"], batch["dir"], strict=True)
         rows = [{"question": question, "dir": folder} for question, folder in pairs]
         results = triplepoint.map(agent, rows, engine=self.engine, to="local:4")
+        results.sort(key=lambda one: one["row"])  # those that were set aside come last
         batch["answer"] = np.array([one["answer"] for one in results])
         return batch
 
 
-def agent(engine: Engine, row: dict[str, Any]) -> Agent:
+def agent(engine: Engine | RemoteEngine, row: dict[str, Any]) -> Agent:
     """What answers a row."""
     return Agent(engine, workspace=row["dir"])
 
 
 if __name__ == "__main__":
-    ray.init(logging_level="ERROR", log_to_driver=False)
+    ray.init(logging_level=logging.ERROR, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     folders = sorted(map(str, Path("examples/tickets").iterdir()))
     rows = [{"question": "What's the error in app.log?", "dir": folder} for folder in folders]

@@ -2,7 +2,7 @@
 
 What stays is listed field by field. An event or a field that this version does not know is taken
 for text: of such an event only its name is written, and such a field is left out. The hashes are
-made with a key that is thrown away, so that nobody can guess a short text and check the guess;
+made with a key that is thrown away, so that nobody can find a short text by trying candidates;
 equal texts of a run still have equal hashes.
 """
 

@@ -55,7 +55,7 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--timeout", type=seconds, metavar="S", help="seconds of the run at most (any)"
     )
-    _add_tool_options(verb)
+    add_tool_options(verb)
     add_sampling_options(verb)
 
 
@@ -100,8 +100,11 @@ def seconds(text: str) -> float:
 # --- tools, and what they may do
 
 
-def _add_tool_options(verb: argparse.ArgumentParser) -> None:
-    """The options that say which tools there are, and what they may do."""
+def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> None:
+    """The options that say which tools there are, and what they may do.
+
+    session: somebody may be asked, and MCP servers are started once; else only what reads may run.
+    """
     verb.add_argument(
         "--tools",
         type=group_names,
@@ -115,20 +118,24 @@ def _add_tool_options(verb: argparse.ArgumentParser) -> None:
         dest="mode",
         action="store_const",
         const="read-only",
-        help="only tools that read may run (where nobody can be asked)",
+        default=None if session else "read-only",
+        help="only tools that read may run "
+        + ("(where nobody can be asked)" if session else "(so it is)"),
     )
-    mode.add_argument(
-        "--ask",
-        dest="mode",
-        action="store_const",
-        const="ask",
-        help="ask before each other call (on a terminal)",
-    )
+    if session:
+        mode.add_argument(
+            "--ask",
+            dest="mode",
+            action="store_const",
+            const="ask",
+            help="ask before each other call (on a terminal)",
+        )
     mode.add_argument(
         "--yes", dest="mode", action="store_const", const="yes", help="every call may run"
     )
     verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
-    verb.add_argument("--mcp", metavar="FILE", help="add tools of MCP servers (mcpServers)")
+    if session:
+        verb.add_argument("--mcp", metavar="FILE", help="add tools of MCP servers (mcpServers)")
     verb.add_argument(
         "--allow-private-network",
         action="store_true",

@@ -277,11 +277,12 @@ def _show(
     moves: Sequence[Sensitivity],
 ) -> None:
     told = f"of {recorded.questions:,} recorded" if recorded else "of the profile"
+    steps = f"{usage.steps:.3g} step{'s' * (usage.steps != 1)}"
     _words(
         output,
         f"A question ({told}): {usage.input:,.0f} tokens of input, {usage.cached:,.0f} of them "
-        f"cached, {usage.output:,.0f} of output, in {usage.steps:.3g} steps; {usage.turns:,.0f} a "
-        f"day, {usage.concurrency} at once.",
+        f"cached, {usage.output:,.0f} of output, in {steps}; "
+        f"{usage.turns:,.0f} a day, {usage.concurrency} at once.",
     )
     output.line()
     rows = [_row(choice) for choice in choices]
@@ -366,10 +367,15 @@ def _json(
     return {
         "usage": asdict(usage),
         "prices": {"checked": str(book.checked), "age_days": book.age(), "kwh": book.kwh},
-        "choices": [asdict(one) for one in choices],
+        "choices": [_without_infinities(asdict(one)) for one in choices],
         "cheaper_turns": {name: _finite(between) for name, between in evens.items()},
         "sensitivities": [asdict(one) for one in moves],
     }
+
+
+def _without_infinities(fields: dict[str, Any]) -> dict[str, Any]:
+    """JSON has none: what no answer of use costs is null."""
+    return {name: None if value == math.inf else value for name, value in fields.items()}
 
 
 def _finite(between: tuple[float, float] | None) -> list[float | None] | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import copy
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .agent_options import (
     add_reply_options,
     add_sampling_options,
-    group_names,
+    add_tool_options,
     sampling_of,
     seconds,
 )
@@ -105,31 +106,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 def _add_agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--schema", metavar="FILE", help="answers are JSON that fits this schema")
-    verb.add_argument(
-        "--tools",
-        type=group_names,
-        default=[],
-        metavar="GROUP,…",
-        help="add tools to the three that look at files, as of run (none)",
-    )
-    mode = verb.add_mutually_exclusive_group()
-    mode.add_argument(
-        "--read-only",
-        dest="mode",
-        action="store_const",
-        const="read-only",
-        default="read-only",
-        help="only tools that read may run (so it is)",
-    )
-    mode.add_argument(
-        "--yes", dest="mode", action="store_const", const="yes", help="every call may run"
-    )
-    verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
-    verb.add_argument(
-        "--allow-private-network",
-        action="store_true",
-        help="fetch_url may reach this machine's network",
-    )
+    add_tool_options(verb, session=False)
     verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls of a row (8)")
     verb.add_argument("--max-tokens", type=positive, metavar="N", help="tokens of a row (1,024)")
     verb.add_argument("--timeout", type=seconds, metavar="S", help="seconds of a row (any)")
@@ -182,8 +159,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
     prices = read_price(dict(args.price or ()))
     if args.max_cost is not None and prices.free:
         raise SettingError("--max-cost needs a --price: in=X, out=X of a million tokens, or hour=X")
+    if args.output == "-":
+        raise SettingError("-o: results go to a file, from which a run that was ended goes on")
     fleet, recipe = _fleet(args, output), _recipe(args)
     rows = _rows(args)
+    _check_folder(args, fleet, rows)
     path = Path(args.output)
     traces = None if args.no_traces else Path(args.traces or traces_folder(path))
     results, poison = open_results(path)
@@ -236,11 +216,24 @@ def _rows(args: argparse.Namespace) -> list[Row]:
     return folder_rows(args.dir_from, args.question)
 
 
+def _check_folder(args: argparse.Namespace, fleet: Fleet, rows: Sequence[Row]) -> None:
+    """A folder that is not there would fail row by row; a cluster has its own."""
+    from ...errors import RowError
+
+    folder: str = args.dir or "."
+    used = any(row.dir is None for row in rows) and fleet.target.kind != "ray"
+    if used and not Path(folder).is_dir():
+        raise RowError(f"--dir: no such folder: {folder}")
+
+
 def _recipe(args: argparse.Namespace) -> Recipe:
+    from ...tools import Policy
     from ..agent.config import MAX_STEPS, MAX_TOKENS
     from ..fleet.answering import Recipe
     from .conversation import read_schema
 
+    if args.policy:
+        Policy.load(args.policy, args.mode)  # what is wrong with it is said once, not in each row
     return Recipe(
         dir=args.dir or ".",
         schema=read_schema(args.schema) if args.schema else None,
@@ -263,10 +256,15 @@ def _recipe(args: argparse.Namespace) -> Recipe:
 
 
 def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
+    from ...errors import SettingError
     from ..fleet.api import Fleet, parse_target
     from .load_engine import load_engine
 
     target = parse_target(args.to, args.slots)
+    if target.kind != "ray" and (args.workers or args.memory):
+        raise SettingError(
+            "--workers and --memory are for a cluster: --to auto, or ray://HOST:PORT"
+        )
 
     def load(model: str | None) -> Engine:
         one = copy.copy(args)

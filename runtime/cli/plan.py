@@ -32,7 +32,7 @@ SEED = 1000  # of their texts, which are not those that are measured
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """The model and machines, what they are asked, and what is written."""
-    verb.add_argument("files", nargs="*", metavar="TRACE", help="recorded programs to be played")
+    verb.add_argument("files", nargs="*", metavar="TRACE", help="recorded programs to simulate")
     verb.add_argument(
         "-m", "--model", metavar="M", help="an alias, synthetic:NAME:TYPE, or a file (qwen3:0.6b)"
     )
@@ -205,6 +205,11 @@ def _plan(
     plan = plan_html.Plan(title, told, base, hourly, rows, what, found, compared)
     _show(output, plan)
     output.line(f"next bottleneck: {bottleneck(base)}")
+    if failed := max(one.tally.failed for _, one in rows):
+        output.note(
+            f"{failed:,} conversations could not be answered: they are longer than the context of "
+            f"{scenario.policy.context:,} tokens, or need more than the memory for KV caches"
+        )
     if args.output:
         with atomic_write(args.output) as file:
             file.write(plan_html.page(plan))
@@ -355,10 +360,12 @@ def _learn(args: argparse.Namespace, output: Output) -> int:
 
     before: list[clock.Seen] = []
     with _engine(args, output) as engine:
-        forecaster = _calibrated(engine)
+        known = None
         if Path(args.learn).exists():
             known, before, _ = clock.read(args.learn)
-            forecaster = known if known.name == forecaster.name else forecaster
+            _check_clock(args.learn, known, engine)
+        measured = _calibrated(engine)
+        forecaster = known or measured
         with watching(engine) as seen:
             _agents(args, engine, LEARN, SEED + len(before))
     seen = before + seen
@@ -375,6 +382,15 @@ def _learn(args: argparse.Namespace, output: Output) -> int:
     return Exit.OK
 
 
+def _check_clock(path: str, known: Forecaster, engine: Engine) -> None:
+    """Passes of one model say nothing of another one's."""
+    if known.name != engine.model.name:
+        raise SettingError(
+            f"{path} is a clock of {known.name}, not of {engine.model.name}: name its model with "
+            "-m, or another file"
+        )
+
+
 def _ratios(found: Any) -> str:
     values = list(found.values())
     return f"{min(values):.2f} to {max(values):.2f}" if values else "none"
@@ -389,7 +405,10 @@ def _measured(args: argparse.Namespace, output: Output) -> list[Any]:
         return rounds
     if not args.clock:
         raise SettingError("--validate compares with a clock: write one with --learn FILE first")
+    from ..planning import clock
+
     with _engine(args, output) as engine:
+        _check_clock(args.clock, clock.read(args.clock)[0], engine)
         _calibrated(engine)
         args.model = None  # from here on it is the clock's
         for n, agents in enumerate(args.validate):

@@ -110,7 +110,8 @@ def show(
 
 
 def _calls(made_of: ModelFacts) -> str:
-    return "; ".join([f"in the format {made_of.calls}" if made_of.calls else "", *made_of.notes])
+    form = [f"in the format {made_of.calls}"] if made_of.calls else []
+    return "; ".join([*form, *made_of.notes])
 
 
 def _show_layers(made_of: ModelFacts, output: Output) -> None:

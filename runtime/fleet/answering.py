@@ -175,7 +175,7 @@ def answer(
         outcome.status, outcome.answer = "answered", result.answer
         if agent.output is not None:
             outcome.output = _plain(result.output)
-    except Exception as error:
+    except BaseException as error:  # a tool's sys.exit() ends its row; else nobody hears of it
         outcome.status, outcome.error = _judged(error, stopper, engine)
     if agent is not None:
         stopper.discard(agent)
@@ -191,7 +191,7 @@ def _made(make: AgentFactory, engine: Engine | RemoteEngine, row: Row) -> Agent[
 
 
 def _judged(
-    error: Exception, stopper: Stopper, engine: Engine | RemoteEngine
+    error: BaseException, stopper: Stopper, engine: Engine | RemoteEngine
 ) -> tuple[Status, str]:
     """What an error says of a try, and how it is told."""
     told = str(error) or type(error).__name__

@@ -305,6 +305,10 @@ def map(
     target = parse_target(to)
     if engine is not None and target.kind != "local":
         raise SettingError("an engine that is loaded already is for a local map")
+    if engine is not None and (model is not None or options):
+        raise SettingError("an engine that is loaded already has its model and options: leave them")
+    if options and target.kind == "http":
+        raise SettingError("options are those of Engine.load: a server has loaded its model")
     if engine is not None and not hasattr(engine, "scheduler"):
         raise SettingError(f"engine must be an Engine, not {engine!r}")
     if model is not None and not isinstance(model, str):

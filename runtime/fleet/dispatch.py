@@ -47,6 +47,7 @@ class Task:
 
     Attributes:
         tries: times it was begun; each has a trace of its own.
+        tries_on: the last of them on each worker, by name: a slow row may be on two.
         failures: what went wrong, of each try that failed.
         deaths: workers that died with it.
         avoid: name of the worker that failed it last.
@@ -54,6 +55,7 @@ class Task:
 
     row: Row
     tries: int = 0
+    tries_on: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     deaths: int = 0
     avoid: str = ""
@@ -138,6 +140,7 @@ class Dispatcher:
             return None
         task.tries += 1
         self.retries += task.tries > 1
+        task.tries_on[station.name] = task.tries
         task.running[station.name] = self._clock()
         self._begun.add(task)
         station.model = task.model
@@ -243,10 +246,11 @@ class Dispatcher:
 
     def _suspect_for(self, station: Station) -> Task | None:
         for place, task in enumerate(self._suspects):
-            if task.avoid != station.name or len(self._suspects) == 1:
+            if task.avoid != station.name:
                 del self._suspects[place]
                 return task
-        return None
+        # All of them failed here last: there may be no other worker.
+        return self._suspects.popleft() if self._suspects else None
 
     def _grouped(self, station: Station) -> Task | None:
         """Of its own groups, of one that nobody has, of another worker's."""
@@ -290,6 +294,9 @@ class Dispatcher:
             for task in self._begun
             if len(task.running) == 1
             and not (task.finished or task.deaths)
+            # One that fails here would be begun again at once, for as long as the other one runs.
+            and task.avoid != station.name
+            and len(task.failures) < self.limits.attempts
             and max(task.running.values()) < since
         )
         return min(slow, key=lambda task: max(task.running.values()), default=None)

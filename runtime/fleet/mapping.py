@@ -20,7 +20,7 @@ from .dispatch import Dispatcher, Limits, Task
 from .forecast import Forecast
 from .results import Results
 from .rows import Row
-from .workers import Event, Post, Work, Worker, trace_name
+from .workers import Event, Post, Work, Worker
 
 _POLL_S = 0.5
 
@@ -151,7 +151,7 @@ class Mapping:
         self._predicted: dict[str, float] = {}
         self._began = self._first = time.monotonic()
         self._gone: set[str] = set()
-        self._wasted = 0.0  # cost of tries that failed
+        self._wasted = 0.0  # cost of tries that are in no result
         self._tell()
 
     def run(
@@ -207,12 +207,12 @@ class Mapping:
 
     def _hand_out(self) -> None:
         """Each worker in turn gets a row, until none takes another."""
-        ready = [worker for worker in self._workers if worker.ready and not worker.gone]
-        while ready:
-            ready = [worker for worker in ready if self._give(worker)]
+        workers: Sequence[Worker] = self._workers
+        while workers:
+            workers = [worker for worker in workers if self._give(worker)]
 
     def _give(self, worker: Worker) -> bool:
-        if self._bound():  # each row that is begun costs
+        if not worker.ready or worker.gone or self._bound():  # each row that is begun costs
             return False
         task = self._dispatcher.next_for(worker.station)
         if task is not None:
@@ -229,9 +229,9 @@ class Mapping:
             running = sum(len(worker.station.tasks) for worker in self._workers)
             # A row is expected to cost as much as the dearest; until one is known, one runs.
             expected = max(self._results.dearest, self._poison.dearest) * (running + 1)
-            if spent + expected > bounds.max_cost or (not known and running):
-                if known:
-                    return f"{spent:,.4g} are spent, and one more row would pass the most allowed"
+            if spent + expected > bounds.max_cost:
+                return f"{spent:,.4g} are spent, and one more row would pass the most allowed"
+            if not known and running:
                 return "the cost of the first row is not known yet"
         return ""
 
@@ -292,13 +292,17 @@ class Mapping:
         if outcome.status in ("away", "cancelled"):
             self._dispatcher.give_back(station, task)
         elif outcome.status == "retry":
-            self._wasted += self._bounds.price.of(outcome)
             if self._dispatcher.fail(station, task, outcome.error):
-                aside.append(self._poisoned(task, event.worker, outcome))
+                aside.append(self._poisoned(task, event.worker, outcome))  # with its cost
+            else:
+                self._wasted += self._bounds.price.of(outcome)
         elif self._dispatcher.finish(station, task):
-            if outcome.trace is not None and (path := self._work.trace_of(task)) is not None:
+            path = self._work.trace_of(task, station.name)
+            if outcome.trace is not None and path is not None:
                 path.write_bytes(outcome.trace)
             finished.append(self._result(task, event.worker, outcome))
+        else:  # another worker was sooner
+            self._wasted += self._bounds.price.of(outcome)
 
     def _result(self, task: Task, worker: Worker, outcome: Outcome) -> dict[str, Any]:
         """The line of a row."""
@@ -311,10 +315,11 @@ class Mapping:
             result["error"] = outcome.error
         if outcome.model:
             result["model"] = outcome.model
-        if (trace := self._work.trace_of(task)) is not None and outcome.usage:
-            result["trace"] = f"{trace.parent.name}/{trace_name(task)}.jsonl"
+        trace = self._work.trace_of(task, worker.station.name)
+        if trace is not None and outcome.usage:
+            result["trace"] = f"{trace.parent.name}/{trace.name}"
         result["usage"], result["seconds"] = outcome.usage, round(outcome.seconds, 6)
-        result["attempt"] = max(1, task.tries)
+        result["attempt"] = task.tries_on[worker.station.name]
         if task.deaths:
             result["deaths"] = task.deaths
         host = f"@{outcome.host}" if outcome.host else ""

@@ -168,10 +168,13 @@ class RayWorker:
         import ray
         from ray import exceptions
 
+        if actor is None:  # it died as the row was given: ``lost`` tells of the row, too
+            return
         traced = self._work.traces is not None
         get: Any = ray.get
         try:
-            outcome = get(actor.do.remote(task.row, trace_name(task), traced))
+            name = trace_name(task, self.station.name)
+            outcome = get(actor.do.remote(task.row, name, traced))
         except exceptions.RayTaskError as error:  # what cannot be pickled, say
             outcome = Outcome("retry", error=_first_line(error))
         except Exception as error:

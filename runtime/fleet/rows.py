@@ -153,7 +153,7 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
         value = fields.get(name)
         if value is not None and not (isinstance(value, str) and value and "\0" not in value):
             raise RowError(f"{where}: {name} must be a text, not {value!r}")
-    if not isinstance(fields.get("id", ""), str | int) or fields.get("id") is True:
+    if not isinstance(fields.get("id", ""), str | int) or isinstance(fields.get("id"), bool):
         raise RowError(f"{where}: id must be a text or a whole number, not {fields['id']!r}")
     return Row(
         number,

@@ -91,14 +91,15 @@ class Work:
     traces: Path | None = None
     stopper: Stopper = field(default_factory=Stopper)
 
-    def trace_of(self, task: Task) -> Path | None:
-        """The trace of this try."""
-        return None if self.traces is None else self.traces / f"{trace_name(task)}.jsonl"
+    def trace_of(self, task: Task, worker: str) -> Path | None:
+        """The trace of this worker's try."""
+        return None if self.traces is None else self.traces / f"{trace_name(task, worker)}.jsonl"
 
 
-def trace_name(task: Task) -> str:
-    """Name of the trace of a try: it is the same when a run that was killed goes on."""
-    again = f".{task.tries}" if task.tries > 1 else ""
+def trace_name(task: Task, worker: str) -> str:
+    """Name of the trace of a worker's try: the same when a run that was killed goes on."""
+    number = task.tries_on[worker]
+    again = f".{number}" if number > 1 else ""
     return f"{task.row.number + 1:06d}-{task.row.key[:8]}{again}"
 
 
@@ -136,9 +137,8 @@ class LocalWorker:
         began = time.perf_counter()
         try:
             engine = self._engine_of(task)
-            outcome = answer(
-                engine, task.row, self._work.make, self._work.trace_of(task), self._work.stopper
-            )
+            trace = self._work.trace_of(task, self.station.name)
+            outcome = answer(engine, task.row, self._work.make, trace, self._work.stopper)
         except TriplepointError as error:  # its model cannot be loaded
             outcome = Outcome("error", error=str(error))
         except Exception as error:
@@ -212,9 +212,8 @@ class ServerWorker:
     def _do(self, task: Task) -> None:
         try:
             engine = self._engine_of(task.model)
-            outcome = answer(
-                engine, task.row, self._work.make, self._work.trace_of(task), self._work.stopper
-            )
+            trace = self._work.trace_of(task, self.station.name)
+            outcome = answer(engine, task.row, self._work.make, trace, self._work.stopper)
         except (EngineError, ModelError) as error:
             outcome = Outcome("away", error=str(error))
         except Exception as error:
@@ -256,13 +255,18 @@ class ServerWorker:
                 self._give_up(str(error))
                 return
             # One that takes no requests but says which models it has is busy: let it be a while.
-            late = time.monotonic() - self._away_since > self._patience
+            # A row that was under way may have been answered meanwhile: patience begins again.
+            since = self._away_since = self._away_since or time.monotonic()
+            # One that works on a row of ours may refuse others for as long as that takes.
+            works = there and bool(self.station.tasks)
+            late = time.monotonic() - since > self._patience and not works
             if there and not (why and (late or self._closed.wait(pause))):
                 self.ready = True
                 self._post(Event("ready", self))
                 return
             if late:
-                self._give_up(f"{self.station.name} has not responded for {self._patience:g} s")
+                what = "has taken no row" if there else "has not responded"
+                self._give_up(f"{self.station.name} {what} for {self._patience:g} s")
                 return
             self._closed.wait(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause)

@@ -7,6 +7,7 @@ nearly every pass is one that was asked for before.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -292,8 +293,26 @@ def read(path: str | Path) -> tuple[Forecaster, list[Seen], str]:
             Seen(tuple(Part(*map(int, part[:3])) for part in parts), *map(float, times))
             for parts, *times in fields["seen"]
         ]
+        _check(found, seen)
         return found, seen, str(fields["date"])
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"cannot read the clock {path}: {error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError):
         raise SettingError(f"{path} is not what `plan --learn` writes") from None
+
+
+_SHAPES = ([Part(1, 0, 1)], [Part(512, 4096, 1)], [Part(1, 4096, 1)] * 8 + [Part(100, 0, 1)])
+
+
+def _check(forecaster: Forecaster, seen: Sequence[Seen]) -> None:
+    """Whether passes can be predicted at all: what a file says may be of any type and size."""
+    times = [predicted_s(forecaster, parts) for parts in _SHAPES]
+    times += [Clock(forecaster).seconds(parts)[0] for parts in _SHAPES]
+    sizes = [size for one in seen for part in one.parts for size in part[:3]]
+    times += [*forecaster.machine.read_gbps.values(), *(one.seconds for one in seen)]
+    times += [1.0 + abs(second) for one in seen for second in one[2:]]
+    good = all(0 < second < math.inf for second in times) and all(one.parts for one in seen)
+    if not good or not all(0 <= size < 1 << 40 for size in sizes):
+        raise ValueError("no times of passes")
+    if any(part[0] < 1 for one in seen for part in one.parts):
+        raise ValueError("a pass without tokens")

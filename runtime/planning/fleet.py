@@ -1,4 +1,4 @@
-"""Many machines that play programs: routing, shards, processes, and what came of it.
+"""Many machines that run programs: routing, shards, processes, and what came of it.
 
 Machines meet only where a conversation is given to one, so a fleet is cut into shards that are
 simulated apart, on as many processes as there are cores; the result depends on the seed alone.
@@ -34,10 +34,10 @@ class Scenario:
     Attributes:
         forecaster, seen: a model on a machine, and what this one was seen to do beside it.
         machines: how many, all alike.
-        programs: those that are played in any order; or `mix`, which are made up.
+        programs: those that are run in any order; or `mix`, which are made up.
         count: conversations; rate: of them a second over all machines, 0: all at once.
         route: which machine gets a conversation: the less loaded of ``two``, in ``turns``, or any.
-        in_order: play each of `programs` once, in this order, in place of `count` drawn ones.
+        in_order: run each of `programs` once, in this order, in place of `count` drawn ones.
     """
 
     forecaster: Forecaster
@@ -58,7 +58,7 @@ class Scenario:
         if self.machines < 1 or self.count < 1:
             raise SettingError("there must be at least one machine, and one conversation")
         if not self.programs and self.mix is None:
-            raise SettingError("there are no programs to be played")
+            raise SettingError("there are no programs to simulate")
         free = self.policy.memory
         if free is not None and free < self.forecaster.cost.kv_bytes * 256:
             raise SettingError(
@@ -137,7 +137,7 @@ class Result:
 
 
 def simulate(scenario: Scenario, processes: int | None = None) -> Result:
-    """Play it; processes: by default one for each core, where that pays."""
+    """Run it; processes: by default one for each core, where that pays."""
     shards = scenario.shards
     count = processes if processes is not None else min(shards, os.cpu_count() or 1)
     if scenario.count < 2000 and processes is None:

@@ -1,4 +1,4 @@
-"""One machine that plays programs: the engine's policy, with the latency model as the clock.
+"""One machine that runs programs: the engine's policy, with the latency model as the clock.
 
 Between two events nothing happens: the clock jumps from the end of a pass to the next one's. Where
 only decodes are left, and nobody is to come before, many passes are one jump; a prompt that is

@@ -126,15 +126,19 @@ def load_prices(path: str | Path | None = None) -> PriceBook:
     default = _read(Path(__file__).with_name("prices.toml"))
     own = _read(Path(path)) if path is not None else {}
     where = str(path)
+    _check_known(own, default, where)
     merged = {**default, **own}
-    power = {**default["power"], **_table(own.get("power", {}), where, "power")}
-    gpu = {**default["gpu"], **_table(own.get("gpu", {}), where, "gpu")}
+    power, gpu = default["power"], default["gpu"]
+    for name, defaults in (("power", power), ("gpu", gpu)):
+        table = _table(own.get(name, {}), where, name)
+        _check_known(table, defaults, f"{where}: {name}")
+        defaults.update(table)
     hardware = _named(Hardware, default, "hardware", "the defaults")
     apis = _named(ApiPrice, default, "apis", "the defaults")
     hardware |= _named(Hardware, own, "hardware", where)
     apis |= _named(ApiPrice, own, "apis", where)
     checked = merged["checked"]
-    if not isinstance(checked, datetime.date):
+    if not _is_date(checked):
         raise SettingError(f"{where}: checked must be a date such as 2026-11-23, not {checked!r}")
     return PriceBook(
         checked,
@@ -185,7 +189,9 @@ def _entry(kind: type[T], entry: Any, key: str, where: str) -> T:
         texts = {"kind": ("cpu", "gpu"), "billing": ("always", "hour", "second")}.get(one)
         if texts and value not in texts:
             raise SettingError(f"{where}: {told}: {one} is one of {', '.join(texts)}")
-        if one == "date" and not isinstance(value, datetime.date):
+        if one == "source" and not isinstance(value, str):
+            raise SettingError(f"{where}: {told}: source must be a text, not {value!r}")
+        if one == "date" and not _is_date(value):
             raise SettingError(f"{where}: {told}: date must be a date, not {value!r}")
         if not texts and one not in ("name", "date", "source"):
             _number(value, where, f"{told}: {one}")
@@ -197,6 +203,17 @@ def _entry(kind: type[T], entry: Any, key: str, where: str) -> T:
     if kind is Hardware and not (0 < table.get("hours", 24) <= 24 and table.get("years", 3) > 0):
         raise SettingError(f"{where}: {told}: hours must be up to 24 a day, and years above 0")
     return kind(**table)
+
+
+def _check_known(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise SettingError(f"{where} has {name!r}; known: {', '.join(known)}")
+
+
+def _is_date(value: object) -> bool:
+    """A day, not a time of it: they cannot be compared."""
+    return isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
 
 
 def _table(value: Any, where: str, key: str) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def arrivals(count: int, rate: float, seed: int) -> Iterator[float]:
 def repeated(programs: Sequence[Program], count: int, seed: int) -> Iterator[Program]:
     """So many programs, drawn from some that were recorded."""
     if not programs:
-        raise SettingError("there are no programs to be played: the traces have no requests")
+        raise SettingError("there are no programs to simulate: the traces have no requests")
     chance = random.Random(seed * 104_729 + 5)
     return (programs[chance.randrange(len(programs))] for _ in range(count))
 

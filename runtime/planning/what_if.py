@@ -54,7 +54,9 @@ def changes(base: Result, processes: int | None = None) -> list[Change]:
     found = []
     for name, scenario in variants(base.scenario):
         result = simulate(scenario, processes)
-        found.append(Change(name, result, result.used * result.seconds / _work(base, result)))
+        work = _work(base, result)  # none where nothing can be answered
+        busy = result.used * result.seconds / work if work else 0.0
+        found.append(Change(name, result, busy))
     return found
 
 
@@ -78,6 +80,8 @@ def bottleneck(result: Result) -> str:
     """In a sentence, what the machines would run out of next."""
     bounds = result.bounds
     tally = result.tally
+    if not result.requests:
+        return "none: no request was answered"
     first = max(("compute", "memory", "dispatch", "host"), key=lambda b: bounds.get(b, 0.0))
     words = {
         "compute": "arithmetic: prompts take most of the time; cores would help",

@@ -91,7 +91,7 @@ def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 
         One after another, then at once.
 
     Raises:
-        SettingError: that many agents make no sense.
+        SettingError: the number of agents is not one that can be run.
         ReplayError: a run does not fit the engine; names the field.
     """
     if not 1 <= agents <= ROWS:

@@ -6,11 +6,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import EngineError, SettingError, TriplepointError
+from ...errors import AgentError, EngineError, SettingError, TriplepointError
 from ...tools import CommandTools, EditTools, FetchTools, FindTools, Workspace
 from ..agent.agent import Agent
 from ..agent.config import MAX_STEPS, MAX_TOKENS
@@ -101,6 +101,8 @@ def _hold(
     row: Row,
 ) -> None:
     """Hold the conversation, and put into the row what is known of it as it becomes known."""
+    if trace is not None:
+        trace.unlink(missing_ok=True)  # of a try that did not come to its end
     groups = suite.tools_of(task)
     changing = any(c.kind == "changed" for q in task.questions for c in q.checks)
     with ExitStack() as stack:
@@ -119,7 +121,7 @@ def _hold(
             output_type=task.answer_schema,
             trace=False if trace is None else trace,
         )
-        stack.callback(agent.close)
+        stack.callback(let_go, agent)
         outcome = Outcome("", "", questions=[], results=[], root=root, judge=judge)
         if changing and root is not None:
             outcome.before = snapshot(root)
@@ -129,6 +131,13 @@ def _hold(
             row["usage"] = talk.usage
             if talk.broken:
                 raise EngineError(talk.broken)
+
+
+def let_go(agent: Agent[Any]) -> None:
+    """Close it and its session: pages of its KV cache would stay until Python collects cycles."""
+    with suppress(AgentError, EngineError):  # of another server it has none
+        agent.session.close()
+    agent.close()
 
 
 class _Talk:

@@ -72,17 +72,31 @@ def snapshot(root: Path) -> dict[str, str]:
 
 
 def check_requirements(suite: Suite) -> None:
-    """Say at once what a check of the suite needs and is not installed.
+    """Say at once which package a check needs and has not, and which schema is none.
 
     Raises:
-        SettingError: names the package.
+        SettingError: names the package, or the task whose schema is none.
     """
-    kinds = {check.kind for t in suite.tasks for q in t.questions for check in q.checks}
-    if "schema" in kinds and find_spec("jsonschema") is None:
+    schemas = [
+        (task.id, check.json_schema)
+        for task in suite.tasks
+        for question in task.questions
+        for check in question.checks
+        if check.json_schema is not None
+    ]
+    if schemas and find_spec("jsonschema") is None:
         raise SettingError(
             "checks of a schema need jsonschema, which is not installed: "
             "pip install 'triplepoint[eval]'"
         )
+    for task, schema in schemas:
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import SchemaError
+
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            raise SettingError(f"task {task}: a check's schema is none: {error.message}") from None
 
 
 # --- each kind: what is wrong, empty if nothing
@@ -131,7 +145,10 @@ def _schema(check: Check, outcome: Outcome) -> str:
         value = json.loads(text)
     except ValueError as error:
         return f"it is not JSON: {error}"
-    error = next(Draft202012Validator(check.json_schema or {}).iter_errors(value), None)
+    try:
+        error = next(Draft202012Validator(check.json_schema or {}).iter_errors(value), None)
+    except Exception as failure:  # a reference that leads nowhere, or in circles
+        raise SettingError(f"the schema cannot be used: {failure}") from None
     if error is None:
         return ""
     where = ".".join(str(part) for part in error.absolute_path)

@@ -36,10 +36,7 @@ def tasks_of(suite: Path, patterns: Any) -> list[dict[str, Any]]:
 
 
 def _tasks(path: Path, place: Path) -> list[dict[str, Any]]:
-    try:
-        folder = read_folder(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SettingError(f"{path}: not a file of a folder and its questions: {error}") from None
+    folder = _read(path)
     version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return [
         {
@@ -72,9 +69,12 @@ def _facts(turn: Turn) -> dict[str, Any]:
 
 def folder_of(path: Path) -> Folder | None:
     """The folder that a file describes; None: the path is of another thing."""
-    return _read(path) if path.suffix == ".toml" else None
+    return _read(path) if path.suffix == ".toml" and not path.is_dir() else None
 
 
 @cache
 def _read(path: Path) -> Folder:
-    return read_folder(path)
+    try:
+        return read_folder(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingError(f"{path}: not a file of a folder and its questions: {error}") from None

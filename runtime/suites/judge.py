@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import AgentError, EngineError
 from ..agent.agent import Agent
+from .attempt import let_go
 
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
@@ -56,10 +57,12 @@ class ModelJudge:
             max_steps=1,
             trace=False,
         )
-        with agent:
+        try:
             for _ in agent.stream(asked):
                 pass
             result = agent.last_result
+        finally:
+            let_go(agent)
         if result is None or result.status != "answered":
             why = result.message if result else "it said nothing"
             raise EngineError(f"the judge came to no verdict: {why}")

@@ -98,12 +98,9 @@ def _groups(suite: Suite, rows: Sequence[Row]) -> Section | None:
 
 
 def _of_group(row: Row, group: str) -> Row:
-    """The row with the questions of one group only; places stay as they are."""
-    questions = [
-        {**q, "place": place}
-        for place, q in enumerate(row["questions"])
-        if q.get("group", row.get("group", "")) == group
-    ]
+    """The row with the questions of one group only."""
+    own = row.get("group", "")
+    questions = [q for q in row["questions"] if q.get("group", own) == group]
     return {**row, "questions": questions}
 
 

@@ -114,10 +114,11 @@ def _rows(lines: Sequence[bytes], path: Path) -> Iterator[Row]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            key_of(row)
+            hash((key_of(row), row["cell"], row["status"], row["passed"]))
+            _ = row["questions"], row["usage"]
             if row["v"] != VERSION:
                 raise SettingError(f"{path} is of another version: name another file with -o")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise SettingError(
                 f"{path}, line {number}: no row of results; name another file with -o"
             ) from None

@@ -159,6 +159,12 @@ def _rows(
                 for future in ready:
                     if (row := future.result()) is not None:
                         yield row
+        except KeyboardInterrupt:
+            stop.set()
+            for future in wait(running).done:  # they cannot be ended, so they count
+                if (row := future.result()) is not None:
+                    yield row
+            raise
         finally:
             stop.set()
 

@@ -215,7 +215,7 @@ action = "deny"
     ],
 )
 def test_a_bad_policy_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """What cannot be understood is not guessed at: a rule that is dropped would allow too much."""
+    """What cannot be understood is refused: a rule that is dropped would allow too much."""
     (tmp_path / "policy.toml").write_text(text)
 
     with pytest.raises(ToolError, match=message):

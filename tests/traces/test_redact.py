@@ -138,8 +138,8 @@ def test_shapes_and_names_stay(redacted: Path) -> None:
     assert message.content_sha256 != user.content_sha256
 
 
-def test_a_hash_cannot_be_guessed(redacted: Path) -> None:
-    """Someone who guesses a text cannot check it: no run gives the hash again."""
+def test_a_hash_cannot_be_tried(redacted: Path) -> None:
+    """Someone with a candidate text cannot check it: no run gives the hash again."""
     (user,) = [e for e in secret_events() if isinstance(e, MessageEvent)][:1]
     first = Trace.load(redacted).events[1]
     with Trace.to_file(redacted.with_name("again.jsonl"), redact=True) as trace:

@@ -94,14 +94,11 @@ def ingest(
         store = open_store(Path(target))
         stack.callback(store.close)
         known = {row["file"]: row for row in store.known()}
-        writer = _Writer(store, known, done)
-        todo = []
-        for path in paths:
-            old = known.get(name_of(path))
-            if old is None or _changed(path, old, texts, tokens):
-                todo.append(path)
-            else:
-                writer.skip(old)
+        same, todo = _sorted_out(paths, known, texts, tokens)
+        again = {name_of(path) for path in todo}
+        writer = _Writer(store, known, done, again)
+        for old in same:
+            writer.skip(old)
         if progress:
             progress(len(paths) - len(todo), len(paths))
         read = partial(extract, texts=texts, tokens=tokens)
@@ -159,6 +156,24 @@ def _below(folder: str) -> Iterator[str]:
         yield from (os.path.join(place, name) for name in names if name.endswith(SUFFIX))
 
 
+def _sorted_out(
+    paths: Sequence[str], known: dict[str, dict[str, Any]], texts: bool, tokens: bool
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """What is known of the files that are as they were; the files that have to be read."""
+    same = {path: known[name] for path in paths if (name := name_of(path)) in known}
+    same = {path: old for path, old in same.items() if not _changed(path, old, texts, tokens)}
+    again = {name_of(path) for path in paths if path not in same}
+    # A copy of what a file was is no copy any more once that has changed.
+    kept = [row for name, row in known.items() if name not in again]
+    whole = {row["sha256"] for row in kept if row["status"] in USABLE}
+    same = {
+        path: old
+        for path, old in same.items()
+        if old["status"] != "duplicate" or old["sha256"] in whole
+    }
+    return list(same.values()), [path for path in paths if path not in same]
+
+
 def _changed(path: str, old: dict[str, Any], texts: bool, tokens: bool) -> bool:
     """Whether there is more to know of a file than the warehouse does."""
     try:
@@ -206,12 +221,16 @@ def _cores() -> int:
 class _Writer:
     """Gathers files into batches, and finds those that are there under another name."""
 
-    def __init__(self, store: Store, known: dict[str, dict[str, Any]], done: Summary) -> None:
+    def __init__(
+        self, store: Store, known: dict[str, dict[str, Any]], done: Summary, again: set[str]
+    ) -> None:
         self._store = store
         self._known = known
         self._done = done
         self._hashes = {
-            row["sha256"]: name for name, row in known.items() if row["status"] in USABLE
+            row["sha256"]: name
+            for name, row in known.items()
+            if row["status"] in USABLE and name not in again
         }
         self._batch: list[Extract] = []
         self._moved: list[str] = []

@@ -67,11 +67,11 @@ class ParquetStore:
 
     def known(self) -> list[dict[str, Any]]:
         """The rows of ``files``."""
-        parts = [str(path) for path in sorted((self.folder / "files").glob("*.parquet"))]
-        if not parts:
+        files = parts(self.folder, "files")
+        if not files:
             return []
         found = self._database.execute(
-            "SELECT * FROM read_parquet(?, union_by_name = true)", [parts]
+            "SELECT * FROM read_parquet(?, union_by_name = true)", [files]
         )
         names = [column[0] for column in found.description or []]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
@@ -115,12 +115,13 @@ class ParquetStore:
 
     def _numbers_of(self, names: Sequence[str]) -> list[int]:
         """The parts that hold rows of these files."""
-        if not names:
+        files = parts(self.folder, "files")
+        if not names or not files:
             return []
         found = self._database.execute(
             "SELECT DISTINCT filename FROM read_parquet(?, filename = true) "
             "WHERE list_contains(?, file)",
-            [str(self.folder / "files" / "*.parquet"), list(names)],
+            [files, list(names)],
         )
         return sorted(int(Path(row[0]).stem[5:]) for row in found.fetchall())
 

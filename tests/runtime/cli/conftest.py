@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,20 @@ def command(
         return int(status), shown.out, shown.err
 
     return run
+
+
+@pytest.fixture
+def in_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], Callable[..., tuple[int, str, str]]]:
+    """Run a verb in this process and an empty folder; gives status, stdout and stderr."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(verb: str, *args: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main([verb, *map(str, args)])
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return lambda verb: partial(run, verb)

@@ -58,6 +58,18 @@ def test_a_profile_and_a_machine_of_ones_own(
     assert choices["desktop"]["question"] == pytest.approx((10 + energy) / 50)
 
 
+def test_answers_of_which_none_is_of_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What one costs is null: JSON has no infinity."""
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"status": "error", "usage": {"input_tokens": 100, "output_tokens": 10}}')
+    assert main(["cost", str(path), "--speeds", "400,25", "--json"]) == 0
+    told = capsys.readouterr().out
+    assert "Infinity" not in told
+    assert {one["answer"] for one in json.loads(told)["choices"]} == {None}
+
+
 @pytest.mark.parametrize(
     ("argv", "told"),
     [

@@ -21,18 +21,9 @@ TASKS = [
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(in_folder: Callable[[str], Cli]) -> Cli:
     """Run ``triplepoint eval ARGS`` in an empty folder; gives status, stdout and stderr."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        status = main(["eval", *map(str, args)])
-        shown = capsys.readouterr()
-        return status, shown.out, shown.err
-
-    return run
+    return in_folder("eval")
 
 
 def write(tmp_path: Path, url: str, **more: Any) -> None:

@@ -140,6 +140,10 @@ def test_a_bound_ends_it_with_status_4(triplepoint: Run, questions: Path, tmp_pa
         (["q.jsonl", "-o", "q.jsonl", "-m", "nano"], Exit.FILE, "line 1 is no result"),
         (["missing", "-o", "r.jsonl"], Exit.FILE, "missing: No such file"),
         (["q.jsonl", "-o", "r.jsonl", "-m", "no.gguf"], Exit.FILE, "no such model"),
+        (["q.jsonl", "-o", "-"], Exit.USAGE, "results go to a file"),
+        (["q.jsonl", "-o", "r.jsonl", "--workers", "2"], Exit.USAGE, "are for a cluster"),
+        (["q.jsonl", "-o", "r.jsonl", "--policy", "no.toml"], Exit.FILE, "cannot read the policy"),
+        (["bare.jsonl", "-o", "r.jsonl", "--dir", "no"], Exit.FILE, "--dir: no such folder: no"),
     ],
 )
 def test_what_it_refuses(
@@ -147,6 +151,7 @@ def test_what_it_refuses(
 ) -> None:
     """One line that says what to do; the questions are as they were."""
     before = questions.read_bytes()
+    questions.with_name("bare.jsonl").write_text('{"question": "Hello"}')
     done = triplepoint("map", *arguments)
 
     assert (done.returncode, done.stdout) == (status, "")

@@ -56,11 +56,25 @@ def test_figures(machine: list[str], capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_recorded_programs(machine: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Traces of the library are played."""
+    """Traces of the library are simulated."""
     argv = ["plan", "search", "chat", *machine, "--conversations", "12", "--rate", "2", "--json"]
     assert main(argv) == 0
     (one,) = json.loads(capsys.readouterr().out)["results"]
     assert one["conversations"] == 12
+
+
+def test_conversations_that_fit_nowhere(
+    machine: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """All are longer than the context: they are counted as failed, and nothing is divided by 0."""
+    argv = [*machine, "--shared", "40000", "--conversations", "5", "--what-if"]
+    page = str(tmp_path / "plan.html")
+    assert main(["plan", *argv, "-o", page, "--json", "--sweep", "machines=1,2"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(one["conversations"], one["failed"]) for one in told["results"]] == [(0, 5), (0, 5)]
+    assert {one["gain"] for one in told["changes"]} == {0.0}
+    assert main(["plan", *argv]) == 0
+    assert "next bottleneck: none: no request was answered" in capsys.readouterr().out
 
 
 def test_this_machine_beside_its_forecast(
@@ -77,6 +91,13 @@ def test_this_machine_beside_its_forecast(
     assert "2 rounds of 3 agents" in capsys.readouterr().out
     assert main(["plan", *argv, "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["3"]) == {"throughput", "TTFT p50", "TTFT p99"}
+
+    other = json.loads(clock.read_text()) | {"model": "other"}
+    clock.write_text(json.dumps(other))
+    for what in (["--learn", str(clock)], ["--clock", str(clock), "--validate", "2"]):
+        assert main(["plan", *work, *what]) != 0
+        assert "is a clock of other" in capsys.readouterr().err
+    assert json.loads(clock.read_text()) == other
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from triplepoint.runtime.cli import main
 from triplepoint.traces import Trace
 from triplepoint.traces.events import (
     AnyEvent,
@@ -85,18 +84,9 @@ def write(path: Path, text: str = "disk full", **options: Any) -> Path:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(in_folder: Callable[[str], Cli]) -> Cli:
     """Run ``triplepoint trace ARGS`` in an empty folder; gives status, stdout and stderr."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        status = main(["trace", *map(str, args)])
-        shown = capsys.readouterr()
-        return status, shown.out, shown.err
-
-    return run
+    return in_folder("trace")
 
 
 @pytest.fixture

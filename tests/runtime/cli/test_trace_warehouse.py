@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from helpers.many_traces import PHASES, write_many
 
-from triplepoint.runtime.cli import main
 from triplepoint.runtime.cli.trace_warehouse import REPORTS
 from triplepoint.traces.warehouse import reports
 
@@ -21,19 +20,10 @@ Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(in_folder: Callable[[str], Cli], tmp_path: Path) -> Cli:
     """Run ``triplepoint trace ARGS`` in a folder with five traces in ``many``."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.chdir(tmp_path)
     write_many(tmp_path / "many", 5)
-
-    def run(*args: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        status = main(["trace", *map(str, args)])
-        shown = capsys.readouterr()
-        return status, shown.out, shown.err
-
-    return run
+    return in_folder("trace")
 
 
 def test_the_help_names_the_reports() -> None:

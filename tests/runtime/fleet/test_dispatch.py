@@ -166,3 +166,39 @@ def test_any_order_of_events_does_each_row_once() -> None:
             if not dispatcher.left:
                 break
         assert sorted(ended) == list(range(len(given))), seed
+
+
+def test_suspects_that_fail_too_are_repeated_by_the_only_worker() -> None:
+    """Two rows whose worker died, and which then failed on it: there is no other one."""
+    clock = Clock()
+    dispatcher = Dispatcher(rows("a", "a"), Limits(attempts=2), clock)
+    station = Station("one", 2)
+    assert dispatcher.next_for(station) is not dispatcher.next_for(station)
+    assert dispatcher.lose(station, "killed") == []
+    aside: list[bool] = []
+    for _ in range(2):
+        for _ in range(2):
+            task = dispatcher.next_for(station)
+            assert task is not None
+            aside.append(dispatcher.fail(station, task, "no"))
+        clock.now += 9
+
+    assert aside == [False, False, True, True]
+    assert dispatcher.left == 0
+
+
+def test_a_straggler_that_fails_elsewhere_is_not_begun_again_and_again() -> None:
+    """Not by the one that failed it, and by others no more often than it may fail."""
+    clock = Clock()
+    dispatcher = Dispatcher(rows("a"), Limits(attempts=3), clock)
+    slow, others = Station("slow"), [Station("x"), Station("y")]
+    task = dispatcher.next_for(slow)
+    clock.now += STRAGGLER_S + 1
+    for n in range(9):
+        if dispatcher.next_for(others[n % 2]) is task and task is not None:
+            assert not dispatcher.fail(others[n % 2], task, "no")
+            assert dispatcher.next_for(others[n % 2]) is None
+
+    assert task is not None
+    assert (task.tries, len(task.failures)) == (4, 3)
+    assert dispatcher.finish(slow, task)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from triplepoint import FleetError, RowError
+from triplepoint.runtime.fleet import dispatch
 from triplepoint.runtime.fleet.answering import Outcome, Recipe
 from triplepoint.runtime.fleet.dispatch import Limits, Station, Task
 from triplepoint.runtime.fleet.forecast import Forecast
@@ -90,7 +91,7 @@ def test_a_row_that_fails_is_tried_again_and_then_set_aside() -> None:
     tries: list[str] = []
 
     def flaky(task: Task) -> Outcome:
-        tries.append(trace_name(task))
+        tries.append(trace_name(task, "w"))
         first = {"q1": 9, "q2": 1}.get(task.row.question, 0)
         return Outcome("retry", error="no") if task.tries <= first else answered(task)
 
@@ -151,6 +152,23 @@ def test_nobody_is_left() -> None:
     assert (len(results), report.lost, sorted(good.given)) == (4, 0, ["q0", "q1", "q2", "q3"])
 
 
+def test_a_worker_that_dies_gets_no_more_rows() -> None:
+    """Not even those of the same turn of handing out: they would count as on it when it died."""
+    run, _, poison = mapping(6, limits=Limits(2, 1, 0.01))
+
+    class Dying(Scripted):
+        def give(self, task: Task) -> None:
+            self.given.append(task.row.question)
+            self.ready, self.gone = False, True
+            self._post(Event("gone", self, why="killed"))
+
+    dying, good = Dying("a", answered, slots=4), Scripted("b", answered)
+    run.run([dying, good])
+
+    assert (dying.given, len(poison)) == (["q0"], 1)
+    assert sorted(good.given) == ["q1", "q2", "q3", "q4", "q5"]
+
+
 def test_until() -> None:
     """When the time is over no row begins; what runs comes to its end."""
     end = time.time() + 0.15
@@ -182,6 +200,39 @@ def test_max_cost() -> None:
     more = Bounds(max_cost=6 * each + 0.01, price=price)
     run, results, _ = mapping(20, results, poison, bounds=more)
     assert run.run([Scripted("w", answered, slots=8)]).finished == 1
+
+
+def test_a_row_that_is_set_aside_costs_what_its_tries_did() -> None:
+    """Its last try is in its result and counts once: four rows of two tries, and no fifth."""
+    bounds = Bounds(max_cost=9.5, price=Price(hour=100.0))
+    run, _, poison = mapping(20, bounds=bounds, limits=Limits(2, 2, 0.0))
+    report = run.run([Scripted("w", lambda _: Outcome("retry", error="no", seconds=36.0))])
+
+    assert (len(poison), report.aside, report.left) == (4, 4, 16)
+
+
+def test_of_a_straggler_the_try_that_was_sooner_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another worker begins a second try; the first one answers, and its trace is named."""
+    monkeypatch.setattr(dispatch, "STRAGGLER_S", 0.0)
+    begun: list[tuple[Scripted, Task]] = []
+
+    class Both(Scripted):
+        def give(self, task: Task) -> None:
+            begun.append((self, task))
+            for worker, one in begun if len(begun) == 2 else []:
+                outcome = answered(one)
+                outcome.trace = trace_name(one, worker.station.name).encode()
+                self._post(Event("ended", worker, one, outcome))
+
+    run, results, _ = mapping(1, traces=tmp_path)
+    run.run([Both("a", answered), Both("b", answered)])
+    (one,) = results
+
+    assert (one["worker"], one["attempt"]) == ("a", 1)
+    path = tmp_path.parent / one["trace"]
+    assert path.read_text() == path.stem == f"000001-{one['key'][:8]}"
 
 
 def test_progress_tells_the_state() -> None:

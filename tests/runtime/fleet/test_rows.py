@@ -101,6 +101,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "no schema": ({"question": "q", "schema": "missing.json"}, "cannot read the schema"),
     "a tool": ({"question": "q", "tools": ["hammer"]}, "tools must be a list of find, edit"),
     "an id": ({"question": "q", "id": [1]}, "id must be"),
+    "no id": ({"question": "q", "id": False}, "id must be"),
     "half a character": ({"question": "\ud800"}, "cannot be written as JSON"),
     "no number": ({"question": "q", "x": float("nan")}, "cannot be written as JSON"),
 }

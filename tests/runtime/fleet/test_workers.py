@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import queue
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +23,7 @@ from triplepoint.runtime.fleet.dispatch import Limits
 from triplepoint.runtime.fleet.mapping import MapReport
 from triplepoint.runtime.fleet.results import Results
 from triplepoint.runtime.fleet.rows import make_rows
+from triplepoint.runtime.fleet.workers import Event, ServerWorker, Work
 
 QUESTIONS = ("What's the error in app.log?", "Which files are in this folder?")
 
@@ -109,6 +113,19 @@ def test_errors_of_a_factory(engine: Engine) -> None:
     assert "must return an Agent, not NoneType" in one["error"]
 
 
+def test_a_factory_that_exits_ends_its_row_alone(engine: Engine) -> None:
+    """Its thread ends with nobody to hear of it: the run waited for that row for ever."""
+
+    def leaves(engine: Any, row: dict[str, Any]) -> Any:
+        if row["question"] == "a":
+            sys.exit("enough")
+        return Agent(engine, max_tokens=4)
+
+    one, aside = triplepoint.map(leaves, ["a", "b"], engine=engine, attempts=1)
+    assert (aside["status"], aside["error"]) == ("poison", "SystemExit: enough")
+    assert one["status"] in ("answered", "limit")
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers are given up soon."""
@@ -153,10 +170,45 @@ def test_no_server_is_left(quick: None) -> None:
         fleet = Fleet(parse_target(server.url, 1), patience_s=0.2)
         results, poison = Results(None), Results(None)
         rows = make_rows(("", {"question": f"q{n}"}) for n in range(3))
-        with pytest.raises(FleetError, match=r"2 rows have no result.*has not responded"):
+        with pytest.raises(FleetError, match=r"2 rows have no result.*has taken no row"):
             run_map(rows, remote, fleet, results=results, poison=poison, traces=None)
 
     assert len(results) == 1
+
+
+def test_an_answer_does_not_end_patience(quick: None) -> None:
+    """A server refuses a row while it answers another: its patience began then, not at boot."""
+    there = threading.Event()
+
+    class Probed(ServerWorker):
+        def _engine_of(self, model: str | None) -> RemoteEngine:
+            if model == "probe":
+                self._away_since = 0.0  # as of a row that was answered meanwhile
+                if not there.is_set():
+                    there.set()
+                    return RemoteEngine("http://127.0.0.1:9/v1", model="x", tries=1)
+            return super()._engine_of(model)
+
+    with openai_server(text("Yes.")) as server:
+        worker = Probed(server.url, 1, Work(remote))
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        worker.start(events.put)
+        try:
+            assert events.get(timeout=30).what == "ready"
+        finally:
+            worker.close()
+
+
+def test_a_busy_server_is_waited_for_while_it_works(quick: None) -> None:
+    """It refuses a second row for longer than patience is, and works on the first all the time."""
+    with openai_server([1.5, *text("Yes.")], *[503] * 200) as server:
+        fleet = Fleet(parse_target(server.url, 2), patience_s=0.2)
+        results, poison = Results(None), Results(None)
+        rows = make_rows(("", {"question": f"q{n}"}) for n in range(2))
+        with pytest.raises(FleetError, match="1 rows have no result"):
+            run_map(rows, remote, fleet, results=results, poison=poison, traces=None)
+
+    assert [one["answer"] for one in results] == ["Yes."]
 
 
 def test_a_server_that_is_not_there(quick: None) -> None:
@@ -238,6 +290,9 @@ def test_arguments_of_map(engine: Engine, tmp_path: Path) -> None:
         ({"attempts": 0}, SettingError),
         ({"engine": engine, "to": "auto"}, SettingError),
         ({"options": {"gold": 1}}, SettingError),
+        ({"engine": engine, "model": "nano"}, SettingError),
+        ({"engine": engine, "options": {"threads": 1}}, SettingError),
+        ({"to": "http://127.0.0.1:9", "options": {"threads": 1}}, SettingError),
         ({"results": tmp_path / "missing" / "r.jsonl"}, RowError),
     ]
     for given, error in bad_settings:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.planned import forecaster
@@ -83,6 +85,34 @@ def test_a_file_of_it(tmp_path: Path) -> None:
     found, passes, date = read(path)
     assert (found.cost, found.machine, found.reached) == (one.cost, one.machine, one.reached)
     assert (passes, date, found.basis) == (seen, "then", "learned")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("cost", "layers"), "many"),
+        (("cost", "kv_bytes"), float("nan")),
+        (("machine", "read_gbps", "L2"), 0),
+        (("efficiency", "read"), 0),
+        (("passes", "chunk"), []),
+        (("seen", 0, 0, 0, 0), 0),
+        (("seen", 0, 0, 0, 1), 10**400),
+        (("seen", 0, 1), 0.0),
+        (("seen", 0, 2), float("inf")),
+    ],
+    ids=str,
+)
+def test_a_file_that_was_damaged(place: tuple[str | int, ...], value: Any, tmp_path: Path) -> None:
+    """Every field is looked at before anything is predicted by it."""
+    seen = [Seen((Part(1, 5, 1), Part(7, 0, 0)), 0.25, 0.001, 0.2)]
+    whole = fields = json.loads(as_json(forecaster(), seen, "then"))
+    for key in place[:-1]:
+        fields = fields[key]
+    fields[place[-1]] = value
+    path = tmp_path / "clock.json"
+    path.write_text(json.dumps(whole))
+    with pytest.raises(SettingError, match=r"clock\.json is not what"):
+        read(path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cost": 3}', "\x00"])

@@ -51,6 +51,11 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('[[hardware]]\nname = "a"\nhourly = 1\nbilling = "week"', "billing is one of"),
         ("[hardware]\na = 1", "[[hardware]]"),
         ("= 3", "not TOML"),
+        ("checked = 2027-01-02T10:00:00", "a date"),
+        ('[[apis]]\nname = "a"\ninput = 1\noutput = 1\ndate = 2027-01-02T10:00:00', "a date"),
+        ('[[apis]]\nname = "a"\ninput = 1\noutput = 1\nsource = 3', "source must be a text"),
+        ('[[api]]\nname = "a"\ninput = 1\noutput = 1', "'api'; known: checked,"),
+        ("[power]\nkw = 1", "power has 'kw'; known: kwh"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, told: str, tmp_path: Path) -> None:

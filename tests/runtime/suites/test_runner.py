@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import gc
 import json
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from helpers.openai_server import OpenAIServer, calls, openai_server, text
 
 from triplepoint import Engine, RemoteEngine
 from triplepoint.errors import SettingError
+from triplepoint.runtime.suites import runner
 from triplepoint.runtime.suites.definition import Suite
 from triplepoint.runtime.suites.report import as_json, as_page, sections
 from triplepoint.runtime.suites.results import ResultsFile, key_of, read_rows
@@ -152,6 +155,26 @@ def scripted(server: OpenAIServer) -> RemoteEngine:
     return RemoteEngine(server.url, model="m")
 
 
+def test_ctrl_c_keeps_what_was_under_way(
+    suite_of: Make, nano: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempts that run come to their end and into the results; no other begins."""
+    interrupts = iter([KeyboardInterrupt()])
+
+    def wait(*given: Any, **more: Any) -> Any:
+        if (interrupt := next(interrupts, None)) is not None:
+            raise interrupt
+        return concurrent.futures.wait(*given, **more)
+
+    monkeypatch.setattr(runner, "wait", wait)
+    suite = suite_of(tasks=[ERROR], repeats=6)
+    with ResultsFile(tmp_path / "r.jsonl") as results:
+        with pytest.raises(KeyboardInterrupt):
+            run_suite(suite, results, lambda _: nano, parallel=2)
+        assert sorted(row["repeat"] for row in results.rows.values()) == [0, 1]
+    assert len(read_rows(tmp_path / "r.jsonl")) == 2
+
+
 def test_files_that_change(suite_of: Make, tmp_path: Path) -> None:
     """What writes gets a copy of the folder: it is checked, and the folder is as it was."""
     task = {"id": "fix", "question": "Replace up by down.", "tools": ["edit"]}
@@ -227,6 +250,46 @@ def test_seeds_differ_by_repeat(suite_of: Make, tmp_path: Path) -> None:
     assert {body["temperature"] for body in server.requests} == {0.7}
 
 
+def test_an_attempt_leaves_no_pages_and_one_run_in_its_trace(
+    suite_of: Make, nano: Engine, tmp_path: Path
+) -> None:
+    """Its session is closed at once; where it is made again the trace is the last one's."""
+    suite = suite_of(tasks=[ERROR])
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            with ResultsFile(tmp_path / "r.jsonl", fresh=True) as results:
+                run_suite(suite, results, lambda _: nano, traces=tmp_path)
+        left = [sequence for sequence in nano.scheduler.sequences if sequence.tokens]
+    finally:
+        gc.enable()
+    (trace,) = tmp_path.glob("error-*.jsonl")
+
+    assert left == []
+    assert len(Trace.load(trace).runs) == 1
+
+
+def test_a_schema_that_is_none(suite_of: Make, nano: Engine, tmp_path: Path) -> None:
+    """It is named before anything is asked; a reference that leads nowhere fails its attempt."""
+    task = {**ERROR, "checks": [{"schema": {"type": "numbr"}}]}
+    with pytest.raises(SettingError, match=r"task error: a check's schema is none: 'numbr'"):
+        run(suite_of(tasks=[task]), nano, tmp_path / "r.jsonl")
+
+    task["checks"] = [{"schema": {"$ref": "#/$defs/missing"}}]
+    with openai_server(text("7")) as server:
+        suite = suite_of(tasks=[task], models=[server.url])
+        (row,) = run(suite, RemoteEngine(server.url), tmp_path / "r.jsonl")
+    assert (row["status"], "the schema cannot be used" in row["error"]) == ("error", True)
+
+
+def test_a_folder_file_that_is_none(suite_of: Make, nano: Engine, tmp_path: Path) -> None:
+    """It is an error of the attempt that names the file."""
+    (tmp_path / "bad.toml").write_text('talk = "none"')
+    (row,) = run(suite_of(tasks=[{**ERROR, "dir": "bad.toml"}]), nano, tmp_path / "r.jsonl")
+    assert (row["status"], "bad.toml: not a file of a folder" in row["error"]) == ("error", True)
+
+
 # --- the file of results
 
 
@@ -245,7 +308,11 @@ def test_a_torn_line_is_cut_off(suite_of: Make, nano: Engine, tmp_path: Path) ->
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     """What is no file of results is not written to; two writers are one too many."""
-    for name, content in (("a", b"mine\n"), ("b", b"mine"), ("c", b'{"x": 1}\n')):
+    row = {"task": [], "model": "m", "setting": "s", "repeat": 0, "v": 1}
+    files = {"a": b"mine\n", "b": b"mine", "c": b'{"x": 1}\n', "d": b"[" * 100_000 + b"\n"}
+    files |= {"e": json.dumps(row).encode() + b"\n"}
+    files |= {"f": json.dumps({**row, "task": "t"}).encode() + b"\n"}
+    for name, content in files.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(SettingError, match="name another"):
             ResultsFile(tmp_path / name)

@@ -124,6 +124,41 @@ def test_unchanged_is_skipped_and_grown_is_replaced(many: Path, target: Path) ->
     assert rows == [(PHASES + 12,)]
 
 
+def test_a_copy_of_what_a_trace_was_counts(tmp_path: Path, target: Path) -> None:
+    """The original changes: then copies, new and known, are traces, as a fresh ingest has it."""
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    original, after = folder / "m.jsonl", folder / "z-copy.jsonl"
+    write(original, 1)
+    shutil.copy(original, after)
+    ingest([str(folder)], target)
+    assert asked(target, "SELECT status FROM files ORDER BY file") == [("ok",), ("duplicate",)]
+
+    shutil.copy(original, folder / "a-copy.jsonl")
+    original.unlink()
+    write(original, 2)
+    ingest([str(folder)], target)
+    fresh = target.with_name(f"fresh-{target.name}")
+    ingest([str(folder)], fresh)
+
+    assert everything(target) == everything(fresh)
+    assert asked(target, "SELECT status FROM files ORDER BY file") == [
+        ("ok",),
+        ("ok",),
+        ("duplicate",),
+    ]
+
+
+def test_a_folder_whose_name_is_a_pattern(many: Path, tmp_path: Path) -> None:
+    """Parquet files are named one by one: brackets in their path mean nothing."""
+    folder, target = tmp_path / "some[1]", tmp_path / "to[ab]*"
+    shutil.copytree(many, folder)
+    for turns in (1, 2):
+        write(Path(find([str(folder)])[3]), 3, turns=turns)
+        ingest([str(folder)], target)
+    assert asked(target, "SELECT count(DISTINCT file) FROM phases") == [(COUNT,)]
+
+
 def broken(folder: Path, whole: Path) -> dict[str, str]:
     """Files that are no whole traces, and what is to be said of each."""
     text = whole.read_text()
