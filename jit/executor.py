@@ -15,80 +15,59 @@ from collections.abc import Callable
 from typing import Any
 
 from . import ir
-from .ir import i8, i32, i64, ptr, void
+from .elastic_executor import ElasticBuilder
+from .ir import i8, i64, ptr, void
+from .pool_block import (
+    ACTIVE,
+    ACTIVE_EPOCH,
+    BROADCAST_FN,
+    COND,
+    COUNT,
+    COUNTER_SLOTS,
+    DEADLINE,
+    DYNAMIC,
+    ELASTIC,
+    GEN,
+    LAST_ACTIVE,
+    LOCK_FN,
+    MUTEX,
+    N_OPS,
+    OP_ARGS,
+    OP_ARGS_STRIDE,
+    OP_BARRIER,
+    OP_BYTES,
+    OP_CHUNK,
+    OP_COUNTER,
+    OP_FN,
+    OP_MODE,
+    OP_UNITS,
+    OPS,
+    PARKS,
+    PASS_STEP,
+    REPLICATED,
+    SHUTDOWN,
+    SPIN_BARRIER,
+    SPIN_IDLE,
+    START_GEN,
+    START_OP,
+    STATS,
+    STATS_STRIDE,
+    STOP,
+    UNLOCK_FN,
+    WAIT_FN,
+    YIELD_FACTOR,
+    YIELD_FN,
+    NativeBuilder,
+    blocks,
+    call_address,
+)
+from .read_ahead import ask_ahead, read_next
 from .simd import KernelSource
-from .targets import CpuTarget, host_arch
-
-# Slots (int64) of the pool's block; each that threads write while others read has its own line.
-THREADS, ACTIVE, OPS, N_OPS, START_OP, DEADLINE, SPIN_BARRIER, SPIN_IDLE = range(8)
-# A word that threads wait for is followed by the number of those that have parked meanwhile.
-START_GEN, START_PARKED = 8, 9
-COUNT = 16
-GEN, GEN_PARKED = 24, 25
-STATS, STATS_STRIDE = 32, 33
-STOP = 40
-SHUTDOWN, PARKS = 48, 49  # PARKS: times that a worker has parked between two passes
-LOCK_FN, UNLOCK_FN, WAIT_FN, BROADCAST_FN, YIELD_FN, MUTEX, COND = range(56, 63)
-# ACTIVE_EPOCH changes when more threads run than in the pass before.
-ACTIVE_EPOCH, ACTIVE_EPOCH_PARKED, LAST_ACTIVE = 64, 65, 66
-POOL_SLOTS = 72
-
-# An op: 8 slots, one cache line.
-OP_FN, OP_ARGS, OP_ARGS_STRIDE, OP_UNITS, OP_MODE, OP_CHUNK, OP_BARRIER, OP_COUNTER = range(8)
-OP_BYTES = 64
-COUNTER_SLOTS = 8  # a shared op has a counter for each thread's range, each on a line of its own
-STATIC, DYNAMIC, REPLICATED = range(3)
-# START_GEN counts passes in steps of this; the bits below are the active threads.
-PASS_STEP = 1 << 16
-
-# Spin this many times longer with sched_yield before parking.
-_YIELD_FACTOR = 1
+from .targets import CpuTarget
 
 
-class _Builder:
+class _Builder(NativeBuilder):
     """Emits the executor's functions into one module."""
-
-    def __init__(self, target: CpuTarget) -> None:
-        self.module = ir.Module(target.triple)
-        self.arch = target.arch if target.arch != "any" else host_arch()
-
-    def function(
-        self, name: str, result: ir.Type, args: list[ir.Type], public: bool = False
-    ) -> tuple[ir.Function, ir.Builder]:
-        kind = ir.FunctionType(result, args)
-        fn = ir.Function(self.module, kind, name, internal=not public)
-        return fn, ir.Builder(fn, fn.append_basic_block("entry"))
-
-    def slot(self, b: ir.Builder, base: ir.Value, index: int) -> ir.Value:
-        return b.gep(base, i64(index), i64)
-
-    def get(self, b: ir.Builder, base: ir.Value, index: int, type_: ir.Type = i64) -> ir.Value:
-        return b.load(self.slot(b, base, index), type_)
-
-    def atomic_load(self, b: ir.Builder, where: ir.Value) -> ir.Value:
-        return b.load_atomic(where, "seq_cst")
-
-    def cycles(self, b: ir.Builder) -> ir.Value:
-        """A counter of constant rate: TSC on x86, the generic timer on aarch64."""
-        if self.arch == "aarch64":
-            # readcyclecounter would read PMCCNTR, which traps in user space.
-            register = self.module.metadata("cntvct_el0")
-            name = "llvm.read_volatile_register.i64"
-            return b.call(self.module.declare(name, i64, [register.type]), [register])
-        return b.call(self.module.declare("llvm.readcyclecounter", i64, []), [])
-
-    def pause(self, b: ir.Builder) -> None:
-        """Tell the core that this is a loop that waits."""
-        if self.arch == "x86_64":
-            b.call(self.module.declare("llvm.x86.sse2.pause", void, []), [])
-        elif self.arch == "aarch64":
-            b.call(self.module.declare("llvm.aarch64.hint", void, [i32]), [i32(1)])  # yield
-
-    def call_slot(self, b: ir.Builder, pool: ir.Value, slot: int, args: list[ir.Value]) -> ir.Value:
-        """Call a C library function whose address stands in the pool."""
-        address = self.get(b, pool, slot, ptr)
-        kind = ir.FunctionType(i32, [ptr] * len(args))
-        return _indirect(b, address, kind, args)
 
     # --- waiting
 
@@ -97,8 +76,8 @@ class _Builder:
         fn, b = self.function("await_change", i64, [ptr, ptr, i64, i64])
         pool, address, old, spin = fn.args
         began = self.cycles(b)
-        patience = b.mul(spin, i64(_YIELD_FACTOR))
-        look, wait, yield_, park, done = _blocks(fn, "look wait yield park done")
+        patience = b.mul(spin, i64(YIELD_FACTOR))
+        look, wait, yield_, park, done = blocks(fn, "look wait yield park done")
         b.branch(look)
 
         b.position_at_end(look)
@@ -124,7 +103,7 @@ class _Builder:
         b.atomic_rmw("add", parked, i64(1), "seq_cst")
         between = b.icmp_unsigned("==", address, self.slot(b, pool, START_GEN))
         b.atomic_rmw("add", self.slot(b, pool, PARKS), b.zext(between, i64), "monotonic")
-        sleep, count_park, wake = _blocks(fn, "sleep count_park wake")
+        sleep, count_park, wake = blocks(fn, "sleep count_park wake")
         b.branch(sleep)
         b.position_at_end(sleep)
         slept = self.atomic_load(b, address)
@@ -141,7 +120,7 @@ class _Builder:
         b.ret(b.phi((now, look), (slept, wake)))
         return fn
 
-    def release(self):
+    def release(self, wake_parked: ir.Function):
         """void release(pool, address, value): store, and wake whoever has parked there.
 
         Only there: a thread that is left out must not cost a system call at every barrier.
@@ -150,6 +129,14 @@ class _Builder:
         pool, address, value = fn.args
         # An exchange is a full fence: the store is seen before the count is read.
         b.atomic_rmw("xchg", address, value, "seq_cst")
+        b.call(wake_parked, [pool, address])
+        b.ret_void()
+        return fn
+
+    def wake_parked(self):
+        """void wake_parked(pool, address): wake whoever has parked there, after a full fence."""
+        fn, b = self.function("wake_parked", void, [ptr, ptr])
+        pool, address = fn.args
         parked = self.atomic_load(b, b.gep(address, i64(1), i64))
         with b.if_then(b.icmp_signed(">", parked, i64(0))):
             mutex, cond = self.get(b, pool, MUTEX, ptr), self.get(b, pool, COND, ptr)
@@ -160,15 +147,19 @@ class _Builder:
         return fn
 
     def barrier(self, await_change: ir.Function, release: ir.Function):
-        """i64 barrier(pool): 1 if all threads are to leave the tape here."""
-        fn, b = self.function("barrier", i64, [ptr])
-        (pool,) = fn.args
+        """i64 barrier(pool, tid, ahead): 1 if all threads are to leave the tape here.
+
+        ahead: what is read next, as an int64: see `read_ahead.py`.
+        """
+        fn, b = self.function("barrier", i64, [ptr, i64, i64])
+        pool, tid, ahead = fn.args
         gen = self.slot(b, pool, GEN)
+        asked, end = read_next(self, b, pool, tid, ahead)
         # Before it arrives: from then on the pass may end, and the next one have fewer threads.
         old, others = self.atomic_load(b, gen), b.sub(self.get(b, pool, ACTIVE), i64(1))
         arrived = b.atomic_rmw("add", self.slot(b, pool, COUNT), i64(1), "seq_cst")
         last = b.icmp_signed("==", arrived, others)
-        then, otherwise, done = _blocks(fn, "last waits passed")
+        then, otherwise, done = blocks(fn, "last waits passed")
         b.cbranch(last, then, otherwise)
 
         b.position_at_end(then)
@@ -181,12 +172,14 @@ class _Builder:
         b.branch(done)
 
         b.position_at_end(otherwise)
+        ask_ahead(self, b, gen, old, asked, end)
         seen = b.call(await_change, [pool, gen, old, self.get(b, pool, SPIN_BARRIER)])
         # Another generation than the next one is of a later pass without this thread, whose own
         # ended here before it looked: the tape may be freed by now.
         following = b.add(b.and_(old, i64(-2)), i64(2))
         later = b.icmp_signed("!=", b.and_(seen, i64(-2)), following)
         told = b.or_(b.and_(seen, i64(1)), b.zext(later, i64))
+        otherwise = b.block
         b.branch(done)
 
         b.position_at_end(done)
@@ -206,7 +199,7 @@ class _Builder:
         offset = b.mul(tid, self.get(b, pool, STATS_STRIDE))
         stats = b.gep(self.get(b, pool, STATS, ptr), offset, i8)
         first = self.get(b, pool, START_OP)
-        entry, (head, body, done) = b.block, _blocks(fn, "head body done")
+        entry, (head, body, done) = b.block, blocks(fn, "head body done")
         b.branch(head)
         b.position_at_end(head)
         index = b.phi((first, entry))
@@ -218,18 +211,18 @@ class _Builder:
         t0 = self.cycles(b)
         self._do_op(fn, b, op, tid, active)
         t1 = self.cycles(b)
-        self._accumulate(b, mine, 0, b.sub(t1, t0))
+        self.accumulate(b, mine, 0, b.sub(t1, t0))
         following = b.add(index, i64(1))
-        meet, on = _blocks(fn, "meet on")
+        meet, on = blocks(fn, "meet on")
         b.cbranch(b.icmp_signed("!=", self.get(b, op, OP_BARRIER), i64(0)), meet, on)
         b.position_at_end(meet)
-        leave = b.call(barrier, [pool])
+        leave = b.call(barrier, [pool, tid, self.get(b, op, OP_BARRIER)])
         # Once the others know that the pass is over, the caller may free the tape: only its own
         # thread may still touch it.
         over = b.or_(b.icmp_signed("!=", leave, i64(0)), b.icmp_signed("==", following, count))
         ours = b.or_(b.icmp_signed("==", tid, i64(0)), b.not_(over))
         with b.if_then(ours):
-            self._accumulate(b, mine, 1, b.sub(self.cycles(b), t1))
+            self.accumulate(b, mine, 1, b.sub(self.cycles(b), t1))
         out = fn.append_basic_block("out")
         b.cbranch(b.icmp_signed("!=", leave, i64(0)), out, on)
         b.position_at_end(out)
@@ -240,10 +233,6 @@ class _Builder:
         b.position_at_end(done)
         b.ret(count)
         return fn
-
-    def _accumulate(self, b: ir.Builder, where: ir.Value, slot: int, amount: Any) -> None:
-        address = self.slot(b, where, slot)
-        b.store(b.add(b.load(address, i64), amount), address)
 
     def _do_op(
         self, fn: ir.Function, b: ir.Builder, op: ir.Value, tid: ir.Value, active: ir.Value
@@ -256,14 +245,14 @@ class _Builder:
         kind = ir.FunctionType(void, [ptr, i64, i64, i64])
 
         def run_units(begin: ir.Value, end: ir.Value) -> None:
-            _indirect(b, kernel, kind, [args, begin, end, tid])
+            call_address(b, kernel, kind, [args, begin, end, tid])
 
-        dynamic, fixed, done = _blocks(fn, "dynamic fixed op_done")
+        dynamic, fixed, done = blocks(fn, "dynamic fixed op_done")
         b.cbranch(b.icmp_signed("==", mode, i64(DYNAMIC)), dynamic, fixed)
 
         b.position_at_end(fixed)
         each = b.icmp_signed("==", mode, i64(REPLICATED))
-        own_begin, own_end = self._range(b, units, tid, active)
+        own_begin, own_end = self.thread_range(b, units, tid, active)
         begin, end = b.select(each, i64(0), own_begin), b.select(each, units, own_end)
         with b.if_then(b.icmp_signed("<", begin, end)):
             run_units(begin, end)
@@ -291,7 +280,7 @@ class _Builder:
         units, tid, active = who
         counters, chunk = self.get(b, op, OP_COUNTER, ptr), self.get(b, op, OP_CHUNK)
         entry = b.block
-        turn, chunks, take, work, following, done = _blocks(fn, "turn chunks take work next shared")
+        turn, chunks, take, work, following, done = blocks(fn, "turn chunks take work next shared")
         b.branch(turn)
         b.position_at_end(turn)
         offset = b.phi((i64(0), entry))  # 0: our own range
@@ -301,7 +290,7 @@ class _Builder:
         sum_ = b.add(tid, offset)
         over = b.icmp_signed(">=", sum_, active)
         whose = b.select(over, b.sub(sum_, active), sum_)
-        begin, end = self._range(b, units, whose, active)
+        begin, end = self.thread_range(b, units, whose, active)
         count = b.sdiv(b.add(b.sub(end, begin), b.sub(chunk, i64(1))), chunk)
         counter = b.gep(counters, b.mul(whose, i64(COUNTER_SLOTS)), i64)
         ours = b.icmp_signed("==", offset, i64(0))
@@ -324,13 +313,6 @@ class _Builder:
         b.branch(turn)
         b.position_at_end(done)
 
-    def _range(
-        self, b: ir.Builder, units: ir.Value, tid: ir.Value, active: ir.Value
-    ) -> tuple[Any, Any]:
-        """The contiguous range of units that is one thread's: [begin, end)."""
-        begin = b.sdiv(b.mul(units, tid), active)
-        return begin, b.sdiv(b.mul(units, b.add(tid, i64(1))), active)
-
     def pool_run(self, run: ir.Function, release: ir.Function) -> None:
         """i64 tp_run(pool, ops, n_ops, start, budget, stats, stats_stride)."""
         fn, b = self.function("tp_run", i64, [ptr, ptr, i64, i64, i64, ptr, i64], public=True)
@@ -340,7 +322,7 @@ class _Builder:
             b.store(value, self.slot(b, pool, slot))
         b.store(b.add(self.cycles(b), budget), self.slot(b, pool, DEADLINE))
         active = self.get(b, pool, ACTIVE)
-        entry, (head, body, go) = b.block, _blocks(fn, "head body go")
+        entry, (head, body, go) = b.block, blocks(fn, "head body go")
         b.branch(head)
         b.position_at_end(head)
         index = b.phi((start, entry))
@@ -349,20 +331,41 @@ class _Builder:
         op = b.gep(ops, b.mul(index, i64(OP_BYTES)), i8)
         shared = b.icmp_signed("==", self.get(b, op, OP_MODE), i64(DYNAMIC))
         with b.if_then(shared):
-            self._clear_counters(fn, b, self.get(b, op, OP_COUNTER, ptr), active)
+            self.clear_counters(fn, b, self.get(b, op, OP_COUNTER, ptr), active)
         index.add_incoming(b.add(index, i64(1)), b.block)
         b.branch(head)
         b.position_at_end(go)
-        with b.if_then(b.icmp_signed(">", self.get(b, pool, ACTIVE), i64(1))):
-            # The number of active threads is part of the word that starts the pass: a thread that
-            # wakes late must judge by the pass it woke for, not by one that is about to start.
-            self._start(b, pool, self.get(b, pool, ACTIVE), release)
-            # After the start, and not before: who has seen this word change will find that pass.
-            # A pass of the caller alone concerns no worker, so the epoch stays.
-            with b.if_then(b.icmp_signed(">", active, self.get(b, pool, LAST_ACTIVE))):
-                self._bump(b, pool, ACTIVE_EPOCH, release)
-            b.store(active, self.slot(b, pool, LAST_ACTIVE))
+        with b.if_then(b.icmp_signed(">", active, i64(1))):
+            self._start_workers(b, pool, active, active, release)
         b.ret(b.call(run, [pool, i64(0)]))
+
+    def _start_workers(
+        self,
+        b: ir.Builder,
+        pool: ir.Value,
+        active: ir.Value,
+        kind: ir.Value,
+        release: ir.Function,
+    ) -> None:
+        """Start a pass of so many threads; `kind`: the same, with what says of which kind."""
+        # The number of active threads is part of the word that starts the pass: a thread that
+        # wakes late must judge by the pass it woke for, not by one that is about to start.
+        self._start(b, pool, kind, release)
+        # After the start, and not before: who has seen this word change will find that pass.
+        # A pass of the caller alone concerns no worker, so the epoch stays.
+        with b.if_then(b.icmp_signed(">", active, self.get(b, pool, LAST_ACTIVE))):
+            self._bump(b, pool, ACTIVE_EPOCH, release)
+        b.store(active, self.slot(b, pool, LAST_ACTIVE))
+
+    def starts_elastic(
+        self, release: ir.Function
+    ) -> Callable[[ir.Builder, ir.Value, ir.Value], None]:
+        """What tells the workers of an elastic pass."""
+
+        def start(b: ir.Builder, pool: ir.Value, active: ir.Value) -> None:
+            self._start_workers(b, pool, active, b.or_(active, i64(ELASTIC)), release)
+
+        return start
 
     def _start(self, b: ir.Builder, pool: ir.Value, active: ir.Value, release: ir.Function) -> None:
         """Start the next pass, of so many threads."""
@@ -370,25 +373,12 @@ class _Builder:
         following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
         b.call(release, [pool, gen, b.or_(following, active)])
 
-    def _clear_counters(
-        self, fn: ir.Function, b: ir.Builder, counters: ir.Value, active: ir.Value
-    ) -> None:
-        entry, (loop, cleared) = b.block, _blocks(fn, "clear cleared")
-        b.branch(loop)
-        b.position_at_end(loop)
-        tid = b.phi((i64(0), entry))
-        b.store(i64(0), b.gep(counters, b.mul(tid, i64(COUNTER_SLOTS)), i64))
-        following = b.add(tid, i64(1))
-        tid.add_incoming(following, loop)
-        b.cbranch(b.icmp_signed("<", following, active), loop, cleared)
-        b.position_at_end(cleared)
-
     def _bump(self, b: ir.Builder, pool: ir.Value, slot: int, release: ir.Function) -> None:
         """Another value for a word that only the calling thread writes."""
         word = self.slot(b, pool, slot)
         b.call(release, [pool, word, b.add(self.atomic_load(b, word), i64(PASS_STEP))])
 
-    def worker(self, run: ir.Function, await_change: ir.Function) -> None:
+    def worker(self, run: ir.Function, elastic_run: ir.Function, await_change: ir.Function) -> None:
         """void tp_worker(pool, tid): serve passes until SHUTDOWN.
 
         A thread that has no part in a pass sleeps until more threads run; a pass of no threads only
@@ -396,8 +386,10 @@ class _Builder:
         """
         fn, b = self.function("tp_worker", void, [ptr, i64], public=True)
         pool, tid = fn.args
+        since = b.alloca("i64")
+        b.store(self.cycles(b), since)
         entry = b.block
-        head, awake, out, rest, serve, done = _blocks(fn, "head awake out rest serve done")
+        head, awake, out, rest, serve, done = blocks(fn, "head awake out rest serve done")
         b.branch(head)
         b.position_at_end(head)
         seen = b.phi((i64(0), entry))
@@ -407,7 +399,7 @@ class _Builder:
         over = self.atomic_load(b, self.slot(b, pool, SHUTDOWN))
         b.cbranch(b.icmp_signed("!=", over, i64(0)), done, awake)
         b.position_at_end(awake)
-        active = b.and_(now, i64(PASS_STEP - 1))
+        active = b.and_(now, i64(ELASTIC - 1))
         b.cbranch(b.icmp_signed("<", tid, active), serve, out)
         b.position_at_end(out)
         seen.add_incoming(now, out)
@@ -417,9 +409,14 @@ class _Builder:
         seen.add_incoming(now, rest)
         b.branch(head)
         b.position_at_end(serve)
-        b.call(run, [pool, tid])
-        seen.add_incoming(now, serve)
-        b.branch(head)
+        usual, elastic = blocks(fn, "usual elastic")
+        is_elastic = b.icmp_signed("!=", b.and_(now, i64(ELASTIC)), i64(0))
+        b.cbranch(is_elastic, elastic, usual)
+        for way, runs, more in ((usual, run, []), (elastic, elastic_run, [since])):
+            b.position_at_end(way)
+            b.call(runs, [pool, tid, *more])
+            seen.add_incoming(now, way)
+            b.branch(head)
         b.position_at_end(done)
         b.ret_void()
 
@@ -444,16 +441,6 @@ class _Builder:
         b.ret(self.cycles(b))
 
 
-def _blocks(fn: ir.Function, names: str) -> list[Any]:
-    return [fn.append_basic_block(name) for name in names.split()]
-
-
-def _indirect(
-    b: ir.Builder, address: ir.Value, kind: ir.FunctionType, args: list[ir.Value]
-) -> ir.Value:
-    return b.call(ir.Callee(address.ref, kind), args)
-
-
 class _ExecutorSource(KernelSource):
     """The executor as something the object cache can keep."""
 
@@ -461,10 +448,14 @@ class _ExecutorSource(KernelSource):
 
     def build(self, target: CpuTarget, **constants: object) -> ir.Module:
         builder = _Builder(target)
-        await_change, release = builder.await_change(), builder.release()
+        await_change, wake_parked = builder.await_change(), builder.wake_parked()
+        release = builder.release(wake_parked)
         run = builder.thread_run(builder.barrier(await_change, release))
         builder.pool_run(run, release)
-        builder.worker(run, await_change)
+        elastic = ElasticBuilder(builder, await_change, wake_parked)
+        elastic_run = elastic.elastic_run(elastic.section(elastic.run_group()))
+        elastic.pool_run(elastic_run, builder.starts_elastic(release))
+        builder.worker(run, elastic_run, await_change)
         builder.shutdown(release)
         builder.wake(release)
         builder.clock()
@@ -472,4 +463,4 @@ class _ExecutorSource(KernelSource):
 
 
 EXECUTOR = _ExecutorSource("tp_run", lambda: None, {}, __name__)
-FUNCTIONS = ("tp_run", "tp_worker", "tp_shutdown", "tp_wake", "tp_cycles")
+FUNCTIONS = ("tp_run", "tp_run_elastic", "tp_worker", "tp_shutdown", "tp_wake", "tp_cycles")

@@ -368,6 +368,14 @@ class Builder:
         """What was there before, an int64."""
         return self._value(i64, f"atomicrmw {op} ptr {where.ref}, {value} {order}")
 
+    def compare_exchange(self, where: Value, old: Value, new: Value) -> Value:
+        """Put the int64 `new` where `old` is; whether it was, as i1."""
+        function = self.function
+        function.named = number = function.named + 1
+        exchange = f"cmpxchg ptr {where.ref}, {old}, {new} seq_cst seq_cst"
+        self._write(f"%v{number} = {exchange}")
+        return self._value(i1, f"extractvalue {{ i64, i1 }} %v{number}, 1")
+
     # control
 
     def branch(self, to: Block) -> None:

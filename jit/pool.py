@@ -19,12 +19,19 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError, EngineError
-from . import executor
+from . import executor, pool_block
 from .compile import Library, spec
+from .elastic_executor import MOST_THREADS
 
 SLICE_S = 0.05  # a pass comes up for air this often, so that Python sees Ctrl-C within 200 ms
 SPIN_BARRIER_S = 200e-6  # far longer than any wait among threads that all have a core
 SPIN_IDLE_S = 300e-6  # between two decode steps Python needs less than this
+READ_AHEAD = 32 << 10  # bytes that a thread at a barrier asks for of what it reads next, at most
+YIELD_AFTER_S = 400e-6  # in an elastic pass a thread offers its core as often as this
+ELASTIC_SLICE_NS = 100_000  # the shortest slice that Linux grants
+# Numbers of sched_setattr and sched_getattr, for which C libraries have no functions.
+_SCHEDULING_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
+_ATTRIBUTES, _RUNTIME = 56, 24  # bytes of struct sched_attr, and where its sched_runtime is
 
 
 def aligned(shape: int | tuple[int, ...], dtype: Any, alignment: int = 64) -> np.ndarray:
@@ -52,27 +59,30 @@ class Pool:
     Attributes:
         threads: how many there are.
         active: how many run (set it between passes; 1 <= active <= threads).
+        elastic: whether passes that can go on without threads that have no core.
     """
 
     def __init__(self, library: Library, threads: int) -> None:
-        assert 1 <= threads < executor.PASS_STEP, threads
+        assert 1 <= threads <= MOST_THREADS, threads
         self.threads = threads
-        self.closed = False
-        self._block = aligned(executor.POOL_SLOTS, np.int64)
+        self.closed = self.elastic = False
+        self._block = aligned(pool_block.POOL_SLOTS, np.int64)
         self._slots = self._block.data  # a number of its own at a third of numpy's price
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
         self._locks = aligned((2, 16), np.int64)
         self._c = _c_library()
         self._library = library  # it owns the code that the threads run
         native = _native(library)
-        self._run, self._worker, self._shutdown, self._wake, self.cycles = native
+        self._run, self._run_elastic, self._worker, self._shutdown, self._wake, self.cycles = native
         self._address = self._block.ctypes.data
         block = self._block
-        block[executor.THREADS] = block[executor.ACTIVE] = threads
+        block[pool_block.THREADS] = block[pool_block.ACTIVE] = threads
         self._start_c_library()
         self.cycles_per_second = clock_rate(library)
-        block[executor.SPIN_BARRIER] = int(SPIN_BARRIER_S * self.cycles_per_second)
-        block[executor.SPIN_IDLE] = int(SPIN_IDLE_S * self.cycles_per_second)
+        block[pool_block.SPIN_BARRIER] = int(SPIN_BARRIER_S * self.cycles_per_second)
+        block[pool_block.SPIN_IDLE] = int(SPIN_IDLE_S * self.cycles_per_second)
+        block[pool_block.YIELD_AFTER] = int(YIELD_AFTER_S * self.cycles_per_second)
+        block[pool_block.READ_AHEAD] = READ_AHEAD
         self._slice = int(SLICE_S * self.cycles_per_second)
         self._workers = [
             threading.Thread(
@@ -97,13 +107,13 @@ class Pool:
             raise CompileError("pthread_mutex_init failed")
         if c.pthread_cond_init(ctypes.c_void_p(cond), None):
             raise CompileError("pthread_cond_init failed")
-        block[executor.MUTEX], block[executor.COND] = mutex, cond
+        block[pool_block.MUTEX], block[pool_block.COND] = mutex, cond
         for slot, name in (
-            (executor.LOCK_FN, "pthread_mutex_lock"),
-            (executor.UNLOCK_FN, "pthread_mutex_unlock"),
-            (executor.WAIT_FN, "pthread_cond_wait"),
-            (executor.BROADCAST_FN, "pthread_cond_broadcast"),
-            (executor.YIELD_FN, "sched_yield"),
+            (pool_block.LOCK_FN, "pthread_mutex_lock"),
+            (pool_block.UNLOCK_FN, "pthread_mutex_unlock"),
+            (pool_block.WAIT_FN, "pthread_cond_wait"),
+            (pool_block.BROADCAST_FN, "pthread_cond_broadcast"),
+            (pool_block.YIELD_FN, "sched_yield"),
         ):
             block[slot] = _address(getattr(c, name))
 
@@ -153,36 +163,47 @@ class Pool:
 
     @property
     def active(self) -> int:
-        return self._slots[executor.ACTIVE]
+        return self._slots[pool_block.ACTIVE]
 
     @active.setter
     def active(self, count: int) -> None:
         assert 1 <= count <= self.threads, (count, self.threads)
-        self._slots[executor.ACTIVE] = count
+        self._slots[pool_block.ACTIVE] = count
         self._worker_cores = frozenset(self._cores[: count - 1])
+
+    def set_elastic(self, on: bool) -> None:
+        """Run passes that go on without threads that have no core (`elastic_executor.py`), or not.
+
+        Its threads, the caller among them, ask for short time slices meanwhile: to offer the core
+        costs what is left of a slice (Linux from 6.18 on), which is 1.4 ms and more as it stands.
+        """
+        if on != self.elastic:
+            self.elastic = on
+            for tid in (0, *self.worker_ids):
+                request_slice(tid, ELASTIC_SLICE_NS if on else 0)
 
     def set_spin(self, barrier_s: float, idle_s: float) -> None:
         """How long a thread spins at a barrier, and between passes, before it yields and parks."""
-        self._block[executor.SPIN_BARRIER] = int(barrier_s * self.cycles_per_second)
-        self._block[executor.SPIN_IDLE] = int(idle_s * self.cycles_per_second)
+        self._block[pool_block.SPIN_BARRIER] = int(barrier_s * self.cycles_per_second)
+        self._block[pool_block.SPIN_IDLE] = int(idle_s * self.cycles_per_second)
 
     @property
     def parks(self) -> int:
         """How often a worker has parked between two passes, because none came while it spun."""
-        return self._slots[executor.PARKS]
+        return self._slots[pool_block.PARKS]
 
     def wake(self) -> None:
         """Wake the workers that have parked, since a pass will soon come.
 
         Between passes only, as with `run`: in the midst of one, its threads would not come.
         """
-        if self._slots[executor.START_PARKED] and not self.closed:
+        if self._slots[pool_block.START_PARKED] and not self.closed:
             self._wake(self._address)
 
     @property
     def parked(self) -> bool:
         """Whether a worker sleeps until the next pass."""
-        return self._slots[executor.START_PARKED] != 0
+        return self._slots[pool_block.START_PARKED] != 0
 
     def await_workers(self, patience_s: float) -> bool:
         """Wake the workers that have parked; whether all had a core again in so many seconds.
@@ -206,27 +227,57 @@ class Pool:
         Raises:
             EngineError: the pool is closed; its workers would never come to the barrier.
         """
+        self._before_run()
+        return self._run(self._address, ops, count, start, self._slice, stats, stride)
+
+    def run_elastic(
+        self, ops: int, groups: int, count: int, start: int, stats: int, stride: int
+    ) -> int:
+        """The same for a tape cut into groups: an elastic pass, from group to group.
+
+        groups: address of int64 [count, 8].
+        """
+        self._before_run()
+        table = ops, groups, count, start
+        return self._run_elastic(self._address, *table, self._slice, stats, stride)
+
+    def _before_run(self) -> None:
         if self.closed:
             raise EngineError("the engine is closed; load the model again")
         if self._worker_cores and self._current_core() in self._worker_cores:
             self._leave_worker_core()
-        return self._run(self._address, ops, count, start, self._slice, stats, stride)
 
     def stop(self) -> None:
         """End the running pass at its next barrier; from any thread."""
-        self._slots[executor.STOP] = 1
+        self._slots[pool_block.STOP] = 1
 
     @property
     def stopped(self) -> bool:
-        return self._slots[executor.STOP] != 0
+        return self._slots[pool_block.STOP] != 0
 
     def clear_stop(self) -> None:
-        self._slots[executor.STOP] = 0
+        self._slots[pool_block.STOP] = 0
 
     def close(self) -> None:
         """End the workers; the pool runs no more."""
         self.closed = True
         self._close()
+
+
+def request_slice(tid: int, nanoseconds: int) -> bool:
+    """Ask for time slices of that length for a thread; 0: the usual ones. Whether it was taken.
+
+    Linux takes it from 6.12 on, and ignores it before.
+    """
+    numbers = _SCHEDULING_CALLS.get(os.uname().machine)
+    if sys.platform != "linux" or numbers is None:
+        return False
+    set_, get = numbers
+    call, attributes = ctypes.CDLL(None).syscall, (ctypes.c_uint8 * _ATTRIBUTES)()
+    if call(get, tid, attributes, _ATTRIBUTES, 0):
+        return False
+    ctypes.c_uint64.from_buffer(attributes, _RUNTIME).value = nanoseconds
+    return call(set_, tid, attributes, 0) == 0
 
 
 _starved: list[Any] = []
@@ -235,7 +286,7 @@ _starved: list[Any] = []
 
 def _shut_down(owned: tuple[Any, ...], workers: list[threading.Thread], shutdown: Any) -> None:
     block = owned[0]
-    block[executor.SHUTDOWN] = 1
+    block[pool_block.SHUTDOWN] = 1
     shutdown(block.ctypes.data)
     for worker in workers:
         worker.join(timeout=5)
@@ -243,12 +294,13 @@ def _shut_down(owned: tuple[Any, ...], workers: list[threading.Thread], shutdown
         _starved.append(owned)
 
 
-def _native(library: Library) -> tuple[Any, Any, Any, Any, Any]:
+def _native(library: Library) -> tuple[Any, ...]:
     library.load([spec(executor.EXECUTOR)])
     size = ctypes.c_int64
     at = ctypes.c_void_p
     kinds = {
         "tp_run": ctypes.CFUNCTYPE(size, at, at, size, size, size, at, size),
+        "tp_run_elastic": ctypes.CFUNCTYPE(size, at, at, at, size, size, size, at, size),
         "tp_worker": ctypes.CFUNCTYPE(None, at, size),
         "tp_shutdown": ctypes.CFUNCTYPE(None, at),
         "tp_wake": ctypes.CFUNCTYPE(None, at),
@@ -258,14 +310,13 @@ def _native(library: Library) -> tuple[Any, Any, Any, Any, Any]:
     addresses = [library.address(spec(executor.EXECUTOR))]
     addresses += [library.symbol_address(spec(executor.EXECUTOR), name) for name in rest]
     names = (run, *rest)
-    a, b, c, d, e = (kinds[n](address) for n, address in zip(names, addresses, strict=True))
-    return a, b, c, d, e
+    return tuple(kinds[n](address) for n, address in zip(names, addresses, strict=True))
 
 
 @functools.lru_cache(maxsize=1)  # no more: a library holds the code of all its kernels
 def clock_rate(library: Library) -> float:
     """Cycles of the executor's clock in a second, measured over milliseconds."""
-    cycles = _native(library)[4]
+    cycles = _native(library)[-1]
     best = 0.0
     for _ in range(3):
         t0, c0 = time.perf_counter(), cycles()

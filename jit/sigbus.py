@@ -25,8 +25,8 @@ import numpy as np
 from ..errors import CompileError, TriplepointError
 from . import ir
 from .compile import Library, ObjectCache, default_folder, spec
-from .executor import _indirect
 from .ir import i32, i64, ptr, void
+from .pool_block import call_address
 from .simd import KernelSource
 from .targets import CpuTarget, detect
 
@@ -163,7 +163,7 @@ def _handle(fn: ir.Function, table: ir.Value) -> None:
 
     def call(function: int, result: ir.Type, args: list[Any]) -> ir.Value:
         address = b.inttoptr(load(function), ptr)
-        return _indirect(b, address, ir.FunctionType(result, [a.type for a in args]), args)
+        return call_address(b, address, ir.FunctionType(result, [a.type for a in args]), args)
 
     at = b.ptrtoint(info, i64)
     code = b.load(b.inttoptr(b.add(at, i64(_SI_CODE)), ptr), i32)

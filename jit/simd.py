@@ -232,6 +232,14 @@ class Ptr:
     def store(self, index: Value | int, value: Value) -> None:
         self.k.b.store(value.value, self.at(index).value, self.element.bits // 8)
 
+    def store_where(self, index: Value | int, value: Value, mask: Value) -> None:
+        """Store the lanes where the comparison `mask` holds; the others are not touched."""
+        k = self.k
+        name = f"llvm.masked.store.{value.type.suffix}.p0"
+        fn = k.declare(name, void, [value.type, ptr, i32, mask.type])
+        align = i32(self.element.bits // 8)
+        k.b.call(fn, [value.value, self.at(index).value, align, mask.value])
+
     def cast(self, element: ir.Type) -> Ptr:
         return Ptr(self.k, self.value, element)
 

@@ -14,6 +14,7 @@ whether the threads meet afterwards.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,17 +23,33 @@ from typing import Any
 import numpy as np
 
 from .compile import Library, Spec
-from .executor import COUNTER_SLOTS, DYNAMIC, REPLICATED, STATIC
+from .elastic_executor import MOST_GROUPS
 from .pool import Pool, aligned
+from .pool_block import (
+    A_UNITS,
+    AHEAD_SLOTS,
+    COUNTER_SLOTS,
+    DYNAMIC,
+    G_COUNTERS,
+    GROUP_BYTES,
+    OP_ARGS,
+    OP_ARGS_STRIDE,
+    REPLICATED,
+    STATIC,
+)
 
 Argument = "np.ndarray | int | float | PerThread"
 
 
 @dataclass(frozen=True, slots=True)
 class PerThread:
-    """An argument of which every thread has its own: one buffer for each."""
+    """An argument of which every thread has its own: one buffer for each.
+
+    scratch: it lasts for one op; else what one op of a thread leaves there, others of it take.
+    """
 
     buffers: Sequence[np.ndarray]
+    scratch: bool = False
 
 
 @dataclass(slots=True)
@@ -43,6 +60,7 @@ class Op:
         name: what it computes, e.g. ``blk.3.attn_q``.
         units: int64 [1], read when it runs; mode, chunk: how they are shared out.
         barrier: whether the threads meet afterwards.
+        unit_bytes: of its first argument each unit reads so many, one after the other; 0: not so.
     """
 
     name: str
@@ -52,13 +70,19 @@ class Op:
     mode: int = STATIC
     chunk: int = 1
     barrier: bool = True
+    unit_bytes: int = 0
 
 
 class Tape:
-    """Ops in the order in which they run; `finish` makes them native."""
+    """Ops in the order in which they run; `finish` makes them native.
 
-    def __init__(self, name: str, threads: int) -> None:
-        self.name = name
+    elastic: whether a run may go on without threads that have no core (`elastic_executor.py`):
+    of the ops that every thread would do for itself it is enough that one does them, and others
+    may be called for any share of their units.
+    """
+
+    def __init__(self, name: str, threads: int, *, elastic: bool = False) -> None:
+        self.name, self.elastic = name, elastic
         self.threads = threads
         self.ops: list[Op] = []
         self._prefix = ""
@@ -73,9 +97,11 @@ class Tape:
         mode: int = STATIC,
         chunk: int = 1,
         barrier: bool = True,
+        unit_bytes: int = 0,
     ) -> None:
-        """Add one op. units: int64 [1], read when it runs."""
-        self.ops.append(Op(self._prefix + name, kernel, args, units, mode, chunk, barrier))
+        """Add one op. units: int64 [1], read when it runs; unit_bytes: see `Op`."""
+        full = self._prefix + name
+        self.ops.append(Op(full, kernel, args, units, mode, chunk, barrier, unit_bytes))
 
     @contextlib.contextmanager
     def part(self, prefix: str) -> Iterator[None]:
@@ -144,6 +170,9 @@ class CompiledTape:
         self.names = [op.name for op in tape.ops]
         self.barriers = sum(op.barrier for op in tape.ops)
         self._keep: list[Any] = [library]  # it owns the code that the records point to
+        self._ops = tape.ops if tape.elastic else None
+        self._elastic: ElasticTape | None = None  # made when it is first needed
+        self._goes_on: ElasticTape | None = None  # what a run that was interrupted is a run of
         self.records = aligned((len(tape.ops), 8), np.int64)
         shared = [op.mode == DYNAMIC for op in tape.ops]
         counters = aligned((max(1, sum(shared)), tape.threads, COUNTER_SLOTS), np.int64)
@@ -153,7 +182,10 @@ class CompiledTape:
         args[:] = [value for block, _ in blocks for value in block]
         self._keep += [args, counters, [(op.args, op.units) for op in tape.ops]]
         at, first_counter, records = _address(args), _address(counters), []
-        for op, (block, stride), place in zip(tape.ops, blocks, places.tolist(), strict=True):
+        ahead, meets = _read_ahead(tape.ops)
+        self._keep.append(ahead)
+        rows = zip(tape.ops, blocks, places.tolist(), meets, strict=True)
+        for op, (block, stride), place, meet in rows:
             records.append(
                 (
                     library.address(op.kernel),
@@ -162,7 +194,7 @@ class CompiledTape:
                     _address(op.units),
                     op.mode,
                     op.chunk,
-                    int(op.barrier),
+                    meet,
                     first_counter + place,
                 )
             )
@@ -179,15 +211,100 @@ class CompiledTape:
     def run(self, start: int = 0, times: TapeTimes | None = None) -> int:
         """Run until the end or the end of the time slice; the next op, `len(self)` at the end."""
         records, count = self._at
-        times = times or self.times
-        following = self.pool.run(records, count, start, *times.place)
+        times, pool = times or self.times, self.pool
+        if start == 0:
+            elastic = pool.elastic and self._ops is not None and pool.active > 1
+            self._goes_on = self._as_elastic() if elastic else None
+        if self._goes_on is not None:
+            following = self._goes_on.run(pool, start, *times.place)
+        else:
+            following = pool.run(records, count, start, *times.place)
         if following == count:
             times.passes += 1
             times.active_threads += self.pool.active
         return following
 
+    def _as_elastic(self) -> ElasticTape:
+        if self._elastic is None:
+            assert self._ops is not None, self.name
+            self._elastic = ElasticTape(self._ops, self.records, self._threads)
+        return self._elastic
+
     def __len__(self) -> int:
         return len(self.names)
+
+
+class ElasticTape:
+    """The same ops, cut into the groups of an elastic pass.
+
+    What every thread would leave in memory of its own, the first one's memory has for all.
+    """
+
+    def __init__(self, ops: Sequence[Op], records: np.ndarray, threads: int) -> None:
+        blocks = [
+            _argument_block(dataclasses.replace(op, args=[_common(a) for a in op.args]), threads)
+            for op in ops
+        ]
+        self._args = aligned(sum(len(block) for block, _ in blocks), np.int64)
+        self._args[:] = [value for block, _ in blocks for value in block]
+        self.records = aligned(records.shape, np.int64)
+        self.records[:] = records
+        at = _address(self._args)
+        for record, (block, stride) in zip(self.records, blocks, strict=True):
+            record[[OP_ARGS, OP_ARGS_STRIDE]] = at, stride
+            at += 8 * len(block)
+        found = list(_groups(ops))
+        self._counters = aligned((len(found), threads, COUNTER_SLOTS), np.int64)
+        self.groups = aligned((len(found), GROUP_BYTES // 8), np.int64)
+        counters = _address(self._counters)
+        for n, (first, count, meets) in enumerate(found):
+            op, own = ops[first], counters + n * self._counters.strides[0]
+            whole, chunk = op.mode == REPLICATED, op.chunk if op.mode == DYNAMIC else 0
+            self.groups[n, : G_COUNTERS + 1] = first, count, whole, chunk, meets, own
+        self._first = [first for first, _, _ in found] + [len(ops)]
+        assert len(found) < MOST_GROUPS, len(found)
+
+    def run(self, pool: Pool, start: int, stats: int, stride: int) -> int:
+        """As `Pool.run`: from op `start` to the op that it returns."""
+        group = self._first.index(start)
+        tables = _address(self.records), _address(self.groups), len(self.groups)
+        return self._first[pool.run_elastic(*tables, group, stats, stride)]
+
+
+def _read_ahead(ops: Sequence[Op]) -> tuple[np.ndarray, list[int]]:
+    """What threads read after each barrier, and what the ops' records say of that: `OP_BARRIER`."""
+    found = aligned((len(ops), AHEAD_SLOTS), np.int64)
+    meets, following = [0] * len(ops), None
+    for n in range(len(ops) - 1, -1, -1):
+        op = ops[n]
+        if op.barrier:
+            meets[n] = 1
+            if following is not None:
+                found[n, : A_UNITS + 1] = following
+                meets[n] = _address(found) + n * found.strides[0]
+        if op.unit_bytes:
+            following = _address(op.args[0]), op.unit_bytes, _address(op.units)
+        elif op.mode != REPLICATED:
+            following = None
+    return found, meets
+
+
+def _groups(ops: Sequence[Op]) -> Iterator[tuple[int, int, bool]]:
+    """Runs of ops that are one group: the first, how many, and whether threads meet afterwards."""
+    first = 0
+    for n, op in enumerate(ops):
+        following = ops[n + 1] if n + 1 < len(ops) else None
+        if following is not None and not op.barrier and op.mode == following.mode != DYNAMIC:
+            continue
+        # What one has done for all, all wait for; and it must not be done anew while they read it.
+        whole = op.mode == REPLICATED or (following is not None and following.mode == REPLICATED)
+        yield first, n + 1 - first, op.barrier or whole or following is None
+        first = n + 1
+
+
+def _common(arg: Any) -> Any:
+    """An argument of an elastic pass: scratch memory stays each thread's own."""
+    return arg.buffers[0] if isinstance(arg, PerThread) and not arg.scratch else arg
 
 
 def _argument_block(op: Op, threads: int) -> tuple[list[int], int]:

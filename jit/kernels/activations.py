@@ -16,12 +16,14 @@ half makes s larger by less than 2^-12, of which m and q know.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..simd import F32, I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i32, i64, kernel
-from .mathlib import gelu, round_to_int, sigmoid, softplus, tanh
+from ..simd import F32, I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i16, i32, i64, kernel
+from .mathlib import ROUND, gelu, sigmoid, softplus, tanh
 
 BLOCK = 32
 BLOCK_BYTES = 8 + BLOCK
@@ -92,12 +94,23 @@ def prepare(
         else:
             blocks = padded // BLOCK
             target = out.at(token * blocks * BLOCK_BYTES)
-            with k.range(0, blocks, step=group, name="block") as block:
-                values = [
-                    [value((block + b) * BLOCK + n) for n in range(0, BLOCK, lanes)]
-                    for b in range(group)
-                ]
-                _quantize_group(k, kind, values, target.at(block * BLOCK_BYTES), zero_point, base)
+
+            def each(step: Callable[[Ptr, list[list[Value]]], None]) -> None:
+                """`step` with where some blocks go, and with their values."""
+                together = (8 if k.target.registers >= 32 else 4) if group == 1 else group
+                whole = blocks // together * together
+                for start, stop, count in ((k.i64(0), whole, together), (whole, blocks, 1)):
+                    if count <= together and (count > 1 or group == 1):
+                        with k.range(start, stop, step=count, name="block") as block:
+                            values = [
+                                [value((block + b) * BLOCK + n) for n in range(0, BLOCK, lanes)]
+                                for b in range(count)
+                            ]
+                            step(target.at(block * BLOCK_BYTES), values)
+
+            # Scales first, of the whole row: each of them is waited for, but not one by one.
+            each(lambda at, values: _write_scales(kind, values, at, shared=group > 1))
+            each(lambda at, values: _write_bytes(k, kind, values, at, zero_point, base))
 
 
 @kernel
@@ -236,73 +249,121 @@ def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Valu
     return 1.0 / (total.hsum() / width.to(f32) + eps).sqrt()
 
 
-def _quantize_group(
-    k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value, base: Value
-) -> None:
-    """Blocks of 32 float32 in registers -> 40-byte blocks with one d for all of them."""
-    lanes = k.lanes
+def _write_scales(kind: Kind, blocks: list[list[Value]], out: Ptr, *, shared: bool) -> None:
+    """The first fields of blocks of 32 float32 in registers, and 1 / d in place of the second.
+
+    What there is one of for each block is computed for all of them in one vector; `shared`: all of
+    them have one scale.
+    """
     # The bits of floats without a sign are in the order of their values, and those of NaN come
     # after all: so a NaN gives d = NaN, and is not lost as it would be to a float maximum.
-    magnitudes = [_largest([v.bitcast(i32) & 0x7FFFFFFF for v in values]) for values in blocks]
-    most = _largest(magnitudes).hmax().bitcast(f32)
+    magnitudes = [
+        _folded([v.bitcast(i32) & 0x7FFFFFFF for v in values], _larger) for values in blocks
+    ]
+    mosts = fold_each(magnitudes, _larger)
     if kind == "factors":
-        heads, inverses, factors = _factors(most, [m.hmax().bitcast(f32) for m in magnitudes])
+        heads, inverses = _factors(mosts.bitcast(f32))
     else:
-        heads = [most * (1.0 / 127.0)] * len(blocks)
-        inverses = [(most > TINY).select(127.0 / most, 0.0)] * len(blocks)
-        factors = []
-    sums: list[list[Value]] = []
-    for b, (values, head, inverse) in enumerate(zip(blocks, heads, inverses, strict=True)):
-        block, wide = out.at(b * BLOCK_BYTES), inverse.splat(lanes)
-        quantized = [round_to_int(v * wide) for v in values]
+        mosts = (mosts.hmax().splat(mosts.lanes) if shared else mosts).bitcast(f32)
+        heads, inverses = mosts * (1.0 / 127.0), (mosts > TINY).select(127.0 / mosts, 0.0)
+    for b in range(len(blocks)):
+        block = out.at(b * BLOCK_BYTES).cast(f32)
+        block.store(0, _lane(heads, b))
+        block.store(1, _lane(inverses, b))
+
+
+def _write_bytes(
+    k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value, base: Value
+) -> None:
+    """The bytes of blocks whose scales are there, and their second fields."""
+    lanes, count = k.lanes, len(blocks)
+    halves: list[tuple[Value, Value]] = []
+    for b, values in enumerate(blocks):
+        block = out.at(b * BLOCK_BYTES)
+        inverse = block.cast(f32).splat(1, lanes)
+        quantized = [(v * inverse + ROUND).bitcast(i32) for v in values]
         for n, q in enumerate(quantized):
             block.at(8 + n * lanes).store(0, q.to(i8))
         half = len(values) // 2
-        sums.append([_total(quantized[:half]), _total(quantized[half:])])
-        block.cast(f32).store(0, head)
-    for b, (first, second) in enumerate(sums):
-        if kind == "pairs16":
-            field = _pair(first, second)
-        elif kind == "pairs32":
-            following = sums[b + 1] if b % 2 == 0 else None
-            # Only even blocks have a use for it; an odd one would pair with another group's.
-            field = _pair(first + second, following[0] + following[1]) if following else first
+        halves.append((_folded(quantized[:half], _plus), _folded(quantized[half:], _plus)))
+    # A sum fits in 16 bits, where of `ROUND` there is nothing left: two are added up at once.
+    if kind == "pairs16":
+        fields = fold_each([_pair(*both) for both in halves], _plus_i16)
+    else:
+        wholes = [first + second for first, second in halves]
+        evens, odds = wholes[::2], wholes[1::2] or wholes
+        fields = fold_each([_pair(*both) for both in zip(evens, odds, strict=True)], _plus_i16)
+        if kind == "pairs32":  # for which only even blocks have a use
+            fields = fields.shuffle([b // 2 for b in range(count)])
         else:
-            field = base.to(i32) - zero_point.to(i32) * (first + second)
-            field = field * factors[b] if factors else field
-        out.at(b * BLOCK_BYTES).cast(i32).store(1, field)
+            sums = fields.bitcast(i16).to(i32)
+            fields = base.to(i32).splat(sums.lanes) - zero_point.to(i32).splat(sums.lanes) * sums
+    for b in range(count):
+        block, field = out.at(b * BLOCK_BYTES).cast(i32), _lane(fields, b)
+        block.store(1, field * (block.load(0) & 0xFFFF) if kind == "factors" else field)
 
 
-def _factors(most: Value, mosts: list[Value]) -> tuple[list[Value], list[Value], list[Value]]:
-    """The first fields, 1 / d and m of blocks whose largest values are `mosts`; all scalars.
+def _factors(mosts: Value) -> tuple[Value, Value]:
+    """The first fields and 1 / d of blocks whose largest values are `mosts`, in one vector.
 
     The scale has 7 bits of a mantissa and is rounded up, so that no m exceeds `FACTOR`. As integers
     floats compare as they do by value, and a NaN stays one.
     """
-    step = (most * STEP).bitcast(i32).max(LEAST_STEP_BITS) & -65536
+    most = mosts.bitcast(i32).hmax().bitcast(f32)
+    step = ((most * STEP).bitcast(i32).max(LEAST_STEP_BITS) & -65536).splat(mosts.lanes)
     limit = step.bitcast(f32) * 127.0
-    factors = [(m / limit).min(FACTOR - 1.0).max(0.0).to(i32) + 1 for m in mosts]
-    heads = [(step | m).bitcast(f32) for m in factors]
-    return heads, [1.0 / (heads[0] * m.to(f32)) for m in factors], factors
+    factors = (mosts / limit).min(FACTOR - 1.0).max(0.0).to(i32) + 1
+    heads = (step | factors).bitcast(f32)
+    first = _lane(heads, 0).splat(mosts.lanes)
+    return heads, 1.0 / (first * factors.to(f32))
 
 
-def _largest(vectors: list[Value]) -> Value:
-    largest = vectors[0]
-    for v in vectors[1:]:
-        largest = largest.max(v)
-    return largest
+def _larger(a: Value, b: Value) -> Value:
+    return a.max(b)
 
 
-def _total(vectors: list[Value]) -> Value:
-    total = vectors[0]
-    for v in vectors[1:]:
-        total = total + v
-    return total.hsum()
+def _plus(a: Value, b: Value) -> Value:
+    return a + b
+
+
+def _plus_i16(a: Value, b: Value) -> Value:
+    return (a.bitcast(i16) + b.bitcast(i16)).bitcast(i32)
 
 
 def _pair(low: Value, high: Value) -> Value:
     """Two int32 of 16 bits each in one."""
     return (low & 0xFFFF) | (high << 16)
+
+
+def _folded(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    """Lane by lane."""
+    return functools.reduce(combine, vectors)
+
+
+def fold_each(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    """All lanes of each of n vectors combined, in any order: n lanes; n a power of two.
+
+    Two vectors at a time become one, with half as many lanes of each.
+    """
+    lanes = each = vectors[0].lanes
+    while len(vectors) > 1:
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        if each > 1:
+            firsts = [n for n in range(2 * lanes) if n % each < each // 2]
+            lasts = [n + each // 2 for n in firsts]
+            vectors = [combine(a.shuffle(firsts, b), a.shuffle(lasts, b)) for a, b in pairs]
+            each //= 2
+        else:
+            vectors = [a.shuffle(range(2 * a.lanes), b) for a, b in pairs]
+    value = vectors[0]
+    while each > 2 or (each > 1 and value.lanes > 2):
+        value = combine(*(value.shuffle(range(n, value.lanes, 2)) for n in range(2)))
+        each //= 2
+    return combine(value.at(0), value.at(1)) if each > 1 else value
+
+
+def _lane(value: Value, lane: int) -> Value:
+    return value.at(lane) if value.lanes > 1 else value
 
 
 def group_of(blocks: int) -> int:

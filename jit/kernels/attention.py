@@ -25,7 +25,7 @@ The two products of each cache format are in `attention_float.py` and `attention
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -52,11 +52,11 @@ from .batch import (
 from .gemm import for_tiles
 from .key_values import piece_bytes
 from .kvcache import PAGE, KVFormat, head_part, head_words
-from .mathlib import exp, tanh
+from .mathlib import exp_each, tanh
 
 CHUNK = PAGE  # positions whose scores are held at once: 16 rows of them are 16 KiB
 JOINED_ROWS = 64  # of a tile of several sequences, at most
-TOGETHER = 2  # rows in the softmax's loops: what one waits for, another computes
+TOGETHER = 4  # rows in the softmax's loops: what one waits for, others compute
 NEVER = -3.0e38  # stands for minus infinity: finite, so that no inf - inf arises
 
 Products = FloatProducts | ByteProducts
@@ -291,7 +291,7 @@ class Walk:
             values = head_part(k, self.pages, page, v_offset, self.head, value_words)
             after = values
         products.qk(self.query, keys, reader.scores, rows, count, after)
-        unseen = (k.i64(reader.first) - chunk).max(0).to(i32) if reader.first else None
+        unseen = (k.i64(reader.first) - chunk).max(0) if reader.first else None
         limit = partial(self.limit, chunk=chunk)
         part = _Rows(rows, limit, count, reader.window, reader.cap, unseen)
         _softmax(k, products, reader.scores, reader.probs, values, into, part)
@@ -318,13 +318,38 @@ class _Rows:
     cap: float
     unseen: Value | None = None
 
-    def inside(self, k: Kernel, block: Value, limit: Value) -> Value:
+    def blocks(
+        self, k: Kernel, limits: Sequence[Value], name: str
+    ) -> Iterator[tuple[Value, list[Value | None]]]:
+        """Loops over the blocks of lanes: one, and what of it each row sees that ends at `limits`.
+
+        None: all of it, which is a loop of its own, between those of blocks that are seen in part.
+        """
+        lanes, zero = k.lanes, k.i64(0)
+        end = (self.count + (lanes - 1)) // lanes
+        low, high = zero, limits[0]
+        for limit in limits:
+            high = high.min(limit)
+            low = low.max(limit - self.window) if self.window else low
+        low = low if self.unseen is None else low.max(self.unseen)
+        low = ((low + (lanes - 1)) // lanes).min(end)
+        high = (high.max(0) // lanes).min(end).max(low)
+        ends = [limit.to(i32).splat(lanes) for limit in limits]
+        partly = [(zero, low)] if self.window or self.unseen is not None else []
+        for start, stop in (*partly, (low, high), (high, end)):
+            whole = start is low
+            with k.range(start, stop, name=name) as block:
+                yield block, [None if whole else self._inside(k, block, end) for end in ends]
+
+    def _inside(self, k: Kernel, block: Value, limit: Value) -> Value:
         """Which positions of a block of lanes a row sees that ends at `limit`."""
         at = k.iota(k.lanes) + (block * k.lanes).to(i32).splat(k.lanes)
         within = at < limit
         if self.window:
             within = within & (at >= limit - self.window)
-        return within if self.unseen is None else within & (at >= self.unseen.splat(k.lanes))
+        if self.unseen is not None:
+            within = within & (at >= self.unseen.to(i32).splat(k.lanes))
+        return within
 
 
 def _softmax(
@@ -342,29 +367,28 @@ def _softmax(
 
     def row_tile(first: Value, n_rows: int) -> None:
         rows = [first + r for r in range(n_rows)]
-        limits = [part.limit(row).to(i32).splat(lanes) for row in rows]
+        limits = [part.limit(row) for row in rows]
         lines = [scores.at(row * CHUNK) for row in rows]
         outs = [
             products.probabilities(line, probs.at(row * products.prob_words), values)
             for row, line in zip(rows, lines, strict=True)
         ]
         largest = [k.var(k.f32(NEVER, lanes)) for _ in rows]
-        with k.range(0, blocks, name="max") as b:
-            for line, limit, most in zip(lines, limits, largest, strict=True):
+        for b, seen in part.blocks(k, limits, "max"):
+            for line, inside, most in zip(lines, seen, largest, strict=True):
                 score = line.load(b * lanes, lanes)
                 if part.cap:
                     score = tanh(k, score * (1 / part.cap)) * part.cap
                     line.store(b * lanes, score)
-                most.set(_larger(part.inside(k, b, limit).select(score, NEVER), most.value))
+                score = score if inside is None else inside.select(score, NEVER)
+                most.set(_larger(score, most.value))
         mosts = [most.value.fold(_larger) for most in largest]
         totals = [k.var(k.zeros(f32, lanes)) for _ in rows]
-        with k.range(0, blocks, name="exp") as b:
-            for line, limit, most, total, out in zip(
-                lines, limits, mosts, totals, outs, strict=True
-            ):
-                inside = part.inside(k, b, limit)
-                p = exp(k, line.load(b * lanes, lanes) - most.splat(lanes))
-                p = inside.select(p, 0.0)
+        for b, seen in part.blocks(k, limits, "exp"):
+            scores_here = [line.load(b * lanes, lanes) for line in lines]
+            below = [x - most.splat(lanes) for x, most in zip(scores_here, mosts, strict=True)]
+            for p, inside, total, out in zip(exp_each(k, below), seen, totals, outs, strict=True):
+                p = p if inside is None else inside.select(p, 0.0)
                 total.set(total.value + p)
                 out.put(b, p, inside)
         for row, most, total, out in zip(rows, mosts, totals, outs, strict=True):
@@ -408,7 +432,8 @@ class OnlineSoftmax:
         k, stats, lanes = self.k, self.stats, self.k.lanes
         old = stats.load(row * 4 + _M)
         m = old.max(most)
-        keep, add = exp(k, (old - m).splat(lanes)).at(0), exp(k, (most - m).splat(lanes)).at(0)
+        both = exp_each(k, [(old - m).splat(lanes), (most - m).splat(lanes)])
+        keep, add = (e.at(0) for e in both)
         stats.store(row * 4 + _M, m)
         stats.store(row * 4 + _L, k.fma(stats.load(row * 4 + _L), keep, total * add))
         stats.store(row * 4 + _OLD, keep)

@@ -309,11 +309,13 @@ class ByteRow:
     scales: Callable[[Value], Value]
     largest: Var
 
-    def put(self, block: Value, p: Value, inside: Value) -> None:
-        """Probabilities of one vector of positions, zero where not `inside`."""
+    def put(self, block: Value, p: Value, inside: Value | None) -> None:
+        """Probabilities of one vector of positions, zero where not `inside` (None: all are)."""
         at = block * p.lanes
-        # What lies behind the last position may be anything, NaN too: it counts as zero.
-        weighted = inside.select(p * self.scales(at), 0.0)
+        weighted = p * self.scales(at)
+        if inside is not None:
+            # What lies behind the last position may be anything, NaN too: it counts as zero.
+            weighted = inside.select(weighted, 0.0)
         self.line.store(at, weighted)
         # As bits, NaN is larger than any number and shows in the unit.
         self.largest.set(self.largest.value.max(weighted.bitcast(i32)))

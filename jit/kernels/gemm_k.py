@@ -27,6 +27,7 @@ from .gemm import (
     RowPointers,
     TileGemm,
     apply_epilogue,
+    ask_outputs,
     for_numbered_tiles,
     rows_in_order,
     single_tile_tokens,
@@ -185,6 +186,7 @@ class _Tile:
         k, zero = self.k, self.k.zeros(f32, self.lanes)
         sums = [[k.var(zero) for _ in range(2)] for _ in rows]
         parts = [[k.var(zero) for _ in range(2)] for _ in rows]
+        ask_outputs(k, self.epilogue, outs, unit)
         with k.range(0, self.blocks, name="super") as block:
             data = panel.at(block * self.at["end"])
             xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]

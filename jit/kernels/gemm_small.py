@@ -22,7 +22,7 @@ from itertools import islice
 from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
-from .gemm import Epilogue, apply_epilogue
+from .gemm import Epilogue, apply_epilogue, ask_outputs
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 from .panels_small import three_bits
@@ -97,6 +97,7 @@ class Tile:
         k, lanes = self.k, self.lanes
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         totals = [[k.var(k.zeros(i32, lanes)) for _ in range(2)] for _ in rows]
+        ask_outputs(k, self.epilogue, outs, unit)
         with k.range(0, self.blocks, name="super") as block:
             data = panel.at(block * self.at["end"])
             xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]

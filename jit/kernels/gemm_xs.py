@@ -19,7 +19,7 @@ from ..dot import Dot
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
 from .codebook import TABLES, UNIT, table_bytes
-from .gemm import Epilogue, apply_epilogue
+from .gemm import Epilogue, apply_epilogue, ask_outputs
 from .grids8 import EIGHTS, PAIRED, halves
 from .mathlib import f16_to_f32
 from .panels import FORMATS
@@ -84,6 +84,7 @@ class Tile:
         zero = k.zeros(f32, lanes)
         sums = [[k.var(zero) for _ in range(2)] for _ in rows]
         parts = [[k.var(zero) for _ in range(2)] for _ in rows]
+        ask_outputs(k, self.epilogue, outs, unit)
         with k.range(0, self.blocks, name="super") as block:
             data = panel.at(block * self.at["end"])
             xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..ir import f16, f32, i16, i32
 from ..simd import Kernel, Value
 
 # exp(r) on |r| <= ln(2)/2: Taylor coefficients 1/n! up to n = 7, error below 1e-8 relative.
 _EXP = [1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0]
-_ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds a float32 below 2^22 to the nearest even integer
-_ROUND_BITS = 0x4B400000
+ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds a float32 below 2^22 to the nearest even integer
+ROUND_BITS = 0x4B400000
 _GELU = 0.7978845608028654  # sqrt(2 / pi)
 
 
 def round_to_int(value: Value) -> Value:
     """float32 with |value| < 2^22 -> int32, to nearest, ties to even; no libm on any target."""
-    return (value + _ROUND).bitcast(i32) - _ROUND_BITS
+    return (value + ROUND).bitcast(i32) - ROUND_BITS
 
 
 def exp(k: Kernel, x: Value) -> Value:
@@ -22,25 +24,47 @@ def exp(k: Kernel, x: Value) -> Value:
 
     x = n ln 2 + r with |r| <= ln(2)/2 and e^x = 2^n e^r; relative error <= 2e-7.
     """
-    x = x.max(-87.3)
-    n = round_to_int(x * 1.4426950408889634)
-    nf = n.to(f32)
-    r = k.fma(nf, k.const(-0.693145751953125, x.type), x)  # ln 2 in two parts: exact product
-    r = k.fma(nf, k.const(-1.428606765330187e-06, x.type), r)
-    p = k.const(_EXP[0], x.type)
+    return exp_each(k, [x])[0]
+
+
+def exp_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
+    """The same of each, step by step for all: while one waits for a step, others take it."""
+    # A comparison and a choice are one instruction on x86, which `Value.max` is not.
+    xs = [(x > -87.3).select(x, -87.3) for x in xs]
+    rounded = [x * 1.4426950408889634 for x in xs]
+    rounded = [y + ROUND for y in rounded]
+    ns = [y - ROUND for y in rounded]
+    rs = xs
+    for part in (-0.693145751953125, -1.428606765330187e-06):  # ln 2 in two: an exact product
+        rs = [k.fma(n, k.const(part, r.type), r) for n, r in zip(ns, rs, strict=True)]
+    ps = [k.const(_EXP[0], x.type) for x in xs]
     for c in _EXP[1:]:
-        p = k.fma(p, r, k.const(c, x.type))
-    return ((n + 127) << 23).bitcast(f32) * p
+        ps = [k.fma(p, r, k.const(c, r.type)) for p, r in zip(ps, rs, strict=True)]
+    # p is normal before and after: n is added to its exponent. Shifted so far, of the bits of
+    # `rounded` only those of n are left.
+    powers = [y.bitcast(i32) << 23 for y in rounded]
+    return [(p.bitcast(i32) + n).bitcast(f32) for p, n in zip(ps, powers, strict=True)]
 
 
 def silu(k: Kernel, x: Value) -> Value:
     """x / (1 + e^-x)."""
-    return x / (exp(k, (0 - x).min(88.0)) + 1.0)
+    return silu_each(k, [x])[0]
+
+
+def silu_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
+    """The same of each; see `exp_each`."""
+    return [x / (e + 1.0) for x, e in zip(xs, _inverse_exp_each(k, xs), strict=True)]
+
+
+def _inverse_exp_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
+    """e^-x, of e^88 at most."""
+    turned = [0 - x for x in xs]
+    return exp_each(k, [(x < 88.0).select(x, 88.0) for x in turned])
 
 
 def sigmoid(k: Kernel, x: Value) -> Value:
     """1 / (1 + e^-x); NaN where x is not finite."""
-    return 1.0 / (exp(k, (0 - x).min(88.0)) + 1.0) + (x - x)
+    return 1.0 / (_inverse_exp_each(k, [x])[0] + 1.0) + (x - x)
 
 
 def softplus(k: Kernel, x: Value) -> Value:
@@ -60,8 +84,14 @@ def softplus(k: Kernel, x: Value) -> Value:
 
 def gelu(k: Kernel, x: Value) -> Value:
     """x / 2 (1 + tanh(u)) = x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
-    twice = x * k.fma(x * x, k.const(2 * _GELU * 0.044715, x.type), k.const(2 * _GELU, x.type))
-    return x / (exp(k, (0 - twice).min(88.0)) + 1.0)
+    return gelu_each(k, [x])[0]
+
+
+def gelu_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
+    """The same of each; see `exp_each`."""
+    cubic, linear = 2 * _GELU * 0.044715, 2 * _GELU
+    twice = [x * k.fma(x * x, k.const(cubic, x.type), k.const(linear, x.type)) for x in xs]
+    return [x / (e + 1.0) for x, e in zip(xs, _inverse_exp_each(k, twice), strict=True)]
 
 
 def tanh(k: Kernel, x: Value) -> Value:

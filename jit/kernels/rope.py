@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..dot import to_bf16_bits
+from ..dot import bf16_pairs_of, to_bf16_bits
 from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i16, i32, kernel
 from . import cache_q8
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
+from .key_blocks import KeyBlock, store_value_pair
 from .kvcache import PAGE, KVFormat, head_part, head_words
 
+AHEAD = 2  # rows: what others have computed comes from L3, or from their L2
 TOKENS = 16  # one head's keys of 16 positions share cache lines: written together, they stay in L1
 
 
@@ -79,9 +81,28 @@ def rope_store(
     rotated = head_dim if rotated < 0 else rotated
     form = Head(k, head_dim, rotated, adjacent)
     key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
+    block = KeyBlock.empty(k, head_dim if kv == "f32" else head_dim // 2) if kv != "q8" else None
     with k.units() as unit:
         head, first = unit % kv_heads, unit // kv_heads * TOKENS
-        with k.range(first, (first + TOKENS).min(count.load(0)), name="token") as token:
+        end = (first + TOKENS).min(count.load(0))
+
+        def value_of(token: Value) -> list[Value]:
+            at = token * kv_stride + head * head_dim
+            own = biases.at((heads + kv_heads + head) * head_dim) if bias else None
+            lanes = min(k.lanes, head_dim)
+            value = [_plus(values.at(at), own, d, lanes) for d in range(0, head_dim, lanes)]
+            if norm_values:
+                inverse = inverse_rms(k, value, head_dim, eps)
+                value = [v * inverse for v in value]
+            return value
+
+        with k.range(first, end, name="token") as token:
+            with k.if_(token + AHEAD < end):
+                later = token + AHEAD
+                at = later * q_stride + head * (group * q_step)
+                _ask(q.at(at), group * q_step)
+                for x in (keys, values) if store else ():
+                    _ask(x.at(later * kv_stride + head * head_dim), head_dim)
             row = rows.at(token * ROW_SLOTS)
             position, table = row.load(ROW_POSITION), pages.at(row.load(ROW_TABLE))
             angles = cos.at(position * (rotated // 2)), sin.at(position * (rotated // 2))
@@ -95,22 +116,37 @@ def rope_store(
                 factor = scale * temperatures.load(position) if temperature else scale
                 store_query(k, q_out, at, form.rotate(query, angles), factor, kv)
             if store:
-                at = token * kv_stride + head * head_dim
                 own = biases.at((heads + head) * head_dim) if bias else None
-                key = form.read(keys.at(at), own)
+                key = form.read(keys.at(token * kv_stride + head * head_dim), own)
                 if norm:
                     key = form.normed(key, k_norm, eps)
                 page, within = position // PAGE, position % PAGE
                 k_part = head_part(k, table, page, k_offset, head, key_words)
                 v_part = head_part(k, table, page, v_offset, head, value_words)
-                store_key(k, k_part, within, form.rotate(key, angles), head_dim, kv)
-                own = biases.at((heads + kv_heads + head) * head_dim) if bias else None
-                lanes = min(k.lanes, head_dim)
-                value = [_plus(values.at(at), own, d, lanes) for d in range(0, head_dim, lanes)]
-                if norm_values:
-                    inverse = inverse_rms(k, value, head_dim, eps)
-                    value = [v * inverse for v in value]
-                store_value(k, v_part, within, value, head_dim, kv)
+                rotated_key = form.rotate(key, angles)
+                if block is None:
+                    store_key(k, k_part, within, rotated_key, head_dim, kv)
+                    store_value(k, v_part, within, value_of(token), head_dim, kv)
+                else:
+                    ends, follows = block.ends(row, token + 1 < end), block.held.value > 0
+                    block.put(within, key_vectors(k, rotated_key, kv))
+                    with k.if_(ends):
+                        block.write(k_part, within)
+                    if kv == "bf16":
+                        # Of two positions in this unit the even one writes both values.
+                        even = (within & 1).eq(0)
+                        with k.if_(even & ends.eq(0)):
+                            store_value_pair(v_part, within, value_of(token), value_of(token + 1))
+                        with k.if_(even.select(ends, follows.eq(0))):
+                            store_value(k, v_part, within, value_of(token), head_dim, kv)
+                    else:
+                        store_value(k, v_part, within, value_of(token), head_dim, kv)
+
+
+def _ask(x: Ptr, count: int) -> None:
+    """Prefetch so many floats."""
+    for at in range(0, count, 16):
+        x.prefetch(at)
 
 
 def _plus(x: Ptr, bias: Ptr | None, at: int, lanes: int) -> Value:
@@ -193,6 +229,8 @@ def inverse_rms(k: Kernel, values: list[Value], head_dim: int, eps: Value) -> Va
 
 def _pairs(k: Kernel, values: list[Value]) -> list[Value]:
     """float32 vectors of consecutive dims -> int32 vectors of bf16 pairs, half as many lanes."""
+    if k.target.has_bf16_dot and values[0].lanes == k.lanes:
+        return [bf16_pairs_of(k, v) for v in values]
     out = []
     for v in values:
         bits = to_bf16_bits(v)
@@ -221,6 +259,11 @@ def store_query(
         row.store(n * v.lanes, v)
 
 
+def key_vectors(k: Kernel, dims: list[Value], kv: KVFormat) -> list[Value]:
+    """A key as the int32 that the cache has of it; not for q8."""
+    return [v.bitcast(i32) for v in dims] if kv == "f32" else _pairs(k, dims)
+
+
 def store_key(
     k: Kernel,
     part: Ptr,
@@ -238,7 +281,7 @@ def store_key(
         cache_q8.store_key(k, part, within, dims, value_dim)
         return
     lanes = k.lanes
-    vectors = [v.bitcast(i32) for v in dims] if kv == "f32" else _pairs(k, dims)
+    vectors = key_vectors(k, dims, kv)
     rows = head_dim if kv == "f32" else head_dim // 2
     column = part.at(within // lanes * (rows * lanes) + within % lanes)
     at = 0

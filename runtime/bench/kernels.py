@@ -187,7 +187,7 @@ class _Bench:
         self._bytes: np.ndarray | None = None
 
     def measure(self, built: _Built, repeat: int) -> KernelResult:
-        """Play the ops between samples of the limits."""
+        """Run the ops between samples of the limits."""
         work, tape = built.work, self._tape(built.ops)
         level = self.first.level_of(work.nbytes * (built.times if built.apart else 1))
         run_tape(tape)

@@ -62,7 +62,7 @@ class Work:
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.most < self.least:
-            raise SettingError(f"results of {self.least} to {self.most} words make no sense")
+            raise SettingError(f"results of {self.least} to {self.most} words: least is above most")
 
     @property
     def prompt(self) -> str:

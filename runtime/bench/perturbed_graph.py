@@ -29,8 +29,8 @@ from ...jit.pool import aligned
 from ...jit.tape import Op, PerThread, Tape
 from ..forward.batch import Span
 from ..forward.descriptor import ONE, OUTPUTS, TOKENS
+from ..forward.gemms import CHUNKS
 from ..forward.graph import GraphBuilder
-from ..forward.products import CHUNKS
 from ..inference.plan import Plan
 
 if TYPE_CHECKING:

@@ -112,7 +112,7 @@ def steps(engine: Engine) -> list[Step]:
 
 
 def measure(engine: Engine, repeat: int) -> list[Measured]:
-    """Play the run `repeat` times each way, in turns, after one of each that does not count."""
+    """Run it `repeat` times each way, in turns, after one of each that does not count."""
     found = [Measured(step) for step in steps(engine)]
     grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
     for number in range(repeat + 1):

@@ -1,4 +1,4 @@
-"""A mixture of experts on the tape: routing, products by expert, and the weighted sum.
+"""A mixture of experts on the tape: routing, GEMMs by expert, and the weighted sum.
 
 In prefill the tokens are grouped by expert, so that each expert's weights are read once a pass. In
 decode the one token's experts are a list already: every thread routes for itself, and the panels of
@@ -18,8 +18,8 @@ from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ..weights.matrix import Matrix
 from .descriptor import ONE, TOKENS
+from .gemms import CHUNKS
 from .graph import GraphBuilder
-from .products import CHUNKS
 from .tensors import Activation, QuantizedActivation
 
 PARTS = 4  # of a row, among which threads share the few pairs of a decode
@@ -53,7 +53,7 @@ class Routing:
         used: experts of one token.
         ids, weights: int32 and float32 [tokens, used].
         lists: active experts, where the pairs of each start, the pairs.
-        units: int64 [3], of the products by gate_up and by down; then the distinct experts.
+        units: int64 [3], of the GEMMs by gate_up and by down; then the distinct experts.
     """
 
     used: int
@@ -145,11 +145,11 @@ def gated(
     y, units = g.row(name, w.rows, to.used), to.units[:1]
     if w.up is None:
         fused = "silu_mul" if gate == "silu" else "gelu_mul"
-        _product(g, name, w, h, y, to, fused, units, share=to.used)
+        _gemm(g, name, w, h, y, to, fused, units, share=to.used)
     else:
         after = "after_silu" if gate == "silu" else "after_gelu"
-        _product(g, f"{name}.gate", w, h, y, to, "store", units, share=to.used)
-        _product(g, name, w.up, h, y, to, after, units, share=to.used)
+        _gemm(g, f"{name}.gate", w, h, y, to, "store", units, share=to.used)
+        _gemm(g, name, w.up, h, y, to, after, units, share=to.used)
     return y
 
 
@@ -158,7 +158,7 @@ def squared(
 ) -> Activation:
     """relu(up h)^2 of each token's experts: a row for each pair."""
     y = g.row(name, w.rows, to.used)
-    _product(g, name, w, h, y, to, "store", to.units[:1], share=to.used)
+    _gemm(g, name, w, h, y, to, "store", to.units[:1], share=to.used)
     g.square(y, f"{name}_square")
     return y
 
@@ -179,7 +179,7 @@ def clamped(
     """
     rows = [g.row(f"{name}.{part}", matrices[0].rows, to.used) for part in ("gate", "up")]
     for w, y, part in zip(matrices, rows, ("gate", "up"), strict=True):
-        _product(g, f"{name}.{part}", w, h, y, to, "store", to.units[:1], share=to.used)
+        _gemm(g, f"{name}.{part}", w, h, y, to, "store", to.units[:1], share=to.used)
     gate, up = rows
     parts = PARTS if g.decode and gate.stride % (PARTS * LINE) == 0 else 1
     args = [gate.data, up.data, *biases, to.ids, gate.stride, parts, float(alpha), float(limit)]
@@ -219,7 +219,7 @@ def _sum(
     add: bool,
 ) -> None:
     out = g.row(f"{name}_each", w.rows, to.used)
-    _product(g, name, w, y, out, to, "store", to.units[1:2], share=1)
+    _gemm(g, name, w, y, out, to, "store", to.units[1:2], share=1)
     lanes = g.target.lanes
     width = -(-x.width // lanes) * lanes
     form: dict[str, Any] = {} if add else {"add": False}
@@ -247,7 +247,7 @@ def by_head(g: GraphBuilder, w: Matrix, x: QuantizedActivation, name: str) -> Ac
         args = [g.units(TOKENS), *lists, units, w.units]
         g.tape.op(f"{name}.lists", spec(moe.head_lists, heads=heads), args, g.units(ONE))
     to = Routing(heads, lists[0], lists[0], lists, units)
-    _product(g, name, w, x, out, to, "store", units[:1], share=1)
+    _gemm(g, name, w, x, out, to, "store", units[:1], share=1)
     return out
 
 
@@ -260,7 +260,7 @@ def add_gated(g: GraphBuilder, x: Activation, y: Activation, score: Activation, 
     g.tape.op(f"{name}_sum", spec(moe.combine, used=1), args, g.units(TOKENS))
 
 
-def _product(
+def _gemm(
     g: GraphBuilder,
     name: str,
     w: Matrix,

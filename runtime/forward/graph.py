@@ -4,7 +4,7 @@ A `GraphBuilder` is one pass of up to `most_tokens` tokens for one session. It d
 which buffer and which sharing of work each step gets; the model says only what is computed.
 
 Two plans come out of the same code. In *decode* (one token) every thread prepares the shared
-input of a product for itself, since that is cheaper than a barrier, and a KV head's rotation and
+input of a GEMM for itself, since that is cheaper than a barrier, and a KV head's rotation and
 attention stay on one thread: five barriers a layer. In *prefill* the tokens are shared out and
 all meet in between."""
 
@@ -30,8 +30,8 @@ from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ...jit.targets import CpuTarget
 from ..weights.matrix import Matrix
 from .descriptor import OUTPUTS, ROTATIONS, TOKENS, Tiling
+from .gemms import GemmBuilder
 from .kv import BASE, KVLayout
-from .products import ProductBuilder
 from .tensors import (
     Activation,
     AttentionSpec,
@@ -43,7 +43,7 @@ from .tensors import (
 )
 
 
-class GraphBuilder(ProductBuilder):
+class GraphBuilder(GemmBuilder):
     """One pass on its way to the tape."""
 
     def __init__(
@@ -107,14 +107,14 @@ class GraphBuilder(ProductBuilder):
     def matmul(
         self, w: Matrix, x: QuantizedActivation, name: str, *, last: bool = True
     ) -> Activation:
-        """w x. `last` is False when another product of the same input follows: no barrier yet."""
+        """w x. `last` is False when another GEMM of the same input follows: no barrier yet."""
         out = self.row(name, w.rows)
-        self._product(name, w, x, out, "store", barrier=last)
+        self._gemm(name, w, x, out, "store", barrier=last)
         return out
 
     def add_matmul(self, x: Activation, w: Matrix, y: QuantizedActivation, name: str) -> None:
         """x += w y."""
-        self._product(name, w, y, x, "add")
+        self._gemm(name, w, y, x, "add")
 
     def silu_mul(self, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
         """silu(gate x) * (up x) for a gate/up matrix."""
@@ -173,7 +173,7 @@ class GraphBuilder(ProductBuilder):
         self._by_tokens(name, spec(activations.add_bias), args, isinstance(x.data, PerThread))
 
     def rmsnorm(self, x: Activation, weight: np.ndarray, eps: float, name: str) -> Activation:
-        """rmsnorm(x) as float32, for other things than products."""
+        """rmsnorm(x) as float32, for other things than GEMMs."""
         form = activations.ActivationFormat("float", 1, 0)
         data = self._prepare_form(name, x, form, weight, eps, outputs=False, last=True).data
         if isinstance(data, PerThread):

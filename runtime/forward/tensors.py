@@ -56,7 +56,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedActivation:
-    """An activation ready for products, in every form that its matrices ask for."""
+    """An activation ready for GEMMs, in every form that its matrices ask for."""
 
     forms: dict[ActivationFormat, QuantizedRows]
 
@@ -65,7 +65,7 @@ class QuantizedActivation:
 class QuantizedRows:
     """int8 blocks or float32 rows, shared or one for each thread.
 
-    tiles: the same blocks as `jit/kernels/gemm_amx.py` has them, where products want that.
+    tiles: the same blocks as `jit/kernels/gemm_amx.py` has them, where GEMMs want that.
     """
 
     data: np.ndarray | PerThread

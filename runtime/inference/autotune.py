@@ -8,7 +8,7 @@ decode (`online_ab.py`); cores that others have (`contention.py`); threads that 
 | attention of a short pass split by parts of the KV cache | the model's KV heads, threads, KV \
 length and profile, before each pass | |
 | spinning between passes | expected time of a decode pass | threads that park within a decode |
-| tiles of the products | what was measured of other ones here | |
+| tiles of the GEMMs | what was measured of other ones here | |
 | large pages | what they were measured to bring here | |
 | time of a pass of k tokens, for speculation | cost model | times of phases |
 
@@ -64,7 +64,7 @@ class Overrides:
         chunk: tokens of a prefill pass at most.
         kv_split: whether attention of short passes is shared out by parts of the KV cache.
         spin: seconds between two passes before a thread parks.
-        tile: tokens of a product's register tile; max_single_tile: tokens up to which a pass is one
+        tile: tokens of a GEMM's register tile; max_single_tile: tokens up to which a pass is one
             tile.
         pages: whether the system is asked for large pages.
         adaptive: whether choices are corrected by what is seen.
@@ -152,6 +152,20 @@ class ActiveThreads:
     def worker_ids(self) -> list[int]:
         return self.pool.worker_ids
 
+    @property
+    def elastic(self) -> bool:
+        """Whether passes go on without threads that have no core."""
+        return self.pool.elastic
+
+    @elastic.setter
+    def elastic(self, on: bool) -> None:
+        self.pool.set_elastic(on)
+
+    @property
+    def all_run(self) -> bool:
+        """Whether nothing was changed because a core was taken."""
+        return self.active == self.threads and not self.pool.elastic
+
     def put_last(self, worker: int) -> None:
         """Swap the core of a worker with that of the last one that may run."""
         if 0 <= worker < self.active - 2:
@@ -164,7 +178,7 @@ class Autotuner:
     Attributes:
         chunk: tokens of a prefill pass at most.
         spin: seconds that a thread spins between two passes.
-        tiles: constants of the products' kernels, where their tiles are not the usual ones.
+        tiles: constants of the GEMMs' kernels, where their tiles are not the usual ones.
         fixed: what was given.
     """
 
@@ -254,7 +268,7 @@ class Autotuner:
         self.contention.look()
         want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
         count = min(want, self.active_threads.active)
-        if count > 1 and self.pool.parked:
+        if count > 1 and self.pool.parked and not self.pool.elastic:
             count = self._awake(count, tokens, start)
         if count != self._playing:
             self.pool.active = self._playing = count
@@ -265,7 +279,7 @@ class Autotuner:
         """That pass has been run to its end."""
         if self._trial is None:
             return
-        if self.active_threads.active < self.pool.threads:
+        if not self.active_threads.all_run:
             self._trial.interrupted()
         else:
             self._trial.took(time.perf_counter() - self._began)
@@ -299,7 +313,7 @@ class Autotuner:
         found = self._decode.get(kind)
         if found is None:
             found = self._decode[kind] = self._trials(start)
-        if found.over or self.active_threads.active < self.pool.threads:
+        if found.over or not self.active_threads.all_run:
             return found.threads
         threads = found.next()
         self._trial = found if found.timed else None
@@ -421,8 +435,7 @@ class Autotuner:
             self.observe(tokens, start, wall_s)
         self._correct_spin(decode, passes)
         for change in self.contention.changes[self._contended :]:
-            why = f"{change.starved:.0%} of the time without a core"
-            self._lines.append(f"threads: {change.threads}, {why if change.starved else 'again'}")
+            self._lines.append(change.text)
         self._contended = len(self.contention.changes)
         if self._late:
             count = "a pass" if self._late == 1 else f"{self._late} passes"

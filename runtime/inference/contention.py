@@ -1,13 +1,15 @@
-"""Leaves a core alone while another process has it.
+"""Keeps passes going while another process has a core.
 
-All threads of a pass meet a few hundred times in it, so one that has to wait for its core holds up
-all the others: with one core of two taken, a pass went at a quarter to a half of its speed, and
-that is what two threads are worth then. A pass on the cores that are left is faster.
+All threads of a usual pass meet a few hundred times in it, so one that has to wait for its core
+holds up all the others: with one core of two taken, a pass went at a quarter to a half of its
+speed.
 
 The kernel of Linux counts for each thread the time that it was ready and had no core (`schedstat`).
-A thread that lost more than `STARVED` of two looks in a row is left out of the passes that follow.
-Later all of them run again; where that fails, the next attempt waits twice as long. So the cost
-of looking is bounded, and the number of threads cannot swing.
+When a thread lost more than `STARVED` of two looks in a row, the passes that follow are elastic:
+they go on without whoever has no core (`jit/elastic_executor.py`). Where there are many threads,
+which would hinder each other there, the starved one is left out instead.
+Later all is as before; where that fails, the next attempt waits twice as long. So the cost of
+looking is bounded, and nothing can swing.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ LOOK_S = 0.05  # at most so often, between two passes
 STALE_S = 1.0  # after a longer silence than this, what was counted says nothing about now
 STARVED = 0.2  # share of the time without a core that counts as starved
 PATIENCE_S, PATIENCE_MOST_S = 1.0, 30.0  # until all threads are tried again: first, at most
+ELASTIC_MOST = 4  # threads: of more, one that is left out is missed less than elastic passes cost
 
 
 class ThreadSet(Protocol):
@@ -35,16 +38,31 @@ class ThreadSet(Protocol):
     def active(self, count: int) -> None: ...
     @property
     def worker_ids(self) -> Sequence[int]: ...
+    @property
+    def elastic(self) -> bool: ...
+    @elastic.setter
+    def elastic(self, on: bool) -> None: ...
     def put_last(self, worker: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The number of threads was changed: when (perf_counter), to how many, for what share."""
+    """How passes are run was changed: when (perf_counter), for what share of time without a core.
+
+    Attributes:
+        threads: so many run; elastic: and none is waited for.
+    """
 
     at: float
     threads: int
     starved: float
+    elastic: bool = False
+
+    @property
+    def text(self) -> str:
+        """For traces and people."""
+        why = f"{self.starved:.0%} of the time without a core" if self.starved else "again"
+        return f"threads: {self.threads}, {'elastic passes, ' * self.elastic}{why}"
 
 
 class ContentionMonitor:
@@ -88,33 +106,42 @@ class ContentionMonitor:
         before, self._delays = self._delays, delays
         if passed > STALE_S:
             self._suspects = set()
+            self._again = max(self._again, now + 3 * LOOK_S)  # nothing says that the cores are free
         else:
             shares = {t: (d - before[t]) / 1e9 / passed for t, d in delays.items() if t in before}
             starved = {tid for tid, share in shares.items() if share > STARVED}
             held, self._suspects = starved & self._suspects, starved
-            if held and self.pool.active > 1:
-                self._leave_out(now, held - {caller}, max(shares[tid] for tid in held))
+            if held and self.pool.elastic:
+                self._again = now + self._patience
+            elif held and self.pool.active > 1:
+                self._react(now, held - {caller}, max(shares[tid] for tid in held))
                 return
-        if self.pool.active < self.pool.threads and now >= self._again:
+        usual = self.pool.active == self.pool.threads and not self.pool.elastic
+        if not usual and now >= self._again:
             self._change(now, self.pool.threads, 0.0)
-        elif self.pool.active == self.pool.threads and now > self._again + 2 * self._patience:
+        elif usual and now > self._again + 2 * self._patience:
             self._patience = PATIENCE_S
 
-    def _leave_out(self, now: float, workers: set[int], share: float) -> None:
-        """One thread fewer: a starved worker's core, or, if the caller starves, any worker's."""
-        ids = self.pool.worker_ids
-        starved = [n for n, tid in enumerate(ids) if tid in workers]
-        if starved:
-            self.pool.put_last(starved[0])
+    def _react(self, now: float, workers: set[int], share: float) -> None:
+        """Elastic passes, or one thread fewer.
+
+        That is a starved worker's core, or, if the caller starves, any worker's.
+        """
         failed = self.changes and now - self._again < 10 * LOOK_S
         self._patience = min(2 * self._patience, PATIENCE_MOST_S) if failed else self._patience
         self._again = now + self._patience
+        if self.pool.threads <= ELASTIC_MOST:
+            self._change(now, self.pool.active, share, elastic=True)
+            return
+        starved = [n for n, tid in enumerate(self.pool.worker_ids) if tid in workers]
+        if starved:
+            self.pool.put_last(starved[0])
         self._change(now, self.pool.active - 1, share)
 
-    def _change(self, now: float, threads: int, share: float) -> None:
-        self.pool.active = threads
+    def _change(self, now: float, threads: int, share: float, elastic: bool = False) -> None:
+        self.pool.active, self.pool.elastic = threads, elastic
         self._suspects, self._delays = set(), {}
-        self.changes = [*self.changes[-99:], Change(now, threads, round(share, 3))]
+        self.changes = [*self.changes[-99:], Change(now, threads, round(share, 3), elastic)]
 
 
 def delay_of(tid: int) -> int | None:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...arguments import as_list
 from ...errors import EngineError, SettingError
 from ...jit import sigbus
 from ...jit.compile import Library
@@ -185,6 +186,19 @@ class LoadedModel:
         bad = next((i for i in ids if not 0 <= i < most), None)
         if bad is not None:
             raise EngineError(f"token id {bad} is not in the vocabulary of {most}")
+
+    def as_ids(self, ids: object) -> list[int]:
+        """Token ids that a caller gave.
+
+        Raises:
+            EngineError: they are none of the vocabulary.
+        """
+        try:
+            found = [int(i) for i in as_list(ids, "token ids must be a list", EngineError)]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise EngineError(f"a token id must be a whole number: {error}") from None
+        self.check_ids(found)
+        return found
 
     @property
     def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:

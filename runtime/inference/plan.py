@@ -13,6 +13,7 @@ import numpy as np
 
 from ...jit.tape import CompiledTape, Tape, TapeTimes
 from ..forward.graph import GraphBuilder
+from ..forward.hidden import HiddenGraph
 from ..forward.logits import ROWS, argmax_ops, argmax_rows_ops
 from ..forward.split_kv import TOKENS as SPLIT_TOKENS
 from ..forward.split_kv import SplitKVGraph
@@ -56,7 +57,7 @@ class Plan(Generic[G]):
         self._kinds = kinds.reshape(3, -1)
 
     def seconds(self, times: TapeTimes) -> list[float]:
-        """Of all threads: inside kernels, in those that are neither products nor attention, all."""
+        """Of all threads: inside kernels, in those that are neither GEMMs nor attention, all."""
         return times.sums(self._kinds)
 
 
@@ -91,6 +92,11 @@ class Plans:
             found = self._prefill = tuning.chunk, tuning.tiles, plan
         return found[2]
 
+    @property
+    def hidden(self) -> Plan[HiddenGraph]:
+        """Up to a chunk of rows, which end before the output head."""
+        return self._plan("hidden", self._most, HiddenGraph)
+
     def build(self) -> None:
         """Build now what most phases need."""
         _ = self.decode, self.prefill, self.choose
@@ -106,7 +112,8 @@ class Plans:
     @cached_property
     def choose(self) -> CompiledTape:
         """The greedy choice in the rows that `choice.rows` names."""
-        loaded, tape = self._loaded, Tape("choose", self._loaded.threads)
+        loaded = self._loaded
+        tape = Tape("choose", loaded.threads, elastic=True)
         with loaded.lock:
             argmax_rows_ops(tape, loaded.outputs)
             return tape.finish(loaded.library, loaded.pool)

@@ -52,7 +52,7 @@ class TuningInputs:
         machines: measured limits by number of threads; of all threads at least.
         reached: what the model's kernels reach of them.
         passes: how many barriers they have.
-        target: the feature set; tiles: what was found best of the products' register tiles.
+        target: the feature set; tiles: what was found best of the GEMMs' register tiles.
     """
 
     model: ModelCost

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 GATHER_S = 10e-3  # that a pass waits at most for sessions that are about to ask for their next rows
 GATHER_SHARE = 0.25  # of the last pass, likewise
+FEW_ROWS = 16  # with which a pass of its own makes do beside decodes
 IDLE_S = 2e-3  # between looks for memory where nobody can go on
 
 
@@ -384,6 +385,33 @@ class Scheduler(PassPolicy[Ticket]):
         )
         self._preempted.append(ticket)
         return None
+
+    def admit(self, rows: Rows) -> bool:
+        """Make room for rows that their sequence has computed by a plan of its own.
+
+        As for those that wait for a pass; the caller has the engine's lock until then. False: there
+        is none yet.
+
+        Raises:
+            ContextOverflowError: there never will be.
+        """
+        with self.mutex:
+            ticket = Ticket(rows)
+            needed = self._needed(ticket, len(rows.ids), 0, [])
+            if ticket.error is not None:
+                self._preempted.remove(ticket)
+                raise ticket.error
+            return needed is not None
+
+    def rows_aside(self, most: int, start: int) -> int:
+        """Rows of a pass that nobody shares: beside decodes, as few as the deadline asks for."""
+        with self.mutex:
+            if not self._somebody_decodes():
+                return most
+        rows = most
+        while rows > FEW_ROWS and self._timing.pass_s(rows, start) > self.aim_s:
+            rows //= 2
+        return rows
 
     def _take_back(self, sequence: TokenSequence) -> None:
         """Preempt a sequence: it computes its tokens again when it goes on."""

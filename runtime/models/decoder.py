@@ -52,6 +52,7 @@ class Decoder:
         rotations: ways of rotating that the layers' rules name by number.
         embedding_scale: what the embedding's rows are multiplied by.
         eps: of the norms of x; cap: bound of the logits, 0 for none.
+        logit_scale: what the weights of the last norm were divided by.
     """
 
     architecture: ClassVar[str]
@@ -67,6 +68,7 @@ class Decoder:
     drafts_from: ClassVar[Literal["normed", "plain"] | None] = None
     mtp: MTP | None = None
     embedding_scale = 1.0
+    logit_scale = 1.0
     cap = 0.0
 
     def __init__(self, gguf: GGUFFile, weights: WeightLoader) -> None:

@@ -31,10 +31,11 @@ class Granite(Decoder):
         residual = self._scale("residual_scale")
         self.embedding_scale = self._scale("embedding_scale") / residual
         self.eps = self.config.eps / residual**2
+        self.logit_scale = self._scale("logit_scale")
 
     def norm_weight(self, name: str) -> np.ndarray:
         weight = super().norm_weight(name)
-        return weight / self._scale("logit_scale") if name == self.last_norm else weight
+        return weight / self.logit_scale if name == self.last_norm else weight
 
     def rule(self, layer: int) -> AttentionSpec:
         plain = super().rule(layer)

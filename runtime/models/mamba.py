@@ -67,7 +67,7 @@ def load_mamba(
     """Ask for the first half of a layer with Mamba-2, of a model `width` wide.
 
     Raises:
-        GGUFError: its sizes make no sense.
+        GGUFError: its sizes do not fit each other.
     """
     key = f"{a}.ssm.".__add__
     n, groups, heads, inner = (

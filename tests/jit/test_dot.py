@@ -13,6 +13,7 @@ from triplepoint.jit.dot import (
     KEY_INSTRUCTION,
     Dot,
     bf16_dot,
+    bf16_pairs_of,
     dot_words,
     pair_high,
     pair_low,
@@ -157,6 +158,29 @@ def test_bf16_dot(target: CpuTarget, rng: np.random.Generator) -> None:
     want = start + (a.astype(np.float64) * b).reshape(-1, 2).sum(1)
 
     assert np.allclose(out, want, rtol=1e-6, atol=1e-6)
+
+
+@kernel
+def bf16_rounded(k: Kernel, x: F32s, out: I32s) -> None:
+    with k.units():
+        out.store(0, bf16_pairs_of(k, x.load(0, k.lanes)))
+
+
+@pytest.mark.parametrize("target", BF16_TARGETS, ids=str)
+def test_bf16_pairs_of(target: CpuTarget, rng: np.random.Generator) -> None:
+    """Neighbors of the nearest bf16 are chosen as `to_bf16` does; denormals are zeros."""
+    own = Native(target, CheckedCache(None))
+    for shift in (0, 2**15, 2**15 - 1, 2**15 + 1):  # ties among them
+        bits = rng.integers(1 << 23, 0x7F000000, target.lanes, dtype=np.uint32)
+        x = (bits & ~np.uint32(0xFFFF) | np.uint32(shift)).view(np.float32)
+        x[:2] = 0, -x[1]
+        out = np.zeros(target.lanes // 2, np.int32)
+        own.call(spec(bf16_rounded), [x, out], 0, 1)
+
+        assert np.array_equal(out.view(np.uint16), to_bf16(x).view(np.uint16)[1::2])
+    x[:] = 1e-39
+    own.call(spec(bf16_rounded), [x, out], 0, 1)
+    assert not out.any()
 
 
 # --- what is in the assembly, for every target on any host

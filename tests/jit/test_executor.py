@@ -9,7 +9,7 @@ import pytest
 from helpers.elf import undefined_symbols
 from helpers.runners import GCC, QEMU, emulation_lacks
 
-from triplepoint.jit import executor
+from triplepoint.jit import executor, pool_block
 from triplepoint.jit.compile import build_assembly, build_ir, build_object, spec
 from triplepoint.jit.targets import TARGETS, CpuTarget
 
@@ -46,14 +46,16 @@ PROGRAM = r"""
 #include <string.h>
 
 int64_t tp_run(int64_t *, int64_t *, int64_t, int64_t, int64_t, int64_t *, int64_t);
+int64_t tp_run_elastic(int64_t *, int64_t *, int64_t *, int64_t, int64_t, int64_t, int64_t *,
+                       int64_t);
 void tp_worker(int64_t *, int64_t);
-void tp_wake(int64_t *);
 void tp_wake(int64_t *);
 int64_t tp_cycles(void);
 
 enum { SIZE = 13, STEPS = 40, MOST = 3 };
 static int64_t pool[POOL_SLOTS] __attribute__((aligned(64)));
 static int64_t ops[STEPS * 8] __attribute__((aligned(64)));
+static int64_t groups[STEPS * 8] __attribute__((aligned(64)));
 static int64_t counters[STEPS * MOST * COUNTER_SLOTS], args[STEPS][2], units = SIZE;
 static int64_t a[SIZE], b[SIZE], stats[MOST][STEPS][2];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -66,6 +68,10 @@ static void step(int64_t *arg, int64_t begin, int64_t end, int64_t tid) {
 }
 
 static void *serve(void *tid) { tp_worker(pool, (int64_t)tid); return 0; }
+
+static int64_t run_elastic(int64_t budget) {
+    return tp_run_elastic(pool, ops, groups, STEPS, 0, budget, &stats[0][0][0], sizeof stats[0]);
+}
 
 static int64_t run(int64_t budget) {
     return tp_run(pool, ops, STEPS, 0, budget, &stats[0][0][0], sizeof stats[0]);
@@ -89,6 +95,11 @@ int main(void) {
         op[OP_CHUNK] = 2;
         op[OP_BARRIER] = 1;
         op[OP_COUNTER] = (int64_t)(counters + MOST * COUNTER_SLOTS * s);
+        int64_t *group = groups + 8 * s;
+        group[G_FIRST] = s;
+        group[G_COUNT] = group[G_BARRIER] = 1;
+        group[G_CHUNK] = s % 3 == 0 ? 2 : 0;
+        group[G_COUNTERS] = op[OP_COUNTER];
     }
     pool[THREADS] = pool[ACTIVE] = MOST;
     pool[LOCK_FN] = (int64_t)pthread_mutex_lock;
@@ -104,13 +115,15 @@ int main(void) {
         pool[SPIN_BARRIER] = pool[SPIN_IDLE] = round % 2 ? 0 : 20000;
         for (int i = 0; i < SIZE; i++) a[i] = i;
         if (round % 3) tp_wake(pool);
-        if (run(second) != STEPS) return 1;
+        pool[YIELD_AFTER] = round % 4 ? second : 0;
+        if ((round % 5 ? run_elastic(second) : run(second)) != STEPS) return 1;
         if (memcmp(a, want, sizeof want)) return 2;
     }
     pool[STOP] = 1;
     if (run(second) != 1) return 3;
     pool[STOP] = 0;
     if (run(-second) != 1) return 4; /* a time slice that is over already */
+    if (run_elastic(-second) != 1) return 7;
     if (run(second) != STEPS) return 5;
     pool[SHUTDOWN] = 1;
     tp_wake(pool);
@@ -132,7 +145,7 @@ def test_aarch64_plays(tmp_path: Path) -> None:
     source, native = tmp_path / "program.c", tmp_path / "executor.o"
     source.write_text(PROGRAM)
     native.write_bytes(build_object(EXECUTOR, target))
-    slots = {name: value for name, value in vars(executor).items() if isinstance(value, int)}
+    slots = {name: value for name, value in vars(pool_block).items() if isinstance(value, int)}
     defines = [f"-D{name}={value}" for name, value in slots.items() if name.isupper()]
     program = tmp_path / "program"
     linked = f"-Wl,--defsym,tp_run={EXECUTOR.symbol(target)}"

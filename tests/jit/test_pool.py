@@ -19,7 +19,7 @@ from helpers.native_ops import (
 )
 
 from triplepoint.errors import EngineError
-from triplepoint.jit import executor
+from triplepoint.jit import pool_block
 from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool, aligned
 from triplepoint.jit.tape import DYNAMIC, REPLICATED, STATIC, CompiledTape, PerThread, Tape
@@ -337,8 +337,8 @@ def test_who_wakes_late_from_a_stopped_pass(library: Library, make_pool: MakePoo
             wake_up.wait(60)
         return pool._c.pthread_mutex_lock(ctypes.c_void_p(mutex))
 
-    usual = pool._block[executor.WAIT_FN]
-    pool._block[executor.WAIT_FN] = ctypes.cast(sleep_on, ctypes.c_void_p).value
+    usual = pool._block[pool_block.WAIT_FN]
+    pool._block[pool_block.WAIT_FN] = ctypes.cast(sleep_on, ctypes.c_void_p).value
     two, loops = np.full(1, 2, np.int64), [np.full(1, n, np.int64) for n in (300_000_000, 1)]
     sinks, mine = ([np.zeros(8, np.int64) for _ in range(2)] for _ in range(2))
     stopped, alone = Tape("stopped", 2), Tape("alone", 2)
@@ -357,7 +357,7 @@ def test_who_wakes_late_from_a_stopped_pass(library: Library, make_pool: MakePoo
     assert asleep.is_set(), "the worker came to the barrier before the caller"
     pool.active = 1
     _run_tape(following)
-    pool._block[executor.WAIT_FN] = usual
+    pool._block[pool_block.WAIT_FN] = usual
     wake_up.set()
     pool.active = 2
     _run_tape(following)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from helpers.native_ops import COUNT, MakePool
 
-from triplepoint.jit import executor
+from triplepoint.jit import pool_block
 from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool, aligned
 from triplepoint.jit.tape import REPLICATED, CompiledTape, PerThread, Tape
@@ -42,12 +42,12 @@ def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
     pool.active = 2
     for _ in range(50):
         native.run()
-    parked = int(pool._block[executor.ACTIVE_EPOCH_PARKED])
-    assert _until(lambda: pool._block[executor.ACTIVE_EPOCH_PARKED] == 1), parked
+    parked = int(pool._block[pool_block.ACTIVE_EPOCH_PARKED])
+    assert _until(lambda: pool._block[pool_block.ACTIVE_EPOCH_PARKED] == 1), parked
     before = pool.parks
     for _ in range(50):
         native.run()
-    assert pool._block[executor.ACTIVE_EPOCH_PARKED] == 1
+    assert pool._block[pool_block.ACTIVE_EPOCH_PARKED] == 1
     assert pool.parks - before <= 51, "only the other worker waits for passes"
     pool.active = 3
     native.run()
@@ -77,13 +77,16 @@ def test_a_pass_of_the_caller_alone_wakes_nobody(library: Library, make_pool: Ma
     pool.active = 2
     native.run()
     for _ in range(20):
-        assert _until(lambda: pool._block[executor.ACTIVE_EPOCH_PARKED] == 1)
-        assert _until(lambda: pool._block[executor.START_PARKED] == 1)
+        assert _until(lambda: pool._block[pool_block.ACTIVE_EPOCH_PARKED] == 1)
+        assert _until(lambda: pool._block[pool_block.START_PARKED] == 1)
         before = pool.parks
         pool.active = 1
         native.run()
         pool.active = 2
-        assert (pool._block[executor.ACTIVE_EPOCH_PARKED], pool._block[executor.START_PARKED]) == (
+        assert (
+            pool._block[pool_block.ACTIVE_EPOCH_PARKED],
+            pool._block[pool_block.START_PARKED],
+        ) == (
             1,
             1,
         )
@@ -104,7 +107,7 @@ def test_woken_workers_spin(library: Library, make_pool: MakePool) -> None:
     native = tape.finish(library, pool)
 
     def asleep() -> bool:
-        return pool._block[executor.START_PARKED] == 1
+        return pool._block[pool_block.START_PARKED] == 1
 
     for n in range(20):
         assert _until(asleep)

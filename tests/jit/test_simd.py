@@ -32,6 +32,25 @@ def _rows(out: np.ndarray, lanes: int) -> list[np.ndarray]:
     return list(out.reshape(-1, lanes))
 
 
+# --- memory
+
+
+@kernel
+def some_lanes(k: Kernel, x: I32s, out: I32s) -> None:
+    with k.units():
+        value = x.load(0, k.lanes)
+        out.store_where(1, value, value > 0)
+
+
+def test_some_lanes(own: Runner, rng: np.random.Generator) -> None:
+    """Lanes where the mask does not hold are not touched."""
+    x = rng.integers(-5, 5, own.target.lanes, dtype=np.int32)
+    out = np.full(own.target.lanes + 1, 77, np.int32)
+    own.call(spec(some_lanes), [x, out], 0, 1)
+
+    assert out.tolist() == [77, *np.where(x > 0, x, 77)]
+
+
 # --- arithmetic
 
 

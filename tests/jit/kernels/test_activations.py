@@ -20,6 +20,7 @@ from triplepoint.jit.kernels.activations import (
     add_bias,
     add_norm,
     dequantize_reference,
+    fold_each,
     gate_by_queries,
     gate_heads,
     gelu_times,
@@ -30,6 +31,7 @@ from triplepoint.jit.kernels.activations import (
     square,
 )
 from triplepoint.jit.kernels.panels import SUM_BASE_BITS
+from triplepoint.jit.simd import I32s, Kernel, kernel
 
 ASKS = ()  # see helpers/feature_sets.py
 EPS = 1e-6
@@ -72,6 +74,24 @@ def test_quantize(runner: Runner, rng: np.random.Generator, group: int) -> None:
             got = _prepare(runner, x, quantize=True, zero_point=zero_point, base=base, group=group)
 
             assert np.array_equal(got, quantize_reference(x, zero_point, group, base=base))
+
+
+@kernel
+def sums(k: Kernel, x: I32s, out: I32s, *, count: int) -> None:
+    """Of `count` vectors each."""
+    with k.units():
+        vectors = [x.load(n * k.lanes, k.lanes) for n in range(count)]
+        out.store(0, fold_each(vectors, lambda a, b: a + b))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
+def test_fold_each(runner: Runner, rng: np.random.Generator, count: int) -> None:
+    """The sum of each vector is in its own lane, also of more vectors than there are lanes."""
+    x = rng.integers(-1000, 1000, (count, runner.target.lanes), dtype=np.int32)
+    out = np.zeros(count, np.int32)
+    runner.call(spec(sums, count=count), [x, out], 0, 1)
+
+    assert np.array_equal(out, x.sum(axis=1))
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -120,6 +140,18 @@ def test_sums_for_k_quants(runner: Runner, rng: np.random.Generator, kind: Kind)
             got[:, 1::2, 4:8] = 0  # only even blocks have a use for the field
 
         assert np.array_equal(got, quantize_reference(x, 0, 8, kind))
+
+
+@pytest.mark.parametrize("kind", ["zero", "pairs16"])
+def test_blocks_of_scales_of_their_own(
+    runner: Runner, rng: np.random.Generator, kind: Kind
+) -> None:
+    """A group of one, as NVFP4 has it: rows shorter than a step of the loop, and with a rest."""
+    for tokens, blocks in ((3, 9),) if runner.emulated else ((1, 1), (3, 9), (40, 16), (2, 19)):
+        x = (rng.standard_normal((tokens, blocks * 32)) * 3).astype(np.float32)
+        got = _prepare(runner, x, quantize=True, kind=kind)
+
+        assert np.array_equal(got, quantize_reference(x, 0, 1, kind))
 
 
 def test_quantization_error(native: Native, rng: np.random.Generator) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.feature_sets import DOT, place, some
+from helpers.feature_sets import BF16, DOT, place, some
 from helpers.matrices import (
     FLOATS,
     QUANTIZED,
@@ -31,7 +31,7 @@ from triplepoint.jit.kernels.gemm import gemm_float, gemm_quant
 from triplepoint.jit.simd import I8s, I32s, Kernel, i8, i32, kernel
 from triplepoint.jit.targets import CpuTarget, runnable
 
-ASKS = (DOT,)  # see helpers/feature_sets.py
+ASKS = (DOT, BF16)  # see helpers/feature_sets.py
 TOKENS = (1, 2, 3, 6, 7, 8, 13, 14, 15, 20, 70)
 FEW_TOKENS = (1, 8)  # under qemu each product is a process
 # Rows: one, less and more than a panel, no multiple of it. K of 3, 6 and 8 blocks, so that

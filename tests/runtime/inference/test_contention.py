@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from triplepoint.runtime.inference import contention as module
 from triplepoint.runtime.inference.contention import LOOK_S, PATIENCE_S, ContentionMonitor, delay_of
 from triplepoint.runtime.inference.engine import Engine
 
@@ -16,6 +17,7 @@ class ThreadSet:
 
     def __init__(self) -> None:
         self.threads = self.active = 3
+        self.elastic = False
         self.caller = threading.get_native_id()
         self.worker_ids = [-1, -2]
         self.starved: set[int] = set()
@@ -46,7 +48,13 @@ def thread_set() -> ThreadSet:
 
 
 @pytest.fixture
-def contention(thread_set: ThreadSet) -> ContentionMonitor:
+def contention(thread_set: ThreadSet, monkeypatch: pytest.MonkeyPatch) -> ContentionMonitor:
+    """Three threads are too many for elastic passes."""
+    monkeypatch.setattr(module, "ELASTIC_MOST", 2)
+    return elastic_contention(thread_set)
+
+
+def elastic_contention(thread_set: ThreadSet) -> ContentionMonitor:
     return ContentionMonitor(
         thread_set, delay=lambda tid: thread_set.lost[tid], clock=lambda: thread_set.now
     )
@@ -121,6 +129,40 @@ def test_one_thread_always_plays(thread_set: ThreadSet, contention: ContentionMo
     thread_set.starved = {thread_set.caller, -1, -2}
     thread_set.passes(contention, 0.9)
     assert thread_set.active == 1
+
+
+@pytest.mark.parametrize("who", [0, -1, -2], ids=["caller", "first", "last"])
+def test_few_threads_run_elastic_passes(thread_set: ThreadSet, who: int) -> None:
+    """Whoever starves: all run on, as long as that lasts and for some patience more."""
+    contention = elastic_contention(thread_set)
+    thread_set.starved = {who or thread_set.caller}
+    thread_set.passes(contention, 4 * LOOK_S)
+    assert (thread_set.active, thread_set.elastic) == (3, True)
+    (change,) = contention.changes
+    assert (
+        change.text
+        == f"threads: 3, elastic passes, {change.starved:.0%} of the time without a core"
+    )
+    thread_set.passes(contention, 60)
+    assert len(contention.changes) == 1
+    thread_set.starved = set()
+    thread_set.passes(contention, PATIENCE_S / 2)
+    assert thread_set.elastic
+    thread_set.passes(contention, PATIENCE_S)
+    assert (thread_set.active, thread_set.elastic) == (3, False)
+    assert [change.text for change in contention.changes[1:]] == ["threads: 3, again"]
+
+
+def test_elastic_passes_do_not_swing(thread_set: ThreadSet) -> None:
+    """A core that is taken for a second every three: ever longer are passes elastic."""
+    contention = elastic_contention(thread_set)
+    for _ in range(100):
+        thread_set.starved = {-1}
+        thread_set.passes(contention, 1)
+        thread_set.starved = set()
+        thread_set.passes(contention, 2)
+    assert len(contention.changes) < 220
+    assert thread_set.active == 3
 
 
 @pytest.mark.skipif(delay_of(threading.get_native_id()) is None, reason="no schedstat here")

@@ -1,4 +1,4 @@
-"""Products on the tape, and what enters them: which kernel, which buffer, who does which panel."""
+"""GEMMs on the tape, and what enters them: which kernel, which buffer, who does which panel."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from .tensors import (
     padded,
 )
 
-CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
+DECODE_CHUNKS = 0
+CHUNKS = 16  # of each thread's panels in a prefill's GEMM: what another may take over
 
 
-class ProductBuilder(PassDescriptor):
-    """What a graph needs to put products on its tape."""
+class GemmBuilder(PassDescriptor):
+    """What a graph needs to put GEMMs on its tape."""
 
     def __init__(
         self,
@@ -40,9 +41,9 @@ class ProductBuilder(PassDescriptor):
     ) -> None:
         super().__init__(most_tokens, heads, threads)
         self.target = target
-        self.tape = Tape(name, threads)
+        self.tape = Tape(name, threads, elastic=True)
         self.buffers = buffers
-        self.register_tiles: Mapping[str, int] = {}  # of the products, if not the usual ones
+        self.register_tiles: Mapping[str, int] = {}  # of the GEMMs, if not the usual ones
 
     def _prepare(
         self,
@@ -80,7 +81,7 @@ class ProductBuilder(PassDescriptor):
         quantize = form.kind != "float"
         if not quantize and weight is None:
             if not isinstance(x.data, PerThread):
-                self.tape.ops[-1].barrier = True  # products read what others have prepared
+                self.tape.ops[-1].barrier = True  # GEMMs read what others have prepared
             return QuantizedRows(x.data, x.stride)
         width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantize else x.stride
         row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantize else 4 * width
@@ -101,7 +102,7 @@ class ProductBuilder(PassDescriptor):
         return QuantizedRows(data, width)
 
     def _in_tiles(self, w: Matrix) -> bool:
-        """Whether passes of this graph take products with `w` to AMX tiles."""
+        """Whether passes of this graph take GEMMs with `w` to AMX tiles."""
         wide = not self.decode and self.most_tokens >= gemm_amx.FROM
         return wide and not w.experts and gemm_amx.takes(w.format.name, self.target)
 
@@ -118,9 +119,9 @@ class ProductBuilder(PassDescriptor):
     def before_experts(
         self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
     ) -> None:
-        """A product by experts follows: for graphs that look at what enters it."""
+        """A GEMM by experts follows: for graphs that look at what enters it."""
 
-    def _product(
+    def _gemm(
         self,
         name: str,
         w: Matrix,
@@ -158,14 +159,14 @@ class ProductBuilder(PassDescriptor):
         """Gate and up at once where one matrix has both, else one after the other."""
         out, (fused, after) = self.row(name, w.rows), ways
         if w.up is None:
-            self._product(name, w, x, out, fused)
+            self._gemm(name, w, x, out, fused)
         else:
-            self._product(f"{name}.gate", w, x, out, "store")
-            self._product(name, w.up, x, out, after)
+            self._gemm(f"{name}.gate", w, x, out, "store")
+            self._gemm(name, w.up, x, out, after)
         return out
 
     def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray) -> None:
-        """The product with the output head, of the panels that the pass takes."""
+        """The GEMM with the output head, of the panels that the pass takes."""
         form, scratch = w.format, 64
         rows = x.forms[w.activation(self.target)]
         if form.family == "k":
@@ -185,16 +186,21 @@ class ProductBuilder(PassDescriptor):
         most: int,
         barrier: bool,
     ) -> None:
-        """A product whose panels, up to `most`, the threads share out."""
+        """A GEMM whose panels, up to `most`, the threads share out."""
         # Decode streams: one contiguous range of panels for each thread reads fastest, and so it
         # does in prefill until a thread has done its own.
-        mode = STATIC if self.decode else DYNAMIC
-        chunk = max(1, most // (CHUNKS * self.tape.threads))
-        self.tape.op(name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier)
+        chunks = DECODE_CHUNKS if self.decode else CHUNKS
+        mode = DYNAMIC if chunks else STATIC
+        chunk = max(1, most // (max(1, chunks) * self.tape.threads))
+        each = args[0].nbytes // most if self.decode else 0
+        self.tape.op(
+            name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier, unit_bytes=each
+        )
 
     def scratch(self, name: str, nbytes: int) -> np.ndarray | PerThread:
         """Memory of each thread's own that lasts for one op."""
-        return self.memory(name, 1, nbytes, np.uint8, replicated=True)
+        own = self.memory(name, 1, nbytes, np.uint8, replicated=True)
+        return replace(own, scratch=True) if isinstance(own, PerThread) else own
 
     def row(self, name: str, width: int, each: int = 1, *, replicated: bool = False) -> Activation:
         """A buffer for an activation, or one for each thread."""

@@ -1,0 +1,36 @@
+"""A pass that ends with the norm in front of the output head, for those who want no logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..weights.matrix import Matrix
+from .graph import GraphBuilder
+from .tensors import Activation
+
+
+class HiddenGraph(GraphBuilder):
+    """See above.
+
+    Attributes:
+        hidden: float32 [most_tokens, padded width], of the rows of the last pass; valid while its
+            caller has the engine's lock.
+    """
+
+    hidden: np.ndarray
+
+    def logits(
+        self,
+        x: Activation,
+        weight: np.ndarray,
+        eps: float,
+        w: Matrix,
+        out: np.ndarray,
+        cap: float = 0.0,
+    ) -> None:
+        """The norm alone, of every row."""
+        assert isinstance(x.data, np.ndarray), "a pass of one row gives logits"
+        self.tape.ops[-1].barrier = True  # these tokens are shared out otherwise
+        data = self.rmsnorm(x, weight, eps, "hidden_norm").data
+        assert isinstance(data, np.ndarray)
+        self.hidden = data
