@@ -255,6 +255,7 @@ GOOD: dict[str, Callable[[SimpleNamespace], Any]] = {
     "Agent.load_history.turns": lambda place: [("a", "b")],
     "Agent.as_tool.name": lambda place: "helper",
     "Agent.as_tool.description": lambda place: "Helps.",
+    "Engine.embed.texts": lambda place: [[1, 2]],
     "Engine.draft_head.vocabulary": lambda place: 32768,
     "Session.decode.max_tokens": lambda place: 2,
     "Session.save.folder": lambda place: place.root / "saved",

@@ -80,6 +80,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="memory of each key's responses that previous_response_id may name; off: none (64MB)",
     )
     verb.add_argument(
+        "--pooling",
+        choices=("none", "mean", "cls", "last"),
+        help="how embeddings are made of the states of a text's tokens (as the model's file says)",
+    )
+    verb.add_argument(
         "--agents",
         nargs="+",
         metavar="DIR",
@@ -145,6 +150,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         origins=tuple(args.allow_origin or ()),
         keep_alive_s=parse_keep_alive(args.keep_alive) if args.keep_alive else KEEP_ALIVE_S,
         memory=args.memory,
+        pooling=args.pooling,
         agents=_agents(args.agents),
         trace=args.trace,
         otlp=args.otlp,

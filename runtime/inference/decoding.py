@@ -92,7 +92,8 @@ class Decoding:
         self._sampler = None
         if not sampling.filled().plain:
             at = len(sequence.tokens)
-            self._sampler = Sampler(sampling, sequence.engine.logit_ranker, at, constraint)
+            engine = sequence.engine
+            self._sampler = Sampler(sampling, engine.logit_ranker, at, constraint, engine.tokenizer)
         self._ids: list[int] = []
         self._wall = 0.0
         self._passes = self._forced = 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from ...arguments import as_mapping
+import numpy as np
+
+from ...arguments import as_list, as_mapping
 from ...errors import ModelError, SettingError
 from ...jit import targets
 from ...jit.compile import Library, ObjectCache, default_folder
@@ -19,6 +22,7 @@ from ..forward.kv import KVCache
 from ..gguf.open import open_gguf
 from ..physics.machine import physical_cores
 from .autotune import Overrides
+from .embedding import Embedder, normalized
 from .engine_core import EngineCore
 from .loaded_model import LoadOptions
 from .session import Session
@@ -67,7 +71,7 @@ class Engine(EngineCore):
             cache_packed_weights: keep the packed weights on disk, as large as the model's file, and
                 map them from there the next time; `Engine.packed_cache` says what became of it.
             jump_forward: take tokens that a grammar forces without decoding them.
-            draft_tokens: most tokens that a pass drafts; 0: none, ``auto``: as many as pay.
+            draft_tokens: most tokens that a pass drafts; 0: none, ``auto``: chosen automatically.
                 Neither changes what is written.
             draft_source: what drafts them: ``lookup``, the context; ``mtp``, a layer that the model
                 has for it; ``auto``: what is worth more.
@@ -145,6 +149,40 @@ class Engine(EngineCore):
         session = self.session(context)
         session.restore_error = load(self, session, folder, self.scheduler.mutex)
         return session
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """Makes vectors of texts."""
+        return Embedder(self)
+
+    def embed(
+        self,
+        texts: Sequence[str | Sequence[int]],
+        *,
+        pooling: str | None = None,
+        normalize: bool = True,
+    ) -> np.ndarray:
+        """Vectors of texts, or of lists of token ids: float32 [texts, width].
+
+        Args:
+            texts: each of a token at least; markers such as ``<|im_end|>`` are recognized in them.
+            pooling: how the states of a text's tokens become its vector: ``mean``, ``cls`` (the
+                first token's) or ``last``; default: what the model's file says.
+            normalize: make each as long as 1.
+
+        Raises:
+            SettingError: the model's file says nothing of pooling, or a text is empty.
+            ContextOverflowError: a text is longer than the context.
+        """
+        given = as_list(texts, "texts must be a list", SettingError)
+        way = self.embedder.pooling_of(pooling)
+        if way == "none":
+            raise SettingError("pooling must be mean, cls or last: one vector for each text")
+        found = np.empty((len(given), self.embedder.width), np.float32)
+        for n, text in enumerate(given):
+            ids = self.embedder.ids(text) if isinstance(text, str) else self.as_ids(text)
+            found[n] = self.embedder.vector(ids, way)
+        return normalized(found) if normalize else found
 
     def __enter__(self) -> Engine:
         return self

@@ -7,6 +7,7 @@ until few enough tokens are left to sort. A vocabulary of 150,000 takes two to f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -89,7 +90,9 @@ class LogitRanker:
     def _tapes(self, threads: int, library: Library) -> list[CompiledTape]:
         units = np.full(1, argmax.PARTS, np.int64)
         given = [self._padded, self._mask, self._use_mask]
-        first, again, collect = (Tape(name, threads) for name in ("rank", "look", "collect"))
+        first, again, collect = (
+            Tape(name, threads, elastic=True) for name in ("rank", "look", "collect")
+        )
         row, stride = np.zeros(1, np.int64), self._padded.shape[1]
         part = [self._padded, row, stride, self._mask, 0, self._use_mask, self._best, self._where,
                 self.n_vocab]  # fmt: skip
@@ -132,6 +135,11 @@ class LogitRanker:
     def largest(self) -> int:
         """The likeliest token; the first of equal ones."""
         return int(self._where[int(np.argmax(self._best))])
+
+    def weight(self, token: int) -> float:
+        """Of one token, as masses are sums of them."""
+        gap = float(self._best.max() - self.logits[token])
+        return math.exp(-gap * float(self._scale[0]))
 
     @property
     def all(self) -> _Level:

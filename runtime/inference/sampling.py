@@ -2,6 +2,8 @@
 
     logits + bias ─► penalties ─► softmax at a temperature ─► top-k ─► top-p ─► min-p ─► one draw
 
+or what comes after the penalties in another order.
+
 The draw for a token depends on the seed and on the token's position alone. So the same seed gives
 the same text, whatever came between two tokens, and each token takes exactly one draw.
 """
@@ -18,12 +20,22 @@ import numpy as np
 
 from ...arguments import is_number
 from ...errors import EngineError, SettingError
+from .fill_sampling import MOST as FILLS
+from .fill_sampling import FillChooser, drawn
 
 if TYPE_CHECKING:
+    from ..tokens.tokenizer import Tokenizer
     from .logit_ranking import LogitRanker
 
 MAX_STOP = 256  # characters of a stop string
 MAX_STOPS = 32
+ORDER = ("temperature", "top_k", "top_p", "min_p")
+
+
+def _is_order(names: Sequence[str]) -> bool:
+    """Whether these are of `ORDER`, each once, temperature among them; `infill` may be the last."""
+    own = names[:-1] if names[-1:] == ("infill",) else names
+    return "temperature" in own and len(set(own)) == len(own) and {*own} <= {*ORDER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +53,12 @@ class ResolvedSampling:
     penalty_last: int = -1
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     stop: Sequence[str] = ()
+    order: Sequence[str] = ORDER
 
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
-            if one.name in ("logit_bias", "stop"):
+            if one.name in ("logit_bias", "stop", "order"):
                 continue
             if not is_number(value) or (one.name in _COUNTS and not isinstance(value, int)):
                 raise _senseless(one.name, value)
@@ -62,6 +75,7 @@ class ResolvedSampling:
             "logit_bias": all(
                 token >= 0 and bias < math.inf for token, bias in self.logit_bias.items()
             ),
+            "order": _is_order(self.order),
             "stop": len(self.stop) <= MAX_STOPS and all(0 < len(s) <= MAX_STOP for s in self.stop),
         }
         for name, sound in checks.items():
@@ -91,6 +105,7 @@ _RANGES = {
     "frequency_penalty": "give a number; 0 is none",
     "penalty_last": "give a number of tokens, or -1 for all of the turn",
     "logit_bias": "give ids of tokens, each with a number or -inf",
+    "order": f"give names of {', '.join(ORDER)}, temperature among them; infill may be the last",
     "stop": f"give at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters",
 }
 
@@ -115,6 +130,8 @@ class Sampling:
         penalty_last: tokens of the turn, counted from its end, that penalties look at; -1 is all.
         logit_bias: what is added to the logits of tokens, by id; -inf forbids one.
         stop: texts that end the answer; they are no part of it.
+        order: in which temperature, top-k, top-p and min-p come, after the penalties; what is not
+            in it is left out. ``infill`` may be the last: see `fill_sampling.py`.
 
     Penalties are for what the model writes in one turn. They do not look at what it was given,
     which it may have to quote, and leave tool calls alone.
@@ -134,6 +151,7 @@ class Sampling:
     penalty_last: int | None = None
     logit_bias: Mapping[int, float] | None = None
     stop: str | Sequence[str] | None = None
+    order: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         # What a trace holds comes as JSON: its keys are texts, and it has no -inf.
@@ -148,6 +166,10 @@ class Sampling:
             if not isinstance(stop, list | tuple) or not all(isinstance(s, str) for s in stop):
                 raise _senseless("stop", stop)
             object.__setattr__(self, "stop", tuple(stop))
+        if self.order is not None:
+            if not isinstance(self.order, list | tuple):
+                raise _senseless("order", self.order)
+            object.__setattr__(self, "order", tuple(map(str, self.order)))
         self.filled()
 
     def given(self) -> dict[str, Any]:
@@ -194,6 +216,8 @@ class Sampling:
             values["logit_bias"] = {str(t): max(b, -MOST_BIAS) for t, b in bias.items()}
         if "stop" in values:
             values["stop"] = list(values["stop"])
+        if "order" in values:
+            values["order"] = list(values["order"])
         return values
 
 
@@ -258,10 +282,16 @@ class Sampler:
         ranking: of the engine.
         position: of the first token to be picked, counted from the beginning of the session.
         constraint: of the turn; where its ``calling`` is true, penalties rest.
+        tokenizer: of the model, for ``infill``.
     """
 
     def __init__(
-        self, settings: Sampling, ranking: LogitRanker, position: int = 0, constraint: Any = None
+        self,
+        settings: Sampling,
+        ranking: LogitRanker,
+        position: int = 0,
+        constraint: Any = None,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self.settings = settings.filled()
         self.position = position
@@ -271,6 +301,7 @@ class Sampler:
         settings.check(ranking.n_vocab)
         self._biased = np.fromiter(s.logit_bias, np.int64)
         self._bias = np.maximum(np.fromiter(s.logit_bias.values(), np.float32), -MOST_BIAS)
+        self._fills = FillChooser(tokenizer) if tokenizer and "infill" in s.order else None
         self._written: deque[int] = deque()
         self._times: Counter[int] = Counter()
 
@@ -291,31 +322,68 @@ class Sampler:
             EngineError: no token is allowed, or the logits are not finite.
         """
         s, ranking = self.settings, self._ranking
-        ranking.load(logits, mask)
-        self._change(ranking.logits)
-        ranking.look(s.temperature or 1.0)
+        self._look(logits, mask)
         if s.temperature <= 0:
             return ranking.largest
         rank, mass = self.kept()
+        if self._fills is not None:
+            chances = self._fills.choose(self._top(rank, mass, FILLS), free=mask is None)
+            return drawn(chances, uniform(s.seed, self.position))
         place = ranking.at_mass(uniform(s.seed, self.position) * mass, past=True)
         # By rounding it may lie just past the last one that is kept.
         return place.token if place.rank <= rank else ranking.at_rank(rank).token
 
+    def chances(
+        self, logits: np.ndarray, mask: np.ndarray | None, token: int, most: int
+    ) -> tuple[float, list[tuple[int, float]]]:
+        """How likely `pick` is to take a token; and the likeliest ones, `most` of them at most."""
+        ranking = self._ranking
+        self._look(logits, mask)
+        if self.settings.temperature <= 0:
+            largest = ranking.largest
+            return float(token == largest), [(largest, 1.0)][:most]
+        rank, mass = self.kept()
+        if self._fills is not None:
+            left = self._fills.choose(self._top(rank, mass, FILLS), free=mask is None)
+            left.sort(key=lambda one: -one[1])
+            return dict(left).get(token, 0.0), left[:most]
+        return min(1.0, ranking.weight(token) / mass), self._top(rank, mass, most)
+
+    def _top(self, rank: int, mass: float, most: int) -> list[tuple[int, float]]:
+        """The likeliest tokens of so many that have this weight, each with its share of it."""
+        places = (self._ranking.at_rank(n) for n in range(1, min(rank, most) + 1))
+        return [(place.token, self._ranking.weight(place.token) / mass) for place in places]
+
+    def _look(self, logits: np.ndarray, mask: np.ndarray | None) -> None:
+        s = self.settings
+        self._ranking.load(logits, mask)
+        self._change(self._ranking.logits)
+        if s.order[0] == "temperature" or s.temperature <= 0:  # else `kept` looks
+            self._ranking.look(s.temperature or 1.0)
+
     def kept(self) -> tuple[int, float]:
         """How many of the likeliest tokens top-k, top-p and min-p leave, and their weight."""
         s, ranking = self.settings, self._ranking
-        rank, mass, gap = ranking.all.rank, ranking.all.mass, math.inf
-        if 0 < s.top_k < rank:
-            last = ranking.at_rank(s.top_k)
-            rank, mass, gap = last.rank, last.mass, last.gap
-        if s.top_p < 1:
-            last = ranking.at_mass(s.top_p * mass)
-            if last.rank < rank:
+        if s.order[0] != "temperature":
+            ranking.look(1.0)
+        rank, mass, gap, temperature = ranking.all.rank, ranking.all.mass, math.inf, 1.0
+        for name in s.order:
+            if name == "temperature":
+                temperature = s.temperature
+                if name != s.order[0]:
+                    ranking.look(temperature)
+                    mass = ranking.at_rank(rank).mass
+            elif name == "top_k" and 0 < s.top_k < rank:
+                last = ranking.at_rank(s.top_k)
                 rank, mass, gap = last.rank, last.mass, last.gap
-        if s.min_p > 0:
-            least = -s.temperature * math.log(s.min_p)
-            if least < gap and (kept := ranking.within(least)).rank < rank:
-                rank, mass = kept.rank, kept.mass
+            elif name == "top_p" and s.top_p < 1:
+                last = ranking.at_mass(s.top_p * mass)
+                if last.rank < rank:
+                    rank, mass, gap = last.rank, last.mass, last.gap
+            elif name == "min_p" and s.min_p > 0:
+                least = -temperature * math.log(s.min_p)
+                if least < gap and (kept := ranking.within(least)).rank < rank:
+                    rank, mass, gap = kept.rank, kept.mass, kept.gap
         return rank, mass
 
     def accept(self, token: int) -> None:

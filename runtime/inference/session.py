@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ...arguments import as_list, check_whole
+from ...arguments import check_whole
 from ...errors import ContextOverflowError, EngineError, SettingError
 from ...traces.events import PassEvent, PhaseEvent
 from ..forward.graph import GraphBuilder
@@ -67,7 +67,7 @@ class Session(ScheduledSequence):
             ModelError: the model's file was changed while in use.
         """
         self.wake()
-        ids = self._ids(ids)
+        ids = self.engine.as_ids(ids)
         _check_purpose(purpose)
         if check is not None and not callable(check):
             raise SettingError(f"check must be a function without arguments, not {check!r}")
@@ -209,7 +209,7 @@ class Session(ScheduledSequence):
 
     def logits_for(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
-        ids = self._ids(ids)
+        ids = self.engine.as_ids(ids)
         out = np.empty((len(ids), self.engine.outputs.n_vocab), np.float32)
         done = 0
         for rows in self.scores(ids):
@@ -222,7 +222,7 @@ class Session(ScheduledSequence):
 
         Each piece, float32 [n, n_vocab], is valid until the next one or another pass.
         """
-        ids = self._ids(ids)
+        ids = self.engine.as_ids(ids)
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
         self.entered = self.closes
@@ -262,16 +262,3 @@ class Session(ScheduledSequence):
     def warmup(self) -> None:
         """Choose now what the first phases else would while somebody waits."""
         self.engine.tuning.prepare()
-
-    def _ids(self, ids: object) -> list[int]:
-        """Token ids that a caller gave.
-
-        Raises:
-            EngineError: they are none of the vocabulary.
-        """
-        try:
-            found = [int(i) for i in as_list(ids, "token ids must be a list", EngineError)]
-        except (TypeError, ValueError, OverflowError) as error:
-            raise EngineError(f"a token id must be a whole number: {error}") from None
-        self.engine.check_ids(found)
-        return found

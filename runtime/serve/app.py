@@ -18,12 +18,13 @@ from starlette.routing import BaseRoute, Route
 from .api_error import APIError, as_api_error
 from .chat_completions import chat_completions
 from .completions import completions
+from .embeddings import embeddings, native_embeddings
 from .guard import Guard
 from .kept_responses import delete_response, input_items, show_response
 from .messages import count_tokens, messages
 from .metrics import Metrics, metrics
 from .models import Load, Models
-from .native_completion import native_completion
+from .native_completion import infill, native_completion
 from .openapi import openapi
 from .responses import responses
 from .service import Service
@@ -40,11 +41,8 @@ from .text_routes import (
 from .wire import error_response, note_refusal
 
 UNSUPPORTED = {
-    "embeddings": "embeddings",
-    "embedding": "embeddings",
     "rerank": "reranking",
     "reranking": "reranking",
-    "infill": "filling in of code",
     "audio": "sounds",
     "slots": "saving and erasing of slots",
     "control": "control of running completions",
@@ -115,6 +113,10 @@ def routes() -> list[BaseRoute]:
         Route("/v1/completions", completions, methods=post),
         Route("/completion", native_completion, methods=post),
         Route("/completions", native_completion, methods=post),
+        Route("/v1/embeddings", embeddings, methods=post),
+        Route("/embedding", native_embeddings, methods=post),
+        Route("/embeddings", native_embeddings, methods=post),
+        Route("/infill", infill, methods=post),
         Route("/v1/messages", messages, methods=post),
         Route("/v1/messages/count_tokens", count_tokens, methods=post),
         Route("/v1/chat/completions/input_tokens", chat_input_tokens, methods=post),

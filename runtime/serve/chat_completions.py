@@ -11,7 +11,7 @@ from .agent_models import agent_request
 from .api_error import APIError
 from .chat_writer import ChatWriter
 from .generate import GenerationRequest
-from .llama_parameters import HeldBody
+from .llama_parameters import OutputFormatBody
 from .models import LoadedModel
 from .openai_messages import (
     NamedTool,
@@ -29,7 +29,7 @@ from .turns import tools_of
 from .wire import Answer, read_body
 
 
-class ChatBody(SamplingBody, HeldBody, Talk):
+class ChatBody(SamplingBody, OutputFormatBody, Talk):
     """See OpenAI's reference; what is not here is refused by name."""
 
     model: str | None = None
@@ -89,18 +89,19 @@ class ChatBody(SamplingBody, HeldBody, Talk):
             self.chat_template_kwargs,
             self.reasoning_effort,
             goes_on=True,
+            output_param="response_format" if self.json_schema is None else "json_schema",
         )
 
     def _output(self, limits: Limits) -> dict[str, Any] | str | None:
-        held = self.held(limits)
-        if held is None:
+        form = self.output_format(limits)
+        if form is None:
             return output_of(self.response_format, limits)
-        name = "grammar" if isinstance(held, str) else "json_schema"
+        name = "grammar" if isinstance(form, str) else "json_schema"
         if self.response_format is not None:
             raise APIError(f"give {name} or response_format", param=name)
         if name == "grammar" and self.tools:
             raise APIError("a grammar is for answers; leave out the tools", param=name)
-        return held
+        return form
 
     @property
     def told_logprobs(self) -> int | None:
@@ -122,6 +123,7 @@ class ChatBody(SamplingBody, HeldBody, Talk):
             self.stream,
             self.cache_prompt,
             timed=self.timings_per_token and self.stream,
+            predict_s=self.predict_s,
         )
 
 

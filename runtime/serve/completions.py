@@ -17,53 +17,42 @@ from .api_error import APIError
 from .chat_writer import DONE, usage_of
 from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
-from .llama_parameters import HeldBody
+from .infill import filled
+from .llama_parameters import OutputFormatBody
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .prompts import Prompt
 from .sampling_body import SamplingBody, StreamOptions
 from .settings import Limits
-from .wire import Answer, read_body
+from .wire import Answer, Body, read_body
 
 Piece = int | str
 """Of a prompt: a token, or a text."""
-Prompts = str | list[Piece] | list[str | list[Piece]]
 
 
-class PromptBody(SamplingBody, HeldBody):
+class PromptObject(Body):
+    """How llama-server also takes a text; what else it takes there are images and sounds."""
+
+    prompt_string: str
+    multimodal_data: list[Any] | None = Field(default=None, max_length=0)
+
+
+Prompts = str | PromptObject | list[Piece] | list[str | PromptObject | list[Piece]]
+
+
+class PromptBody(SamplingBody, OutputFormatBody):
     """What both formats of completions have."""
 
-    may_be_endless = True
+    goes_on = True
 
     model: str | None = None
-    prompt: Prompts
-    max_tokens: int | None = Field(default=None, ge=-1)
+    max_tokens: int | None = Field(
+        default=None, ge=-1, validation_alias=AliasChoices("max_tokens", "max_completion_tokens")
+    )
     n: int = Field(default=1, ge=1, validation_alias=AliasChoices("n", "n_cmpl"))
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_progress: bool = False
-
-    def prompts(self, limits: Limits) -> list[str | list[Piece]]:
-        """Each prompt: a text, or tokens with texts between them.
-
-        Raises:
-            APIError: they are too many, or one is empty.
-        """
-        given = self.prompt
-        several = isinstance(given, list) and (
-            all(isinstance(one, str) for one in given) or any(isinstance(o, list) for o in given)
-        )
-        found: list[Any] = list(given) if several else [given]
-        if len(found) > limits.prompts:
-            raise APIError(f"Invalid 'prompt': at most {limits.prompts} prompts.", param="prompt")
-        for one in found:
-            if isinstance(one, int):
-                raise APIError("give a list for each prompt of tokens", param="prompt")
-            if not one:
-                raise APIError("Invalid 'prompt': the prompt is empty.", param="prompt")
-        if not found:
-            raise APIError("Invalid 'prompt': the prompt is empty.", param="prompt")
-        return found
 
     def check(self, limits: Limits) -> None:
         """Whether it asks for no more than it may.
@@ -76,33 +65,47 @@ class PromptBody(SamplingBody, HeldBody):
         if self.stream_options is not None and not self.stream:
             raise APIError("stream_options is for streams", param="stream_options")
 
+    @property
+    def told_logprobs(self) -> int | None:
+        """Likeliest tokens that are told beside each one; None: no probabilities are told."""
+        return None
+
+    @property
+    def tells_ids(self) -> bool:
+        """Whether tokens are told beside texts."""
+        return False
+
     def generation(
         self,
         model: LoadedModel,
-        prompt: str | list[Piece],
+        prompt: list[int],
         limits: Limits,
-        logprobs: int | None,
         *,
-        ids: bool = False,
+        ends: frozenset[int] = frozenset(),
     ) -> GenerationRequest:
         """What is asked of the engine for one of the prompts."""
         tokenizer = model.engine.tokenizer
-        held = self.held(limits)
-        if held is not None and self.ignore_eos:
+        form = self.output_format(limits)
+        if form is not None and self.ignore_eos:
             raise APIError("with a grammar it ends where that ends", param="ignore_eos")
-        grammar = None if held is None else model.prompts.text_grammar(held)
+        grammar = None if form is None else model.prompts.text_grammar(form)
         return GenerationRequest(
-            Prompt(ids_of(prompt, tokenizer), grammar=grammar),
+            Prompt(prompt, grammar=grammar),
             self.sampling(tokenizer),
             self.most_tokens(self.max_tokens),
             self.stops(limits),
             self.n,
-            logprobs,
+            self.told_logprobs,
             self.return_progress and self.stream,
             cached=self.cache_prompt,
-            ids=ids,
+            ids=self.tells_ids,
             timed=self.timings_per_token and self.stream,
+            sampled_probs=self.post_sampling_probs,
+            ends=ends,
+            predict_s=self.predict_s,
+            indent=self.n_indent,
             endless=self.ignore_eos,
+            operation="text_completion",
         )
 
     def prepares(
@@ -123,35 +126,72 @@ class PromptBody(SamplingBody, HeldBody):
 class CompletionBody(PromptBody):
     """See OpenAI's reference; what is not here is refused by name."""
 
+    prompt: Prompts
+    suffix: str = ""
     best_of: int | None = None
-    logprobs: int | None = Field(default=None, ge=0)
+    logprobs: int | None = Field(
+        default=None, ge=0, validation_alias=AliasChoices("logprobs", "n_probs")
+    )
     echo: bool = False
     user: str | None = None
 
+    @property
+    def told_logprobs(self) -> int | None:
+        """See `PromptBody.told_logprobs`."""
+        return self.logprobs
 
-def ids_of(prompt: str | Sequence[Piece], tokenizer: Tokenizer) -> list[int]:
+
+def prompts_of(given: Prompts, most: int, param: str = "prompt") -> list[str | list[Piece]]:
+    """Each prompt: a text, or tokens with texts between them.
+
+    Raises:
+        APIError: they are too many, or one is empty.
+    """
+    several = isinstance(given, list) and (
+        all(isinstance(one, str) for one in given)
+        or any(isinstance(one, list | PromptObject) for one in given)
+    )
+    found: list[Any] = list(given) if several and isinstance(given, list) else [given]
+    found = [one.prompt_string if isinstance(one, PromptObject) else one for one in found]
+    if len(found) > most:
+        raise APIError(f"Invalid '{param}': at most {most:,} of them.", param=param)
+    if not found or not all(found):
+        raise APIError(f"Invalid '{param}': it is empty.", param=param)
+    return found
+
+
+def pieces_of(
+    given: str | Sequence[Piece], tokenizer: Tokenizer, param: str, *, special: bool = False
+) -> list[int]:
+    """The tokens of texts, or of tokens with texts between them; none begins them.
+
+    Raises:
+        APIError: one is not in the vocabulary.
+    """
+    ids: list[int] = []
+    for piece in [given] if isinstance(given, str) else given:
+        if isinstance(piece, str):
+            ids += tokenizer.encode(piece, special=special)
+        elif not 0 <= piece < tokenizer.n_vocab:
+            raise APIError(f"{piece} is not in the vocabulary of {tokenizer.n_vocab}", param=param)
+        else:
+            ids.append(piece)
+    return ids
+
+
+def ids_of(prompt: str | Sequence[Piece], tokenizer: Tokenizer, param: str = "prompt") -> list[int]:
     """The tokens of a prompt: a text, or tokens with texts between them.
 
     Raises:
         APIError: one is not in the vocabulary.
     """
-    pieces = [prompt] if isinstance(prompt, str) else prompt
-    ids: list[int] = []
-    for piece in pieces:
-        if isinstance(piece, str):
-            # The whole prompt is the caller's own text, control tokens included.
-            ids += tokenizer.encode(piece, special=True)
-        elif not 0 <= piece < tokenizer.n_vocab:
-            raise APIError(
-                f"{piece} is not in the vocabulary of {tokenizer.n_vocab}", param="prompt"
-            )
-        else:
-            ids.append(piece)
-    begins = isinstance(pieces[0], str) and tokenizer.add_bos and tokenizer.bos is not None
-    if begins and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
+    # The whole prompt is the caller's own text, control tokens included.
+    ids = pieces_of(prompt, tokenizer, param, special=True)
+    begins = isinstance(prompt, str) or isinstance(prompt[0], str)
+    if begins and tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
         ids.insert(0, tokenizer.bos)
     if not ids:
-        raise APIError("Invalid 'prompt': it has no tokens.", param="prompt")
+        raise APIError(f"Invalid '{param}': it has no tokens.", param=param)
     return ids
 
 
@@ -161,7 +201,7 @@ async def completions(request: Request) -> Answer:
     limits: Limits = service.settings.limits
     body = await read_body(request, CompletionBody)
     body.check(limits)
-    prompts = body.prompts(limits)
+    prompts = prompts_of(body.prompt, limits.prompts)
     if body.best_of is not None and body.best_of != body.n:
         raise APIError("best_of is not supported beside n", param="best_of")
     if body.logprobs is not None and body.logprobs > limits.logprobs:
@@ -178,9 +218,17 @@ async def completions(request: Request) -> Answer:
         echo=texts if body.echo else (),
         each=body.n,
     )
-    prepares = body.prepares(
-        prompts, writer.of, lambda model, one: body.generation(model, one, limits, body.logprobs)
-    )
+
+    def make(model: LoadedModel, one: str | list[Piece]) -> GenerationRequest:
+        tokenizer = model.engine.tokenizer
+        if not body.suffix:
+            return body.generation(model, ids_of(one, tokenizer), limits)
+        before = pieces_of(one, tokenizer, "prompt")
+        behind = tokenizer.encode(body.suffix)
+        ids = filled(model, before, behind, body.most_tokens(body.max_tokens), param="suffix")
+        return body.generation(model, ids, limits, ends=tokenizer.fill_ends)
+
+    prepares = body.prepares(prompts, writer.of, make)
     return Answer(
         service,
         name,

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from ...errors import GrammarError, PassCancelledError
 from ..inference.sampling import Sampling
@@ -49,13 +49,18 @@ class GenerationRequest:
         stops: texts that end an answer.
         choices: how many answers; each has a seed of its own.
         logprobs: likeliest tokens to be told beside each token; None: no probabilities are told.
+        sampled_probs: whether those are told that are left by sampling settings and grammar.
         progress: whether to tell how far the prompt is read.
         pieces: whether to tell of calls while they are written.
         ids: whether to tell tokens beside texts.
         timed: whether to tell with each piece how many tokens there are, and for how long.
+        ends: tokens that end an answer, beside those that end every one.
+        predict_s: seconds after which an answer ends with its next line break; 0: none.
+        indent: of each line of a text but the first; a line with less ends it.
         endless: whether an answer goes on where the model would end it.
         cached: whether the prompt may be taken from what was computed before.
         by: what answers in place of the bare model; told of by the same events.
+        operation: what metrics call it.
     """
 
     prompt: Prompt
@@ -69,8 +74,13 @@ class GenerationRequest:
     cached: bool = True
     ids: bool = False
     timed: bool = False
+    sampled_probs: bool = False
+    ends: frozenset[int] = frozenset()
+    predict_s: float = 0.0
+    indent: int = 0
     endless: bool = False
     by: Work | None = None
+    operation: Literal["chat", "text_completion", "embeddings"] = "chat"
 
 
 class Stoppable(Protocol):
@@ -271,14 +281,21 @@ class Generation:
             return
         room = session.context - len(session.tokens)
         constraint: Constraint | None = request.prompt.constraint()
+        ends = tokenizer.stop_ids | request.ends
         reader = (
             turn.reader(tokenizer, request.stops)
             if turn is not None
-            else PlainReader(tokenizer, request.stops)
+            else PlainReader(tokenizer, request.stops, ends, request.indent)
         )
+        sampling = _seeded(request.sampling.over(engine.sampling), choice)
+        if request.endless:
+            never = dict.fromkeys(tokenizer.stop_ids, -math.inf)
+            sampling = replace(sampling, logit_bias={**(sampling.logit_bias or {}), **never})
         recorder = None
         if request.logprobs is not None:
-            constraint = recorder = LogprobRecorder(session, constraint, request.logprobs)
+            after = sampling if request.sampled_probs else None
+            recorder = LogprobRecorder(session, constraint, request.logprobs, after)
+            constraint = recorder
             session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         telling = Telling(
             self._emit,
@@ -289,22 +306,20 @@ class Generation:
             ids=request.ids,
             timed=request.timed,
         )
-        sampling = _seeded(request.sampling.over(engine.sampling), choice)
-        if request.endless:
-            never = dict.fromkeys(tokenizer.stop_ids, -math.inf)
-            sampling = replace(sampling, logit_bias={**(sampling.logit_bias or {}), **never})
         tokens = session.decode(
             max_tokens=min(request.max_tokens or room, room),
-            stop=tokenizer.stop_ids,
+            stop=ends,
             constraint=constraint,
             sampling=sampling,
         )
-        token = -1
+        token, late_s = -1, request.predict_s or math.inf
         try:
             for token in tokens:
                 self.check()
                 telling.push(token)
                 if reader.stopped:
+                    break
+                if telling.seconds > late_s and b"\n" in tokenizer.token_bytes(token):
                     break
         finally:
             if isinstance(tokens, Generator):
@@ -316,7 +331,7 @@ class Generation:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
         telling.rest(reply.calls)
         stop = reader.stop_text
-        reason: FinishReason = "stop" if token in tokenizer.stop_ids or stop else "length"
+        reason: FinishReason = "stop" if token in ends or stop else "length"
         if telling.calls and reason == "stop":
             reason = "tool_calls"
             if self._pauses is not None:

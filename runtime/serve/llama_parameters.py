@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from ..inference.sampling import ORDER
 from .api_error import APIError
 from .settings import Limits
 from .turns import check_size
@@ -22,17 +23,29 @@ def _only(value: float) -> Any:
     return Field(default=None, ge=value, le=value)
 
 
+_OFF = ("dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "adaptive_p")
+"""Samplers that clients name among others: their settings may only switch them off."""
+
+
 class LlamaBody(Body):
     """See above."""
 
-    may_be_endless: ClassVar[bool] = False
-    """Whether an answer can go on where the model would end it: not where a grammar ends it."""
+    goes_on: ClassVar[bool] = False
+    """Whether an answer is a text that only goes on, and no turn of a conversation."""
+
+    tells_sampled_probs: ClassVar[bool] = False
+    """Whether probabilities can be told that are left by sampling settings and grammar."""
 
     n_predict: int | None = Field(default=None, ge=-1)
     cache_prompt: bool = True
     timings_per_token: bool = False
     ignore_eos: bool = False
     sse_ping_interval: int | None = Field(default=None, ge=-1)
+    samplers: list[str] | None = None
+    n_indent: int = Field(default=0, ge=0)
+    t_max_predict_ms: float = Field(default=0.0, le=1e9)
+    # llama-server knows it, and does nothing about it either.
+    t_max_prompt_ms: float | None = None
     # There are no slots: what was computed before is found in any case.
     id_slot: int | None = Field(default=None, ge=-1, le=2**31 - 1)
     typical_p: float | None = _only(1.0)
@@ -43,9 +56,7 @@ class LlamaBody(Body):
     top_n_sigma: float | None = _only(-1.0)
     n_keep: float | None = _only(0.0)
     min_keep: float | None = _only(0.0)
-    t_max_predict_ms: float | None = _only(0.0)
-    n_indent: float | None = _only(0.0)
-    post_sampling_probs: Literal[False] | None = None
+    post_sampling_probs: bool = False
     n_discard: float | None = _only(0.0)
     n_cache_reuse: float | None = _only(0.0)
     adaptive_target: float | None = Field(default=None, lt=0)
@@ -71,8 +82,38 @@ class LlamaBody(Body):
     @field_validator("ignore_eos")
     @classmethod
     def _is_endless(cls, given: bool) -> bool:
-        if given and not cls.may_be_endless:
+        if given and not cls.goes_on:
             raise ValueError("it is for completions; a conversation's turn ends")
+        return given
+
+    @field_validator("n_indent")
+    @classmethod
+    def _has_lines(cls, given: int) -> int:
+        if given and not cls.goes_on:
+            raise ValueError("it is for completions")
+        return given
+
+    @field_validator("post_sampling_probs")
+    @classmethod
+    def _has_place(cls, given: bool) -> bool:
+        if given and not cls.tells_sampled_probs:
+            raise ValueError("it is for llama-server's own formats of completions")
+        return given
+
+    @field_validator("samplers")
+    @classmethod
+    def _are_samplers(cls, given: list[str] | None) -> list[str] | None:
+        names = given or []
+        active = [name for name in names if name not in _OFF]
+        unknown = [name for name in active if name not in (*ORDER, "penalties", "infill")]
+        if unknown:
+            raise ValueError(f"there is no {unknown[0]:.40}")
+        if len(set(active)) < len(active):
+            raise ValueError("each may be there once")
+        if "penalties" in active[1:]:
+            raise ValueError("penalties come first")
+        if "infill" in active[:-1] or ("infill" in active and "top_k" not in active):
+            raise ValueError("infill comes last, and after top_k")
         return given
 
     @field_validator("sse_ping_interval")
@@ -91,6 +132,11 @@ class LlamaBody(Body):
         return None if found < 0 else found
 
     @property
+    def predict_s(self) -> float:
+        """Seconds after which an answer ends with its next line break; 0: none."""
+        return max(self.t_max_predict_ms, 0.0) / 1e3
+
+    @property
     def ping_s(self) -> float | None:
         """Silence after which a stream gets a comment, in seconds; None: as the server says."""
         if self.sse_ping_interval is None:
@@ -98,14 +144,14 @@ class LlamaBody(Body):
         return inf if self.sse_ping_interval < 0 else float(self.sse_ping_interval)
 
 
-class HeldBody(Body):
-    """What an answer is held to, as llama-server's clients say it."""
+class OutputFormatBody(Body):
+    """What an answer has to fit, as llama-server's clients say it."""
 
     grammar: str | None = None  # GBNF
     json_schema: dict[str, Any] | None = None
 
-    def held(self, limits: Limits) -> dict[str, Any] | str | None:
-        """What the answer is held to: a JSON schema, or a GBNF grammar.
+    def output_format(self, limits: Limits) -> dict[str, Any] | str | None:
+        """A JSON schema, or a GBNF grammar; None: every answer fits.
 
         Raises:
             APIError: both are given, or it is too large.

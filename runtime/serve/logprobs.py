@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ..inference.sampling import Sampler, Sampling
 
 if TYPE_CHECKING:
     from ..inference.decoding import Constraint
@@ -14,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token, and what the model gave for it before any sampling setting or grammar."""
+    """A token, and what the model gave for it.
+
+    Before any sampling setting or grammar, unless it was asked for what came of them.
+    """
 
     token: int
     logprob: float
@@ -26,10 +32,26 @@ class LogprobRecorder:
     """A decode's constraint that notes the logits from which each token was chosen.
 
     It has no lookahead, so every token is decoded by a pass of its own; the session must not draft.
+
+    Args:
+        session: that decodes.
+        constraint: of the decode, if there is one.
+        top: likeliest tokens to be noted with each.
+        sampling: of the decode, where the chances to be noted are those after it and `constraint`.
     """
 
-    def __init__(self, session: Session, constraint: Constraint | None, top: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        constraint: Constraint | None,
+        top: int,
+        sampling: Sampling | None = None,
+    ) -> None:
         self._session, self._constraint, self._top = session, constraint, top
+        self._sampler: Sampler | None = None
+        if sampling is not None:
+            engine = session.engine
+            self._sampler = Sampler(sampling, engine.logit_ranker, 0, constraint, engine.tokenizer)
         self._noted: list[TokenLogprob] = []
 
     @property
@@ -44,9 +66,7 @@ class LogprobRecorder:
     def advance(self, token: int) -> None:
         """See `Constraint.advance`; the logits that it came from are still there."""
         if self._session.has_logits:
-            with self._session.engine.lock:
-                logits = np.array(self._session.logits, np.float64)
-            self._noted.append(self._of(logits, token))
+            self._noted.append(self._after(token) if self._sampler else self._before(token))
         if self._constraint is not None:
             self._constraint.advance(token)
 
@@ -55,7 +75,20 @@ class LogprobRecorder:
         noted, self._noted = self._noted, []
         return noted
 
-    def _of(self, logits: np.ndarray, token: int) -> TokenLogprob:
+    def _after(self, token: int) -> TokenLogprob:
+        """What the chances were, all settings considered."""
+        assert self._sampler is not None
+        with self._session.engine.lock:
+            mask = self.mask()
+            chance, top = self._sampler.chances(self._session.logits, mask, token, self._top)
+        self._sampler.accept(token)
+        told = [(one, _log(each)) for one, each in top]
+        return TokenLogprob(token, _log(chance), tuple(told))
+
+    def _before(self, token: int) -> TokenLogprob:
+        """What the model gave."""
+        with self._session.engine.lock:
+            logits = np.array(self._session.logits, np.float64)
         largest = logits.max()
         logits -= largest + np.log(np.exp(logits - largest).sum())
         top: tuple[tuple[int, float], ...] = ()
@@ -64,3 +97,7 @@ class LogprobRecorder:
             best = sorted(best.tolist(), key=lambda t: (-logits[t], t))
             top = tuple((t, float(logits[t])) for t in best)
         return TokenLogprob(token, float(logits[token]), top)
+
+
+def _log(chance: float) -> float:
+    return math.log(chance) if chance > 0 else -math.inf

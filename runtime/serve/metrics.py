@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -62,6 +62,8 @@ _COUNTERS = {
     "triplepoint_shared_pass_seconds_total": "Their time",
     "triplepoint_shared_pass_predicted_seconds_total": "Time that was predicted of them",
     "triplepoint_recomputed_tokens_total": "Tokens whose pages others needed",
+    "triplepoint_prompt_seconds_total": "Time in which prompts were read",
+    "triplepoint_tokens_predicted_seconds_total": "Time in which answers were written",
     "triplepoint_drafted_tokens_total": "Tokens that were drafted",
     "triplepoint_accepted_tokens_total": "Drafts that were right",
 }
@@ -199,14 +201,9 @@ class Metrics:
         for name, (kind, text, value) in _OF_ENGINES.items():
             lines = [sample(name, (("model_name", n),), value(engine)) for n, engine in engines]
             parts.append(family(name, kind, text, lines))
+        passes = sum(engine.scheduler.passes for _, engine in engines)
         for name, kind, text, number in (
-            ("prompt_tokens_total", "counter", "See vllm", sums["vllm:prompt_tokens_total"]),
-            (
-                "tokens_predicted_total",
-                "counter",
-                "See vllm",
-                sums["vllm:generation_tokens_total"],
-            ),
+            *_llama_counts(sums, passes),
             ("requests_processing", "gauge", "Requests that are worked on", running.total()),
             ("requests_deferred", "gauge", "Requests that wait", waiting.total()),
         ):
@@ -243,6 +240,8 @@ class Metrics:
             waited = record.started - record.arrived
             self._observe("vllm:request_queue_time_seconds", waited, model)
         for done in record.done:
+            spent = "triplepoint_tokens_predicted_seconds_total"
+            self._count(spent, done.seconds, model_name=model)
             self._count(
                 "vllm:request_success_total", 1, model_name=model, finished_reason=done.reason
             )
@@ -250,6 +249,7 @@ class Metrics:
             self._count("vllm:prompt_tokens_total", read.tokens, model_name=model)
             self._count("vllm:prefix_cache_queries_total", read.tokens, model_name=model)
             self._count("vllm:prefix_cache_hits_total", read.cached, model_name=model)
+            self._count("triplepoint_prompt_seconds_total", read.seconds, model_name=model)
         self._count("vllm:generation_tokens_total", record.tokens, model_name=model)
         if record.first is not None:
             self._observe("vllm:time_to_first_token_seconds", record.first - record.arrived, model)
@@ -283,6 +283,22 @@ class Metrics:
             if done.expected_s > 0:
                 ratio = done.seconds / done.expected_s
                 self._observe("triplepoint_shared_pass_prediction_ratio", ratio, model)
+
+
+def _llama_counts(sums: Mapping[str, float], passes: int) -> Iterator[tuple[str, str, str, float]]:
+    """llama.cpp's counters: name, kind, text and number."""
+    read = sums["vllm:prompt_tokens_total"] - sums["vllm:prefix_cache_hits_total"]
+    written = sums["vllm:generation_tokens_total"]
+    for name, rate, tokens in (
+        ("prompt", "prompt_tokens_seconds", read),
+        ("tokens_predicted", "predicted_tokens_seconds", written),
+    ):
+        spent = sums[f"triplepoint_{name}_seconds_total"]
+        total = "prompt_tokens_total" if name == "prompt" else f"{name}_total"
+        yield total, "counter", "Tokens that were computed", tokens
+        yield f"{name}_seconds_total", "counter", "Time of them in their requests", spent
+        yield rate, "gauge", "Tokens a second, on average", tokens / spent if spent else 0.0
+    yield "n_decode_total", "counter", "See triplepoint_passes_total", passes
 
 
 async def metrics(request: Request) -> Response:

@@ -371,6 +371,7 @@ class Models:
                 "n_ctx_train": info.context_length,
                 "n_params": info.parameters,
                 "n_vocab": engine.tokenizer.n_vocab,
+                "n_embd": engine.network.config.width,
                 "size": info.nbytes,
             }
         return found

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from math import exp
 from typing import Any
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 from pydantic_core import to_json
 from starlette.requests import Request
 
 from .api_error import APIError
-from .completions import Piece, PromptBody, whole_of
+from .completions import Piece, PromptBody, Prompts, ids_of, pieces_of, prompts_of, whole_of
 from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
+from .generate import GenerationRequest
+from .infill import Extra, filled
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .sampling_body import check_logprobs
@@ -20,12 +24,32 @@ from .settings import Limits
 from .wire import Answer, read_body
 
 
-class NativeBody(PromptBody):
-    """See llama-server's reference; what is not here is refused by name."""
+class NativeSettings(PromptBody):
+    """What all of llama-server's own formats have."""
 
-    n_probs: int | None = Field(default=None, ge=0)
+    tells_sampled_probs = True
+
+    n_probs: int | None = Field(
+        default=None, ge=0, validation_alias=AliasChoices("n_probs", "logprobs")
+    )
     return_tokens: bool = False
     response_fields: list[str] = Field(default_factory=list)
+
+    @property
+    def told_logprobs(self) -> int | None:
+        """See `PromptBody.told_logprobs`."""
+        return self.n_probs or None
+
+    @property
+    def tells_ids(self) -> bool:
+        """See `PromptBody.tells_ids`."""
+        return True
+
+
+class NativeBody(NativeSettings):
+    """See llama-server's reference; what is not here is refused by name."""
+
+    prompt: Prompts
 
 
 async def native_completion(request: Request) -> Answer:
@@ -34,16 +58,61 @@ async def native_completion(request: Request) -> Answer:
     limits: Limits = service.settings.limits
     body = await read_body(request, NativeBody)
     body.check(limits)
-    prompts = body.prompts(limits)
+    prompts = prompts_of(body.prompt, limits.prompts)
     check_logprobs(True, body.n_probs, limits, "n_probs")
     writer = NativeWriter(service.models.check(body.model), body, prompts)
     prepares = body.prepares(
         prompts,
         writer.of,
-        lambda model, one: body.generation(
-            model, one, limits, body.n_probs or None, ids=body.stream or body.return_tokens
-        ),
+        lambda model, one: body.generation(model, ids_of(one, model.engine.tokenizer), limits),
     )
+    return Answer(
+        service,
+        writer.model,
+        prepares,
+        writer,
+        streamed=body.stream,
+        choices=body.n,
+        ping_s=body.ping_s,
+    )
+
+
+class InfillBody(NativeSettings):
+    """See llama-server's reference; what is not here is refused by name."""
+
+    input_prefix: str | list[Piece]
+    input_suffix: str | list[Piece]
+    input_extra: list[Extra] = Field(default_factory=list)
+    prompt: str = ""
+
+
+async def infill(request: Request) -> Answer:
+    """What stands between two texts, answered in llama-server's own format."""
+    service = request.app.state.service
+    limits: Limits = service.settings.limits
+    body = await read_body(request, InfillBody)
+    body.check(limits)
+    check_logprobs(True, body.n_probs, limits, "n_probs")
+    if len(body.input_extra) > limits.messages:
+        raise APIError(
+            f"Invalid 'input_extra': at most {limits.messages:,} texts.", param="input_extra"
+        )
+    writer = NativeWriter(service.models.check(body.model), body, [body.prompt])
+
+    def make(model: LoadedModel, prompt: str | list[Piece]) -> GenerationRequest:
+        tokenizer = model.engine.tokenizer
+        ids = filled(
+            model,
+            pieces_of(body.input_prefix, tokenizer, "input_prefix")
+            + tokenizer.encode(body.prompt, special=True),
+            pieces_of(body.input_suffix, tokenizer, "input_suffix"),
+            body.most_tokens(body.max_tokens),
+            body.input_extra,
+        )
+        writer.prompts = [tokenizer.decode(ids, special=True)]
+        return body.generation(model, ids, limits, ends=tokenizer.fill_ends)
+
+    prepares = body.prepares([body.prompt], writer.of, make)
     return Answer(
         service,
         writer.model,
@@ -58,8 +127,11 @@ async def native_completion(request: Request) -> Answer:
 class NativeWriter:
     """Answers in llama-server's own format (see `Writer`): one, or a list of them."""
 
-    def __init__(self, model: str, body: NativeBody, prompts: list[str | list[Piece]]) -> None:
-        self.model, self._body, self._prompts = model, body, prompts
+    def __init__(
+        self, model: str, body: NativeSettings, prompts: Sequence[str | Sequence[Piece]]
+    ) -> None:
+        self.model, self._body = model, body
+        self.prompts = prompts
         self._model: LoadedModel | None = None
         self._reads: dict[int, PromptRead] = {}
         self._parts: dict[int, list[Text]] = {}
@@ -126,13 +198,13 @@ class NativeWriter:
         made: dict[str, Any] = {
             "index": choice,
             "content": text,
-            "tokens": [token for part in parts for token in part.ids or ()],
+            "tokens": [t for part in parts for t in part.ids or ()] if body.return_tokens else [],
             "id_slot": -1,  # there are none
             "stop": True,
             "stop_type": kind,
             "stopping_word": done.stop or "",
             "model": self.model,
-            "prompt": self._prompts[choice // body.n],
+            "prompt": self.prompts[choice // body.n],
             "generation_settings": self._settings(),
             "tokens_predicted": done.tokens,
             "tokens_evaluated": read.tokens,
@@ -152,14 +224,15 @@ class NativeWriter:
         assert self._model is not None
         engine, body = self._model.engine, self._body
         sampling = asdict(body.sampling(engine.tokenizer).over(engine.sampling).filled())
-        bias = sampling.pop("logit_bias")
+        bias, order, last = (sampling.pop(n) for n in ("logit_bias", "order", "penalty_last"))
         settings = {
             **sampling,
-            "repeat_last_n": sampling.pop("penalty_last"),
+            "repeat_last_n": last,
             "logit_bias": [
                 {"token": token, "bias": max(value, -1e30)} for token, value in bias.items()
             ],
             "stop": [body.stop] if isinstance(body.stop, str) else list(body.stop or ()),
+            "samplers": list(order),
             "seed": -1 if body.seed is None else body.seed,
         }
         limit = body.most_tokens(body.max_tokens)
@@ -178,17 +251,18 @@ class NativeWriter:
 
     def _told(self, noted: list[TokenLogprob]) -> list[dict[str, Any]]:
         assert self._model is not None
-        raw = self._model.engine.tokenizer.token_bytes
+        raw, sampled = self._model.engine.tokenizer.token_bytes, self._body.post_sampling_probs
 
         def told(token: int, logprob: float) -> dict[str, Any]:
             text = raw(token).decode("utf-8", "replace")
-            value = max(logprob, -9999.0)
-            return {"id": token, "token": text, "bytes": list(raw(token)), "logprob": value}
+            value = {"prob": exp(logprob)} if sampled else {"logprob": max(logprob, -9999.0)}
+            return {"id": token, "token": text, "bytes": list(raw(token)), **value}
 
+        top = "top_probs" if sampled else "top_logprobs"
         return [
             {
                 **told(one.token, one.logprob),
-                "top_logprobs": [told(token, logprob) for token, logprob in one.top],
+                top: [told(token, logprob) for token, logprob in one.top],
             }
             for one in noted
         ]
@@ -202,5 +276,5 @@ def _picked(made: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
         for name in path.split("/"):
             value = value.get(name) if isinstance(value, dict) else None
         if value is not None:
-            found[path.rpartition("/")[2]] = value
+            found[path] = value
     return found

@@ -11,9 +11,10 @@ from starlette.routing import Route
 
 from .chat_completions import ChatBody, chat_completions
 from .completions import CompletionBody, completions
+from .embeddings import EmbeddingsBody, NativeEmbeddingBody, embeddings, native_embeddings
 from .guard import OPEN
 from .messages import CountBody, MessagesBody, count_tokens, messages
-from .native_completion import NativeBody, native_completion
+from .native_completion import InfillBody, NativeBody, infill, native_completion
 from .responses import ResponsesBody, responses
 from .text_routes import (
     DetokenizeBody,
@@ -34,6 +35,9 @@ BODIES: dict[Any, type[Body]] = {
     count_tokens: CountBody,
     completions: CompletionBody,
     native_completion: NativeBody,
+    infill: InfillBody,
+    embeddings: EmbeddingsBody,
+    native_embeddings: NativeEmbeddingBody,
     tokenize: TokenizeBody,
     detokenize: DetokenizeBody,
     apply_template: TemplateBody,

@@ -17,17 +17,31 @@ if TYPE_CHECKING:
 class PlainReader:
     """Reads a text that only goes on, where `ReplyReader` reads a turn."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
-        self._stream, self._ends = tokenizer.stream(), tokenizer.stop_ids
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stops: Sequence[str],
+        ends: frozenset[int] | None = None,
+        indent: int = 0,
+    ) -> None:
+        """Args:
+        tokenizer: of the model.
+        stops: texts that end the text.
+        ends: tokens that do, and are no part of it; those of the model, if not given.
+        indent: spaces that begin each line but the first; one with fewer ends the text there.
+        """
+        self._stream = tokenizer.stream()
+        self._ends = tokenizer.stop_ids if ends is None else ends
         self._stops = StopTexts(stops)
+        self._indent, self._spaces, self._dedented = indent, -1, False
         self.rest: list[tuple[str, str]] = []
         self.calls: list[ToolCall] = []
         self.thought: list[int] = []
 
     @property
     def stopped(self) -> bool:
-        """Whether one of the texts that end the answer was met."""
-        return self._stops.found is not None
+        """Whether one of the texts that end the answer was met, or too few spaces."""
+        return self._dedented or self._stops.found is not None
 
     @property
     def stop_text(self) -> str | None:
@@ -37,7 +51,22 @@ class PlainReader:
     def push(self, token: int) -> list[tuple[str, str]]:
         """The piece of text that a token completes."""
         text = self._stops.push(self._stream.push(token)) if token not in self._ends else ""
+        text = self._indented(text) if self._indent else text
         return [("answer", text)] if text else []
+
+    def _indented(self, text: str) -> str:
+        """A piece as far as its lines are indented; spaces are counted since the line break."""
+        for at, one in enumerate(text):
+            if one == "\n" and (self._spaces < 0 or self._spaces >= self._indent):
+                self._spaces = 0
+            elif one in " \t" and self._spaces >= 0:
+                self._spaces += 1
+            elif 0 <= self._spaces < self._indent:
+                self._dedented = True
+                return text[:at]
+            else:
+                self._spaces = -1
+        return text
 
     def call_pieces(self) -> list[CallPiece]:
         """None: there are no calls."""
@@ -49,5 +78,6 @@ class PlainReader:
     def finish(self) -> Reply:
         """Let go of what was held back, into `rest`."""
         text = self._stops.push(self._stream.flush()) + self._stops.flush()
+        text = "" if self._dedented else self._indented(text) if self._indent else text
         self.rest = [("answer", text)] if text else []
         return Reply()

@@ -6,14 +6,16 @@ and grammars that were compiled are kept.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from ...errors import GrammarError
 from ..conversation.chat import Chat, Message
 from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
 from ..conversation.reasoning_spans import NEAR
@@ -21,7 +23,7 @@ from ..conversation.reasoning_tags import NO_THINKING
 from ..conversation.reply import ReplyReader
 from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
-from .api_error import APIError
+from .api_error import APIError, as_api_error
 from .programs import normalize
 
 T = TypeVar("T")
@@ -50,6 +52,7 @@ class Conversation:
         output: JSON schema, or GBNF grammar, of the answer.
         options: variables of the template, of `SWITCHES`.
         effort: how much to think, as OpenAI says it; None leaves it to the template.
+        output_param: what `output` is called in the request.
         goes_on: whether the model goes on with the last message, where that is the assistant's.
     """
 
@@ -62,6 +65,7 @@ class Conversation:
     options: Mapping[str, Any] = field(default_factory=dict)
     effort: str | None = None
     goes_on: bool = False
+    output_param: str = "response_format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +162,9 @@ class Prompts:
         """The conversation as tokens.
 
         Raises:
-            APIError: an option is not there in this model's template.
+            APIError: an option is not there in this model's template, or no grammar can be made
+                of a schema.
             TemplateError: the template refuses the conversation.
-            GrammarError: no grammar can be made of a schema.
         """
         chat = self._chat(asked)
         messages, notes = normalize(asked.messages)
@@ -199,12 +203,13 @@ class Prompts:
         """The grammar of a text that goes on with a prompt: of a JSON schema, or GBNF.
 
         Raises:
-            GrammarError: none can be made of it.
+            APIError: none can be made of it.
         """
-        return self._grammars.get(
-            ("text", _text(output)),
-            lambda: CallGrammar(self.tokenizer, output=output, thinking=NO_THINKING),
-        )
+        with _named("json_schema"):
+            return self._grammars.get(
+                ("text", _text(output)),
+                lambda: CallGrammar(self.tokenizer, output=output, thinking=NO_THINKING),
+            )
 
     def beginning(self, system: str) -> list[int]:
         """The tokens with which every conversation with this system prompt begins."""
@@ -253,13 +258,26 @@ class Prompts:
             calls = "required"
         form = chat.form.one_call() if asked.one_call else chat.form
         key = (_text(tools), calls, form.name, form.single, _text(asked.output))
-        made = self._grammars.get(
-            key,
-            lambda: CallGrammar(
-                self.tokenizer, tools, form, asked.output, chat.thinking, calls=calls
-            ),
-        )
+        with _named(asked.output_param):
+            made = self._grammars.get(
+                key,
+                lambda: CallGrammar(
+                    self.tokenizer, tools, form, asked.output, chat.thinking, calls=calls
+                ),
+            )
         return made, tools if calls != "none" else ()
+
+
+@contextlib.contextmanager
+def _named(param: str) -> Iterator[None]:
+    """Refuse a schema of the answer by the name that it has in the request."""
+    try:
+        yield
+    except GrammarError as error:
+        refused = as_api_error(error)
+        if refused.param == "response_format":
+            refused.param = param
+        raise refused from error
 
 
 def _begun(

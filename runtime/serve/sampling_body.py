@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ..inference.sampling import Sampling
+from ..inference.fill_sampling import MOST as FILLS
+from ..inference.sampling import ORDER, Sampling
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
 from .llama_parameters import LlamaBody
@@ -17,6 +19,7 @@ from .wire import Body
 Bias = float | Literal[False]
 """Of a token's logit; False forbids it."""
 MOST_BIASES = 4096
+_DIGITS = 20  # of a token's number: Python converts no more than some thousand
 LEAST_P = 1e-9  # of top_p: 0 leaves the likeliest token, as it does elsewhere
 
 
@@ -71,14 +74,16 @@ class SamplingBody(LlamaBody):
         bias: dict[int, float] = {}
         for key, value in _pairs(self.logit_bias):
             digits = isinstance(key, int) or (key.isascii() and key.isdigit())
+            if not isinstance(key, int) and digits:
+                key = key.lstrip("0")[:_DIGITS] or "0"  # so many are in no vocabulary
             for token in (int(key),) if digits else tokenizer.encode(str(key)):
                 if not 0 <= token < tokenizer.n_vocab:
                     raise APIError(
                         f"{token} is not in the vocabulary of {tokenizer.n_vocab}",
                         param="logit_bias",
                     )
-                bias[token] = -inf if value is False else float(value)
-        return Sampling(
+                bias[token] = bias.get(token, 0.0) + (-inf if value is False else value)
+        sampling = Sampling(
             **found,
             top_k=None if self.top_k is None else max(self.top_k, 0),
             top_p=None if self.top_p is None else max(self.top_p, LEAST_P),
@@ -86,6 +91,21 @@ class SamplingBody(LlamaBody):
             penalty_last=self.repeat_last_n,
             logit_bias=bias or None,
         )
+        return sampling if self.samplers is None else self._ordered(sampling, self.samplers)
+
+    def _ordered(self, sampling: Sampling, names: list[str]) -> Sampling:
+        """With these samplers in this order, and no others."""
+        order = tuple(name for name in names if name in ORDER)
+        if "temperature" not in order:
+            sampling, order = replace(sampling, temperature=1.0), ("temperature", *order)
+        if "penalties" not in names:
+            none = {"repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+            sampling = replace(sampling, **none)
+        if "infill" in names:
+            if not 0 < (sampling.top_k or 0) <= FILLS:
+                raise APIError(f"with infill, give top_k from 1 to {FILLS}", param="samplers")
+            order = (*order, "infill")
+        return replace(sampling, order=order)
 
     def stops(self, limits: Limits) -> tuple[str, ...]:
         """Texts that end an answer.

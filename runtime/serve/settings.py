@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...arguments import check_whole, is_number
 from ...errors import SettingError
+from ..inference.embedding import POOLINGS
 
 PORT = 11435
 KEEP_ALIVE_S = 30 * 60.0
@@ -29,6 +30,7 @@ class Limits:
         body: bytes of a request.
         choices: answers to one prompt (``n``).
         prompts: of one request for completions.
+        inputs: texts of one request for embeddings; vector_values: numbers in its answer.
         logprobs: likeliest tokens that are told for each.
         stops: texts that end an answer.
         schema: characters of all JSON schemas of a request.
@@ -44,6 +46,8 @@ class Limits:
     body: int = 16 << 20
     choices: int = 16
     prompts: int = 64
+    inputs: int = 2048
+    vector_values: int = 8 << 20
     logprobs: int = 20
     stops: int = 16
     schema: int = 256 << 10
@@ -74,6 +78,7 @@ class ServerSettings:
         ping_s: silence of a stream after which a comment is sent.
         programs: whether conversations that pause for tools are known when they come back: see
             `programs.py`. A benchmark turns it off to see what that gives.
+        pooling: how embeddings are made of states, whatever the models' files say: see `POOLINGS`.
         agents: folders by the names of the agents that answer about them: see `agent_models`.
         trace: which requests leave a trace: see `TRACES`.
         otlp: where an OpenTelemetry collector takes traces; None: none are sent.
@@ -100,6 +105,7 @@ class ServerSettings:
     memory: int | None = None
     ping_s: float = 15.0
     programs: bool = True
+    pooling: str | None = None
     agents: Mapping[str, Path] = field(default_factory=dict)
     trace: str = "errors"
     otlp: str | None = None
@@ -122,6 +128,9 @@ class ServerSettings:
                 raise SettingError(f"{name} must be above 0 seconds, not {value!r}")
         if self.trace not in TRACES:
             raise SettingError(f"trace must be one of {', '.join(TRACES)}, not {self.trace!r}")
+        if self.pooling is not None and self.pooling not in POOLINGS:
+            known = ", ".join(POOLINGS)
+            raise SettingError(f"pooling must be one of {known}, not {self.pooling!r}")
         for url, path in ((self.otlp, "traces"), (self.otlp_metrics, "metrics")):
             if url is not None and not re.match(r"https?://[^/\s]", url):
                 raise SettingError(f"{url!r} is no address such as http://127.0.0.1:4318/v1/{path}")

@@ -87,9 +87,8 @@ class TelemetryMetrics:
     def count(self, record: RequestRecord) -> None:
         """A request has ended."""
         ended, request = record.ended or time.perf_counter(), record.request
-        chat = request is None or request.prompt.asked is not None or request.by is not None
         about = {
-            "gen_ai.operation.name": "chat" if chat else "text_completion",
+            "gen_ai.operation.name": "chat" if request is None else request.operation,
             "gen_ai.provider.name": PROVIDER,
             "gen_ai.request.model": record.model,
             "gen_ai.response.model": record.model,

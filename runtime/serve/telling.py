@@ -67,6 +67,9 @@ class Telling:
     def rest(self, calls: Sequence[ToolCall]) -> None:
         """Tell of what the reader held back, and of the calls of the whole answer."""
         self._texts(self._reader.rest)
+        if self._ids:  # the last ones have no text, such as what ends an answer
+            noted = self._recorder.take() if self._recorder is not None else None
+            self._emit(Text(self._choice, "", noted, self._ids, self._so_far()))
         if self._pieces:
             self._parts()
         self._whole(calls)

@@ -108,6 +108,10 @@ def _path(found: ErrorDetails, value: Any) -> str:
     return path
 
 
+class _MadeJSON(Response):
+    media_type = "application/json"
+
+
 class Writer(Protocol):
     """Makes the answer to one request, in one wire format, of its events."""
 
@@ -127,8 +131,8 @@ class Writer(Protocol):
         """Take an event into the answer that `whole` gives."""
         ...
 
-    def whole(self) -> dict[str, Any] | list[dict[str, Any]]:
-        """The answer that is not streamed."""
+    def whole(self) -> dict[str, Any] | list[dict[str, Any]] | bytes:
+        """The answer that is not streamed; it may be JSON already."""
         ...
 
 
@@ -211,7 +215,9 @@ class Answer(Response):
                     return  # the client has gone, and there may be nothing to tell
                 if ended == len(jobs):
                     self._begun = True
-                    await JSONResponse(self._writer.whole())(scope, receive, send)
+                    made = self._writer.whole()
+                    kind = _MadeJSON if isinstance(made, bytes) else JSONResponse
+                    await kind(made)(scope, receive, send)
                     return
 
     async def _stream(self, jobs: Sequence[Job], channel: Channel[Event], send: Send) -> None:

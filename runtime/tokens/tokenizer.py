@@ -105,6 +105,17 @@ class Tokenizer:
         return self.vocabulary.stop_ids
 
     @property
+    def eot(self) -> int | None:
+        """The token that ends a turn, where the file names one."""
+        return self.vocabulary.named("eot")
+
+    @property
+    def fill_ends(self) -> frozenset[int]:
+        """Ids that end what is filled into a gap, beside `stop_ids`."""
+        marks = self.vocabulary.fill
+        return frozenset(marks[n] for n in ("padding", "repository", "file") if n in marks)
+
+    @property
     def control_ids(self) -> frozenset[int]:
         """Ids that untrusted text never becomes: control tokens, and tags such as <tool_call>."""
         return self.vocabulary.refused

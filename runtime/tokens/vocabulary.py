@@ -53,6 +53,31 @@ _STOP_TEXTS = frozenset(
 # Where all are there, a turn is made of messages, and `<|end|>` ends but one of them.
 _HARMONY = {"<|return|>", "<|call|>", "<|end|>"}
 
+# Tokens around what is to be filled in: keys that name them, and their texts in files without keys.
+_FILL = {
+    "prefix": (
+        ("fim_pre", "prefix"),
+        *("<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>"),
+        *("<|code_prefix|>", "<|prefix|>"),
+    ),
+    "suffix": (
+        ("fim_suf", "suffix"),
+        *("<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>"),
+        *("<|code_suffix|>", "<|suffix|>"),
+    ),
+    "middle": (
+        ("fim_mid", "middle"),
+        *("<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>"),
+        *("<|code_middle|>", "<|middle|>"),
+    ),
+    "padding": (("fim_pad",), "<|fim_pad|>", "<fim_pad>", "<fim-pad>"),
+    "repository": (
+        ("fim_rep",),
+        *("<|repo_name|>", "<|fim_repo|>", "<fim-repo>", "<reponame>", "<REPO>"),
+    ),
+    "file": (("fim_sep",), "<|file_sep|>"),
+}
+
 _MARKUP = re.compile(r"<.+>|\[.+\]|.*(?:<[|｜]|[|｜]>).*", re.DOTALL)
 _HTML = re.compile(
     r"</?(?:h[1-6]|p|br|hr|div|span|a|b|i|u|em|strong|sub|sup|code|pre|blockquote|ul|ol|li"
@@ -138,6 +163,10 @@ class Vocabulary:
             named[name] = token
         return named
 
+    def named(self, name: str) -> int | None:
+        """The token that the file names so (`tokenizer.ggml.NAME_token_id`)."""
+        return self._named.get(name)
+
     @cached_property
     def tokens(self) -> list[str]:
         """Text of every token as the file has it."""
@@ -216,6 +245,19 @@ class Vocabulary:
         ends = {self._named[name] for name in ("eos", "eot", "eom") if name in self._named}
         ends.update(i for i in self.refused if self.tokens[i] in _STOP_TEXTS)
         return frozenset(ends)
+
+    @cached_property
+    def fill(self) -> dict[str, int]:
+        """Ids of the tokens for filling in that there are: prefix, suffix, middle and others."""
+        texts = {text for _, *texts in _FILL.values() for text in texts}
+        known = {text: i for i, text in enumerate(self.tokens) if text in texts}
+        found: dict[str, int] = {}
+        for role, (keys, *texts) in _FILL.items():
+            ids = [self._named[key] for key in keys if key in self._named]
+            ids += [known[text] for text in texts if text in known]
+            if ids:
+                found[role] = ids[0]
+        return found
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:

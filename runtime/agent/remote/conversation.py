@@ -227,6 +227,8 @@ class RemoteConversation(Conversation[int]):
             given["logit_bias"] = {str(t): max(-100.0, min(b, 100.0)) for t, b in bias.items()}
         if "penalty_last" in given:
             given["repeat_last_n"] = given.pop("penalty_last")
+        if "order" in given:
+            given["samplers"] = ["penalties", *given.pop("order")]
         return given
 
     def _reply(self, said: StreamedReply) -> Reply:

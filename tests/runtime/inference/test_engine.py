@@ -112,7 +112,7 @@ def test_nano_is_a_model() -> None:
         assert engine.model.path == resolve_model("nano")
 
 
-# --- settings that make no sense
+# --- settings out of their range
 
 
 BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [

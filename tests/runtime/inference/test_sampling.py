@@ -170,7 +170,7 @@ class _Calls:
 
 
 def test_penalties_leave_calls_alone(ranking: LogitRanker) -> None:
-    """In a call nothing is held against a token, and what it writes does not count later."""
+    """In a call no token is penalized, and what it writes does not count later."""
     calls = _Calls()
     sampler = Sampler(Sampling(temperature=0, presence_penalty=5), ranking, 0, calls)
     sampler.accept(0)

@@ -33,19 +33,22 @@ def _warped(logits: np.ndarray, settings: Sampling, written: list[int]) -> np.nd
     chain: list[Any] = []
     if s.repeat_penalty != 1:
         chain.append(process.RepetitionPenaltyLogitsProcessor(s.repeat_penalty))
-    chain.append(process.TemperatureLogitsWarper(s.temperature))
-    if s.top_k:
-        chain.append(process.TopKLogitsWarper(s.top_k))
-    if s.top_p < 1:
-        chain.append(process.TopPLogitsWarper(s.top_p))
-    if s.min_p > 0:
-        chain.append(process.MinPLogitsWarper(s.min_p))
+    for name in s.order:
+        if name == "temperature":
+            chain.append(process.TemperatureLogitsWarper(s.temperature))
+        elif name == "top_k" and s.top_k:
+            chain.append(process.TopKLogitsWarper(s.top_k))
+        elif name == "top_p" and s.top_p < 1:
+            chain.append(process.TopPLogitsWarper(s.top_p))
+        elif name == "min_p" and s.min_p > 0:
+            chain.append(process.MinPLogitsWarper(s.min_p))
     scores = torch.tensor(logits, dtype=torch.float64)[None]
     for warper in chain:
         scores = warper(torch.tensor([written]), scores)
     return torch.softmax(scores, -1)[0].numpy()
 
 
+LAST = ("top_k", "top_p", "min_p", "temperature")  # as llama-server does by itself
 CHAINS = [
     {"temperature": 0.7, "top_k": 20, "top_p": 0.95},
     {"temperature": 0.6, "top_k": 20, "top_p": 0.8, "repeat_penalty": 1.3},
@@ -56,6 +59,10 @@ CHAINS = [
     {"temperature": 2.0, "top_p": 0.99},
     {"temperature": 0.8, "min_p": 0.05},
     {"temperature": 4.0, "top_k": 9000, "top_p": 0.97, "min_p": 1e-3},
+    {"temperature": 0.6, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "order": LAST},
+    {"temperature": 3.0, "top_p": 0.8, "order": LAST},
+    {"temperature": 0.5, "top_p": 0.9, "min_p": 0.1, "order": ("min_p", "temperature", "top_p")},
+    {"temperature": 2.0, "top_k": 5, "top_p": 0.9, "order": ("temperature", "top_p")},
 ]
 
 

@@ -293,6 +293,7 @@ def test_sampling_settings(server: Server) -> None:
         ({"stop": ["x"] * 100}, "stop"),
         ({"logit_bias": {"x": True}}, "logit_bias.x"),
         ({"logit_bias": {"1": 1000}}, "logit_bias"),
+        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
         ({"messages": []}, "messages"),
         ({"messages": "hello"}, "messages"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),

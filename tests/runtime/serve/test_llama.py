@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -40,6 +41,15 @@ def test_its_own_completion(server: Server) -> None:
     assert own["content"].startswith(stopped["content"])
 
 
+def test_other_names(server: Server) -> None:
+    """`max_completion_tokens`, and `logprobs` for `n_probs`, as it takes them itself."""
+    body = {"prompt": "The log says", "max_completion_tokens": 3, "temperature": 0}
+    own = server.post(URL, {**body, "logprobs": 2}).json()
+    assert [len(one["top_logprobs"]) for one in own["completion_probabilities"]] == [2, 2, 2]
+    other = server.post("/v1/completions", {**body, "n_probs": 2}).json()["choices"][0]
+    assert [len(one) for one in other["logprobs"]["top_logprobs"]] == [2, 2, 2]
+
+
 def test_its_own_completion_streamed(server: Server) -> None:
     """Pieces make up the text; the last event stops, and there is no [DONE]."""
     body = {"prompt": "The log says", "n_predict": 6, "n_probs": 2, "return_progress": True}
@@ -54,6 +64,34 @@ def test_its_own_completion_streamed(server: Server) -> None:
     assert len(noted) == 6
     assert [one["id"] for one in noted] == [one["id"] for one in whole["completion_probabilities"]]
     assert all(len(one["top_logprobs"]) == 2 for one in noted)
+
+
+def test_probabilities_after_sampling(server: Server) -> None:
+    """`post_sampling_probs`: what the settings leave, as shares of 1; the draws are the same."""
+    body: dict[str, Any] = {"prompt": "The log says", "n_predict": 6, "n_probs": 5}
+    drawn = {**body, "temperature": 1, "seed": 5, "top_k": 3}
+    before, after = (
+        server.post(URL, {**drawn, "post_sampling_probs": on}).json() for on in (False, True)
+    )
+
+    assert before["content"] == after["content"]
+    pairs = zip(before["completion_probabilities"], after["completion_probabilities"], strict=True)
+    for plain, one in pairs:
+        kept = {each["id"]: math.exp(each["logprob"]) for each in plain["top_logprobs"][:3]}
+        share = {each["id"]: each["prob"] for each in one["top_probs"]}
+        total = sum(kept.values())
+        assert share == pytest.approx({i: value / total for i, value in kept.items()}, rel=1e-3)
+        assert one["prob"] == share[one["id"]]
+        assert "logprob" not in one
+    greedy = server.post(URL, {**body, "temperature": 0, "post_sampling_probs": True}).json()
+    for one in greedy["completion_probabilities"]:
+        assert [each["prob"] for each in (one, *one["top_probs"])] == [1.0, 1.0]
+    held = {**drawn, "json_schema": {"const": "a"}, "post_sampling_probs": True}
+    first = server.post(URL, held).json()["completion_probabilities"][0]
+    assert first["token"].startswith('"')
+    assert sum(each["prob"] for each in first["top_probs"]) == pytest.approx(1.0, rel=1e-3)
+    refused = server.chat(post_sampling_probs=True)
+    assert refused.json()["error"]["param"] == "post_sampling_probs"
 
 
 NEUTRAL: dict[str, Any] = {
@@ -80,7 +118,7 @@ def test_what_is_off(server: Server, path: str) -> None:
     for name, value in {
         "typical_p": 0.5, "dynatemp_range": 1, "mirostat": 2, "ignore_eos": True, "n_keep": 5,
         "xtc_probability": 0.5, "dry_multiplier": 0.8,
-        "samplers": ["top_k"], "lora": [{"id": 0}], "n_probs": 21, "t_max_predict_ms": 50,
+        "samplers": ["mirostat"], "lora": [{"id": 0}], "n_probs": 21, "n_indent": -2,
         "sse_ping_interval": 0,
     }.items():  # fmt: skip
         if (path, name) == ("/v1/completions", "n_probs"):
@@ -144,7 +182,8 @@ def test_a_schema_holds_a_completion(server: Server) -> None:
         ("chat", {"grammar": "x" * 300_000}, "grammar"),
         (URL, {"grammar": GRAMMAR, "ignore_eos": True}, "ignore_eos"),
         (URL, {"grammar": "root ::= ["}, "grammar"),
-        (URL, {"json_schema": {"type": "frob"}}, "response_format"),
+        (URL, {"json_schema": {"type": "frob"}}, "json_schema"),
+        ("chat", {"json_schema": {"type": "frob"}}, "json_schema"),
         ("/v1/responses", {"grammar": GRAMMAR}, "grammar"),
     ],
 )
@@ -240,7 +279,11 @@ def test_tokens_and_times(server: Server) -> None:
     assert [one["timings"]["predicted_n"] for one in pieces][-1] <= 6
     assert all(one["timings"]["prompt_n"] + one["timings"]["cache_n"] for one in pieces)
     assert (last["tokens"], last["generation_settings"]["n_predict"]) == ([], 6)
-    assert few == {"content": whole["content"], "predicted_n": 6, "n_ctx": 4096}
+    assert few == {
+        "content": whole["content"],
+        "timings/predicted_n": 6,
+        "generation_settings/n_ctx": 4096,
+    }
 
 
 def test_times_of_a_chat(server: Server) -> None:
@@ -308,7 +351,7 @@ def test_tokens_of_conversations(server: Server) -> None:
 
 @pytest.mark.parametrize(
     ("path", "what"),
-    [("/v1/embeddings", "embeddings"), ("/v1/rerank", "reranking"), ("/infill", "filling in"),
+    [("/v1/rerank", "reranking"),
      ("/v1/audio/speech", "sounds"), ("/slots/0?action=save", "slots"),
      ("/v1/chat/completions/control", "control"), ("/models/load", "loading")],
 )  # fmt: skip

@@ -54,6 +54,11 @@ def test_counts_are_those_of_the_answers(server: Server) -> None:
     cached = sum(u["prompt_tokens_details"]["cached_tokens"] for u in usages)
     assert grown("vllm:prefix_cache_hits_total") == cached > 0
     assert grown("llamacpp:tokens_predicted_total", "") == grown("vllm:generation_tokens_total")
+    computed = sum(u["prompt_tokens"] for u in usages) - cached
+    assert grown("llamacpp:prompt_tokens_total", "") == computed
+    assert grown("llamacpp:prompt_seconds_total", "") > 0
+    assert grown("llamacpp:tokens_predicted_seconds_total", "") > 0
+    assert grown("llamacpp:n_decode_total", "") > 2
     for name in (
         "vllm:time_to_first_token_seconds",
         "vllm:e2e_request_latency_seconds",

@@ -11,9 +11,10 @@ from helpers.real_headers import HEADERS
 
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.synthetic import hybrids
-from triplepoint.runtime.synthetic.shapes import SHAPES
+from triplepoint.runtime.synthetic.shapes import SHAPES, Shape
 from triplepoint.runtime.synthetic.tensors import layer_tensors
 from triplepoint.runtime.synthetic.write import SyntheticModel
+from triplepoint.traces.events import PhaseEvent
 
 HYBRIDS = [name for name, shape in SHAPES.items() if shape.family in hybrids.FAMILIES]
 # MiB of a sequence's state, and bytes of BF16 keys and values of a position.
@@ -50,6 +51,22 @@ def test_states_and_caches_have_their_real_sizes(name: str) -> None:
     assert cached == PHYSICS[name][1]
 
 
+def run_small(name: str, shape: Shape, folder: Path) -> PhaseEvent:
+    """Write it, prefill and decode it, with finite logits; gives the phase of the prefill."""
+    path = folder / "small.gguf"
+    SyntheticModel(name, "q4_0", shape).write(path)
+    with Engine.load(path, threads=1, context=512) as engine:
+        session = engine.session()
+        session.profile = True
+        session.prefill(list(range(300)))
+        phase = session.last_phase
+        assert np.isfinite(session.logits).all()
+        assert np.ptp(session.logits) > 0
+        assert len(list(session.decode(max_tokens=3))) == 3
+        assert phase is not None
+        return phase
+
+
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_small_ones_run(name: str, tmp_path: Path) -> None:
     """Written as every other, loaded, and behind some hundred tokens still finite."""
@@ -68,19 +85,9 @@ def test_small_ones_run(name: str, tmp_path: Path) -> None:
         shared_ffn=min(64, SHAPES[name].shared_ffn),
         recurrent=(2, 4, 32, 32) if SHAPES[name].recurrent else None,
     )
-    path = tmp_path / "small.gguf"
-    SyntheticModel(name, "q4_0", shape).write(path)
-    with Engine.load(path, threads=1, context=512) as engine:
-        session = engine.session()
-        session.profile = True
-        session.prefill(list(range(300)))
-        assert np.isfinite(session.logits).all()
-        assert np.ptp(session.logits) > 0
-        phase = session.last_phase
-        assert phase is not None
-        assert [r.layer for r in phase.layers if r.layer is not None] == list(range(shape.layers))
-        assert all(r.observed for r in phase.layers if r.layer is not None)
-        assert len(list(session.decode(max_tokens=3))) == 3
+    phase = run_small(name, shape, tmp_path)
+    assert [r.layer for r in phase.layers if r.layer is not None] == list(range(shape.layers))
+    assert all(r.observed for r in phase.layers if r.layer is not None)
 
 
 def test_a_small_one_with_latent_attention_runs(tmp_path: Path) -> None:
@@ -100,13 +107,7 @@ def test_a_small_one_with_latent_attention_runs(tmp_path: Path) -> None:
         ranks=(64, 64),
         latent_heads=(64, 32, 64),
     )
-    path = tmp_path / "small.gguf"
-    SyntheticModel("small", "q4_0", shape).write(path)
-    with Engine.load(path, threads=1, context=512) as engine:
-        session = engine.session()
-        session.prefill(list(range(300)))
-        assert np.isfinite(session.logits).all()
-        assert len(list(session.decode(max_tokens=3))) == 3
+    run_small("small", shape, tmp_path)
 
 
 def test_a_small_one_with_late_layers_runs(tmp_path: Path) -> None:
@@ -124,13 +125,7 @@ def test_a_small_one_with_late_layers_runs(tmp_path: Path) -> None:
         own=64,
         vocab=8192,
     )
-    path = tmp_path / "small.gguf"
-    SyntheticModel("small", "q4_0", shape).write(path)
-    with Engine.load(path, threads=1, context=512) as engine:
-        session = engine.session()
-        session.prefill(list(range(300)))
-        assert np.isfinite(session.logits).all()
-        assert len(list(session.decode(max_tokens=3))) == 3
+    run_small("small", shape, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_reads_python(text: str, arguments: dict[str, Any]) -> None:
     "text", ["f(", "f(1)", "f(a=)", "f(a=b)", "f(a=1 b=2)", "f(a='x)", "f() g()", "f(a=g())"]
 )
 def test_refuses_what_is_no_call(text: str) -> None:
-    """No name, no value, code in a value's place, no comma: nothing of it is guessed."""
+    """No name, no value, code in a value's place, no comma: nothing of it is made up."""
     with pytest.raises(ValueError, match=r"call|argument"):
         FORM.parse(f"[{text}]")
 

@@ -38,6 +38,6 @@ def test_reads_json_and_python(text: str, arguments: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", ["f(", "f(1)", "f(a=)", "f(a=b)", "f(a='x)", "f(a=g())", "[f()]"])
 def test_refuses_what_is_no_call(text: str) -> None:
-    """No name, no value, code in a value's place: nothing of it is guessed."""
+    """No name, no value, code in a value's place: nothing of it is made up."""
     with pytest.raises(ValueError, match=r"call|argument"):
         FORM.parse(text)
