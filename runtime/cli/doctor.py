@@ -79,6 +79,7 @@ def target_report() -> dict[str, Any]:
         "integer_dot": chosen.dot,
         "uses": list(chosen.needs),
         "lacks": lacks,
+        "slower_than": {t.name: targets.slower_than(t) for t in targets.runnable()},
     }
 
 
@@ -186,6 +187,11 @@ def _show_target(output: Output, target: dict[str, Any]) -> None:
     ]
     rows += [
         (name, f"lacks {', '.join(lacks)}") for name, lacks in target["lacks"].items() if lacks
+    ]
+    rows += [
+        (name, f"runs, but {better} is faster on this CPU")
+        for name, better in target["slower_than"].items()
+        if better
     ]
     _show(output, "target", rows)
 

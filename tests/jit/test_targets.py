@@ -47,7 +47,36 @@ def test_the_named_targets() -> None:
 def test_generic_runs_everywhere() -> None:
     """There is always a target: the portable one is the least of those that run."""
     assert runnable()[0].name == "generic"
-    assert detect() is runnable()[-1]
+    assert detect() in runnable()
+
+
+@pytest.mark.parametrize(
+    ("vendor", "best", "chosen"),
+    [
+        ("GenuineIntel", "avx512-bf16", "avx512-vnni"),
+        ("GenuineIntel", "amx-int8", "amx-int8"),
+        ("GenuineIntel", "avx512-vnni", "avx512-vnni"),
+        ("AuthenticAMD", "avx512-bf16", "avx512-bf16"),
+        ("", "avx512-bf16", "avx512-bf16"),
+    ],
+)
+def test_bf16_only_where_it_is_fast(
+    vendor: str, best: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An Intel CPU does more in fp32 than with the instructions for bf16; a user may still ask."""
+    upto = list(TARGETS.values())[: list(TARGETS).index(best) + 1]
+    monkeypatch.setattr(targets, "runnable", lambda: upto)
+    monkeypatch.setattr(targets, "_vendor", lambda: vendor)
+
+    assert detect().name == chosen
+
+
+def test_the_vendor_is_the_one_that_the_system_names() -> None:
+    """As in Linux' own list, where there is one."""
+    path = Path("/proc/cpuinfo")
+    if host_arch() != "x86_64" or not path.exists():
+        pytest.skip("needs x86-64 and /proc/cpuinfo")
+    assert f"vendor_id\t: {targets._vendor()}\n" in path.read_text()
 
 
 def test_runnable_means_that_every_feature_is_there() -> None:
