@@ -13,7 +13,7 @@ anything else on a page that is not its own takes a copy first.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,7 +34,7 @@ BASE = aligned(8, np.int64)
 
 _VERSIONS = count()
 MANY = PAGE // 2  # rows of a pass that does not touch pages ahead
-AHEAD = 2  # times as many bytes as its rows take: several sequences may want a page at once
+AHEAD = 1  # passes by which a page is there before it is needed
 SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few tokens now and then
 
 
@@ -132,6 +132,20 @@ class Page:
 
 
 @dataclass(slots=True)
+class Spare:
+    """Memory for a page that is yet to come; `touched`: bytes of it that the system has given."""
+
+    arena: Arena
+    touched: int = 0
+
+    def touch(self, nbytes: int, passes: int) -> None:
+        """Touch a part, so that in so many passes `nbytes` are touched."""
+        end = min(nbytes, self.touched - (self.touched - nbytes) // passes)
+        self.arena.touch(self.touched, end)
+        self.touched = end
+
+
+@dataclass(slots=True)
 class KVMemory:
     """Memory of all pages of an engine.
 
@@ -142,37 +156,41 @@ class KVMemory:
 
     used: int = 0
     budget: int | None = None
-    _spare: Arena | None = None  # for the next page
-    _touched: int = 0  # bytes of it
+    _spares: list[Spare] = field(default_factory=list)  # for the next pages, the first one first
 
     def take(self, nbytes: int) -> Arena:
         """Memory for a page."""
-        spare, self._spare = self._spare, None
-        return spare if spare is not None and spare.nbytes >= nbytes else Arena(nbytes)
+        if self._spares and self._spares[0].arena.nbytes >= nbytes:
+            return self._spares.pop(0).arena
+        self._spares.clear()
+        return Arena(nbytes)
 
-    def prepare(self, nbytes: int, rows: int) -> None:
-        """A pass of so many rows was run: touch as many bytes of a page that is yet to come.
+    def prepare(self, nbytes: int, spans: Iterable[tuple[int, int]]) -> None:
+        """A pass was run: touch a part of each page of so many bytes that its sequences will need.
+
+        spans: of each sequence the position after its last row, and its rows; the next passes
+        are taken to have as many.
 
         To get memory from the system takes time: some ms a page, and on a virtual machine whose
-        host has to find it, 70 ms were seen. In one pass that is a gap between two tokens. One page
-        at most is ahead, where the budget has room for it. A pass of many rows fills pages at once
-        and gets their memory by all threads.
+        host has to find it, 70 ms were seen. In one pass that is a gap between two tokens, and
+        sequences with a prompt in common want their pages at about the same time. So for each of
+        them one page is ahead, where the budget has room for it, and what it still lacks is shared
+        out among the passes until then. A pass of many rows fills pages at once and gets their
+        memory by all threads.
         """
-        if rows > MANY:
+        ends = list(spans)
+        if sum(rows for _, rows in ends) > MANY:
             return
-        spare = self._spare
-        if spare is None:
-            if self.lacks(nbytes):
-                return
-            with suppress(OSError, MemoryError):  # who needs the page will be told
-                spare = Arena(nbytes)
-            self._spare, self._touched = spare, 0
-            if spare is None:
-                return
-        if self._touched < nbytes:
-            end = min(nbytes, self._touched + AHEAD * rows * nbytes // PAGE)
-            spare.touch(self._touched, end)
-            self._touched = end
+        # Passes until a page is needed: the k-th spare is for the k-th one.
+        for n, left in enumerate(sorted(-end % PAGE // rows for end, rows in ends)):
+            if n == len(self._spares):
+                if self.lacks((n + 1) * nbytes):
+                    return
+                with suppress(OSError, MemoryError):  # who needs the page will be told
+                    self._spares.append(Spare(Arena(nbytes)))
+                if n == len(self._spares):
+                    return
+            self._spares[n].touch(nbytes, max(1, left - AHEAD))
 
     def lacks(self, nbytes: int) -> int:
         """Bytes that have to be let go of before so many more fit; 0: none."""

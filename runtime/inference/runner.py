@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .sequence import TokenSequence
 
 _UNCHANGED = nullcontext()
+SELDOM = 8  # rows of a sequence alone between looks whether it will need a page
 ASIDE_S = 1e-4  # between looks whether logits were copied
 
 
@@ -198,7 +199,10 @@ class Runner:
                 chosen = [choice.chosen[0]] if ends_so else self._choose(rows.masks, 1)
             self._give(rows, 0, chosen)
         self._computed(rows, count)
-        loaded.layout.memory.prepare(loaded.layout.page_bytes, count)
+        end = start + count
+        if count > 1 or end % SELDOM == 0:
+            ahead = [(end, max(count, SELDOM))]
+            loaded.layout.memory.prepare(loaded.layout.page_bytes, ahead)
 
     def run_shared(self, batch: Sequence[tuple[Rows, int]], why: str = "all") -> None:
         """Compute the first so many rows of each of several sequences in one pass.
@@ -287,7 +291,8 @@ class Runner:
                 self._give(rows, at, chosen[at : at + len(rows.masks)])
                 at += rows.outputs
             self._computed(rows, count)
-        loaded.layout.memory.prepare(loaded.layout.page_bytes, total)
+        ends = [(rows.start + count, count) for rows, count in batch]
+        loaded.layout.memory.prepare(loaded.layout.page_bytes, ends)
 
     def reading(self, batch: Sequence[tuple[Rows, int]]) -> Reading:
         """What the first so many rows of each of several sequences will read together."""
