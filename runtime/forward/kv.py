@@ -35,6 +35,8 @@ BASE = aligned(8, np.int64)
 _VERSIONS = count()
 MANY = PAGE // 2  # rows of a pass that does not touch pages ahead
 AHEAD = 1  # passes by which a page is there before it is needed
+NEWCOMERS = 2  # pages for who may join sequences that share passes: a copy, and the one behind it
+SOON = 32  # passes in which their pages are there, whoever needs them
 SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few tokens now and then
 
 
@@ -138,11 +140,12 @@ class Spare:
     arena: Arena
     touched: int = 0
 
-    def touch(self, nbytes: int, passes: int) -> None:
-        """Touch a part, so that in so many passes `nbytes` are touched."""
-        end = min(nbytes, self.touched - (self.touched - nbytes) // passes)
-        self.arena.touch(self.touched, end)
-        self.touched = end
+    def touch(self, nbytes: int, most: int) -> int:
+        """Touch what it lacks of `nbytes`, so many bytes at most; how many."""
+        count = max(0, min(nbytes - self.touched, most))
+        self.arena.touch(self.touched, self.touched + count)
+        self.touched += count
+        return count
 
 
 @dataclass(slots=True)
@@ -174,23 +177,33 @@ class KVMemory:
         To get memory from the system takes time: some ms a page, and on a virtual machine whose
         host has to find it, 70 ms were seen. In one pass that is a gap between two tokens, and
         sequences with a prompt in common want their pages at about the same time. So for each of
-        them one page is ahead, where the budget has room for it, and what it still lacks is shared
-        out among the passes until then. A pass of many rows fills pages at once and gets their
-        memory by all threads.
+        them one page is ahead, and `NEWCOMERS` where there are several, as far as the budget has
+        room; what a page still lacks is shared out among the passes until it is needed. A pass of
+        many rows fills pages at once and gets their memory by all threads.
         """
         ends = list(spans)
         if sum(rows for _, rows in ends) > MANY:
             return
-        # Passes until a page is needed: the k-th spare is for the k-th one.
-        for n, left in enumerate(sorted(-end % PAGE // rows for end, rows in ends)):
-            if n == len(self._spares):
-                if self.lacks((n + 1) * nbytes):
-                    return
-                with suppress(OSError, MemoryError):  # who needs the page will be told
-                    self._spares.append(Spare(Arena(nbytes)))
-                if n == len(self._spares):
-                    return
-            self._spares[n].touch(nbytes, max(1, left - AHEAD))
+        lefts = [-end % PAGE // rows for end, rows in ends]  # passes until a page is needed
+        if len(lefts) > 1:
+            lefts = [min(left, SOON) for left in lefts] + [SOON] * NEWCOMERS
+        todo = most = 0
+        for n, left in enumerate(sorted(lefts)):
+            if n == len(self._spares) and not self._add_spare(nbytes):
+                break
+            # The k-th page is for the k-th sequence, when those before it are whole.
+            todo += nbytes - self._spares[n].touched
+            most = max(most, -(-todo // max(1, left - AHEAD)))
+        for spare in self._spares:
+            most -= spare.touch(nbytes, most)
+
+    def _add_spare(self, nbytes: int) -> bool:
+        """Whether there is room for one more."""
+        if not self.lacks((len(self._spares) + 1) * nbytes):
+            with suppress(OSError, MemoryError):  # who needs the page will be told
+                self._spares.append(Spare(Arena(nbytes)))
+                return True
+        return False
 
     def lacks(self, nbytes: int) -> int:
         """Bytes that have to be let go of before so many more fit; 0: none."""
