@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FORBIDDEN = 1e29  # gap from which on a token counts in no mean: a bias has forbidden it
 MIROSTAT_TOKENS = 100  # by which Mirostat 1 estimates how the ranking falls off
 _MOST_GAP = 3e38  # of a float32
+_LEAST_TEMPERATURE = 1e-30
+_NO_WEIGHT = np.float32(1e3)  # exp(-it) is 0
 _NONE = np.zeros(0)
 
 
@@ -51,7 +53,8 @@ class KeptTokens:
     )
 
     def __init__(self, ranking: LogitRanker, temperature: float = 1.0, least: int = 0) -> None:
-        self._ranking, self._temperature, self._least = ranking, temperature, least
+        self._ranking, self._least = ranking, least
+        self._temperature = max(temperature, _LEAST_TEMPERATURE)
         everything = ranking.all
         self.first, self.last, self.mass = 0, everything.rank, everything.mass
         self._top, self._gap = 0.0, math.inf  # of the likeliest and the least likely one
@@ -105,7 +108,8 @@ class KeptTokens:
             self._weigh()
 
     def _weigh(self) -> None:
-        self._sums = np.cumsum(np.exp((self._top - self._gaps()) / self._temperature))
+        gaps = self._gaps().astype(np.float64)
+        self._sums = np.cumsum(np.exp((self._top - gaps) / self._temperature))
         self.mass = float(self._sums[-1])
 
     def _end_below(self, last: RankedToken | RankLevel) -> None:
@@ -139,7 +143,9 @@ class KeptTokens:
         """Keep those whose logit is at most so many standard deviations below the highest."""
         gaps = self._gaps()
         gaps = gaps[gaps < FORBIDDEN]
-        gap = self._top + deviations * float(gaps.std()) if len(gaps) else 0.0
+        if not len(gaps):
+            return
+        gap = self._top + deviations * float(gaps.std(dtype=np.float64))
         size = self._size
         if gap < min(self._gap, FORBIDDEN):
             self._end(self._ranking.within(gap))
@@ -147,23 +153,30 @@ class KeptTokens:
 
     def typ_p(self, share: float) -> None:
         """Keep those whose surprise is nearest to the entropy, until they have this share."""
-        surprises = self._surprises()
-        shares = np.exp(-surprises)
-        entropy = shares @ surprises
+        gaps, entropy = np.sort(self._gaps()).astype(np.float64), self._entropy()
+        weights = np.exp((self._top - gaps) / self._temperature)
+        sums = np.concatenate([[0.0], np.cumsum(weights)])
+        mass = float(sums[-1])
+        surprises = (gaps - self._top) / self._temperature + math.log(mass)
+        # Only those that may be among them need an order: of so many ones around the entropy.
+        reach, least = 0.25, min(self._least, len(gaps))
+        while True:
+            low, high = np.searchsorted(surprises, (entropy - reach, entropy + reach)).tolist()
+            enough = sums[high] - sums[low] > share * mass and high - low >= least
+            if enough or high - low == len(gaps):
+                break
+            reach *= 2
+        at = np.arange(low, high)
+        far = np.abs(surprises[low:high] - entropy)
+        # Of two that are as near the likelier one; of equal ones the one that is next in rank.
         middle = int(np.searchsorted(surprises, entropy))
-        # The likelier ones, the nearest first, and the others, merged: of two as near the likelier.
-        above, below = entropy - surprises[:middle][::-1], surprises[middle:] - entropy
-        places = np.empty(len(surprises), np.int64)
-        at = np.arange(len(surprises))
-        places[at[:middle] + np.searchsorted(below, above)] = at[:middle][::-1]
-        places[at[: len(below)] + np.searchsorted(above, below, "right")] = at[middle:]
-        count = int(np.searchsorted(np.cumsum(shares[places]), share, "right")) + 1
-        kept = places[: max(count, self._least)]
-        low, high = int(kept.min()), int(kept.max())
-        first = self.first
-        if first + high + 1 < self.last:
-            self._end(self._ranking.at_rank(first + high + 1))
-        self._begin(first + low)
+        order = np.lexsort((np.where(at < middle, middle - at, at), at >= middle, far))
+        count = int(np.searchsorted(np.cumsum(weights[at[order]]), share * mass, "right")) + 1
+        kept = at[order][: max(count, least)]
+        first, until = self.first, self.first + int(kept.max()) + 1
+        if until < self.last:
+            self._end(self._ranking.at_rank(until))
+        self._begin(first + int(kept.min()))
 
     def xtc(self, probability: float, threshold: float, drawn: float) -> None:
         """Drop those of at least this probability, but for the least likely one of them.
@@ -189,11 +202,10 @@ class KeptTokens:
         from 0 to the highest that so many could have.
         """
         if spread > 0 and self.count > 1:
-            surprises = self._surprises()
-            entropy = max(0.0, float(np.exp(-surprises) @ surprises)) / math.log(self._size)
+            entropy = min(max(0.0, self._entropy() / math.log(self._size)), 1.0)
             low, high = max(0.0, temperature - spread), temperature + spread
-            temperature = low + (high - low) * min(entropy, 1.0) ** exponent
-        ranking, self._temperature = self._ranking, max(temperature, 1e-30)
+            temperature = low + (high - low) * entropy**exponent
+        ranking, self._temperature = self._ranking, max(temperature, _LEAST_TEMPERATURE)
         ranking.look(self._temperature)
         if self.first:
             self._weigh()
@@ -213,10 +225,11 @@ class KeptTokens:
         if self.count < 2:
             return
         likely = self._ranking.at_rank(min(MIROSTAT_TOKENS, self.last))
-        gaps = self._ranking.gaps(0, likely.rank, likely.gap) / self._temperature
+        gaps = np.sort(self._ranking.gaps(0, likely.rank, likely.gap)).astype(np.float64)
+        gaps /= self._temperature
         ranks = np.arange(1, len(gaps) + 1)
         steps = np.log(ranks[1:] / ranks[:-1])
-        slope = max(float(steps @ np.diff(gaps)) / float(steps @ steps), 1e-9)
+        slope = max(float((steps * np.diff(gaps)).sum() / (steps * steps).sum()), 1e-9)
         excess, scale = slope - 1, 1 / math.log(n_vocab)
         if abs(excess) > 1e-9:
             scale = excess / -math.expm1(-excess * math.log(n_vocab))
@@ -225,10 +238,15 @@ class KeptTokens:
         self.top_k(max(k, 1))
 
     def _gaps(self) -> np.ndarray:
-        """float64 [count]: how far below the likeliest logit of all they are, in order."""
+        """float32 [count]: how far below the likeliest logit of all they are."""
         return self._ranking.gaps(self.first, self.last, self._gap)
 
-    def _surprises(self) -> np.ndarray:
-        """float64 [count]: minus the logarithm of each one's share, in order."""
-        gaps = (self._gaps() - self._top) / self._temperature
-        return gaps + math.log(np.exp(-gaps).sum())
+    def _entropy(self) -> float:
+        """In units of e. Sums are numpy's, in an order that depends on nothing else."""
+        with np.errstate(over="ignore"):
+            gaps = (self._gaps() - np.float32(self._top)) / np.float32(self._temperature)
+        gaps = np.minimum(gaps, _NO_WEIGHT)
+        weights = np.exp(-gaps)
+        mass = float(weights.sum(dtype=np.float64))
+        gaps *= weights
+        return math.log(mass) + float(gaps.sum(dtype=np.float64)) / mass

@@ -156,17 +156,20 @@ class LogitRanker:
         return next(level for level in self._known if level.gap == np.float32(gap))
 
     def gaps(self, first: int, last: int, most: float = math.inf) -> np.ndarray:
-        """float64 [last - first]: those of the tokens after rank `first`, up to `last`, in order.
+        """float32 [last - first]: those of the tokens after rank `first`, up to `last`.
 
         most: gap of the last of them, where it is known; what is beyond it need not be sorted.
+        Those of all tokens are in no order.
         """
         found = self._best.max() - self.logits
         if self._use_mask[0]:
             bits = np.unpackbits(self._mask.view(np.uint8), bitorder="little")
             found = found[bits[: self.n_vocab].astype(bool)]
         found = found[found <= np.float32(min(most, _FIRST[-1]))]
+        if first == 0 and last >= len(found):
+            return found
         found.sort()
-        return found[first:last].astype(np.float64)
+        return found[first:last]
 
     def at_rank(self, rank: int) -> RankedToken:
         """The token of this rank, 1 to all of them."""

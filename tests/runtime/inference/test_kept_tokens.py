@@ -114,8 +114,10 @@ def test_dynamic_temperature(ranking: LogitRanker) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"dynatemp_range": 9.0, "temperature": 1e-3}, {"typical_p": 0.5}, {"top_n_sigma": 1.0},
-     {"xtc_probability": 1.0}, {"mirostat": 1}, {"mirostat": 2}],
+    [{"dynatemp_range": 9.0, "temperature": 1e-3}, {"typical_p": 0.5},
+     {"typical_p": 0.5, "temperature": 1e-35, "order": ("temperature", "typ_p")},
+     {"dynatemp_range": 9.0, "order": ("temperature", "typ_p", "xtc"), "typical_p": 0.5},
+     {"top_n_sigma": 1.0}, {"xtc_probability": 1.0}, {"mirostat": 1}, {"mirostat": 2}],
     ids=str,
 )  # fmt: skip
 def test_flat_and_steep_logits(ranking: LogitRanker, settings: dict[str, Any]) -> None:
