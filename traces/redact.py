@@ -50,7 +50,7 @@ KEPT: dict[str, set[str]] = {
             "dispatch_share",
             "server_timings",
         ),
-        *("limit_share", "threads", "plan", "memory_level", "experts", "sampling", "max_tokens"),
+        *("limit_share", "threads", "plan", "memory_level", "experts", "max_tokens"),
         *("experts_by_layer", "tuning"),
         *("forced_tokens", "drafted_tokens", "accepted_tokens", "drafts", "saved_s"),
         *(
@@ -93,7 +93,7 @@ BLANKED: dict[str, set[str]] = {
     "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
     "history": {"messages", "ids", "spans", "marks"},
     "message": {"content", "content_sha256", "ids", "thinking", "attached"},
-    "phase": {"token_ids", "dropped", "miss"},
+    "phase": {"token_ids", "dropped", "miss", "sampling"},
     "pass": set(),
     "tool": {"arguments", "result", "result_sha256", "error"},
     "turn_end": {"answer", "answer_sha256"},
@@ -102,7 +102,7 @@ BLANKED: dict[str, set[str]] = {
 }
 """Fields that do. What is in neither table is not written."""
 
-_NOT_SECRET = ("kv", "format", "temperature", "top_k", "top_p", "min_p", "seed")
+_NOT_SECRET = ("kv", "format", "temperature", "top_k", "top_p", "min_p", "seed", "order")
 
 
 def is_redacted(text: str) -> bool:
@@ -177,6 +177,10 @@ class Redactor:
             return value
         return blank(value)
 
+    def sampling(self, value: Any) -> Any:
+        """How tokens were picked: all but texts."""
+        return None if value is None else self.config(value)
+
     def miss(self, value: Any) -> Any:
         """All but the tokens."""
         if not isinstance(value, Mapping):
@@ -209,6 +213,7 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
     ("phase", "dropped"): Redactor.config,
+    ("phase", "sampling"): Redactor.sampling,
     ("phase", "miss"): Redactor.miss,
 }
 

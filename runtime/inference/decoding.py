@@ -24,7 +24,8 @@ from ...jit.kernels.lm_head import count_panels, panels_of
 from ..physics.costs import PassCost, decode_cost
 from .drafting import Drafter
 from .runner import Logits, Rows
-from .sampling import Sampler, Sampling
+from .sampler import Sampler
+from .sampling import Sampling
 from .speculative_config import VERIFY_TOKENS
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ class Decoding:
         if not sampling.filled().plain:
             at = len(sequence.tokens)
             engine = sequence.engine
-            self._sampler = Sampler(sampling, engine.logit_ranker, at, constraint, engine.tokenizer)
+            self._sampler = Sampler(
+                sampling, engine.logit_ranker, at, constraint, engine.tokenizer, sequence.tokens
+            )
         self._ids: list[int] = []
         self._wall = 0.0
         self._passes = self._forced = 0

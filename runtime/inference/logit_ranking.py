@@ -48,7 +48,7 @@ class RankedToken:
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
+class RankLevel:
     """What a look told: how many tokens have at most this gap, and their weight."""
 
     gap: float
@@ -84,7 +84,7 @@ class LogitRanker:
         self._found = aligned(argmax.PARTS, np.int64)
         self._starts = [begin for begin, _ in sample.slices(n_vocab)]
         self._first, self._again, self._collect = self._tapes(pool.threads, library)
-        self._known: list[_Level] = []
+        self._known: list[RankLevel] = []
         self._sorted: dict[tuple[float, float], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def _tapes(self, threads: int, library: Library) -> list[CompiledTape]:
@@ -123,7 +123,7 @@ class LogitRanker:
         self._scale[0] = 1 / max(temperature, 1e-30)
         self._levels[:] = _FIRST
         self._sorted.clear()
-        self._known = [_Level(-1.0, 0, 0.0)]
+        self._known = [RankLevel(-1.0, 0, 0.0)]
         self._run_tape(self._first)
         self._note()
         if not self._known[-1].rank:
@@ -136,21 +136,40 @@ class LogitRanker:
         """The likeliest token; the first of equal ones."""
         return int(self._where[int(np.argmax(self._best))])
 
+    def gap(self, token: int) -> float:
+        """How far the logit of one token is below the likeliest one's."""
+        return float(self._best.max() - self.logits[token])
+
     def weight(self, token: int) -> float:
         """Of one token, as masses are sums of them."""
-        gap = float(self._best.max() - self.logits[token])
-        return math.exp(-gap * float(self._scale[0]))
+        return math.exp(-self.gap(token) * float(self._scale[0]))
 
     @property
-    def all(self) -> _Level:
+    def all(self) -> RankLevel:
         """How many tokens there are, and their weight."""
         return self._known[-1]
 
-    def within(self, gap: float) -> _Level:
+    def within(self, gap: float) -> RankLevel:
         """How many tokens have at most this gap, and their weight."""
         if all(level.gap != np.float32(gap) for level in self._known):
             self._look_at(np.full(sample.LEVELS, gap))
         return next(level for level in self._known if level.gap == np.float32(gap))
+
+    def gaps(self, first: int, last: int, most: float = math.inf) -> np.ndarray:
+        """float32 [last - first]: those of the tokens after rank `first`, up to `last`.
+
+        most: gap of the last of them, where it is known; what is beyond it need not be sorted.
+        Those of all tokens are in no order.
+        """
+        found = self._best.max() - self.logits
+        if self._use_mask[0]:
+            bits = np.unpackbits(self._mask.view(np.uint8), bitorder="little")
+            found = found[bits[: self.n_vocab].astype(bool)]
+        found = found[found <= np.float32(min(most, _FIRST[-1]))]
+        if first == 0 and last >= len(found):
+            return found
+        found.sort()
+        return found[first:last]
 
     def at_rank(self, rank: int) -> RankedToken:
         """The token of this rank, 1 to all of them."""
@@ -167,7 +186,7 @@ class LogitRanker:
         at = min(at, len(ids) - 1)
         return RankedToken(int(ids[at]), float(gaps[at]), above.rank + at + 1, float(sums[at]))
 
-    def _between(self, reaches: Callable[[_Level], bool]) -> tuple[_Level, _Level]:
+    def _between(self, reaches: Callable[[RankLevel], bool]) -> tuple[RankLevel, RankLevel]:
         """Two levels with few tokens between them, the second one the first that `reaches`."""
         looks = 0
         while True:
@@ -193,10 +212,12 @@ class LogitRanker:
         for gap, rank, mass in zip(self._levels, counts, masses, strict=True):
             if float(gap) not in there:
                 there.add(float(gap))
-                self._known.append(_Level(float(gap), int(rank), float(mass)))
+                self._known.append(RankLevel(float(gap), int(rank), float(mass)))
         self._known.sort(key=attrgetter("gap"))
 
-    def _bucket(self, above: _Level, below: _Level) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _bucket(
+        self, above: RankLevel, below: RankLevel
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The tokens between two levels, likeliest first: ids, gaps, weights up to each."""
         key = above.gap, below.gap
         if key not in self._sorted:

@@ -1,41 +1,32 @@
-"""How the next token is picked from the logits.
-
-    logits + bias ─► penalties ─► softmax at a temperature ─► top-k ─► top-p ─► min-p ─► one draw
-
-or what comes after the penalties in another order.
-
-The draw for a token depends on the seed and on the token's position alone. So the same seed gives
-the same text, whatever came between two tokens, and each token takes exactly one draw.
-"""
+"""Settings that say how the next token is picked from the logits: see `Sampler`."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from ...arguments import is_number
 from ...errors import EngineError, SettingError
-from .fill_sampling import MOST as FILLS
-from .fill_sampling import FillChooser, drawn
 
-if TYPE_CHECKING:
-    from ..tokens.tokenizer import Tokenizer
-    from .logit_ranking import LogitRanker
-
-MAX_STOP = 256  # characters of a stop string
+MAX_STOP = 256  # characters of a stop string, and of a sequence breaker
 MAX_STOPS = 32
+MAX_REPEATED = 1024  # tokens that DRY may allow to be repeated
 ORDER = ("temperature", "top_k", "top_p", "min_p")
+LLAMA_ORDER = ("top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+"""llama.cpp's own; ours without another, where its further samplers are in use."""
+BREAKERS = ("\n", ":", '"', "*")
 
 
 def _is_order(names: Sequence[str]) -> bool:
-    """Whether these are of `ORDER`, each once, temperature among them; `infill` may be the last."""
+    """Whether these are of them, each once, temperature among them; `infill` may be the last."""
     own = names[:-1] if names[-1:] == ("infill",) else names
-    return "temperature" in own and len(set(own)) == len(own) and {*own} <= {*ORDER}
+    return "temperature" in own and len(set(own)) == len(own) and {*own} <= {*LLAMA_ORDER}
+
+
+def _are_texts(texts: Sequence[str]) -> bool:
+    return len(texts) <= MAX_STOPS and all(0 < len(text) <= MAX_STOP for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +45,26 @@ class ResolvedSampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     stop: Sequence[str] = ()
     order: Sequence[str] = ORDER
+    min_keep: int = 0
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = 64
+    dry_sequence_breakers: Sequence[str] = BREAKERS
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
 
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
-            if one.name in ("logit_bias", "stop", "order"):
+            if one.name in ("logit_bias", *_TEXTS):
                 continue
             if not is_number(value) or (one.name in _COUNTS and not isinstance(value, int)):
                 raise _senseless(one.name, value)
@@ -76,7 +82,22 @@ class ResolvedSampling:
                 token >= 0 and bias < math.inf for token, bias in self.logit_bias.items()
             ),
             "order": _is_order(self.order),
-            "stop": len(self.stop) <= MAX_STOPS and all(0 < len(s) <= MAX_STOP for s in self.stop),
+            "stop": _are_texts(self.stop),
+            "min_keep": self.min_keep >= 0,
+            "typical_p": 0 < self.typical_p <= 1,
+            "top_n_sigma": math.isfinite(self.top_n_sigma),
+            "xtc_probability": 0 <= self.xtc_probability <= 1,
+            "xtc_threshold": 0 <= self.xtc_threshold <= 1,
+            "dynatemp_range": 0 <= self.dynatemp_range < math.inf,
+            "dynatemp_exponent": 0 <= self.dynatemp_exponent < math.inf,
+            "dry_multiplier": 0 <= self.dry_multiplier < math.inf,
+            "dry_base": 1 <= self.dry_base < math.inf,
+            "dry_allowed_length": 0 <= self.dry_allowed_length <= MAX_REPEATED,
+            "dry_penalty_last_n": self.dry_penalty_last_n >= -1,
+            "dry_sequence_breakers": _are_texts(self.dry_sequence_breakers),
+            "mirostat": self.mirostat in (0, 1, 2),
+            "mirostat_tau": 0 <= self.mirostat_tau < math.inf,
+            "mirostat_eta": 0 <= self.mirostat_eta < math.inf,
         }
         for name, sound in checks.items():
             if not sound:  # NaN fails every comparison
@@ -85,15 +106,31 @@ class ResolvedSampling:
     @property
     def penalized(self) -> bool:
         """Whether what was written counts against writing it again."""
-        return (self.repeat_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
+        penalties = self.repeat_penalty, self.presence_penalty, self.frequency_penalty
+        return penalties != (1, 0, 0) and not self.mirostat
+
+    @property
+    def dry(self) -> bool:
+        """Whether going on with a repetition is penalized."""
+        return self.dry_multiplier > 0 and self.dry_penalty_last_n != 0 and not self.mirostat
+
+    @property
+    def spread(self) -> float:
+        """How far the temperature may move."""
+        return self.dynatemp_range if self.temperature > 0 else 0.0
 
     @property
     def plain(self) -> bool:
         """Whether the token of the largest logit is taken, as it is."""
-        return self.temperature <= 0 and not self.penalized and not self.logit_bias
+        changed = self.penalized or self.dry or bool(self.logit_bias)
+        return self.temperature <= 0 and not changed
 
 
-_COUNTS = ("top_k", "seed", "penalty_last")
+_COUNTS = (
+    *("top_k", "seed", "penalty_last", "min_keep", "mirostat"),
+    *("dry_allowed_length", "dry_penalty_last_n"),
+)
+_TEXTS = ("stop", "order", "dry_sequence_breakers")
 _RANGES = {
     "temperature": "give 0 (greedy) or more",
     "top_k": "give 0 (all) or more",
@@ -105,8 +142,25 @@ _RANGES = {
     "frequency_penalty": "give a number; 0 is none",
     "penalty_last": "give a number of tokens, or -1 for all of the turn",
     "logit_bias": "give ids of tokens, each with a number or -inf",
-    "order": f"give names of {', '.join(ORDER)}, temperature among them; infill may be the last",
+    "order": (
+        f"give names of {', '.join(LLAMA_ORDER)}, temperature among them; infill may be the last"
+    ),
     "stop": f"give at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters",
+    "min_keep": "give a number of tokens; 0 is none",
+    "typical_p": "give more than 0, at most 1 (all)",
+    "top_n_sigma": "give a number of standard deviations; 0 or less is off",
+    "xtc_probability": "give 0 (off) to 1",
+    "xtc_threshold": "give 0 to 1; more than 0.5 is off",
+    "dynatemp_range": "give 0 (off) or more",
+    "dynatemp_exponent": "give 0 or more",
+    "dry_multiplier": "give 0 (off) or more",
+    "dry_base": "give 1 or more",
+    "dry_allowed_length": f"give a number of tokens, at most {MAX_REPEATED}",
+    "dry_penalty_last_n": "give a number of tokens, or -1 for all that there are",
+    "dry_sequence_breakers": f"give at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters",
+    "mirostat": "give 0 (off), 1 or 2",
+    "mirostat_tau": "give bits of surprise, 0 or more",
+    "mirostat_eta": "give 0 or more",
 }
 
 
@@ -130,8 +184,27 @@ class Sampling:
         penalty_last: tokens of the turn, counted from its end, that penalties look at; -1 is all.
         logit_bias: what is added to the logits of tokens, by id; -inf forbids one.
         stop: texts that end the answer; they are no part of it.
-        order: in which temperature, top-k, top-p and min-p come, after the penalties; what is not
-            in it is left out. ``infill`` may be the last: see `fill_sampling.py`.
+        order: in which temperature, top-k, top-p, min-p and the like come, after the penalties;
+            what is not in it is left out. ``infill`` may be the last: see `fill_sampling.py`.
+            Without one it is `ORDER`, or `LLAMA_ORDER` where dynamic temperature, typical-p,
+            top-n-sigma or XTC is in use.
+        min_keep: tokens that top-p, min-p, typical-p and XTC leave at least (0).
+        typical_p: keep those whose surprise is nearest to the entropy, up to this probability (1).
+        top_n_sigma: keep logits at most so many standard deviations below the highest (-1: off).
+        xtc_probability: how often XTC drops all but the last of the likely tokens (0).
+        xtc_threshold: probability from which on XTC calls a token likely (0.1).
+        dynatemp_range: the temperature moves by up to this, with the entropy (0).
+        dynatemp_exponent: of the entropy, as a share of the highest that there can be (1).
+        dry_multiplier: of DRY's penalty for a token that goes on with a repetition (0).
+        dry_base: DRY's penalty grows by this factor with each token of the repetition (1.75).
+        dry_allowed_length: tokens that may be repeated before DRY penalizes the next (2).
+        dry_penalty_last_n: last tokens of the session, prompt and all, that DRY looks at (64); -1
+            is all.
+        dry_sequence_breakers: texts over which no repetition goes.
+        mirostat: 1 or 2 holds the surprise of tokens near `mirostat_tau`, and leaves all but bias
+            and temperature out (0).
+        mirostat_tau: bits of surprise to be held (5).
+        mirostat_eta: how fast Mirostat learns from each token (0.1).
 
     Penalties are for what the model writes in one turn. They do not look at what it was given,
     which it may have to quote, and leave tool calls alone.
@@ -152,6 +225,21 @@ class Sampling:
     logit_bias: Mapping[int, float] | None = None
     stop: str | Sequence[str] | None = None
     order: Sequence[str] | None = None
+    min_keep: int | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: Sequence[str] | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
 
     def __post_init__(self) -> None:
         # What a trace holds comes as JSON: its keys are texts, and it has no -inf.
@@ -161,15 +249,15 @@ class Sampling:
             except (AttributeError, TypeError, ValueError, OverflowError):
                 raise _senseless("logit_bias", self.logit_bias) from None
             object.__setattr__(self, "logit_bias", bias)
-        if self.stop is not None:
-            stop = (self.stop,) if isinstance(self.stop, str) else self.stop
-            if not isinstance(stop, list | tuple) or not all(isinstance(s, str) for s in stop):
-                raise _senseless("stop", stop)
-            object.__setattr__(self, "stop", tuple(stop))
-        if self.order is not None:
-            if not isinstance(self.order, list | tuple):
-                raise _senseless("order", self.order)
-            object.__setattr__(self, "order", tuple(map(str, self.order)))
+        for name in _TEXTS:
+            texts = getattr(self, name)
+            if texts is None:
+                continue
+            if isinstance(texts, str) and name == "stop":
+                texts = (texts,)
+            if not isinstance(texts, list | tuple) or not all(isinstance(s, str) for s in texts):
+                raise _senseless(name, texts)
+            object.__setattr__(self, name, tuple(texts))
         self.filled()
 
     def given(self) -> dict[str, Any]:
@@ -191,7 +279,15 @@ class Sampling:
 
     def filled(self) -> ResolvedSampling:
         """The defaults in place of what is None."""
-        return ResolvedSampling(**self.given())
+        settings = ResolvedSampling(**self.given())
+        if self.order is None and (
+            settings.spread > 0
+            or settings.typical_p < 1
+            or settings.top_n_sigma > 0
+            or (settings.xtc_probability > 0 and settings.xtc_threshold <= 0.5)
+        ):
+            settings = replace(settings, order=LLAMA_ORDER)
+        return settings
 
     def over(self, others: Sampling) -> Sampling:
         """These settings, and those of `others` where they leave a choice."""
@@ -214,10 +310,7 @@ class Sampling:
         if "logit_bias" in values:  # JSON has no -inf
             bias: Mapping[int, float] = values["logit_bias"]
             values["logit_bias"] = {str(t): max(b, -MOST_BIAS) for t, b in bias.items()}
-        if "stop" in values:
-            values["stop"] = list(values["stop"])
-        if "order" in values:
-            values["order"] = list(values["order"])
+        values.update({name: list(values[name]) for name in _TEXTS if name in values})
         return values
 
 
@@ -228,8 +321,9 @@ _FILE_KEYS = {
     "min_p": "min_p",
     "penalty_repeat": "repeat_penalty",
     "penalty_last_n": "penalty_last",
+    **{name: name for name in ("xtc_probability", "xtc_threshold")},
+    **{name: name for name in ("mirostat", "mirostat_tau", "mirostat_eta")},
 }
-_FILE_ELSE = {"xtc_probability": "XTC", "mirostat": "Mirostat"}  # 0 is off
 
 
 def file_sampling(metadata: Mapping[str, Any]) -> tuple[Sampling, list[str]]:
@@ -242,13 +336,10 @@ def file_sampling(metadata: Mapping[str, Any]) -> tuple[Sampling, list[str]]:
         if name in ("top_k", "penalty_last") and isinstance(value, int):
             value = max(value, 0 if name == "top_k" else -1)  # below is off, or all, elsewhere
         try:
-            found = replace(found, **{name: _number(value, name in ("top_k", "penalty_last"))})
+            found = replace(found, **{name: _number(value, name in _COUNTS)})
         except (EngineError, ValueError, OverflowError):
             shown = str(value)[:40]
             notes.append(f"the file's general.sampling.{key} ({shown}) is out of range; not used")
-    for key, name in _FILE_ELSE.items():
-        if metadata.get(f"general.sampling.{key}"):
-            notes.append(f"the file asks for {name} sampling, which is not done here")
     return found, notes
 
 
@@ -266,148 +357,3 @@ def _number(value: Any, whole: bool) -> float:
 MOST_BIAS = 1e30  # as good as infinite, and a number for JSON
 _DEFAULTS = ResolvedSampling()
 GREEDY = Sampling(temperature=0.0)
-
-
-def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that belongs to a seed and a position, by Philox 4x64."""
-    bits = np.random.Philox(key=seed, counter=position).random_raw()
-    return (int(bits) >> 11) * 2.0**-53
-
-
-class Sampler:
-    """Picks the tokens of one turn of a model.
-
-    Args:
-        settings: of the decode.
-        ranking: of the engine.
-        position: of the first token to be picked, counted from the beginning of the session.
-        constraint: of the turn; where its ``calling`` is true, penalties rest.
-        tokenizer: of the model, for ``infill``.
-    """
-
-    def __init__(
-        self,
-        settings: Sampling,
-        ranking: LogitRanker,
-        position: int = 0,
-        constraint: Any = None,
-        tokenizer: Tokenizer | None = None,
-    ) -> None:
-        self.settings = settings.filled()
-        self.position = position
-        self._ranking = ranking
-        self._constraint = constraint
-        s = self.settings
-        settings.check(ranking.n_vocab)
-        self._biased = np.fromiter(s.logit_bias, np.int64)
-        self._bias = np.maximum(np.fromiter(s.logit_bias.values(), np.float32), -MOST_BIAS)
-        self._fills = FillChooser(tokenizer) if tokenizer and "infill" in s.order else None
-        self._written: deque[int] = deque()
-        self._times: Counter[int] = Counter()
-
-    @property
-    def _calling(self) -> bool:
-        return getattr(self._constraint, "calling", False)
-
-    def pick(self, logits: np.ndarray, mask: np.ndarray | None) -> int:
-        """The token for the position. logits: float32 [n_vocab]; they stay as they are.
-
-        Changes nothing: it is `accept` that goes on to the next position.
-
-        Args:
-            logits: after the token before.
-            mask: uint32 bits of the allowed tokens, or None.
-
-        Raises:
-            EngineError: no token is allowed, or the logits are not finite.
-        """
-        s, ranking = self.settings, self._ranking
-        self._look(logits, mask)
-        if s.temperature <= 0:
-            return ranking.largest
-        rank, mass = self.kept()
-        if self._fills is not None:
-            chances = self._fills.choose(self._top(rank, mass, FILLS), free=mask is None)
-            return drawn(chances, uniform(s.seed, self.position))
-        place = ranking.at_mass(uniform(s.seed, self.position) * mass, past=True)
-        # By rounding it may lie just past the last one that is kept.
-        return place.token if place.rank <= rank else ranking.at_rank(rank).token
-
-    def chances(
-        self, logits: np.ndarray, mask: np.ndarray | None, token: int, most: int
-    ) -> tuple[float, list[tuple[int, float]]]:
-        """How likely `pick` is to take a token; and the likeliest ones, `most` of them at most."""
-        ranking = self._ranking
-        self._look(logits, mask)
-        if self.settings.temperature <= 0:
-            largest = ranking.largest
-            return float(token == largest), [(largest, 1.0)][:most]
-        rank, mass = self.kept()
-        if self._fills is not None:
-            left = self._fills.choose(self._top(rank, mass, FILLS), free=mask is None)
-            left.sort(key=lambda one: -one[1])
-            return dict(left).get(token, 0.0), left[:most]
-        return min(1.0, ranking.weight(token) / mass), self._top(rank, mass, most)
-
-    def _top(self, rank: int, mass: float, most: int) -> list[tuple[int, float]]:
-        """The likeliest tokens of so many that have this weight, each with its share of it."""
-        places = (self._ranking.at_rank(n) for n in range(1, min(rank, most) + 1))
-        return [(place.token, self._ranking.weight(place.token) / mass) for place in places]
-
-    def _look(self, logits: np.ndarray, mask: np.ndarray | None) -> None:
-        s = self.settings
-        self._ranking.load(logits, mask)
-        self._change(self._ranking.logits)
-        if s.order[0] == "temperature" or s.temperature <= 0:  # else `kept` looks
-            self._ranking.look(s.temperature or 1.0)
-
-    def kept(self) -> tuple[int, float]:
-        """How many of the likeliest tokens top-k, top-p and min-p leave, and their weight."""
-        s, ranking = self.settings, self._ranking
-        if s.order[0] != "temperature":
-            ranking.look(1.0)
-        rank, mass, gap, temperature = ranking.all.rank, ranking.all.mass, math.inf, 1.0
-        for name in s.order:
-            if name == "temperature":
-                temperature = s.temperature
-                if name != s.order[0]:
-                    ranking.look(temperature)
-                    mass = ranking.at_rank(rank).mass
-            elif name == "top_k" and 0 < s.top_k < rank:
-                last = ranking.at_rank(s.top_k)
-                rank, mass, gap = last.rank, last.mass, last.gap
-            elif name == "top_p" and s.top_p < 1:
-                last = ranking.at_mass(s.top_p * mass)
-                if last.rank < rank:
-                    rank, mass, gap = last.rank, last.mass, last.gap
-            elif name == "min_p" and s.min_p > 0:
-                least = -temperature * math.log(s.min_p)
-                if least < gap and (kept := ranking.within(least)).rank < rank:
-                    rank, mass, gap = kept.rank, kept.mass, kept.gap
-        return rank, mass
-
-    def accept(self, token: int) -> None:
-        """`token` is at the position now, whether it was picked or not."""
-        self.position += 1
-        s = self.settings
-        if not s.penalized or s.penalty_last == 0 or self._calling:
-            return
-        self._written.append(token)
-        self._times[token] += 1
-        if 0 < s.penalty_last < len(self._written):
-            gone = self._written.popleft()
-            self._times[gone] -= 1
-            if not self._times[gone]:
-                del self._times[gone]
-
-    def _change(self, logits: np.ndarray) -> None:
-        """Add the bias, then hold what was written against the tokens."""
-        s = self.settings
-        if len(self._biased):
-            logits[self._biased] += self._bias
-        if self._times and not self._calling:
-            ids = np.fromiter(self._times, np.int64)
-            times = np.fromiter(self._times.values(), np.float32)
-            x = logits[ids]
-            x = np.where(x > 0, x / s.repeat_penalty, x * s.repeat_penalty)
-            logits[ids] = x - s.presence_penalty - s.frequency_penalty * times

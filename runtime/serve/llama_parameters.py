@@ -1,7 +1,7 @@
 """Settings that llama-server has beside OpenAI's, and what its clients send of them.
 
-What is not done here is taken with the value that switches it off, as its clients write it out, and
-refused by name with any other.
+Those of sampling are in `sampling_body.py`. What is not done here is taken with the value that
+switches it off, as its clients write it out, and refused by name with any other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from ..inference.sampling import ORDER
 from .api_error import APIError
 from .settings import Limits
 from .turns import check_size
@@ -21,10 +20,6 @@ from .wire import Body
 def _only(value: float) -> Any:
     """A number that has to be this one: with it, what it belongs to is off."""
     return Field(default=None, ge=value, le=value)
-
-
-_OFF = ("dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "adaptive_p")
-"""Samplers that clients name among others: their settings may only switch them off."""
 
 
 class LlamaBody(Body):
@@ -41,21 +36,13 @@ class LlamaBody(Body):
     timings_per_token: bool = False
     ignore_eos: bool = False
     sse_ping_interval: int | None = Field(default=None, ge=-1)
-    samplers: list[str] | None = None
     n_indent: int = Field(default=0, ge=0)
     t_max_predict_ms: float = Field(default=0.0, le=1e9)
     # llama-server knows it, and does nothing about it either.
     t_max_prompt_ms: float | None = None
     # There are no slots: what was computed before is found in any case.
     id_slot: int | None = Field(default=None, ge=-1, le=2**31 - 1)
-    typical_p: float | None = _only(1.0)
-    dynatemp_range: float | None = _only(0.0)
-    xtc_probability: float | None = _only(0.0)
-    dry_multiplier: float | None = _only(0.0)
-    mirostat: float | None = _only(0.0)
-    top_n_sigma: float | None = _only(-1.0)
     n_keep: float | None = _only(0.0)
-    min_keep: float | None = _only(0.0)
     post_sampling_probs: bool = False
     n_discard: float | None = _only(0.0)
     n_cache_reuse: float | None = _only(0.0)
@@ -69,14 +56,6 @@ class LlamaBody(Body):
     # Where it is done changes no token:
     backend_sampling: bool | None = None
     # Of what is off above:
-    dynatemp_exponent: float | None = None
-    xtc_threshold: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
     adaptive_decay: float | None = None
 
     @field_validator("ignore_eos")
@@ -98,22 +77,6 @@ class LlamaBody(Body):
     def _has_place(cls, given: bool) -> bool:
         if given and not cls.tells_sampled_probs:
             raise ValueError("it is for llama-server's own formats of completions")
-        return given
-
-    @field_validator("samplers")
-    @classmethod
-    def _are_samplers(cls, given: list[str] | None) -> list[str] | None:
-        names = given or []
-        active = [name for name in names if name not in _OFF]
-        unknown = [name for name in active if name not in (*ORDER, "penalties", "infill")]
-        if unknown:
-            raise ValueError(f"there is no {unknown[0]:.40}")
-        if len(set(active)) < len(active):
-            raise ValueError("each may be there once")
-        if "penalties" in active[1:]:
-            raise ValueError("penalties come first")
-        if "infill" in active[:-1] or ("infill" in active and "top_k" not in active):
-            raise ValueError("infill comes last, and after top_k")
         return given
 
     @field_validator("sse_ping_interval")

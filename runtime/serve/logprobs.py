@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..inference.sampling import Sampler, Sampling
+from ..inference.sampler import Sampler
+from ..inference.sampling import Sampling
 
 if TYPE_CHECKING:
     from ..inference.decoding import Constraint
@@ -51,7 +52,10 @@ class LogprobRecorder:
         self._sampler: Sampler | None = None
         if sampling is not None:
             engine = session.engine
-            self._sampler = Sampler(sampling, engine.logit_ranker, 0, constraint, engine.tokenizer)
+            at = len(session.tokens)
+            self._sampler = Sampler(
+                sampling, engine.logit_ranker, at, constraint, engine.tokenizer, session.tokens
+            )
         self._noted: list[TokenLogprob] = []
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from ..inference.fill_sampling import MOST as FILLS
-from ..inference.sampling import ORDER, Sampling
+from ..inference.sampling import LLAMA_ORDER, MAX_REPEATED, MAX_STOP, MAX_STOPS, Sampling
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
 from .llama_parameters import LlamaBody
@@ -21,6 +21,22 @@ Bias = float | Literal[False]
 MOST_BIASES = 4096
 _DIGITS = 20  # of a token's number: Python converts no more than some thousand
 LEAST_P = 1e-9  # of top_p: 0 leaves the likeliest token, as it does elsewhere
+_MOST = 1e6  # of numbers that may as well be large
+_SAMPLERS = ("penalties", "dry", *LLAMA_ORDER, "infill", "adaptive_p")
+_LETTERS = dict(zip("edskypmxtia", _SAMPLERS, strict=True))
+_ALIASES = {
+    **{name.replace("_", "-"): name for name in _SAMPLERS},
+    **{name.replace("_", ""): name for name in _SAMPLERS},
+    **{"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"},
+}
+"""What llama-server takes for its samplers' names."""
+_NAMED = (
+    *("temperature", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
+    *("min_keep", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_exponent"),
+    *("dry_multiplier", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
+    *("mirostat", "mirostat_tau", "mirostat_eta"),
+)
+"""Settings that the engine has by the same name, in the same range."""
 
 
 def _pairs(bias: Any) -> list[tuple[int | str, Any]]:
@@ -48,6 +64,59 @@ class SamplingBody(LlamaBody):
     frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
     logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
     stop: str | list[str] | None = None
+    samplers: list[str] | None = None
+    min_keep: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    typical_p: float | None = Field(default=None, ge=0, le=_MOST)
+    typ_p: float | None = Field(default=None, ge=0, le=_MOST)  # the same, by its sampler's name
+    top_n_sigma: float | None = Field(default=None, ge=-_MOST, le=_MOST)
+    xtc_probability: float | None = Field(default=None, ge=0, le=1)
+    xtc_threshold: float | None = Field(default=None, ge=0, le=1)
+    dynatemp_range: float | None = Field(default=None, ge=-_MOST, le=100)
+    dynatemp_exponent: float | None = Field(default=None, ge=0, le=_MOST)
+    dry_multiplier: float | None = Field(default=None, ge=0, le=_MOST)
+    dry_base: float | None = Field(default=None, ge=0, le=_MOST)
+    dry_allowed_length: int | None = Field(default=None, ge=0, le=MAX_REPEATED)
+    dry_penalty_last_n: int | None = Field(default=None, ge=-1, le=2**31 - 1)
+    dry_sequence_breakers: list[str] | None = Field(default=None, max_length=MAX_STOPS)
+    mirostat: int | None = Field(default=None, ge=0, le=2)
+    mirostat_tau: float | None = Field(default=None, ge=0, le=_MOST)
+    mirostat_eta: float | None = Field(default=None, ge=0, le=_MOST)
+
+    @field_validator("mirostat", "min_keep", mode="before")
+    @classmethod
+    def _is_whole(cls, given: Any) -> Any:
+        """Clients write 0.0, too."""
+        return int(given) if isinstance(given, float) and given.is_integer() else given
+
+    @field_validator("dry_sequence_breakers")
+    @classmethod
+    def _are_texts(cls, given: list[str] | None) -> list[str] | None:
+        if not all(0 < len(text) <= MAX_STOP for text in given or ()):
+            raise ValueError(f"give texts of 1 to {MAX_STOP} characters")
+        return given
+
+    @field_validator("samplers", mode="before")
+    @classmethod
+    def _are_named(cls, given: Any) -> Any:
+        """Their names, also as one text of their letters."""
+        if isinstance(given, str):
+            given = [_LETTERS.get(letter, letter) for letter in given]
+        if isinstance(given, list):
+            texts = [one.lower() if isinstance(one, str) else one for one in given]
+            return [_ALIASES.get(one, one) if isinstance(one, str) else one for one in texts]
+        return given
+
+    @field_validator("samplers")
+    @classmethod
+    def _are_samplers(cls, given: list[str] | None) -> list[str] | None:
+        names = given or []
+        if unknown := [name for name in names if name not in _SAMPLERS]:
+            raise ValueError(f"there is no {unknown[0]:.40}")
+        if len(set(names)) < len(names):
+            raise ValueError("each may be there once")
+        if "infill" in names[:-1] or ("infill" in names and "top_k" not in names):
+            raise ValueError("infill comes last, and after top_k")
+        return given
 
     @field_validator("logit_bias", mode="before")
     @classmethod
@@ -69,8 +138,8 @@ class SamplingBody(LlamaBody):
 
     def sampling(self, tokenizer: Tokenizer) -> Sampling:
         """For the engine."""
-        names = ("temperature", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
-        found = {name: getattr(self, name) for name in names}
+        found = {name: getattr(self, name) for name in _NAMED}
+        typical = self.typ_p if self.typical_p is None else self.typical_p
         bias: dict[int, float] = {}
         for key, value in _pairs(self.logit_bias):
             digits = isinstance(key, int) or (key.isascii() and key.isdigit())
@@ -87,6 +156,9 @@ class SamplingBody(LlamaBody):
             **found,
             top_k=None if self.top_k is None else max(self.top_k, 0),
             top_p=None if self.top_p is None else max(self.top_p, LEAST_P),
+            typical_p=None if typical is None else min(max(typical, LEAST_P), 1.0),
+            dynatemp_range=None if self.dynatemp_range is None else max(self.dynatemp_range, 0.0),
+            dry_base=None if self.dry_base is None or self.dry_base < 1 else self.dry_base,
             seed=None if self.seed in (None, -1) else self.seed % 2**64,
             penalty_last=self.repeat_last_n,
             logit_bias=bias or None,
@@ -95,17 +167,43 @@ class SamplingBody(LlamaBody):
 
     def _ordered(self, sampling: Sampling, names: list[str]) -> Sampling:
         """With these samplers in this order, and no others."""
-        order = tuple(name for name in names if name in ORDER)
+        if sampling.mirostat:  # which leaves all others out, and needs a temperature
+            return sampling
+        self._check_first(sampling, names)
+        order = tuple(name for name in names if name in LLAMA_ORDER)
         if "temperature" not in order:
-            sampling, order = replace(sampling, temperature=1.0), ("temperature", *order)
+            sampling = replace(sampling, temperature=1.0, dynatemp_range=0.0)
+            order = ("temperature", *order)
         if "penalties" not in names:
             none = {"repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
             sampling = replace(sampling, **none)
+        if "dry" not in names:
+            sampling = replace(sampling, dry_multiplier=0.0)
         if "infill" in names:
             if not 0 < (sampling.top_k or 0) <= FILLS:
                 raise APIError(f"with infill, give top_k from 1 to {FILLS}", param="samplers")
             order = (*order, "infill")
         return replace(sampling, order=order)
+
+    def _check_first(self, sampling: Sampling, names: list[str]) -> None:
+        """See that only what is off comes before penalties, and but for them before DRY.
+
+        Raises:
+            APIError: something else does.
+        """
+        used = sampling.filled()
+        off = {
+            "adaptive_p": True,
+            "dry": not used.dry,
+            "top_n_sigma": used.top_n_sigma <= 0,
+            "typ_p": used.typical_p >= 1,
+            "xtc": not used.xtc_probability,
+        }
+        active = [name for name in names if not off.get(name)]
+        for first in ("penalties", "dry"):
+            if first in active[1:]:
+                raise APIError("penalties come first, and dry behind them", param="samplers")
+            active = [name for name in active if name != first]
 
     def stops(self, limits: Limits) -> tuple[str, ...]:
         """Texts that end an answer.

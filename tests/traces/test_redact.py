@@ -64,6 +64,7 @@ def secret_events() -> list[AnyEvent]:
             kv_after=2,
             wall_s=0.1,
             token_ids=[987654321, 987654322],
+            sampling={"seed": 5, "order": ["xtc"], "dry_sequence_breakers": [SECRET]},
         ),
         ToolEvent(
             name="read_file",
@@ -124,6 +125,8 @@ def test_shapes_and_names_stay(redacted: Path) -> None:
     assert user.content == "[redacted: 11 characters]"
     assert isinstance(phase, PhaseEvent)
     assert (phase.tokens, phase.kv_after, phase.token_ids) == (2, 2, [])
+    assert phase.sampling is not None
+    assert (phase.sampling["seed"], phase.sampling["order"]) == (5, ["xtc"])
     assert isinstance(call, ToolEvent)
     assert list(call.arguments) == ["path", "[redacted key 2]"]
     assert call.error is not None

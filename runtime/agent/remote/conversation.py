@@ -220,15 +220,16 @@ class RemoteConversation(Conversation[int]):
     def _sampling(self) -> dict[str, Any]:
         """The settings that were given; what is not OpenAI's is called as llama-server does."""
         given = (self.config.sampling or GREEDY).given()
-        if "stop" in given:
-            given["stop"] = list(given["stop"])
+        for name in ("stop", "dry_sequence_breakers"):
+            if name in given:
+                given[name] = list(given[name])
         if "logit_bias" in given:  # a server's own bounds
             bias = given["logit_bias"]
             given["logit_bias"] = {str(t): max(-100.0, min(b, 100.0)) for t, b in bias.items()}
         if "penalty_last" in given:
             given["repeat_last_n"] = given.pop("penalty_last")
         if "order" in given:
-            given["samplers"] = ["penalties", *given.pop("order")]
+            given["samplers"] = ["penalties", "dry", *given.pop("order")]
         return given
 
     def _reply(self, said: StreamedReply) -> Reply:

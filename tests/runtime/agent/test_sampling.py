@@ -13,6 +13,13 @@ from triplepoint.runtime.inference.sampling import file_sampling
 from triplepoint.runtime.replay.replay import verify
 
 HOT = Sampling(temperature=4.0, top_k=50, top_p=0.98, repeat_penalty=1.2, seed=3)
+MORE = {
+    "xtc": Sampling(4.0, xtc_probability=0.5, xtc_threshold=0.01, top_k=50, min_keep=3, seed=3),
+    "dry": Sampling(0.0, dry_multiplier=0.8, dry_sequence_breakers=[": ", "\n"]),
+    "dynamic": Sampling(2.0, dynatemp_range=1.5, top_n_sigma=3.0, typical_p=0.9, seed=3),
+    "mirostat": Sampling(2.0, mirostat=1, mirostat_tau=3.0, seed=3),
+    "mirostat-2": Sampling(2.0, mirostat=2, mirostat_tau=3.0, mirostat_eta=0.3, seed=3),
+}
 
 
 def test_a_stop_text_ends_the_answer(scripted: MakeEngine) -> None:
@@ -34,7 +41,7 @@ def test_explicit_before_the_file_before_the_default(scripted: MakeEngine) -> No
     """Each setting by itself; what comes from the file is told, and is in the trace."""
     engine = scripted(f"a{END}", f"b{END}", f"c{END}")
     engine.sampling = Sampling(temperature=0.6, top_k=20)
-    engine.sampling_notes = ["the file asks for Mirostat sampling, which is not done here"]
+    engine.sampling_notes = ["the file's general.sampling.mirostat (3) is out of range; not used"]
     plain = Agent(engine, trace=False)
     part = Agent(engine, trace=False, sampling=Sampling(top_k=5, seed=1))
     greedy = Agent(engine, trace=False, sampling=Sampling(temperature=0))
@@ -65,8 +72,11 @@ def test_settings_of_a_file() -> None:
         assert note.startswith("the file's general.sampling.temp (")
     assert file_sampling({"general.sampling.top_k": -1})[0].top_k == 0
     assert file_sampling({"general.sampling.top_k": 2.5})[0].top_k is None
-    assert "Mirostat" in file_sampling({"general.sampling.mirostat": 2})[1][0]
-    assert file_sampling({"general.sampling.mirostat": 0})[1] == []
+    chance = {"xtc_probability": 0.5, "xtc_threshold": 0.2, "mirostat": 2, "mirostat_tau": 3.0}
+    found, notes = file_sampling({f"general.sampling.{key}": v for key, v in chance.items()})
+    assert (found, notes) == (Sampling(**chance), [])
+    (note,) = file_sampling({"general.sampling.mirostat": 3})[1]
+    assert note.startswith("the file's general.sampling.mirostat (3) is out of range")
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +113,16 @@ def test_the_same_seed_gives_the_same_text(folder: Path, tmp_path: Path) -> None
 
     assert one == two
     assert any(one != other for other in others)
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_others_give_the_same_text(folder: Path, tmp_path: Path, name: str) -> None:
+    """So do the samplers of llama.cpp, whose state a replay builds up again."""
+    one = _said(folder, tmp_path / "run.jsonl", 1, 512, sampling=MORE[name])
+    assert _said(folder, False, 2, 32, sampling=MORE[name]) == one
+    if name != "dry":  # nothing is repeated here
+        plain = Sampling(MORE[name].temperature, seed=3)
+        assert _said(folder, False, 2, 512, sampling=plain) != one
 
 
 def test_calls_are_sampled_under_the_grammar(scripted: MakeEngine, folder: Path) -> None:

@@ -20,6 +20,7 @@ from triplepoint.runtime.forward.kv import Page
 from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.runner import Rows
+from triplepoint.runtime.inference.sampling import GREEDY, Sampling
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.tickets import Ticket
 from triplepoint.runtime.memory import HUGE_PAGE
@@ -65,9 +66,14 @@ def test_pages_are_counted(engine: Engine) -> None:
     assert memory.used == 0
 
 
-def test_more_than_fit_at_once(engine: Engine) -> None:
+@pytest.mark.parametrize(
+    "sampling",
+    [GREEDY, Sampling(1.5, mirostat=2, mirostat_tau=3.0), Sampling(0.9, dry_multiplier=0.5)],
+    ids=["greedy", "mirostat", "dry"],
+)
+def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
     """Five sessions where two fit: all write what they write alone, and memory keeps its bound."""
-    want = [_run(engine, prompt) for prompt in PROMPTS]
+    want = [_run(engine, prompt, sampling=sampling) for prompt in PROMPTS]
     gc.collect()
     before, most = engine.scheduler.preempted, 0
     ready, make = threading.Barrier(len(PROMPTS)), Page.__init__
@@ -79,7 +85,7 @@ def test_more_than_fit_at_once(engine: Engine) -> None:
 
     def work(prompt: list[int]) -> list[int]:
         ready.wait()
-        return _run(engine, prompt)
+        return _run(engine, prompt, sampling=sampling)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(len(PROMPTS)) as threads:
         patch.setattr(Page, "__init__", watched)

@@ -10,7 +10,8 @@ from helpers.pools import pool_of
 
 from triplepoint.errors import EngineError
 from triplepoint.runtime.inference.logit_ranking import LogitRanker
-from triplepoint.runtime.inference.sampling import GREEDY, Sampler, Sampling, uniform
+from triplepoint.runtime.inference.sampler import Sampler, uniform
+from triplepoint.runtime.inference.sampling import GREEDY, Sampling
 
 P = np.array([0.4, 0.1, 0.3, 0.05, 0.15])  # probabilities by hand
 LOGITS = np.log(P).astype(np.float32)
@@ -242,6 +243,27 @@ BAD = [
     {"stop": ""},
     {"stop": ["x"] * 33},
     {"stop": "x" * 257},
+    {"order": ("top_k", "xtc")},
+    {"order": ("temperature", "xtc", "xtc")},
+    {"order": "temperature"},
+    {"min_keep": -1},
+    {"min_keep": 1.5},
+    {"typical_p": 0.0},
+    {"typical_p": 1.1},
+    {"top_n_sigma": float("inf")},
+    {"xtc_probability": 1.1},
+    {"xtc_threshold": -0.1},
+    {"dynatemp_range": -1.0},
+    {"dynatemp_exponent": float("nan")},
+    {"dry_multiplier": -1.0},
+    {"dry_base": 0.9},
+    {"dry_allowed_length": 1025},
+    {"dry_penalty_last_n": -2},
+    {"dry_sequence_breakers": [""]},
+    {"dry_sequence_breakers": "\n"},
+    {"mirostat": 3},
+    {"mirostat_tau": -1.0},
+    {"mirostat_eta": float("inf")},
 ]
 
 

@@ -29,6 +29,8 @@ CHANCE = np.random.default_rng(11)
 PROMPTS = [CHANCE.integers(0, 2000, size).tolist() for size in (5, 40, 300, 90, 700, 33, 12, 150)]
 STEPS = 40
 SAMPLED = Sampling(temperature=0.9, top_k=40, seed=7)
+RECALLING = Sampling(temperature=0.9, dry_multiplier=0.5, xtc_probability=0.3, seed=7)
+MIROSTAT = Sampling(temperature=1.5, mirostat=2, mirostat_tau=3.0, mirostat_eta=0.3, seed=7)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +65,11 @@ class Passes:
         monkeypatch.setattr(Runner, "run_shared", watched)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), SAMPLED], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(temperature=0.0), SAMPLED, RECALLING, MIROSTAT],
+    ids=["greedy", "drawn", "recalling", "mirostat"],
+)
 def test_the_same_textstogether(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, sampling: Sampling
 ) -> None:

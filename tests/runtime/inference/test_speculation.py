@@ -83,6 +83,33 @@ def test_the_text_is_the_same(random_engine: Engine, nano: Engine, temperature: 
     assert 0 < accepted < drafted
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dry_multiplier": 0.8, "dry_penalty_last_n": -1, "dry_allowed_length": 3},
+        {"temperature": 0.7, "dry_multiplier": 0.1, "mirostat": 0, "xtc_probability": 0.3},
+        {"temperature": 0.8, "mirostat": 1, "mirostat_tau": 1.0, "mirostat_eta": 0.5},
+        {"temperature": 0.8, "mirostat": 2, "mirostat_tau": 1.0, "mirostat_eta": 0.5},
+        {"temperature": 0.5, "dynatemp_range": 0.4, "typical_p": 0.8, "top_n_sigma": 2.0},
+    ],
+    ids=str,
+)
+def test_history_follows_what_was_kept(
+    random_engine: Engine, nano: Engine, settings: dict[str, Any]
+) -> None:
+    """Samplers that look back see the tokens that were chosen, and no draft that was wrong."""
+    accepted = drafted = 0
+    for engine, ids in ((random_engine, PROMPT), (nano, nano.tokenizer.encode(TEXT * 2))):
+        sampling = Sampling(**settings, seed=1)
+        without, _, _ = _decode(engine, 0, ids, sampling=sampling)
+        for most in (3, 16):
+            with_drafts, phase, _ = _decode(engine, most, ids, sampling=sampling)
+            assert with_drafts == without
+            accepted += phase.accepted_tokens
+            drafted += phase.drafted_tokens
+    assert 0 < accepted < drafted
+
+
 def test_wrong_drafts_change_nothing(
     random_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

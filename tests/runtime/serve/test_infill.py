@@ -219,7 +219,7 @@ def test_samplers(fills: Server) -> None:
     assert found["last"]["content"] != found["own"]["content"]
     assert found["plain"]["content"] == want
     settings = found["last"]["generation_settings"]
-    assert settings["samplers"] == ["top_k", "top_p", "min_p", "temperature"]
+    assert settings["samplers"] == ["top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]
     vim = {"samplers": ["top_k", "top_p", "infill"], "top_k": 40, "top_p": 0.99, "n_indent": 2}
     vim |= {"t_max_prompt_ms": 500, "t_max_predict_ms": 9000, "response_fields": ["content"]}
     del body["temperature"]

@@ -116,10 +116,8 @@ def test_what_is_off(server: Server, path: str) -> None:
     body = body if "chat" in path else {"prompt": "hello"}
     assert server.post(path, {**body, **NEUTRAL, "n_predict": 2}).status_code == 200
     for name, value in {
-        "typical_p": 0.5, "dynatemp_range": 1, "mirostat": 2, "ignore_eos": True, "n_keep": 5,
-        "xtc_probability": 0.5, "dry_multiplier": 0.8,
+        "ignore_eos": True, "n_keep": 5, "adaptive_target": 0.5, "sse_ping_interval": 0,
         "samplers": ["mirostat"], "lora": [{"id": 0}], "n_probs": 21, "n_indent": -2,
-        "sse_ping_interval": 0,
     }.items():  # fmt: skip
         if (path, name) == ("/v1/completions", "n_probs"):
             continue

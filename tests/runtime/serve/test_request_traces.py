@@ -54,6 +54,11 @@ SCHEMA = {
 KINDS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "drawn": {"temperature": 1.1, "seed": 7, "top_p": 0.9, "frequency_penalty": 0.5},
+    "mirostat": {"temperature": 2.0, "mirostat": 2, "mirostat_tau": 2.0, "tools": [ADD]},
+    "likely ones dropped": {
+        **{"temperature": 3.0, "dynatemp_range": 1.0, "typical_p": 0.9, "top_n_sigma": 4.0},
+        **{"xtc_probability": 0.5, "xtc_threshold": 0.02, "dry_multiplier": 0.8, "min_keep": 2},
+    },
     "several": {"n": 3, "temperature": 1.0, "seed": 3},
     "a call": {"tools": [ADD], "tool_choice": "required", "parallel_tool_calls": False},
     "no call": {"tools": [ADD], "tool_choice": "none"},

@@ -142,6 +142,10 @@ def test_every_setting_has_its_name(folder: Path) -> None:
         seed=4,
         logit_bias={5: float("-inf"), 6: 2.0},
         stop=("END",),
+        dry_multiplier=0.8,
+        dry_sequence_breakers=("X",),
+        xtc_probability=0.5,
+        order=("temperature", "xtc"),
     )
     with openai_server(text("a")) as server:
         agent = agent_on(server.url, folder, sampling=given)
@@ -151,12 +155,15 @@ def test_every_setting_has_its_name(folder: Path) -> None:
     names = {
         *("model", "messages", "stream", "stream_options", "max_tokens", "tools"),
         *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"),
-        *("frequency_penalty", "repeat_last_n", "seed", "logit_bias", "stop"),
+        *("frequency_penalty", "repeat_last_n", "seed", "logit_bias", "stop", "samplers"),
+        *("dry_multiplier", "dry_sequence_breakers", "xtc_probability"),
     }
     assert sent.keys() == names
     assert (sent["repeat_penalty"], sent["repeat_last_n"], sent["min_p"]) == (1.1, 64, 0.1)
     assert (sent["presence_penalty"], sent["frequency_penalty"]) == (0.2, 0.3)
     assert (sent["logit_bias"], sent["stop"]) == ({"5": -100.0, "6": 2.0}, ["END"])
+    assert sent["samplers"] == ["penalties", "dry", "temperature", "xtc"]
+    assert (sent["dry_sequence_breakers"], sent["xtc_probability"]) == (["X"], 0.5)
     assert [phase.source for phase in agent.trace.phases] == ["remote", "remote"]
 
 
