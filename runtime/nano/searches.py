@@ -13,7 +13,7 @@ from .log_texts import HARMLESS, event, fill
 from .logs import Log, make_log
 from .reports import make_report
 from .settings import Setting, Settings, make_settings
-from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, made, workspace
+from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made, workspace
 
 MARKS = ("TODO", "TODO", "TODO", "FIXME", "FIXME", "XXX", "HACK", "NOTE", "BUG")
 """What people leave in code and search for in the plural."""
@@ -94,13 +94,10 @@ def where(writer: Writer) -> Round:
         for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 3, 5))):
             lines.insert(rng.randint(0, len(lines)), _with(writer, needle, False))
         files = workspace(writer, {path: "\n".join(lines)})
-        question = writer.ask(
-            ways.WHERE,
-            unseen.WHERE,
-            w=ways.quoted(rng, needle, often=0.3),
-            f=ways.quoted(rng, path),
-        )
         if (reply := solve.where(files, needle, path)) is not None:
+            asked, reply = called(writer, files, path, reply)
+            word, shown = ways.quoted(rng, needle, often=0.3), ways.quoted(rng, asked)
+            question = writer.ask(ways.WHERE, unseen.WHERE, w=word, f=shown)
             return made("where", question, reply, files)
 
 
@@ -141,6 +138,8 @@ def error(writer: Writer) -> Round:
         else:
             reply = solve.error(files, path, log)
         if reply is not None:
+            if asked == path:
+                asked, reply = called(writer, files, path, reply)
             question = writer.ask(ways.ERROR, unseen.ERROR, f=ways.quoted(rng, asked))
             return made("error", question, reply, files)
 
@@ -212,8 +211,10 @@ def described(writer: Writer) -> Round:
         reply = solve.described(files, words, {settings.path: settings.items}, path)
         if reply is None:
             continue
-        shown = ways.quoted(rng, settings.path, often=0.08)
+        shown = settings.path
         if named:
+            shown, reply = called(writer, files, shown, reply, alone=True)
+            shown = ways.quoted(rng, shown, often=0.08)
             ask = rng.choice(ways.AROUND).replace("{a}", ask)
         ask = ask.replace("*", "")
         question = writer.ask([ask], [ask], f=shown)
@@ -235,7 +236,8 @@ def key(writer: Writer) -> Round:
         reply = solve.value(files, settings.path, asked, settings.items)
         if reply is not None:
             break
-    shown = ways.quoted(rng, settings.path, often=0.08)
+    shown, reply = called(writer, files, settings.path, reply)
+    shown = ways.quoted(rng, shown, often=0.08)
     asked = asked if " " in asked else ways.quoted(rng, asked)
     return made("key", writer.ask(ways.KEY, unseen.KEY, f=shown, k=asked), reply, files)
 
@@ -254,7 +256,10 @@ def double(writer: Writer) -> Round:
                 solve.value(files, settings.path, asked, settings.items)
                 for asked in (first, second)
             ]
-            shown = ways.quoted(rng, settings.path, often=0.08)
+            shown = settings.path
+            if replies[0] is not None:
+                shown, replies[0] = called(writer, files, shown, replies[0], alone=True)
+            shown = ways.quoted(rng, shown, often=0.08)
             slots = {"f": shown, "k": first, "j": second}
             question = writer.ask(ways.TWO_KEYS, unseen.TWO_KEYS, **slots)
         else:
@@ -262,7 +267,11 @@ def double(writer: Writer) -> Round:
             files = workspace(writer, {path: "\n".join(log.lines) for path, log in logs.items()})
             replies = [solve.error(files, path, log) for path, log in logs.items()]
             f, g = list(logs) if len(logs) == 2 else ("", "")
-            question = writer.ask(ways.TWO_ERRORS, unseen.TWO_ERRORS, f=f, g=g)
+            names = [f, g]
+            for at, reply in enumerate(replies):
+                if reply is not None and f != g:
+                    names[at], replies[at] = called(writer, files, names[at], reply, alone=True)
+            question = writer.ask(ways.TWO_ERRORS, unseen.TWO_ERRORS, f=names[0], g=names[1])
             first, second = f, g
         if first != second and None not in replies:
             reply = solve.joined(*(reply for reply in replies if reply is not None))

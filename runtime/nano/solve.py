@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...tools.formats import elsewhere
 from .files import Call, MemoryFiles
 from .logs import Log
 from .marks import ERRORS, SIGNS
@@ -52,6 +53,33 @@ def refused(result: str, path: str) -> str | None:
     if result.startswith("error: not a file"):
         return f"{path} is a folder."
     return None
+
+
+def by_name(files: MemoryFiles, asked: str, path: str, reply: Reply) -> Reply | None:
+    """The reply where the question names its file otherwise: the tool says where it is.
+
+    Args:
+        files: the workspace.
+        asked: the last name of the file alone, or its path with a slip.
+        path: the file, or the folder, that is meant.
+        reply: how it would be answered, had the question named the path.
+    """
+    if not reply.calls or reply.calls[0].arguments.get("path") != path:
+        return None
+    first = Call(reply.calls[0].name, {**reply.calls[0].arguments, "path": asked})
+    result = files.run(first)
+    if not (result.startswith("error: no such ") and result.endswith(elsewhere([path]))):
+        return None
+    return Reply((first, *reply.calls), reply.answer)
+
+
+def several(files: MemoryFiles, asked: str, path: str, reply: Reply) -> Reply | None:
+    """The reply where a last name is in several folders: which they are."""
+    if not reply.calls or reply.calls[0].arguments.get("path") != path:
+        return None
+    first = Call(reply.calls[0].name, {**reply.calls[0].arguments, "path": asked})
+    _, there, places = files.run(first).rpartition(" (there are ")
+    return Reply((first,), f"There are several: {places[:-1]}") if there else None
 
 
 def hits_of(result: str) -> list[tuple[str, int, str]]:

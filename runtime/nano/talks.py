@@ -13,9 +13,9 @@ from .scene import (
     Step,
     asked_in,
     make_scene,
+    named,
     round_of,
     rows_of,
-    shown,
     some_needle,
     tell_error,
     tell_key,
@@ -57,9 +57,8 @@ def and_file(scene: Scene) -> Round | None:
         return None
     if reply is None:
         return None
-    return round_of(
-        scene, asked_in(scene, ways.AND_FILE, unseen.AND_FILE, f=shown(scene, path)), reply
-    )
+    name, reply = named(scene, path, reply)
+    return round_of(scene, asked_in(scene, ways.AND_FILE, unseen.AND_FILE, f=name), reply)
 
 
 def and_line(scene: Scene) -> Round | None:
@@ -235,21 +234,26 @@ def and_folder(scene: Scene) -> Round | None:
     folder = scene.rng.choice(folders)
     question = asked_in(scene, ways.AND_FOLDER, unseen.AND_FOLDER, d=folder)
     scene.folder = folder
+    scene.known |= {p for p in scene.texts if p.rpartition("/")[0] == folder}
     return round_of(scene, question, solve.listing(scene.files, folder))
 
 
 def in_folder(scene: Scene) -> Round | None:
-    """A file of the folder that was listed last, by its name alone or as the only one there is."""
+    """A file of the folder that was listed last, by its name alone or as the only one there is;
+    or one that was spoken of before."""
     rng = scene.rng
-    inside = [p for p in scene.texts if scene.folder and p.startswith(scene.folder + "/")]
+    listed = [p for p in scene.texts if scene.folder and p.startswith(scene.folder + "/")]
+    inside = listed
+    if not inside and rng.random() < 0.2:
+        inside = [p for p in scene.texts if p in scene.known and "/" in p and p != scene.path]
     if not inside:
         return None
     path = rng.choice(inside)
-    name = path[len(scene.folder) + 1 :]
-    if "/" in name:
+    name = path[len(scene.folder) + 1 :] if listed else path.rpartition("/")[2]
+    if "/" in name or [p.rpartition("/")[2] for p in scene.texts].count(name) > 1:
         return None
     number = rng.randint(1, len(rows_of(scene, path)))
-    if len(inside) == 1 and rng.random() < 0.6:
+    if len(listed) == 1 and rng.random() < 0.6:
         scene.path, scene.number, scene.key, scene.needle, scene.told = path, number, "", "", 0
         if path in scene.logs and rng.random() < 0.4:
             reply = tell_error(scene, path)

@@ -38,7 +38,7 @@ STAGES = (
     Stage(0.80, 1152, 4, 36),
     Stage(1.00, 2112, 2, 70),
 )
-AGAIN = (Stage(0.75, 512, 12, 9), Stage(0.95, 1152, 5, 30), Stage(1.00, 2112, 3, 60))
+AGAIN = (Stage(0.58, 512, 12, 9), Stage(0.88, 1152, 6, 30), Stage(1.00, 2112, 3, 60))
 """A later schedule mixes the lengths from step to step: each up to its share."""
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 DECAY_FROM, AGAIN_DECAY_FROM = 0.55, 0.1
