@@ -28,8 +28,6 @@ class Scene:
 
     writer: Writer
     logs: dict[str, Log] = field(default_factory=dict)
-    plain: dict[str, Log] = field(default_factory=dict)
-    """Logs of which every line with a mark is an error that counts."""
     items: dict[str, tuple[Setting, ...]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     path: str = ""
@@ -66,7 +64,6 @@ def make_scene(writer: Writer) -> Scene:
             log = make_log(
                 words, rng.randint(1, rng.choice((size, 60, 3000))), rng.choice((1, 1, 2, 2, 3))
             )
-            scene.plain[path] = log
         else:
             log = some_log(writer, rng.randint(1, rng.choice((size, 200, 4000))))
         scene.logs[path] = log

@@ -18,6 +18,9 @@ from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made,
 MARKS = ("TODO", "TODO", "TODO", "FIXME", "FIXME", "XXX", "HACK", "NOTE", "BUG")
 """What people leave in code and search for in the plural."""
 
+SWITCHES = 0.07
+"""Share of the questions about a key that ask whether what a heading names is on."""
+
 
 def _calm(writer: Writer, needle: str, count: int) -> list[str]:
     """Lines without the needle."""
@@ -147,7 +150,8 @@ def error(writer: Writer) -> Round:
 def some_settings(writer: Writer, size: int) -> Settings:
     """A configuration file; now and then with a key that repeats or comments that name keys."""
     roll = writer.rng.random()
-    return make_settings(writer.words, size, twice=roll < 0.4, said=0.4 <= roll < 0.6)
+    said = 0.45 <= roll < 0.63
+    return make_settings(writer.words, size, twice=roll < 0.45, said=said, switch=roll > 0.97)
 
 
 def said_key(writer: Writer, items: Sequence[Setting]) -> str:
@@ -157,14 +161,31 @@ def said_key(writer: Writer, items: Sequence[Setting]) -> str:
     if commented and rng.random() < 0.75:
         return rng.choice(commented).said
     keys = [item.key for item in items]
+    counts = [item for item in items if _counted(item.key)]
+    if counts and rng.random() < 0.4:
+        name = _counted(rng.choice(counts).key)
+        return rng.choice((name, name, f"number of {name}"))
     again = [key for key in keys if keys.count(key) > 1]
     key = rng.choice(again if again and rng.random() < 0.7 else keys)
+    if key in again and key[-1:].isalpha() and key[-1:] not in "sS" and rng.random() < 0.15:
+        return f"{key.replace('_', ' ').lower()}s"
     if ("_" in key.strip("_") or "-" in key.strip("-")) and rng.random() < 0.3:
         return key.replace("_", " ").replace("-", " ").lower()
-    if rng.random() < 0.25:
+    if rng.random() < 0.3:
         item = next(item for item in items if item.key == key)
         return loosely_said(writer, item)
     return key.lower() if key.isupper() and rng.random() < 0.2 else key
+
+
+def _counted(key: str) -> str:
+    """What a key says the number of, in the plural: `retries` of `retry_count`; else nothing."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", key).lower().split()
+    if len(parts) == 2 and parts[1] == "count":
+        one = parts[0]
+        return f"{one[:-1]}ies" if re.search(r"[^aeiou]y$", one) else f"{one}s"
+    if len(parts) == 2 and parts[0] in ("max", "num") and parts[1].endswith("s"):
+        return parts[1]
+    return ""
 
 
 def loosely_said(writer: Writer, item: Setting) -> str:
@@ -221,12 +242,33 @@ def described(writer: Writer) -> Round:
         return made("described", question, reply, files)
 
 
+def switch(writer: Writer) -> Round:
+    """Whether what a heading names is on: the setting below it says so."""
+    rng = writer.rng
+    while True:
+        settings = make_settings(writer.words, max(2, min(writer.lines(), 20)), switch=True)
+        found = [item for item in settings.items if solve.same_key(item.key, solve.SWITCH)]
+        if not found:
+            continue
+        asked = rng.choice(found).section
+        files = workspace(writer, {settings.path: settings.text})
+        reply = solve.value(files, settings.path, asked, settings.items)
+        if reply is None or len(reply.calls) != 2:
+            continue
+        shown, reply = called(writer, files, settings.path, reply, alone=True)
+        shown = ways.quoted(rng, shown, often=0.08)
+        question = writer.ask(ways.SWITCH, ways.SWITCH, f=shown, k=asked)
+        return made("key", question, reply, files)
+
+
 def key(writer: Writer) -> Round:
     """The value of a key in a configuration file, or that there is no such key.
 
     The file is searched for the key, so that a long one costs no more than a short one.
     """
     rng = writer.rng
+    if rng.random() < SWITCHES:
+        return switch(writer)
     while True:
         settings = some_settings(writer, writer.lines())
         asked = said_key(writer, settings.items)

@@ -129,7 +129,7 @@ def whole_line(scene: Scene) -> Round | None:
 
 def more_errors(scene: Scene) -> Round | None:
     """The next error of the hits that are already there."""
-    log = scene.plain.get(scene.path)
+    log = scene.logs.get(scene.path)
     if log is None or not scene.told:
         return None
     result = scene.files.run(solve.find(ERRORS, scene.path, regex=True))
@@ -312,7 +312,7 @@ ON: tuple[tuple[Step, float], ...] = (
     (its_error, 0.4),
     (which_line, 0.1),
     (whole_line, 0.25),
-    (more_errors, 0.6),
+    (more_errors, 1.0),
     (and_word, 0.15),
     (and_where, 0.3),
     (nth, 0.3),

@@ -188,6 +188,45 @@ def test_a_file_is_asked_for_by_its_last_name(family: str) -> None:
     assert (both > 0) == (family not in ("list", "double"))
 
 
+def test_what_a_heading_names_is_on_or_off() -> None:
+    """The search finds the heading, and the setting below it says whether it is on."""
+    found = 0
+    for item in rounds(19, 300, size=8, family="key"):
+        (search, heading), (read, below) = (item.steps * 2)[-2:]
+        key, _, value = item.answer.partition(" is ")
+        if read.name == "read_file" and solve.same_key(key, solve.SWITCH):
+            found += 1
+            assert heading.count("\n") == 0
+            assert search.arguments["pattern"] in item.question
+            line = next(row for row in below.split("\n") if key in row)
+            assert value in line
+    assert found > 5
+
+
+def test_a_number_of_things_is_found_by_the_things() -> None:
+    """`number of retries` finds max_retries and, by a second search, retry_count; unless both do
+    not say the same."""
+    files = MemoryFiles({
+        "a.ini": "retry_count = 5\nmax_workers = 4\nnode_count = 2\nnode_name = x\n",
+    })  # fmt: skip
+    items = (
+        Setting("retry_count", "5", 1),
+        Setting("max_workers", "4", 2),
+        Setting("node_count", "2", 3),
+        Setting("node_name", "x", 4),
+    )
+    for asked, answer, calls in (
+        ("number of retries", "retry_count is 5", 2),
+        ("retries", "retry_count is 5", 2),
+        ("number of workers", "max_workers is 4", 1),
+        ("number of queries", "There is no number of queries in a.ini.", 2),
+    ):
+        reply = solve.value(files, "a.ini", asked, items)
+        assert reply is not None
+        assert (reply.answer, len(reply.calls)) == (answer, calls)
+    assert solve.value(files, "a.ini", "nodes", items) is None
+
+
 def test_a_conversation_remembers_where_a_file_is() -> None:
     """Once a path was said or came back, the last name is enough: no call fails again."""
     slips = short = 0
