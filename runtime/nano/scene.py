@@ -62,7 +62,7 @@ def make_scene(writer: Writer) -> Scene:
         path = writer.path(LOG_EXTENSIONS)
         if rng.random() < 0.5:
             log = make_log(
-                words, rng.randint(1, rng.choice((size, 60, 3000))), rng.choice((1, 1, 2, 2, 3))
+                words, rng.randint(1, rng.choice((size, 60, 3000))), rng.choice((1, 2, 2, 3, 4))
             )
         else:
             log = some_log(writer, rng.randint(1, rng.choice((size, 200, 4000))))
@@ -147,7 +147,7 @@ def tell_key(scene: Scene, path: str, key: str) -> Reply | None:
         return None
     places = [i for i in scene.items.get(path, ()) if f"{i.key} is {i.value}" == reply.answer]
     scene.path, scene.key, scene.needle, scene.told = path, key, "", 0
-    scene.number = places[0].line if len(places) == 1 and len(reply.calls) == 1 else 0
+    scene.number = places[0].line if len(places) == 1 else 0
     scene.row = rows[places[0].line - 1] if len(places) == 1 else ""
     return reply
 

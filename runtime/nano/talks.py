@@ -72,7 +72,8 @@ def and_line(scene: Scene) -> Round | None:
 def next_line(scene: Scene) -> Round | None:
     if not (scene.path and scene.number):
         return None
-    question = asked_in(scene, ways.AND_AFTER, unseen.AND_AFTER)
+    trained = [w for w in ways.AND_AFTER if not _at_error(scene) or not re.search(_NEXT_ONE, w)]
+    question = asked_in(scene, trained, unseen.AND_AFTER)
     return round_of(scene, question, _beside(scene, 1))
 
 
@@ -127,17 +128,34 @@ def whole_line(scene: Scene) -> Round | None:
     return round_of(scene, asked_in(scene, ways.WHOLE, unseen.WHOLE), Reply((), answer))
 
 
+_NEXT_LINE = ("what comes next", "and then")
+_NEXT_ONE = r"next one|^(and )?(the )?next( please)?$"
+"""What is meant by it, an error or a line, what was spoken of last decides."""
+_AN_ERROR = "error|problem|fail|wrong|broke|complain"
+
+
+def _at_error(scene: Scene) -> bool:
+    """Whether what was told last is an error, and not a line beside it."""
+    log = scene.logs.get(scene.path)
+    told = scene.told and log is not None and log.places[: scene.told]
+    return bool(told) and scene.number == told[-1]
+
+
 def more_errors(scene: Scene) -> Round | None:
     """The next error of the hits that are already there."""
     log = scene.logs.get(scene.path)
-    if log is None or not scene.told:
+    if log is None or not scene.told or scene.told > len(log.errors):
         return None
     result = scene.files.run(solve.find(ERRORS, scene.path, regex=True))
     hits = solve.hits_of(result)
     if "\n[cut: " in result or {number for _, number, _ in hits} != set(log.places):
         return None
-    question = asked_in(scene, ways.MORE, unseen.MORE)
-    if scene.told >= len(log.errors):
+    mark = "next|second|another" if scene.rng.random() < 0.4 else ""
+    mark = mark if _at_error(scene) else _AN_ERROR
+    trained = [w for w in ways.MORE if re.search(mark, w) and w not in _NEXT_LINE]
+    question = asked_in(scene, trained, unseen.MORE)
+    if scene.told == len(log.errors):
+        scene.told += 1
         return round_of(scene, question, Reply((), f"There is no other error in {scene.path}."))
     told = scene.told
     scene.told, scene.number, scene.row = told + 1, log.places[told], log.rows[told]

@@ -1,5 +1,6 @@
 """The generated corpus."""
 
+import itertools
 import json
 import random
 import re
@@ -186,6 +187,24 @@ def test_a_file_is_asked_for_by_its_last_name(family: str) -> None:
             assert result.endswith(f" ({item.answer.replace('There are several: ', 'there are ')})")
     assert again > 15
     assert (both > 0) == (family not in ("list", "double"))
+
+
+def test_the_next_one_is_what_was_spoken_of() -> None:
+    """After an error it is an error, after a line a line: the corpus does not contradict itself."""
+    errors = lines = 0
+    for seed in range(1500):
+        items = talk(Writer(Lexicon(random.Random(seed)), 8))
+        for before, item in itertools.pairwise(items):
+            if "next one" not in item.question.lower():
+                continue
+            if before.answer.startswith(("The error i", "The next error is: ")):
+                assert "next error" in item.answer or "no other error" in item.answer
+                errors += 1
+            elif before.answer.startswith("Line ") and before.steps:
+                assert item.answer.startswith(("Line ", "There is no line "))
+                lines += 1
+    assert errors > 4, lines
+    assert lines > 1, errors
 
 
 def test_what_a_heading_names_is_on_or_off() -> None:
