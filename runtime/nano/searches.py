@@ -166,7 +166,7 @@ def said_key(writer: Writer, items: Sequence[Setting]) -> str:
         name = _counted(rng.choice(counts).key)
         return rng.choice((name, name, f"number of {name}"))
     again = [key for key in keys if keys.count(key) > 1]
-    key = rng.choice(again if again and rng.random() < 0.7 else keys)
+    key = rng.choice(again if again and rng.random() < 0.85 else keys)
     if key in again and key[-1:].isalpha() and key[-1:] not in "sS" and rng.random() < 0.15:
         return f"{key.replace('_', ' ').lower()}s"
     if ("_" in key.strip("_") or "-" in key.strip("-")) and rng.random() < 0.3:

@@ -127,7 +127,7 @@ def called(
     name = path.rpartition("/")[2]
     if asked == path or asked in files.texts:
         return path, reply
-    if asked == name and not alone and writer.rng.random() < 0.1:
+    if asked == name and not alone and writer.rng.random() < 0.2:
         for _ in range(writer.rng.choice((1, 1, 2, 3))):
             other = f"{writer.words.folder()}/{name}"
             if other != path and not other.startswith(f"{path}/"):
