@@ -92,6 +92,7 @@ EXEMPT = {
     "Policy.decide": "called by a run with validated arguments: tests/tools/test_hostile_arguments",
     "Policy.recorded": "of the calls of a parsed trace, for a replay",
     "Policy.refused": "called by an agent with its own tools",
+    "Policy.hides": "called by the file tools with themselves and a path that they found",
     "Rule.fits": "called by a policy with validated arguments",
     "Sampling.check": "called by an agent with the size of its vocabulary",
     "Sampling.over": "called by an agent with the engine's sampling",

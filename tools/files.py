@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR
 
 from ..errors import ToolError
 from . import formats
-from .paths import clean_path, printable, shown
-from .search import Search
+from .paths import MAX_SHOWN, clean_path, printable, shown
+from .policy import Policy
+from .search import MAX_FILES, SKIPPED_FOLDERS, Search
 from .text import BUDGET, TextFile
 from .tool import Tool, tool
 from .workspace import Workspace
 
 MAX_NUMBER = 2**53  # of a line; a larger one is a slip, and may be too long to print
+MAX_LOOK = 1.0  # seconds that a name which is not there is looked for in other folders
 
 
 class FileTools:
@@ -31,6 +35,7 @@ class FileTools:
         *,
         max_lines: int = formats.MAX_LINES,
         max_chars: int = formats.MAX_CHARS,
+        policy: Policy | None = None,
     ) -> None:
         """Open the folder.
 
@@ -38,6 +43,7 @@ class FileTools:
             root: the folder, or a workspace that is open already.
             max_lines: lines that one read_file shows.
             max_chars: characters of one result, apart from the notes on what was cut.
+            policy: what its rules keep from these tools is not named in errors either.
 
         Raises:
             ToolError: there is no such folder.
@@ -45,6 +51,7 @@ class FileTools:
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
         self._max_lines = max_lines
         self._max_chars = max_chars
+        self._policy = policy
         self._tools = (tool(self.list_dir), tool(self.read_file), tool(self.search))
         for one in self._tools:
             one.self_truncates = True
@@ -61,7 +68,9 @@ class FileTools:
         Args:
             path: The folder, relative to the workspace.
         """
-        listing = self.workspace.listdir(path, first=formats.MAX_ENTRIES)
+        path = clean_path(path)
+        with self._pointing(path, files=False):
+            listing = self.workspace.listdir(path, first=formats.MAX_ENTRIES)
         names = (printable(e.name) + "/" * e.is_folder for e in listing.entries)
         return formats.list_result(names, listing.total, max_chars=self._max_chars)
 
@@ -75,7 +84,9 @@ class FileTools:
         """
         _check_range(start, end)
         path = clean_path(path)
-        with self.workspace.open(path) as file:
+        with self._pointing(path, folders=False):
+            opened = self.workspace.open(path)
+        with opened as file:
             return self._numbered(TextFile(file, path), shown(path), start, end)
 
     def _numbered(self, text: TextFile, name: str, start: int, end: int | None) -> str:
@@ -113,9 +124,45 @@ class FileTools:
         """
         path = clean_path(path)
         search = Search(self.workspace, pattern, regex)
-        is_folder = S_ISDIR(self.workspace.stat(path).st_mode)
+        with self._pointing(path):
+            is_folder = S_ISDIR(self.workspace.stat(path).st_mode)
         with closing(search.folder(path) if is_folder else search.file(path)) as hits:
             return formats.search_result(hits, search.notes, max_chars=self._max_chars)
+
+    # --------------------------------------------------------------------- what is elsewhere
+
+    @contextmanager
+    def _pointing(self, path: str, *, files: bool = True, folders: bool = True) -> Iterator[None]:
+        """Adds to an error that nothing is at the path where else its last name is."""
+        try:
+            yield
+        except ToolError as error:
+            missing = (formats.no_such_file, formats.no_such_folder, formats.no_such_path)
+            if str(error) not in [says(shown(path)) for says in missing]:
+                raise
+            try:
+                places = self._named(path, files, folders)
+            except ToolError:  # the folder itself may not be listed
+                raise error from None
+            raise ToolError(f"{error}{formats.elsewhere(places)}") from None
+
+    def _named(self, path: str, files: bool, folders: bool) -> list[str]:
+        """The first paths with that last name, of those that may be named, in bytes order.
+
+        Looks at as many files as a search does, for a second; then what was found must do.
+        """
+        end = time.monotonic() + MAX_LOOK
+        walk = self.workspace.walk(
+            skip=SKIPPED_FOLDERS, first=MAX_FILES, late=lambda: time.monotonic() > end
+        )
+        found = formats.named(path, islice(walk, MAX_FILES), files=files, folders=folders)
+        # A name that is written otherwise than it is, or cut, cannot be asked for.
+        plain = (one for one in found if one == printable(one) and len(one) <= MAX_SHOWN)
+        seen = (one for one in plain if not self._hidden(one))
+        return list(islice(seen, formats.MAX_PLACES + 1))
+
+    def _hidden(self, path: str) -> bool:
+        return self._policy is not None and self._policy.hides(self._tools, path)
 
 
 def _check_range(start: int, end: int | None) -> None:

@@ -7,7 +7,7 @@ text. Text is `str`, counts are characters, lines are numbered from 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 MAX_ENTRIES = 200  # names shown by list_dir
 MAX_LINES = 200  # lines shown by one read_file
@@ -19,6 +19,7 @@ MAX_HIT = 300  # characters shown of one matching line
 EMPTY_FILE = "(empty file)"
 EMPTY_FOLDER = "(empty folder)"
 NO_MATCHES = "No matches found."
+MAX_PLACES = 3  # paths shown of what an error says is elsewhere
 
 
 # ------------------------------------------------------------------------------------ results
@@ -168,6 +169,44 @@ def search_result(
             return "\n".join(shown)
         shown.append(hit)
     return "\n".join([*(shown or [NO_MATCHES]), *notes])
+
+
+# --------------------------------------------------------------------------- what is elsewhere
+
+
+def elsewhere(places: Sequence[str]) -> str:
+    """What an error about a path that is not there adds: where its last name is. Empty for none.
+
+    Args:
+        places: the paths with that name in order, at least one more than is shown where there are
+            that many.
+    """
+    if len(places) < 2:
+        return "".join(f" (there is {place})" for place in places)
+    more = " and more" if len(places) > MAX_PLACES else ""
+    return f" (there are {', '.join(places[:MAX_PLACES])}{more})"
+
+
+def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Iterator[str]:
+    """The paths that end in the last name of `path`, each once.
+
+    Args:
+        path: what was asked for.
+        below: the paths of all files, in order.
+        files: whether a file of that name counts.
+        folders: whether a folder of that name, with a file somewhere below it, does.
+    """
+    name = path.rpartition("/")[2]
+    known: set[str] = set()
+    for one in below:
+        *parts, last = one.split("/")
+        found = [one] if files and last == name else []
+        if folders and name in parts:
+            found += ["/".join(parts[: at + 1]) for at, part in enumerate(parts) if part == name]
+        for place in sorted(found, key=name_order):
+            if place not in known:
+                known.add(place)
+                yield place
 
 
 # ------------------------------------------------------------------------------------- errors

@@ -242,6 +242,22 @@ class Policy:
             and not self._recorded
         ]
 
+    def hides(self, tools: Iterable[Tool[..., Any]], path: str) -> bool:
+        """Whether a path must not be named: a rule keeps it, or a folder above it, from a tool.
+
+        Args:
+            tools: those that only read.
+            path: as it was found, relative to the workspace.
+        """
+        names = path.split("/")
+        above = ["/".join(names[:count]) for count in range(1, len(names) + 1)]
+        for tool in tools:
+            for one in above:
+                rule = next((r for r in self.rules if r.fits(tool, {"path": one})), None)
+                if rule is not None and rule.action != "allow":
+                    return True
+        return False
+
     def describe(self) -> dict[str, Any]:
         """The policy for the header of a trace."""
         rules = [

@@ -239,6 +239,7 @@ class Workspace:
         skip: Collection[str] = (),
         first: int | None = None,
         missed: list[str] | None = None,
+        late: Callable[[], bool] = lambda: False,
     ) -> Iterator[str]:
         """The paths of the regular files below a folder, in bytes order of the whole path.
 
@@ -250,13 +251,23 @@ class Workspace:
             skip: names of folders that are not entered.
             first: how many names of each folder to keep; enough for as many files in all.
             missed: takes the folders that could not be listed or lie too deep.
+            late: once it says so, no further folder is entered.
         """
         missed = [] if missed is None else missed
-        yield from self._walk(clean_path(path), frozenset(skip), first, missed, depth=0)
+        yield from self._walk(clean_path(path), frozenset(skip), first, missed, late, depth=0)
 
     def _walk(
-        self, path: str, skip: frozenset[str], first: int | None, missed: list[str], *, depth: int
+        self,
+        path: str,
+        skip: frozenset[str],
+        first: int | None,
+        missed: list[str],
+        late: Callable[[], bool],
+        *,
+        depth: int,
     ) -> Iterator[str]:
+        if late():
+            return
         try:
             with self._scan(path) as found:
                 here = _walkable(found, skip)
@@ -273,7 +284,7 @@ class Workspace:
             if not name.endswith("/"):
                 yield below
             elif depth < MAX_DEPTH:
-                yield from self._walk(below, skip, first, missed, depth=depth + 1)
+                yield from self._walk(below, skip, first, missed, late, depth=depth + 1)
             else:
                 missed.append(below)
 

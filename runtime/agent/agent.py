@@ -77,8 +77,7 @@ class Agent(Generic[Output]):
         max_tokens: tokens that it generates in one run, at most.
         timeout: seconds that one run may take; none without it. A tool is not waited for any
             longer either: with a timeout, tools run in threads of their own.
-        policy: which calls may run: a `Policy`, or "read-only" (only tools that just read) or
-            "yes" (all).
+        policy: which calls may run: a `Policy`, "read-only" (tools that just read) or "yes" (all).
         result_tokens: tokens of one tool result, at most; by default a share of the context.
         context: tokens that the conversation may hold; by default what the engine was loaded for.
         trace: file that the trace is appended to; by default a new one in the user's state folder;
@@ -139,7 +138,6 @@ class Agent(Generic[Output]):
         check_engine(engine)
         check_text("system", system)
         check_text("chat_template", chat_template)
-        options = check_template_options(template_options, thinking)
         self.engine = engine
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.output = None if output_type is None else OutputType(output_type)
@@ -148,7 +146,7 @@ class Agent(Generic[Output]):
             max_tokens,
             context,
             "",
-            options,
+            check_template_options(template_options, thinking),
             sampling,
             timeout,
             None if self.output is None else self.output.schema,
@@ -158,7 +156,9 @@ class Agent(Generic[Output]):
         size = engine.context if context is None else context
         self._result_tokens = max_result_tokens(size, result_tokens)
         chars = max_result_chars(size)
-        self._file_tools = None if workspace is None else FileTools(workspace, max_chars=chars)
+        self._file_tools = (
+            None if workspace is None else FileTools(workspace, max_chars=chars, policy=self.policy)
+        )
         self.files = None if self._file_tools is None else self._file_tools.workspace
         self.workspace = None if self.files is None else self.files.root
         self._given = [one if isinstance(one, Tool) else Tool(one) for one in flatten_tools(tools)]

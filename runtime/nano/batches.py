@@ -20,8 +20,8 @@ TARGET, OTHER = 1.0, 0.02
 formed; kept there, the noise of random words would drown what is left to learn."""
 LONG_FROM, LONG = 1024, 0.7
 """From this length on, so many of the sequences begin with a round that has a long result."""
-SCORED = 0.4
-"""Share of all tokens that are scored: the assistant's are a fifth to a third."""
+SCORED = 0.5
+"""Share of all tokens that are scored: the assistant's are a quarter to almost a half."""
 
 
 class Encoder:

@@ -31,8 +31,10 @@ from .settings import make_settings
 from .smalltalk import beyond, chat
 from .talks import talk
 from .words import Lexicon
-from .writer import AGENT_CHARS, ALL_EXTENSIONS, Round, Writer, made
+from .writer import AGENT_CHARS, ALL_EXTENSIONS, Round, Writer, called, made
 
+LAST = 0.15
+"""Share of the questions about a line that ask for the last one."""
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
@@ -58,20 +60,23 @@ def line(writer: Writer) -> Round:
     if rng.random() < 0.06:  # past the end
         number = total + rng.randint(1, 50)
     path = writer.path(ALL_EXTENSIONS)
-    text = "" if rng.random() < 0.02 else "\n".join(texts) + "\n"
+    last = rng.random() < LAST
+    if last:
+        texts[-1] = some_row(writer) if rng.random() < 0.96 else ""
+    text = "" if rng.random() < 0.02 else "\n".join(texts) + "\n" * (rng.random() < 0.8)
     files = MemoryFiles({path: text}, max_chars=AGENT_CHARS)
-    shown = ways.quoted(rng, path)
-    if rng.random() < 0.06:
-        texts[-1] = some_row(writer)
-        question = writer.ask(ways.LAST, unseen.LAST, f=shown)
-        return made("line", question, solve.last_line(files, path), files)
+    reply = solve.last_line(files, path) if last else solve.line(files, path, number)
+    asked, reply = called(writer, files, path, reply)
+    shown = ways.quoted(rng, asked)
+    if last:
+        return made("line", writer.ask(ways.LAST, unseen.LAST, f=shown), reply, files)
     if number <= len(ORDINALS) and rng.random() < 0.1:
         spoken = [text for text in ways.LINE if "line {n}" in text]
         patterns = [text.replace("line {n}", "the {n} line") for text in spoken]
         question = writer.ask(patterns, patterns, f=shown, n=ORDINALS[number - 1])
     else:
         question = writer.ask(ways.LINE, unseen.LINE, f=shown, n=str(number))
-    return made("line", question, solve.line(files, path, number), files)
+    return made("line", question, reply, files)
 
 
 def opening(writer: Writer) -> Round:
@@ -82,8 +87,9 @@ def opening(writer: Writer) -> Round:
     roll = rng.random()
     text = "" if roll < 0.15 else "\0PNG" if roll < 0.25 else "\n".join(lines)
     files = MemoryFiles({path if roll < 0.95 else "other": text}, max_chars=AGENT_CHARS)
-    question = writer.ask(ways.OPEN, unseen.OPEN, f=ways.quoted(rng, path))
-    return made("open", question, solve.line(files, path, 1), files)
+    asked, reply = called(writer, files, path, solve.line(files, path, 1))
+    question = writer.ask(ways.OPEN, unseen.OPEN, f=ways.quoted(rng, asked))
+    return made("open", question, reply, files)
 
 
 def listing(writer: Writer) -> Round:
@@ -91,6 +97,8 @@ def listing(writer: Writer) -> Round:
     rng = writer.rng
     here = rng.random() < 0.45
     folder = "." if here else writer.words.folder()
+    if not here and rng.random() < 0.1:
+        folder = f"{writer.words.folder()}/{folder}"
     prefix = "" if here else folder + "/"
     count = max(1, min(writer.lines(), 40))
     with writer.words.few(max(4, count // 2)) if rng.random() < 0.5 else nullcontext():
@@ -105,9 +113,10 @@ def listing(writer: Writer) -> Round:
     files = MemoryFiles(texts, max_chars=AGENT_CHARS)
     if here:
         question = writer.ask(ways.LIST_HERE, unseen.LIST_HERE)
-    else:
-        question = writer.ask(ways.LIST, unseen.LIST, d=ways.quoted(rng, folder))
-    return made("list", question, solve.listing(files, folder), files)
+        return made("list", question, solve.listing(files), files)
+    asked, reply = called(writer, files, folder, solve.listing(files, folder), alone=True)
+    question = writer.ask(ways.LIST, unseen.LIST, d=ways.quoted(rng, asked))
+    return made("list", question, reply, files)
 
 
 def missing(writer: Writer) -> Round:
@@ -144,23 +153,23 @@ def missing(writer: Writer) -> Round:
 FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "error": (error, 0.18),
     "key": (key, 0.27),
-    "described": (described, 0.07),
+    "described": (described, 0.11),
     "line": (line, 0.05),
     "list": (listing, 0.07),
     "search": (search, 0.08),
     "where": (where, 0.1),
     "search_error": (search_error, 0.05),
-    "double": (double, 0.08),
+    "double": (double, 0.1),
     "open": (opening, 0.04),
     "any_error": (any_error, 0.05),
-    "any_key": (any_key, 0.07),
+    "any_key": (any_key, 0.09),
     "missing": (missing, 0.05),
     "beyond": (beyond, 0.14),
     "chat": (chat, 0.04),
 }
 LONG_FAMILIES = {"error": 0.3, "list": 0.2, "search": 0.3, "search_error": 0.1, "any_error": 0.1}
 """Those whose tool results can be long, and their shares where they have to be."""
-TALKS = 0.2
+TALKS = 0.3
 """Share of conversations that go on about the same files."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from ...tools import formats
@@ -50,7 +51,7 @@ class MemoryFiles:
         elif not below and path in self.texts:
             raise _Refused(formats.not_a_folder(path))
         elif not below and path != ".":
-            raise _Refused(formats.no_such_folder(path))
+            raise _Refused(formats.no_such_folder(path) + self._elsewhere(path, files=False))
         parts = (name.partition("/") for name in below)
         return formats.list_result(
             {name + slash for name, slash, _ in parts}, max_chars=self.max_chars
@@ -60,7 +61,7 @@ class MemoryFiles:
         if path not in self.texts:
             if any(name.startswith(path + "/") for name in self.texts):
                 raise _Refused(formats.not_a_file(path))
-            raise _Refused(formats.no_such_file(path))
+            raise _Refused(formats.no_such_file(path) + self._elsewhere(path, folders=False))
         self._refuse_binary(path)
         lines = formats.split_lines(self.texts[path])
         if lines and start > len(lines):
@@ -73,7 +74,7 @@ class MemoryFiles:
         prefix = path + "/"
         names = [n for n in self.texts if path in (".", n) or n.startswith(prefix)]
         if not names and path != ".":
-            raise _Refused(formats.no_such_path(path))
+            raise _Refused(formats.no_such_path(path) + self._elsewhere(path))
         if path in self.texts:
             self._refuse_binary(path)
         matches = _matcher(pattern, regex)
@@ -85,6 +86,12 @@ class MemoryFiles:
             if matches(line)
         )
         return formats.search_result(hits, max_chars=self.max_chars)
+
+    def _elsewhere(self, path: str, *, files: bool = True, folders: bool = True) -> str:
+        """Where else the last name of a path is that is not there."""
+        below = sorted((name for name in self.texts if name[-1] != "/"), key=str.encode)
+        places = formats.named(path, below, files=files, folders=folders)
+        return formats.elsewhere(list(islice(places, formats.MAX_PLACES + 1)))
 
     def _refuse_binary(self, path: str) -> None:
         if self.texts[path].startswith("\0"):

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 
-def orthogonal(stack: Tensor, steps: int = 5) -> Tensor:
+def orthogonal(stack: Tensor, steps: int = 5, *, narrow: bool = True) -> Tensor:
     """About the nearest orthogonal matrix of each matrix in `stack` [count, rows, columns].
 
     Newton-Schulz with the quintic whose coefficients rise fastest at zero; singular values end
     up between about 0.7 and 1.2, which is near enough.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = stack.bfloat16()
+    x = stack.bfloat16() if narrow else stack
     tall = x.shape[1] > x.shape[2]
     if tall:
         x = x.mT
@@ -29,8 +29,10 @@ def orthogonal(stack: Tensor, steps: int = 5) -> Tensor:
 class Muon:
     """Nesterov momentum, orthogonalised; matrices of one shape are updated together."""
 
-    def __init__(self, matrices: Sequence[Tensor], momentum: float = 0.95) -> None:
-        self.momentum = momentum
+    def __init__(
+        self, matrices: Sequence[Tensor], momentum: float = 0.95, *, narrow: bool = True
+    ) -> None:
+        self.momentum, self.narrow = momentum, narrow
         self.groups: dict[tuple[int, ...], list[Tensor]] = {}
         for matrix in matrices:
             self.groups.setdefault(tuple(matrix.shape), []).append(matrix)
@@ -45,7 +47,7 @@ class Muon:
             gradient = torch.stack([m.grad for m in group if m.grad is not None])
             velocity = self.velocity[shape]
             velocity.lerp_(gradient, 1 - self.momentum)
-            update = orthogonal(gradient.lerp(velocity, self.momentum))
+            update = orthogonal(gradient.lerp(velocity, self.momentum), narrow=self.narrow)
             scale = rate * max(1.0, shape[0] / shape[1]) ** 0.5
             for matrix, change in zip(group, update, strict=True):
                 matrix.mul_(1 - rate * decay).sub_(change, alpha=scale)

@@ -361,6 +361,19 @@ BEYOND_KINDS = tuple(
 """Each kind is asked as often as the others, however many its phrasings are."""
 BEYOND = [way for kind in BEYOND_KINDS for way in kind]
 
+SWITCH = _ways(
+    "is {k} on in {f}|is {k} off in {f}|is {k} enabled in {f}|is the {k} on in {f}|"
+    "is {k} switched on in {f}|is {k} turned on in {f}|is {k} turned off in {f}|"
+    "is {k} disabled in {f}|is {k} active in {f}|is {k} on or off in {f}|is {k} on, see {f}|"
+    "is {k} enabled? {f}|is {k} on? it's in {f}|does {f} enable {k}|does {f} turn on {k}|"
+    "does {f} have {k} on|does {f} switch {k} on|do we have {k} turned on in {f}|"
+    "in {f}, is {k} on|in {f}, is {k} enabled|{f}: is {k} on|{f}: is {k} enabled|"
+    "{k} on or off in {f}|{k} enabled in {f}|have we enabled {k} in {f}|"
+    "did we switch on {k} in {f}|is {k} set to on in {f}|according to {f}, is {k} on|"
+    "check whether {k} is on in {f}|tell me if {k} is enabled in {f}|"
+    "look in {f} whether {k} is on|I want to know if {k} is switched on in {f}"
+)
+"""Whether what a heading names is on."""
 AROUND = _ways(
     "{a} in {f}|{a}? see {f}|{f}: {a}|in {f}, {a}|{a}, according to {f}|{a} ({f})|{a}? {f}|"
     "according to {f}, {a}|{a}? look in {f}|{a}, {f}|per {f}, {a}|{a}? it's in {f}|"
@@ -442,6 +455,6 @@ def ask(
 
 def quoted(rng: random.Random, name: str, *, often: float = 0.12) -> str:
     """The name as people write it in a sentence: mostly bare, else in some quotes."""
-    if rng.random() < (0.6 if " " in name else often):
+    if rng.random() < (0.35 if " " in name else often):
         return rng.choice(('"{}"', "`{}`", '"{}"', "'{}'")).format(name)
     return name

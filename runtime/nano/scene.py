@@ -17,7 +17,7 @@ from .searches import said_key, some_log, some_settings
 from .settings import Setting
 from .smalltalk import beyond as alone
 from .solve import Reply
-from .writer import AGENT_CHARS, ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, made
+from .writer import AGENT_CHARS, ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made
 
 FOLLOW_UPS = "follow"
 
@@ -28,8 +28,6 @@ class Scene:
 
     writer: Writer
     logs: dict[str, Log] = field(default_factory=dict)
-    plain: dict[str, Log] = field(default_factory=dict)
-    """Logs of which every line with a mark is an error that counts."""
     items: dict[str, tuple[Setting, ...]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     path: str = ""
@@ -47,6 +45,8 @@ class Scene:
     """Whether the needle was searched for in one file alone."""
     found: list[str] = field(default_factory=list)
     setting: tuple[str, Setting] | None = None
+    known: set[str] = field(default_factory=set)
+    """The files whose paths stand in what was said or came back."""
     files: MemoryFiles = field(default_factory=lambda: MemoryFiles({}))
 
     @property
@@ -62,9 +62,8 @@ def make_scene(writer: Writer) -> Scene:
         path = writer.path(LOG_EXTENSIONS)
         if rng.random() < 0.5:
             log = make_log(
-                words, rng.randint(1, rng.choice((size, 60, 3000))), rng.choice((1, 1, 2, 2, 3))
+                words, rng.randint(1, rng.choice((size, 60, 3000))), rng.choice((1, 2, 2, 3, 4))
             )
-            scene.plain[path] = log
         else:
             log = some_log(writer, rng.randint(1, rng.choice((size, 200, 4000))))
         scene.logs[path] = log
@@ -96,11 +95,21 @@ def asked_in(scene: Scene, trained: list[str], held_out: list[str], **slots: str
 
 
 def round_of(scene: Scene, question: str, reply: Reply) -> Round:
-    return made(FOLLOW_UPS, question, reply, scene.files)
+    item = made(FOLLOW_UPS, question, reply, scene.files)
+    said = "\n".join((question, item.answer, *(result for _, result in item.steps)))
+    scene.known |= {path for path in scene.texts if path in said}
+    return item
 
 
-def shown(scene: Scene, path: str) -> str:
-    return ways.quoted(scene.rng, path, often=0.08)
+def named(scene: Scene, path: str, reply: Reply) -> tuple[str, Reply]:
+    """How a question names a file, and the reply to that: what was said already is remembered."""
+    asked, found = path, reply
+    name = path.rpartition("/")[2]
+    if path not in scene.known:
+        asked, found = called(scene.writer, scene.files, path, reply, alone=True)
+    elif [p.rpartition("/")[2] for p in scene.texts].count(name) == 1:
+        asked = name if scene.rng.random() < 0.6 else path
+    return ways.quoted(scene.rng, asked, often=0.08), found
 
 
 def rows_of(scene: Scene, path: str) -> list[str]:
@@ -127,7 +136,8 @@ def full_error(scene: Scene) -> Round | None:
     reply = tell_error(scene, path)
     if reply is None:
         return None
-    return round_of(scene, asked_in(scene, ways.ERROR, unseen.ERROR, f=shown(scene, path)), reply)
+    name, reply = named(scene, path, reply)
+    return round_of(scene, asked_in(scene, ways.ERROR, unseen.ERROR, f=name), reply)
 
 
 def tell_key(scene: Scene, path: str, key: str) -> Reply | None:
@@ -137,7 +147,7 @@ def tell_key(scene: Scene, path: str, key: str) -> Reply | None:
         return None
     places = [i for i in scene.items.get(path, ()) if f"{i.key} is {i.value}" == reply.answer]
     scene.path, scene.key, scene.needle, scene.told = path, key, "", 0
-    scene.number = places[0].line if len(places) == 1 and len(reply.calls) == 1 else 0
+    scene.number = places[0].line if len(places) == 1 else 0
     scene.row = rows[places[0].line - 1] if len(places) == 1 else ""
     return reply
 
@@ -148,8 +158,8 @@ def full_key(scene: Scene) -> Round | None:
     reply = tell_key(scene, path, key)
     if reply is None:
         return None
-    question = asked_in(scene, ways.KEY, unseen.KEY, f=shown(scene, path), k=key)
-    return round_of(scene, question, reply)
+    name, reply = named(scene, path, reply)
+    return round_of(scene, asked_in(scene, ways.KEY, unseen.KEY, f=name, k=key), reply)
 
 
 def tell_line(scene: Scene, path: str, number: int) -> Reply:
@@ -162,14 +172,15 @@ def tell_line(scene: Scene, path: str, number: int) -> Reply:
 def full_line(scene: Scene) -> Round | None:
     path = scene.rng.choice(list(scene.texts))
     number = scene.rng.randint(1, len(rows_of(scene, path)))
-    question = asked_in(scene, ways.LINE, unseen.LINE, f=shown(scene, path), n=str(number))
-    return round_of(scene, question, tell_line(scene, path, number))
+    name, reply = named(scene, path, tell_line(scene, path, number))
+    question = asked_in(scene, ways.LINE, unseen.LINE, f=name, n=str(number))
+    return round_of(scene, question, reply)
 
 
 def full_open(scene: Scene) -> Round | None:
     path = scene.rng.choice(list(scene.texts))
-    question = asked_in(scene, ways.OPEN, unseen.OPEN, f=shown(scene, path))
-    return round_of(scene, question, tell_line(scene, path, 1))
+    name, reply = named(scene, path, tell_line(scene, path, 1))
+    return round_of(scene, asked_in(scene, ways.OPEN, unseen.OPEN, f=name), reply)
 
 
 def tell_search(scene: Scene, needle: str) -> Reply | None:
@@ -216,9 +227,9 @@ def full_where(scene: Scene) -> Round | None:
     reply = tell_where(scene, path, needle)
     if reply is None:
         return None
-    name = ways.quoted(scene.rng, needle, often=0.15)
-    question = asked_in(scene, ways.WHERE, unseen.WHERE, w=name, f=shown(scene, path))
-    return round_of(scene, question, reply)
+    word = ways.quoted(scene.rng, needle, often=0.15)
+    name, reply = named(scene, path, reply)
+    return round_of(scene, asked_in(scene, ways.WHERE, unseen.WHERE, w=word, f=name), reply)
 
 
 def tell_where(scene: Scene, path: str, needle: str) -> Reply | None:

@@ -13,10 +13,13 @@ from .log_texts import HARMLESS, event, fill
 from .logs import Log, make_log
 from .reports import make_report
 from .settings import Setting, Settings, make_settings
-from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, made, workspace
+from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made, workspace
 
 MARKS = ("TODO", "TODO", "TODO", "FIXME", "FIXME", "XXX", "HACK", "NOTE", "BUG")
 """What people leave in code and search for in the plural."""
+
+SWITCHES = 0.07
+"""Share of the questions about a key that ask whether what a heading names is on."""
 
 
 def _calm(writer: Writer, needle: str, count: int) -> list[str]:
@@ -94,13 +97,10 @@ def where(writer: Writer) -> Round:
         for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 3, 5))):
             lines.insert(rng.randint(0, len(lines)), _with(writer, needle, False))
         files = workspace(writer, {path: "\n".join(lines)})
-        question = writer.ask(
-            ways.WHERE,
-            unseen.WHERE,
-            w=ways.quoted(rng, needle, often=0.3),
-            f=ways.quoted(rng, path),
-        )
         if (reply := solve.where(files, needle, path)) is not None:
+            asked, reply = called(writer, files, path, reply)
+            word, shown = ways.quoted(rng, needle, often=0.3), ways.quoted(rng, asked)
+            question = writer.ask(ways.WHERE, unseen.WHERE, w=word, f=shown)
             return made("where", question, reply, files)
 
 
@@ -141,6 +141,8 @@ def error(writer: Writer) -> Round:
         else:
             reply = solve.error(files, path, log)
         if reply is not None:
+            if asked == path:
+                asked, reply = called(writer, files, path, reply)
             question = writer.ask(ways.ERROR, unseen.ERROR, f=ways.quoted(rng, asked))
             return made("error", question, reply, files)
 
@@ -148,7 +150,8 @@ def error(writer: Writer) -> Round:
 def some_settings(writer: Writer, size: int) -> Settings:
     """A configuration file; now and then with a key that repeats or comments that name keys."""
     roll = writer.rng.random()
-    return make_settings(writer.words, size, twice=roll < 0.4, said=0.4 <= roll < 0.6)
+    said = 0.45 <= roll < 0.63
+    return make_settings(writer.words, size, twice=roll < 0.45, said=said, switch=roll > 0.97)
 
 
 def said_key(writer: Writer, items: Sequence[Setting]) -> str:
@@ -158,14 +161,31 @@ def said_key(writer: Writer, items: Sequence[Setting]) -> str:
     if commented and rng.random() < 0.75:
         return rng.choice(commented).said
     keys = [item.key for item in items]
+    counts = [item for item in items if _counted(item.key)]
+    if counts and rng.random() < 0.4:
+        name = _counted(rng.choice(counts).key)
+        return rng.choice((name, name, f"number of {name}"))
     again = [key for key in keys if keys.count(key) > 1]
-    key = rng.choice(again if again and rng.random() < 0.7 else keys)
+    key = rng.choice(again if again and rng.random() < 0.85 else keys)
+    if key in again and key[-1:].isalpha() and key[-1:] not in "sS" and rng.random() < 0.15:
+        return f"{key.replace('_', ' ').lower()}s"
     if ("_" in key.strip("_") or "-" in key.strip("-")) and rng.random() < 0.3:
         return key.replace("_", " ").replace("-", " ").lower()
-    if rng.random() < 0.25:
+    if rng.random() < 0.3:
         item = next(item for item in items if item.key == key)
         return loosely_said(writer, item)
     return key.lower() if key.isupper() and rng.random() < 0.2 else key
+
+
+def _counted(key: str) -> str:
+    """What a key says the number of, in the plural: `retries` of `retry_count`; else nothing."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", key).lower().split()
+    if len(parts) == 2 and parts[1] == "count":
+        one = parts[0]
+        return f"{one[:-1]}ies" if re.search(r"[^aeiou]y$", one) else f"{one}s"
+    if len(parts) == 2 and parts[0] in ("max", "num") and parts[1].endswith("s"):
+        return parts[1]
+    return ""
 
 
 def loosely_said(writer: Writer, item: Setting) -> str:
@@ -212,12 +232,33 @@ def described(writer: Writer) -> Round:
         reply = solve.described(files, words, {settings.path: settings.items}, path)
         if reply is None:
             continue
-        shown = ways.quoted(rng, settings.path, often=0.08)
+        shown = settings.path
         if named:
+            shown, reply = called(writer, files, shown, reply, alone=True)
+            shown = ways.quoted(rng, shown, often=0.08)
             ask = rng.choice(ways.AROUND).replace("{a}", ask)
         ask = ask.replace("*", "")
         question = writer.ask([ask], [ask], f=shown)
         return made("described", question, reply, files)
+
+
+def switch(writer: Writer) -> Round:
+    """Whether what a heading names is on: the setting below it says so."""
+    rng = writer.rng
+    while True:
+        settings = make_settings(writer.words, max(2, min(writer.lines(), 20)), switch=True)
+        found = [item for item in settings.items if solve.same_key(item.key, solve.SWITCH)]
+        if not found:
+            continue
+        asked = rng.choice(found).section
+        files = workspace(writer, {settings.path: settings.text})
+        reply = solve.value(files, settings.path, asked, settings.items)
+        if reply is None or len(reply.calls) != 2:
+            continue
+        shown, reply = called(writer, files, settings.path, reply, alone=True)
+        shown = ways.quoted(rng, shown, often=0.08)
+        question = writer.ask(ways.SWITCH, ways.SWITCH, f=shown, k=asked)
+        return made("key", question, reply, files)
 
 
 def key(writer: Writer) -> Round:
@@ -226,6 +267,8 @@ def key(writer: Writer) -> Round:
     The file is searched for the key, so that a long one costs no more than a short one.
     """
     rng = writer.rng
+    if rng.random() < SWITCHES:
+        return switch(writer)
     while True:
         settings = some_settings(writer, writer.lines())
         asked = said_key(writer, settings.items)
@@ -235,7 +278,8 @@ def key(writer: Writer) -> Round:
         reply = solve.value(files, settings.path, asked, settings.items)
         if reply is not None:
             break
-    shown = ways.quoted(rng, settings.path, often=0.08)
+    shown, reply = called(writer, files, settings.path, reply)
+    shown = ways.quoted(rng, shown, often=0.08)
     asked = asked if " " in asked else ways.quoted(rng, asked)
     return made("key", writer.ask(ways.KEY, unseen.KEY, f=shown, k=asked), reply, files)
 
@@ -254,7 +298,10 @@ def double(writer: Writer) -> Round:
                 solve.value(files, settings.path, asked, settings.items)
                 for asked in (first, second)
             ]
-            shown = ways.quoted(rng, settings.path, often=0.08)
+            shown = settings.path
+            if replies[0] is not None:
+                shown, replies[0] = called(writer, files, shown, replies[0], alone=True)
+            shown = ways.quoted(rng, shown, often=0.08)
             slots = {"f": shown, "k": first, "j": second}
             question = writer.ask(ways.TWO_KEYS, unseen.TWO_KEYS, **slots)
         else:
@@ -262,7 +309,11 @@ def double(writer: Writer) -> Round:
             files = workspace(writer, {path: "\n".join(log.lines) for path, log in logs.items()})
             replies = [solve.error(files, path, log) for path, log in logs.items()]
             f, g = list(logs) if len(logs) == 2 else ("", "")
-            question = writer.ask(ways.TWO_ERRORS, unseen.TWO_ERRORS, f=f, g=g)
+            names = [f, g]
+            for at, reply in enumerate(replies):
+                if reply is not None and f != g:
+                    names[at], replies[at] = called(writer, files, names[at], reply, alone=True)
+            question = writer.ask(ways.TWO_ERRORS, unseen.TWO_ERRORS, f=names[0], g=names[1])
             first, second = f, g
         if first != second and None not in replies:
             reply = solve.joined(*(reply for reply in replies if reply is not None))

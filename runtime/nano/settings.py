@@ -122,7 +122,10 @@ _KEYS = (
     "cooldown delay offset limit max_price min_price discount tax_rate shipping feature_flags "
     "enable_cache enable_metrics metrics_port health_path prefix suffix namespace label "
     "selector hostname dns_server gateway netmask mtu proxy upstream fallback primary "
-    "secondary leader role station default_station location "
+    "secondary leader role station default_station location worker_count thread_count "
+    "node_count connection_count session_count page_count item_count user_count copy_count "
+    "shard_count entry_count query_count num_workers num_threads num_shards num_replicas "
+    "num_copies num_retries max_entries max_queries max_copies "
 )
 WELL_KNOWN: tuple[str, ...] = tuple(_KEYS.split())
 """Keys of real files; the rest are made up."""
@@ -165,7 +168,7 @@ def _value(words: Lexicon) -> str:
 
 
 def make_settings(
-    words: Lexicon, size: int, *, twice: bool = False, said: bool = False
+    words: Lexicon, size: int, *, twice: bool = False, said: bool = False, switch: bool = False
 ) -> Settings:
     """A file of about `size` settings.
 
@@ -174,14 +177,17 @@ def make_settings(
         size: how many.
         twice: one key, or each of a section, stands in two or three places.
         said: comments name settings in words that their keys do not have.
+        switch: under some headings stands whether the thing is enabled.
     """
     rng = words.rng
-    if not twice and not said and rng.random() < 0.25:
+    if not (twice or said or switch) and rng.random() < 0.25:
         config = make_config(words, size)
         known = zip(config.pairs, config.places, strict=True)
         pairs = tuple(Setting(key, value, place) for (key, value), place in known)
         return Settings(config.path, config.text, pairs)
     form = rng.choice([f for f in FORMATS if f.comment or not said])
+    while switch and not re.fullmatch(r"\W*\{[wW]\}\W*", form.sections):
+        form = rng.choice(FORMATS)
     lines: list[str] = []
     items: list[Setting] = []
     names = _names(words, form, size)
@@ -201,6 +207,11 @@ def make_settings(
             lines += [""] if lines and rng.random() < 0.5 else []
             lines.append(fill(words, rng.choice(form.sections.split("|")), short))
             section = " ".join(re.findall(r"\w+", lines[-1]))
+            if switch and rng.random() < 0.8:
+                value = rng.choice(("true", "false", "true", "false", "yes", "no", "on", "off"))
+                row, key = _row(words, ways[0], keyed(["enabled"], form.style), value)
+                lines.append(row)
+                items.append(Setting(key, value, len(lines), "", section))
         elif lines and form.around and rng.random() < 0.12:
             lines.append(fill(words, rng.choice(form.around.split("|")), short))
         elif seen and rng.random() < 0.04:

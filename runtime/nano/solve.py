@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...tools.formats import elsewhere
 from .files import Call, MemoryFiles
 from .logs import Log
 from .marks import ERRORS, SIGNS
@@ -21,6 +22,8 @@ CANNOT = (
     "and a larger model (-m, see triplepoint models) can do more."
 )
 """The whole of what it says to a question that is beyond it."""
+SWITCH = "enabled"
+"""The key that says whether what its heading names is on."""
 FAR = 999_999_999
 """A line that no file has: the tool's refusal says how many there are."""
 
@@ -52,6 +55,33 @@ def refused(result: str, path: str) -> str | None:
     if result.startswith("error: not a file"):
         return f"{path} is a folder."
     return None
+
+
+def by_name(files: MemoryFiles, asked: str, path: str, reply: Reply) -> Reply | None:
+    """The reply where the question names its file otherwise: the tool says where it is.
+
+    Args:
+        files: the workspace.
+        asked: the last name of the file alone, or its path with a slip.
+        path: the file, or the folder, that is meant.
+        reply: how it would be answered, had the question named the path.
+    """
+    if not reply.calls or reply.calls[0].arguments.get("path") != path:
+        return None
+    first = Call(reply.calls[0].name, {**reply.calls[0].arguments, "path": asked})
+    result = files.run(first)
+    if not (result.startswith("error: no such ") and result.endswith(elsewhere([path]))):
+        return None
+    return Reply((first, *reply.calls), reply.answer)
+
+
+def several(files: MemoryFiles, asked: str, path: str, reply: Reply) -> Reply | None:
+    """The reply where a last name is in several folders: which they are."""
+    if not reply.calls or reply.calls[0].arguments.get("path") != path:
+        return None
+    first = Call(reply.calls[0].name, {**reply.calls[0].arguments, "path": asked})
+    _, there, places = files.run(first).rpartition(" (there are ")
+    return Reply((first,), f"There are several: {places[:-1]}") if there else None
 
 
 def hits_of(result: str) -> list[tuple[str, int, str]]:
@@ -123,7 +153,9 @@ def worded(key: str) -> tuple[str, bool]:
     return (".?".join(parts), True) if len(parts) > 1 else (parts[0], False)
 
 
-_FILLERS = "the of in for to a an at is are do does we our it its on by from and with that this per"
+_FILLERS = (
+    "the of in for to a an at is are do does we our it its on by from and with that this per number"
+)
 FILLERS = frozenset(_FILLERS.split())
 
 
@@ -136,8 +168,15 @@ def content(asked: str) -> list[str]:
 def loosely(asked: str) -> list[str]:
     """What is searched for when a phrase stands nowhere: its words, each by itself, in the
     singular; nothing where that is the same."""
-    words = [w[:-1] if re.search(r"[^\W\d_]{2}[^\W\d_s]s$", w) else w for w in content(asked)]
-    return words if len(words) > 1 or words[0] != asked else []
+    words = [singular(word) for word in content(asked)]
+    return words if len(words) > 1 or words[0] != content(asked)[0] else []
+
+
+def singular(word: str) -> str:
+    """`retries` as `retry`, `ports` as `port`; what is no plural as it is."""
+    if re.search(r"[^\W\d_]{2}[^\W\d_aeiou]ies$", word):
+        return f"{word[:-3]}y"
+    return word[:-1] if re.search(r"[^\W\d_]{2}[^\W\d_s]s$", word) else word
 
 
 def meant(words: Sequence[str], items: Sequence[Setting]) -> list[Setting]:
@@ -173,11 +212,23 @@ def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -
     if found:
         each = "; ".join(f"{item.value} (line {item.line})" for item in found)
         return Reply((call,), f"{found[0].key} is {each}")
+    read = behind(path, hits[0][1])
+    if len(hits) == 1 and (switch := _switch(hits[0][1], hits[0][2], items)) is not None:
+        if f"\n{switch.line}\t" not in files.run(read):
+            return None
+        return Reply((call, read), f"{switch.key} is {switch.value}")
     after = [item for item in items if item.said and item.line == hits[0][1] + 1]
     if len(hits) != 1 or not after:
         return None
-    read = behind(path, hits[0][1])
     return Reply((call, read), f"{after[0].key} is {after[0].value}")
+
+
+def _switch(line: int, text: str, items: Sequence[Setting]) -> Setting | None:
+    """What says whether the thing that a heading names is on."""
+    heading = " ".join(re.findall(r"\w+", text))
+    under = [i for i in items if i.section == heading and line < i.line <= line + 10]
+    found = [item for item in under if same_key(item.key, SWITCH)]
+    return found[0] if len(found) == 1 else None
 
 
 def _loose_value(

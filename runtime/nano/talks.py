@@ -13,9 +13,9 @@ from .scene import (
     Step,
     asked_in,
     make_scene,
+    named,
     round_of,
     rows_of,
-    shown,
     some_needle,
     tell_error,
     tell_key,
@@ -57,9 +57,8 @@ def and_file(scene: Scene) -> Round | None:
         return None
     if reply is None:
         return None
-    return round_of(
-        scene, asked_in(scene, ways.AND_FILE, unseen.AND_FILE, f=shown(scene, path)), reply
-    )
+    name, reply = named(scene, path, reply)
+    return round_of(scene, asked_in(scene, ways.AND_FILE, unseen.AND_FILE, f=name), reply)
 
 
 def and_line(scene: Scene) -> Round | None:
@@ -73,7 +72,8 @@ def and_line(scene: Scene) -> Round | None:
 def next_line(scene: Scene) -> Round | None:
     if not (scene.path and scene.number):
         return None
-    question = asked_in(scene, ways.AND_AFTER, unseen.AND_AFTER)
+    trained = [w for w in ways.AND_AFTER if not _at_error(scene) or not re.search(_NEXT_ONE, w)]
+    question = asked_in(scene, trained, unseen.AND_AFTER)
     return round_of(scene, question, _beside(scene, 1))
 
 
@@ -128,17 +128,34 @@ def whole_line(scene: Scene) -> Round | None:
     return round_of(scene, asked_in(scene, ways.WHOLE, unseen.WHOLE), Reply((), answer))
 
 
+_NEXT_LINE = ("what comes next", "and then")
+_NEXT_ONE = r"next one|^(and )?(the )?next( please)?$"
+"""What is meant by it, an error or a line, what was spoken of last decides."""
+_AN_ERROR = "error|problem|fail|wrong|broke|complain"
+
+
+def _at_error(scene: Scene) -> bool:
+    """Whether what was told last is an error, and not a line beside it."""
+    log = scene.logs.get(scene.path)
+    told = scene.told and log is not None and log.places[: scene.told]
+    return bool(told) and scene.number == told[-1]
+
+
 def more_errors(scene: Scene) -> Round | None:
     """The next error of the hits that are already there."""
-    log = scene.plain.get(scene.path)
-    if log is None or not scene.told:
+    log = scene.logs.get(scene.path)
+    if log is None or not scene.told or scene.told > len(log.errors):
         return None
     result = scene.files.run(solve.find(ERRORS, scene.path, regex=True))
     hits = solve.hits_of(result)
     if "\n[cut: " in result or {number for _, number, _ in hits} != set(log.places):
         return None
-    question = asked_in(scene, ways.MORE, unseen.MORE)
-    if scene.told >= len(log.errors):
+    mark = "next|second|another" if scene.rng.random() < 0.4 else ""
+    mark = mark if _at_error(scene) else _AN_ERROR
+    trained = [w for w in ways.MORE if re.search(mark, w) and w not in _NEXT_LINE]
+    question = asked_in(scene, trained, unseen.MORE)
+    if scene.told == len(log.errors):
+        scene.told += 1
         return round_of(scene, question, Reply((), f"There is no other error in {scene.path}."))
     told = scene.told
     scene.told, scene.number, scene.row = told + 1, log.places[told], log.rows[told]
@@ -235,21 +252,26 @@ def and_folder(scene: Scene) -> Round | None:
     folder = scene.rng.choice(folders)
     question = asked_in(scene, ways.AND_FOLDER, unseen.AND_FOLDER, d=folder)
     scene.folder = folder
+    scene.known |= {p for p in scene.texts if p.rpartition("/")[0] == folder}
     return round_of(scene, question, solve.listing(scene.files, folder))
 
 
 def in_folder(scene: Scene) -> Round | None:
-    """A file of the folder that was listed last, by its name alone or as the only one there is."""
+    """A file of the folder that was listed last, by its name alone or as the only one there is;
+    or one that was spoken of before."""
     rng = scene.rng
-    inside = [p for p in scene.texts if scene.folder and p.startswith(scene.folder + "/")]
+    listed = [p for p in scene.texts if scene.folder and p.startswith(scene.folder + "/")]
+    inside = listed
+    if not inside and rng.random() < 0.2:
+        inside = [p for p in scene.texts if p in scene.known and "/" in p and p != scene.path]
     if not inside:
         return None
     path = rng.choice(inside)
-    name = path[len(scene.folder) + 1 :]
-    if "/" in name:
+    name = path[len(scene.folder) + 1 :] if listed else path.rpartition("/")[2]
+    if "/" in name or [p.rpartition("/")[2] for p in scene.texts].count(name) > 1:
         return None
     number = rng.randint(1, len(rows_of(scene, path)))
-    if len(inside) == 1 and rng.random() < 0.6:
+    if len(listed) == 1 and rng.random() < 0.6:
         scene.path, scene.number, scene.key, scene.needle, scene.told = path, number, "", "", 0
         if path in scene.logs and rng.random() < 0.4:
             reply = tell_error(scene, path)
@@ -308,7 +330,7 @@ ON: tuple[tuple[Step, float], ...] = (
     (its_error, 0.4),
     (which_line, 0.1),
     (whole_line, 0.25),
-    (more_errors, 0.6),
+    (more_errors, 1.0),
     (and_word, 0.15),
     (and_where, 0.3),
     (nth, 0.3),

@@ -295,7 +295,7 @@ class Lexicon:
         )
         return "/".join(picks)
 
-    def path(self, extensions: tuple[str, ...], *, deep: float = 0.3) -> str:
+    def path(self, extensions: tuple[str, ...], *, deep: float = 0.4) -> str:
         """A relative path with one of the extensions; in a folder with probability `deep`."""
         rng = self.rng
         extension = rng.choice(extensions)

@@ -9,7 +9,7 @@ from ...tools.formats import MAX_CHARS
 from . import phrasings as ways
 from .configs import CONFIG_EXTENSIONS
 from .files import Call, MemoryFiles
-from .solve import Reply
+from .solve import Reply, by_name, several
 from .words import Lexicon
 
 LOG_EXTENSIONS = ("log", "log", "log", "log", "txt", "out", "err", "log.1", "trace")
@@ -61,6 +61,17 @@ class Writer:
     def path(self, extensions: tuple[str, ...]) -> str:
         return self.words.path(extensions)
 
+    def called(self, path: str) -> str:
+        """How a question names a file that lies in a folder: often not by its path."""
+        rng = self.rng
+        folder, slash, name = path.rpartition("/")
+        roll = rng.random()
+        if not slash or roll > BY_NAME:
+            return path
+        if roll < 0.06:
+            return f"{ways.slip(rng, folder)}/{name}"
+        return name
+
     def needle(self) -> str:
         """Something to search for."""
         roll = self.rng.random()
@@ -94,6 +105,38 @@ AGENT_CHARS = 2048
 def workspace(writer: Writer, texts: dict[str, str]) -> MemoryFiles:
     """The files, mostly under the agent's cap on a result."""
     return MemoryFiles(texts, max_chars=AGENT_CHARS if writer.rng.random() < 0.9 else MAX_CHARS)
+
+
+BY_NAME = 0.5
+"""Share of the questions about a file in a folder that name it otherwise than by its path."""
+
+
+def called(
+    writer: Writer, files: MemoryFiles, path: str, reply: Reply, *, alone: bool = False
+) -> tuple[str, Reply]:
+    """How the question names the file that a reply is about, and the reply to that.
+
+    Args:
+        writer: draws.
+        files: the workspace; it may get further files of that name.
+        path: the file, of which the first call of `reply` is.
+        reply: to a question that names the path.
+        alone: whether no other file may come to be.
+    """
+    asked = writer.called(path)
+    name = path.rpartition("/")[2]
+    if asked == path or asked in files.texts:
+        return path, reply
+    if asked == name and not alone and writer.rng.random() < 0.2:
+        for _ in range(writer.rng.choice((1, 1, 2, 3))):
+            other = f"{writer.words.folder()}/{name}"
+            if other != path and not other.startswith(f"{path}/"):
+                files.texts[other] = writer.words.phrase(1, 9)
+        found = several(files, asked, path, reply)
+        if found is not None:
+            return asked, found
+    found = by_name(files, asked, path, reply)
+    return (path, reply) if found is None else (asked, found)
 
 
 def made(family: str, question: str, reply: Reply, files: MemoryFiles) -> Round:

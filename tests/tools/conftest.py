@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,7 +46,8 @@ def files(workspace: Workspace) -> FileTools:
 class Watch:
     """Tells whether anything opened or read what is below some folders (inotify)."""
 
-    _OPEN, _ACCESS = 0x20, 0x01
+    _OPEN, _ACCESS, _IS_FOLDER = 0x20, 0x01, 0x40000000
+    _HEAD = struct.Struct("iIII")  # watch, mask, cookie, length of the name
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -57,11 +59,21 @@ class Watch:
         assert self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask) >= 0
 
     def events(self) -> bytes:
-        """What happened since the last call; empty for nothing."""
+        """What happened since the last call; empty for nothing.
+
+        That the workspace's own folder is listed is seen in the one above it, and is no matter.
+        """
         try:
-            return os.read(self._fd, 1 << 20)
+            told = os.read(self._fd, 1 << 20)
         except BlockingIOError:
             return b""
+        kept = b""
+        while told:
+            _, mask, _, length = self._HEAD.unpack_from(told)
+            one, told = told[: self._HEAD.size + length], told[self._HEAD.size + length :]
+            name = one[self._HEAD.size :].rstrip(b"\0")
+            kept += b"" if name == b"root" and mask & self._IS_FOLDER else one
+        return kept
 
     def close(self) -> None:
         os.close(self._fd)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.errors import ToolError
-from triplepoint.tools import FileTools, formats
+from triplepoint.tools import FileTools, Policy, Rule, formats
 from triplepoint.tools import files as files_module
 
 GIB = 1024**3
@@ -229,3 +229,102 @@ def test_the_incident_example() -> None:
     assert "app.log" in files.list_dir().split("\n")
     assert error in files.read_file("app.log")
     assert files.search("error", "app.log").split(":", 2)[2] == error
+
+
+# -------------------------------------------------------------------------- what is elsewhere
+
+
+def test_a_name_that_is_elsewhere_is_pointed_to(files: FileTools, root: Path) -> None:
+    """An error about a missing path says where its last name is: three places at most."""
+    for folder in ("logs", "logs/old", "z/logs"):
+        (root / folder).mkdir(parents=True)
+    (root / "logs/x.log").write_text("x\n")
+    (root / "z/logs/y.log").write_text("y\n")
+
+    there = "no such file: x.log (there is logs/x.log)"
+    assert refusal(lambda: files.read_file("x.log")) == there
+    assert refusal(lambda: files.read_file("lgos//x.log")) == (
+        "no such file: lgos/x.log (there is logs/x.log)"
+    )
+    there = "no such file or folder: x.log (there is logs/x.log)"
+    assert refusal(lambda: files.search("x", "./x.log")) == there
+    assert refusal(lambda: files.list_dir("x/logs/")) == (
+        "no such folder: x/logs (there are logs, z/logs)"
+    )
+    assert refusal(lambda: files.search("x", "x/logs")) == (
+        "no such file or folder: x/logs (there are logs, z/logs)"
+    )
+    # A folder is no file, a file no folder, and half a name no name.
+    assert refusal(lambda: files.list_dir("x.log")) == "no such folder: x.log"
+    assert refusal(lambda: files.read_file("a/logs")) == "no such file: a/logs"
+    assert refusal(lambda: files.read_file("log")) == "no such file: log"
+
+    (root / "logs/old/x.log").write_text("x\n")
+    (root / "z/x.log").write_text("x\n")
+    three = "no such file: x.log (there are logs/old/x.log, logs/x.log, z/x.log)"
+    assert refusal(lambda: files.read_file("x.log")) == three
+    (root / "z/logs/x.log").write_text("x\n")
+    more = "no such file: x.log (there are logs/old/x.log, logs/x.log, z/logs/x.log and more)"
+    assert refusal(lambda: files.read_file("x.log")) == more
+
+
+def test_what_walks_pass_over_is_not_pointed_to(files: FileTools, root: Path) -> None:
+    """Nothing in .git and its like, behind links, or with a name that cannot be written."""
+    outside = root.parent / "outside"
+    for folder in (root / ".git", root / "node_modules/a", root / "a\nb", outside):
+        folder.mkdir(parents=True)
+        (folder / "x.log").write_text("x\n")
+    (root / "linked").symlink_to(outside)
+    (root / "within").symlink_to(root / ".git")
+
+    assert refusal(lambda: files.read_file("x.log")) == "no such file: x.log"
+    assert refusal(lambda: files.search("x", "x.log")) == "no such file or folder: x.log"
+
+
+def test_what_a_policy_hides_is_not_pointed_to(root: Path) -> None:
+    """A rule that keeps a path, or a folder above it, from a tool keeps its name out of errors."""
+    for folder in ("secret/deep", "asked", "public"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "x.log").write_text("x\n")
+    (root / "secret/only.log").write_text("x\n")
+    rules = [
+        Rule("*", "allow", {"path": "public/**"}),
+        Rule("read_file", "deny", {"path": "secret/deep/**"}),
+        Rule("list_dir", "deny", {"path": "secret"}),
+        Rule("search", "ask", {"path": "asked/*"}),
+        Rule("read_file", "deny", {"path": "**/x.log"}),
+    ]
+    guarded = FileTools(root, policy=Policy("yes", rules))
+    open_ = FileTools(root, policy=Policy("yes"))
+
+    assert refusal(lambda: guarded.search("x", "x.log")) == (
+        "no such file or folder: x.log (there is public/x.log)"
+    )
+    assert refusal(lambda: guarded.read_file("only.log")) == "no such file: only.log"
+    assert refusal(lambda: guarded.list_dir("deep")) == "no such folder: deep"
+    assert refusal(lambda: open_.read_file("only.log")) == (
+        "no such file: only.log (there is secret/only.log)"
+    )
+    assert refusal(lambda: open_.read_file("x.log")) == (
+        "no such file: x.log (there are asked/x.log, public/x.log, secret/deep/x.log)"
+    )
+
+
+def test_looking_elsewhere_is_bounded(
+    files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many files are looked at, and for so long; also where there are folders alone."""
+    for folder in ("a", "b", "c"):
+        (root / folder).mkdir()
+        (root / folder / "y.log").write_text("y\n")
+    (root / "c/x.log").write_text("x\n")
+    there = "no such file: x.log (there is c/x.log)"
+
+    assert refusal(lambda: files.read_file("x.log")) == there
+    monkeypatch.setattr(files_module, "MAX_FILES", 3)
+    assert refusal(lambda: files.read_file("x.log")) == there
+    monkeypatch.setattr(files_module, "MAX_FILES", 2)
+    assert refusal(lambda: files.read_file("x.log")) == "no such file: x.log"
+    monkeypatch.setattr(files_module, "MAX_FILES", 3)
+    monkeypatch.setattr(files_module, "MAX_LOOK", -1.0)
+    assert refusal(lambda: files.read_file("x.log")) == "no such file: x.log"

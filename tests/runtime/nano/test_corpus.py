@@ -1,5 +1,6 @@
 """The generated corpus."""
 
+import itertools
 import json
 import random
 import re
@@ -43,7 +44,7 @@ FRAME = {
     ),
     *("empty.", "mentioned", "mentions", "error.", "line", "lines", "on", "of", "a", "binary"),
     *("file;", "I", "can", "only", "read", "text.", "found", "does", "not", "mention", "and"),
-    *("maybe", "more", "files", "(line"),
+    *("maybe", "more", "files", "(line", "are", "several:"),
 }
 """The words of nano's own; all others stand in the question or in what the tools returned."""
 
@@ -85,7 +86,7 @@ def test_a_list_names_every_entry_once_in_order() -> None:
     assert cut >= 5
     for item in rounds(8, 100, size=30, family="list"):
         if item.answer.startswith("The folder holds: "):
-            assert item.answer[18:].split(", ") == item.steps[0][1].split("\n")
+            assert item.answer[18:].split(", ") == item.steps[-1][1].split("\n")
 
 
 @pytest.mark.parametrize("number", range(len(set(reports()))))
@@ -132,7 +133,8 @@ def test_described_settings_are_asked_for_in_other_words() -> None:
     named = 0
     for held_out in (False, True):
         for item in rounds(14, 80, size=8, held_out=held_out, family="described"):
-            search, read = (call for call, _ in item.steps)
+            search, read = (call for call, _ in item.steps[-2:])
+            assert len(item.steps) == 2 + ("error: no such " in item.steps[0][1])
             assert (search.name, read.name) == ("search", "read_file")
             words = search.arguments["pattern"].split("|")
             assert sum(word.lower() in item.question.lower() for word in words) >= len(words) - 1
@@ -162,11 +164,124 @@ def test_a_phrase_that_stands_nowhere_is_searched_for_word_by_word() -> None:
         assert (reply.answer, len(reply.calls)) == (answer, calls)
 
 
+@pytest.mark.parametrize("family", ["error", "key", "line", "where", "open", "list", "double"])
+def test_a_file_is_asked_for_by_its_last_name(family: str) -> None:
+    """The tool says where it is, and there the question is answered; or which ones there are."""
+    again = both = 0
+    for item in rounds(17, 500, size=6, family=family):
+        (first, result), *then = item.steps
+        if " (there is " in result:
+            again += 1
+            place = result.rpartition(" (there is ")[2][:-1]
+            name = place.rpartition("/")[2]
+            assert first.arguments["path"].rpartition("/")[2] == name
+            assert first.arguments["path"] in item.question
+            assert place not in item.question
+            assert then[0][0].name == first.name
+            assert then[0][0].arguments == {**first.arguments, "path": place}
+            if "past its end" not in then[0][1]:
+                assert not then[0][1].startswith("error: no such ")
+        elif " (there are " in result:
+            both += 1
+            assert not then
+            assert result.endswith(f" ({item.answer.replace('There are several: ', 'there are ')})")
+    assert again > 15
+    assert (both > 0) == (family not in ("list", "double"))
+
+
+def test_the_next_one_is_what_was_spoken_of() -> None:
+    """After an error it is an error, after a line a line: the corpus does not contradict itself."""
+    errors = lines = 0
+    for seed in range(1500):
+        items = talk(Writer(Lexicon(random.Random(seed)), 8))
+        for before, item in itertools.pairwise(items):
+            if "next one" not in item.question.lower():
+                continue
+            if before.answer.startswith(("The error i", "The next error is: ")):
+                assert "next error" in item.answer or "no other error" in item.answer
+                errors += 1
+            elif before.answer.startswith("Line ") and before.steps:
+                assert item.answer.startswith(("Line ", "There is no line "))
+                lines += 1
+    assert errors > 4, lines
+    assert lines > 1, errors
+
+
+def test_what_a_heading_names_is_on_or_off() -> None:
+    """The search finds the heading, and the setting below it says whether it is on."""
+    found = 0
+    for item in rounds(19, 300, size=8, family="key"):
+        (search, heading), (read, below) = (item.steps * 2)[-2:]
+        key, _, value = item.answer.partition(" is ")
+        if read.name == "read_file" and solve.same_key(key, solve.SWITCH):
+            found += 1
+            assert heading.count("\n") == 0
+            assert search.arguments["pattern"] in item.question
+            line = next(row for row in below.split("\n") if key in row)
+            assert value in line
+    assert found > 5
+
+
+def test_a_number_of_things_is_found_by_the_things() -> None:
+    """`number of retries` finds max_retries and, by a second search, retry_count; unless both do
+    not say the same."""
+    files = MemoryFiles({
+        "a.ini": "retry_count = 5\nmax_workers = 4\nnode_count = 2\nnode_name = x\n",
+    })  # fmt: skip
+    items = (
+        Setting("retry_count", "5", 1),
+        Setting("max_workers", "4", 2),
+        Setting("node_count", "2", 3),
+        Setting("node_name", "x", 4),
+    )
+    for asked, answer, calls in (
+        ("number of retries", "retry_count is 5", 2),
+        ("retries", "retry_count is 5", 2),
+        ("number of workers", "max_workers is 4", 1),
+        ("number of queries", "There is no number of queries in a.ini.", 2),
+    ):
+        reply = solve.value(files, "a.ini", asked, items)
+        assert reply is not None
+        assert (reply.answer, len(reply.calls)) == (answer, calls)
+    assert solve.value(files, "a.ini", "nodes", items) is None
+
+
+def test_a_conversation_remembers_where_a_file_is() -> None:
+    """Once a path was said or came back, the last name is enough: no call fails again."""
+    slips = short = 0
+    for seed in range(400):
+        known: set[str] = set()
+        for item in talk(Writer(Lexicon(random.Random(seed)), 8)):
+            for call, result in item.steps:
+                path = str(call.arguments.get("path", ""))
+                if " (there is " in result:
+                    slips += 1
+                    assert result.rpartition(" (there is ")[2][:-1] not in known
+                elif path in known and "/" in path and path not in item.question:
+                    short += path.rpartition("/")[2] in item.question
+            said = "\n".join((item.question, item.answer, *(r for _, r in item.steps)))
+            known |= {path for path in item.files.texts if "/" in path and path in said}
+    assert slips > 45
+    assert short > 15
+
+
+def test_the_last_line_is_the_last_one_with_words() -> None:
+    """A file that is asked for its last line mostly ends in one that says something."""
+    empty = told = 0
+    for item in rounds(18, 600, size=9, family="line"):
+        if any(call.arguments.get("start") == solve.FAR for call, _ in item.steps):
+            lines = next(iter(item.files.texts.values())).removesuffix("\n").split("\n")
+            told += item.answer == f"Line {len(lines)} says: {lines[-1].strip()}"
+            empty += item.answer.endswith("is empty.")
+    assert told > 40
+    assert empty < told // 5
+
+
 def test_a_log_is_never_paged_through() -> None:
     """However long a log is, at most two searches and one read answer what went wrong in it."""
     long = 0
     for item in rounds(9, 300, size=70, family="error"):
-        assert len(item.steps) <= 2
+        assert len(item.steps) <= 2 + item.steps[0][1].startswith("error: no such ")
         long += max(len(text) for text in item.files.texts.values()) > 50_000
     assert long > 20
 
