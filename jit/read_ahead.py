@@ -28,7 +28,7 @@ def read_next(
 ) -> tuple[Any, Any]:
     """From which address to which this thread reads first after a barrier.
 
-    The first lines are asked for at once, so that memory does not rest while all meet.
+    It asks for them while it waits for the others, and only then: see `ask_ahead`.
     """
     entry = b.block
     known, none = blocks(b.function, "ahead nothing")

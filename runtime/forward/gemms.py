@@ -23,8 +23,8 @@ from .tensors import (
     padded,
 )
 
-DECODE_CHUNKS = 0
 CHUNKS = 16  # of each thread's panels in a prefill's GEMM: what another may take over
+DECODE_CHUNKS = 0  # in a decode a panel is read at the speed of memory, whoever reads it: no parts
 
 
 class GemmBuilder(PassDescriptor):
