@@ -18,7 +18,8 @@ from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE, KVFormat
 from ...jit.pool import Pool
 from .. import memory, models
-from ..forward.kv import KVLayout, KVMemory
+from ..forward.kv import KVLayout
+from ..forward.kv_memory import KVMemory
 from ..forward.logits import OutputBuffers
 from ..forward.state import StateLayout
 from ..forward.tensors import Workspace

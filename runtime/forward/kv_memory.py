@@ -1,0 +1,92 @@
+"""Memory for pages of keys and values: what all of them take, and those that are yet to come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ...jit.kernels.kvcache import PAGE
+from ..memory import Arena
+
+MANY = PAGE // 2  # rows of a pass that does not touch pages ahead
+AHEAD = 1  # passes by which a page is there before it is needed
+NEWCOMERS = 2  # pages for who may join sequences that share passes: a copy, and the one behind it
+SOON = 32  # passes in which their pages are there, whoever needs them
+
+
+@dataclass(slots=True)
+class Spare:
+    """Memory for a page that is yet to come; `touched`: bytes of it that the system has given."""
+
+    arena: Arena
+    touched: int = 0
+
+    def touch(self, nbytes: int, most: int) -> int:
+        """Touch what it lacks of `nbytes`, so many bytes at most; how many."""
+        count = max(0, min(nbytes - self.touched, most))
+        self.arena.touch(self.touched, self.touched + count)
+        self.touched += count
+        return count
+
+
+@dataclass(slots=True)
+class KVMemory:
+    """Memory of all pages of an engine.
+
+    Attributes:
+        used: bytes that pages take, those of several owners once.
+        budget: what they should take at most; None: no matter.
+    """
+
+    used: int = 0
+    budget: int | None = None
+    _spares: list[Spare] = field(default_factory=list)  # for the next pages, the first one first
+
+    def take(self, nbytes: int) -> Arena:
+        """Memory for a page."""
+        if self._spares and self._spares[0].arena.nbytes >= nbytes:
+            return self._spares.pop(0).arena
+        self._spares.clear()
+        return Arena(nbytes)
+
+    def prepare(self, nbytes: int, spans: Iterable[tuple[int, int]]) -> None:
+        """A pass was run: touch a part of each page of so many bytes that its sequences will need.
+
+        spans: of each sequence the position after its last row, and its rows; the next passes
+        are taken to have as many.
+
+        To get memory from the system takes time: some ms a page, and on a virtual machine whose
+        host has to find it, 70 ms were seen. In one pass that is a gap between two tokens, and
+        sequences with a prompt in common want their pages at about the same time. So for each of
+        them one page is ahead, and `NEWCOMERS` where there are several, as far as the budget has
+        room; what a page still lacks is shared out among the passes until it is needed. A pass of
+        many rows fills pages at once and gets their memory by all threads.
+        """
+        ends = list(spans)
+        if sum(rows for _, rows in ends) > MANY:
+            return
+        lefts = [-end % PAGE // rows for end, rows in ends]  # passes until a page is needed
+        if len(lefts) > 1:
+            lefts = [min(left, SOON) for left in lefts] + [SOON] * NEWCOMERS
+        todo = most = 0
+        for n, left in enumerate(sorted(lefts)):
+            if n == len(self._spares) and not self._add_spare(nbytes):
+                break
+            # The k-th page is for the k-th sequence, when those before it are whole.
+            todo += nbytes - self._spares[n].touched
+            most = max(most, -(-todo // max(1, left - AHEAD)))
+        for spare in self._spares:
+            most -= spare.touch(nbytes, most)
+
+    def _add_spare(self, nbytes: int) -> bool:
+        """Whether there is room for one more."""
+        if not self.lacks((len(self._spares) + 1) * nbytes):
+            with suppress(OSError, MemoryError):  # who needs the page will be told
+                self._spares.append(Spare(Arena(nbytes)))
+                return True
+        return False
+
+    def lacks(self, nbytes: int) -> int:
+        """Bytes that have to be let go of before so many more fit; 0: none."""
+        return 0 if self.budget is None else max(0, self.used + nbytes - self.budget)
