@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .sequence import TokenSequence
 
 _UNCHANGED = nullcontext()
-SELDOM = 8  # rows of a sequence alone between looks whether it will need a page
+SELDOM = 8  # rows of a decode between looks whether it will need a page; so many at most
 ASIDE_S = 1e-4  # between looks whether logits were copied
 
 
@@ -200,9 +200,8 @@ class Runner:
             self._give(rows, 0, chosen)
         self._computed(rows, count)
         end = start + count
-        if count > 1 or end % SELDOM == 0:
-            ahead = [(end, max(count, SELDOM))]
-            loaded.layout.memory.prepare(loaded.layout.page_bytes, ahead)
+        if end % SELDOM < count <= SELDOM:  # a first token does not wait for pages yet to come
+            loaded.layout.memory.prepare(loaded.layout.page_bytes, [(end, SELDOM)])
 
     def run_shared(self, batch: Sequence[tuple[Rows, int]], why: str = "all") -> None:
         """Compute the first so many rows of each of several sequences in one pass.
@@ -292,7 +291,8 @@ class Runner:
                 at += rows.outputs
             self._computed(rows, count)
         ends = [(rows.start + count, count) for rows, count in batch]
-        loaded.layout.memory.prepare(loaded.layout.page_bytes, ends)
+        if any(count <= SELDOM for _, count in ends):
+            loaded.layout.memory.prepare(loaded.layout.page_bytes, ends)
 
     def reading(self, batch: Sequence[tuple[Rows, int]]) -> Reading:
         """What the first so many rows of each of several sequences will read together."""

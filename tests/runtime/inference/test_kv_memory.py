@@ -22,6 +22,7 @@ from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.runner import Rows
 from triplepoint.runtime.inference.sampling import GREEDY, Sampling
 from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.inference.tickets import Ticket
 from triplepoint.runtime.memory import HUGE_PAGE
 
@@ -48,6 +49,27 @@ def _run(engine: Engine, prompt: list[int], steps: int = 60, **options: Any) -> 
     session = engine.session()
     session.prefill(prompt)
     return list(session.decode(max_tokens=steps, **options))
+
+
+def test_a_first_token_waits_for_no_page_yet_to_come() -> None:
+    """A short prompt touches nothing ahead; its decode does, and finds the page when it is due."""
+    with Engine.load("nano", threads=2, context=1024) as engine:
+        memory, session = engine.layout.memory, engine.session()
+        session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        session.prefill(PROMPTS[0][:36])
+        assert not memory._spares
+        steps = session.decode(max_tokens=PAGE, stop=())
+        for _ in range(100):
+            next(steps)
+        (spare,) = memory._spares
+        assert 0 < spare.touched < engine.layout.page_bytes
+        for _ in range(112):
+            next(steps)
+        assert spare.touched == engine.layout.page_bytes
+        for _ in range(10):
+            next(steps)
+        assert len(session.cache.held) == 2
+        assert spare not in memory._spares
 
 
 def test_pages_are_counted(engine: Engine) -> None:
