@@ -105,12 +105,14 @@ def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 
         alone.jobs += [_job(engine, trace) for trace in chosen]
         alone.seconds.append(time.perf_counter() - began)
         with engine.runner.watched(together.forecasts.add), ThreadPoolExecutor(agents) as threads:
-            ready = threading.Barrier(agents + 1)
+            starts: list[float] = []  # before the first of them goes on
+            ready = threading.Barrier(
+                agents + 1, lambda starts=starts: starts.append(time.perf_counter())
+            )
             jobs = [threads.submit(_job, engine, trace, ready) for trace in chosen]
             ready.wait()
-            began = time.perf_counter()
             together.jobs += [job.result() for job in jobs]
-            together.seconds.append(time.perf_counter() - began)
+            together.seconds.append(time.perf_counter() - starts[0])
     return found
 
 

@@ -29,6 +29,6 @@ def test_both_ways_do_the_same_work() -> None:
             assert job.tokens == decoded
             assert len(job.ttft_s) == len(trace.turns)
             assert 0 < min(job.ttft_s) <= max(job.ttft_s) < job.seconds
-        assert turns.seconds[0] >= max(job.seconds for job in turns.jobs) * 0.99
+        assert turns.seconds[0] >= max(job.seconds for job in turns.jobs)
         assert 0 <= turns.quantile("gaps_s", 0.5) <= turns.quantile("gaps_s", 0.99)
     assert together.jobs_per_hour[0] > 0
