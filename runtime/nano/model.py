@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -196,3 +196,24 @@ class Nano(nn.Module):
         assert isinstance(cos, Tensor)
         assert isinstance(sin, Tensor)
         return cos[start:end], sin[start:end]
+
+
+def grown(model: Nano, layers: int) -> Nano:
+    """A deeper model that computes the same: each new layer is a copy of one before it whose
+    outputs are zero, and the copies are spread evenly."""
+    own = len(model.blk)
+    if layers < own:
+        raise ValueError(f"layers must be at least {own}, the model's own; got {layers}")
+    new = Nano(replace(model.config, layers=layers))
+    new.token_embd.load_state_dict(model.token_embd.state_dict())
+    new.output_norm.load_state_dict(model.output_norm.state_dict())
+    last = -1
+    for number, block in enumerate(new.blk):
+        source = number * own // layers
+        block.load_state_dict(model.blk[source].state_dict())
+        if source == last:
+            assert isinstance(block, Block)
+            nn.init.zeros_(block.attn_output.weight)
+            nn.init.zeros_(block.ffn_down.weight)
+        last = source
+    return new

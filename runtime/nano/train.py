@@ -5,6 +5,10 @@ The schedule follows the clock, since a shared machine's speed is not known befo
 over, `--again 0.5` starts another from the checkpoint, at half the first one's learning rate;
 `--from-gguf nano.gguf --again 0.5` starts one in an empty folder from the weights that ship.
 
+`--processes 2` lets two processes of one thread each train the same weights, each applying its own
+gradients without waiting for the other: a sixth more tokens than two threads. `--layers 6` begins
+with a deeper model that computes the same as the file's.
+
 On a CPU that multiplies bf16 no faster than float32 (most of Intel's): `--float32`. On a GPU:
 `--device cuda --batch 16 --workers 14` (bf16, sixteen times the sequences a step, their text
 written by other processes). It needs only torch, numpy, tokenizers and gguf.
@@ -23,6 +27,7 @@ from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import torch
 
@@ -30,7 +35,7 @@ from .batches import Batch, Encoder, Stage, make_batch
 from .bpe import Vocabulary, learn
 from .chatml import round_segments, system_segments
 from .corpus import rounds
-from .model import Nano, NanoConfig
+from .model import Nano, NanoConfig, grown
 from .muon import Muon
 
 STAGES = (
@@ -39,7 +44,7 @@ STAGES = (
     Stage(0.80, 1152, 4, 36),
     Stage(1.00, 2112, 2, 70),
 )
-AGAIN = (Stage(0.58, 512, 12, 9), Stage(0.88, 1152, 6, 30), Stage(1.00, 2112, 3, 60))
+AGAIN = (Stage(0.64, 512, 12, 9), Stage(0.90, 1152, 6, 30), Stage(1.00, 2112, 3, 60))
 """A later schedule mixes the lengths from step to step: each up to its share."""
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 DECAY_FROM, AGAIN_DECAY_FROM = 0.55, 0.1
@@ -97,6 +102,7 @@ class Trainer:
         *,
         again: float | None = None,
         gguf: Path | None = None,
+        layers: int | None = None,
         device: str = "cpu",
         workers: int = 0,
         narrow: bool = True,
@@ -104,9 +110,12 @@ class Trainer:
         self.out = out
         self.seconds = minutes * 60
         self.device = torch.device(device)
+        self.place, self.processes = 0, 1
         torch.manual_seed(1)
-        resumed = (out / "checkpoint.pt").exists()
-        if gguf is not None and not resumed:
+        saved = self.saved()
+        if saved is not None:
+            self.model = Nano(NanoConfig(**saved["config"]))
+        elif gguf is not None:
             from .judge import load_gguf
 
             self.model, tokens = load_gguf(gguf)
@@ -115,6 +124,10 @@ class Trainer:
             self.model.train()
         else:
             self.model = Nano(NanoConfig())
+        if layers is not None and layers != len(self.model.blk):
+            if saved is not None:
+                raise ValueError(f"{out} has a checkpoint of {len(self.model.blk)} layers")
+            self.model = grown(self.model, layers)
         self.model.to(self.device)
         self.encoder = Encoder(vocabulary(out))
         self.batches = Batches(self.encoder, workers)
@@ -129,14 +142,20 @@ class Trainer:
         self.average = {name: p.detach().clone() for name, p in named.items()}
         self.step, self.tokens, self.elapsed = 0, 0, 0.0
         self.peak, self.first_step = 1.0, 0
-        if resumed:
-            self.load()
+        if saved is not None:
+            self.load(saved)
         if again is not None:
             self.step = max(1, self.step)
             self.peak, self.first_step, self.elapsed = again, self.step, 0.0
 
-    def load(self) -> None:
-        state = torch.load(self.out / "checkpoint.pt", map_location=self.device, weights_only=True)
+    def saved(self) -> dict[str, Any] | None:
+        """The checkpoint of the folder, if there is one."""
+        path = self.out / "checkpoint.pt"
+        if not path.exists():
+            return None
+        return torch.load(path, map_location=self.device, weights_only=True)
+
+    def load(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
         self.adam.load_state_dict(state["adam"])
         velocity = zip(self.muon.velocity.values(), state["muon"], strict=True)
@@ -180,7 +199,7 @@ class Trainer:
 
     def update(self, stage: Stage, loss_of: torch.nn.Module) -> tuple[float, float]:
         """One step; the mean loss of the assistant's tokens and of the others."""
-        batch = self.batches.get(self.step, stage)
+        batch = self.batches.get(self.step * self.processes + self.place, stage)
         ids, rows, labels, weights = (
             torch.from_numpy(array).to(self.device)
             for array in (batch.ids, batch.rows, batch.labels, batch.weights)
@@ -195,7 +214,7 @@ class Trainer:
         self.adam.step()
         self.adam.zero_grad()
         self.step += 1
-        self.tokens += ids.numel()
+        self.tokens += ids.numel() * self.processes
         keep = min(EMA, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
@@ -217,7 +236,7 @@ class Trainer:
             stage = replace(stage, batch=batch * stage.batch)
             target, other = self.update(stage, loss_of)  # type: ignore[arg-type]
             self.elapsed = time.monotonic() - begun
-            if self.step % 50 == 0:
+            if self.step % 50 == 0 and not self.place:
                 speed = (self.tokens - tokens_shown) / (self.elapsed - shown)
                 shown, tokens_shown = self.elapsed, self.tokens
                 print(
@@ -226,11 +245,18 @@ class Trainer:
                     f"T {stage.tokens}  {speed:.0f} tok/s",
                     flush=True,
                 )
-            if self.elapsed - saved > SAVE_EVERY:
+            if self.elapsed - saved > SAVE_EVERY and not self.place:
                 self.save()
                 saved = self.elapsed
-        self.save()
+        if not self.place:
+            self.save()
         self.batches.close()
+
+
+def _beside(trainer: Trainer, place: int, batch: int, compiled: bool) -> None:
+    """Train the weights of another process, too, with other text."""
+    trainer.place = place
+    trainer.run(compiled=compiled, batch=batch)
 
 
 def vocabulary(out: Path) -> Vocabulary:
@@ -255,7 +281,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=100, help="time of the whole schedule")
     parser.add_argument("--again", type=float, help="start another schedule, at this rate")
     parser.add_argument("--from-gguf", type=Path, help="begin with the weights of this file")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="threads of each process")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="processes that train the same weights (CPU)"
+    )
+    parser.add_argument("--layers", type=int, help="more layers than the file has")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--batch", type=int, default=1, help="times as many sequences a step")
     parser.add_argument("--workers", type=int, default=0, help="processes that write the text")
@@ -264,17 +294,34 @@ def main() -> None:
     )
     parser.add_argument("--no-compile", action="store_true", help="torch without its compiler")
     args = parser.parse_args()
+    if args.processes > 1 and (args.threads > 1 or args.device != "cpu" or args.workers):
+        parser.error("--processes goes with one thread, the CPU and no --workers")
     torch.set_num_threads(args.threads)
     trainer = Trainer(
         args.out,
         args.minutes,
         again=args.again,
         gguf=args.from_gguf,
+        layers=args.layers,
         device=args.device,
         workers=args.workers,
         narrow=not args.float32,
     )
-    trainer.run(compiled=not args.no_compile, batch=args.batch)
+    compiled = not args.no_compile
+    trainer.processes = args.processes
+    trainer.model.share_memory()
+    others = [  # a fork shares the weights; before the first step there is no thread to lose
+        get_context("fork").Process(target=_beside, args=(trainer, place, args.batch, compiled))
+        for place in range(1, args.processes)
+    ]
+    for other in others:
+        other.start()
+    try:
+        trainer.run(compiled=compiled, batch=args.batch)
+    finally:
+        for other in others:
+            other.terminate()
+            other.join()
 
 
 if __name__ == "__main__":
