@@ -11,8 +11,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from .api_error import APIError, as_api_error
@@ -89,9 +89,9 @@ def build_app(settings: ServerSettings, load: Load) -> Starlette:
             await asyncio.to_thread(service.close)
 
     middleware = [Middleware(Guard, settings=settings)]
-    if settings.origins:
+    if settings.origins:  # around all others: a page reads why it is refused, too
         allowed = {"allow_origins": settings.origins, "allow_methods": ["*"]}
-        middleware.append(Middleware(CORSMiddleware, **allowed, allow_headers=["*"]))
+        middleware.insert(0, Middleware(CORSMiddleware, **allowed, allow_headers=["*"]))
     return Starlette(
         routes=routes(),
         middleware=middleware,
@@ -99,6 +99,7 @@ def build_app(settings: ServerSettings, load: Load) -> Starlette:
         exception_handlers={
             APIError: _api_error,
             HTTPException: _http_exception,
+            ClientDisconnect: _gone,
             Exception: _any_error,
         },
     )
@@ -184,6 +185,11 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
         message = f"{request.method} is not for {path[:200]}"
     refused = APIError(message, status=status, code=code, type=kind, headers=headers)
     return error_response(refused, path)
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    """A client that went before its request was there: nobody reads this."""
+    return Response(status_code=400)
 
 
 async def _any_error(request: Request, error: Exception) -> JSONResponse:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from ..conversation.chat import Message
 from ..conversation.toolcalls import ToolCall
 from .api_error import APIError
 from .settings import Limits
 from .turns import Offered, arguments_of, check_size
-from .wire import Body
+from .wire import Body, Given
+
+MOST_OPTIONS = 32  # of a template, in one request
 
 
-class Lenient(BaseModel):
+class Lenient(Given):
     """A part of a message: what clients send back of an answer may hold more than is looked at."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
@@ -179,6 +181,13 @@ class Talk(Body):
     messages: list[AnyMessage] = Field(min_length=1)
     tools: list[ToolItem] = Field(default_factory=list)
     chat_template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
+
+    @field_validator("chat_template_kwargs", mode="before")
+    @classmethod
+    def _are_few(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > MOST_OPTIONS:
+            raise ValueError(f"at most {MOST_OPTIONS} options can be given")
+        return given
 
     @field_validator("tools")
     @classmethod

@@ -122,6 +122,8 @@ class SamplingBody(LlamaBody):
     @classmethod
     def _are_pairs(cls, bias: Any) -> Any:
         """Pairs are lists in JSON."""
+        if isinstance(bias, dict | list) and len(bias) > MOST_BIASES:
+            raise ValueError(f"at most {MOST_BIASES:,} tokens can have a bias")
         if isinstance(bias, list):
             return [tuple(one) if isinstance(one, list) else one for one in bias]
         return bias
@@ -131,9 +133,7 @@ class SamplingBody(LlamaBody):
     def _are_small(cls, bias: Any) -> Any:
         values = [value for _, value in _pairs(bias)]
         if not all(-100 <= value <= 100 for value in values):
-            raise ValueError("a bias is from -100 to 100, or false")
-        if len(values) > MOST_BIASES:
-            raise ValueError(f"there are more than {MOST_BIASES:,}")
+            raise ValueError("a bias must be from -100 to 100, or false")
         return bias
 
     def sampling(self, tokenizer: Tokenizer) -> Sampling:

@@ -9,8 +9,8 @@ from math import inf
 from typing import Any, Protocol, TypeVar
 
 import anyio.to_thread
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails, from_json
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic_core import CoreSchema, ErrorDetails, from_json, to_json
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -27,6 +27,7 @@ B = TypeVar("B", bound="Body")
 BODY = "triplepoint.body"
 """Of a request's scope: its body, once it was read."""
 PING = b": ping\n\n"
+MOST_ERRORS = 1000  # in a body, of which the first is reported
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -34,7 +35,37 @@ _STREAM_HEADERS = [
 ]
 
 
-class Body(BaseModel):
+def _failing_fast(schema: Any) -> Any:
+    """A schema whose lists end with their first error."""
+    if isinstance(schema, list):
+        return [_failing_fast(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _failing_fast(item) for name, item in schema.items() if name != "metadata"}
+    if made.get("type") == "list":
+        made["fail_fast"] = True
+    return schema | made
+
+
+class Given(BaseModel):
+    """What a request holds: null counts as not given, and a list ends with its first error."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: item for name, item in value.items() if item is not None}
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[BaseModel], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Each error takes more than what it is found in: a body of millions would fill memory."""
+        return _failing_fast(handler(source))
+
+
+class Body(Given):
     """A request's body: nothing is taken for what it is not, and nothing is ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -47,6 +78,14 @@ async def read_body(request: Request, kind: type[B]) -> B:
         APIError: it is too large, no JSON, or not what is expected; names the parameter.
     """
     most = request.app.state.service.settings.limits.body
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        raise APIError(
+            f"the request's body must not be compressed, but its encoding is {coding:.50}",
+            status=415,
+            param="content-encoding",
+            code="unsupported_encoding",
+        )
     data = bytearray()
     async for piece in request.stream():
         data += piece
@@ -61,7 +100,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
         raise APIError(f"the request's body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise APIError("the request's body must be a JSON object", code="invalid_json")
-    return checked(kind, {name: item for name, item in value.items() if item is not None})
+    return checked(kind, value)
 
 
 def checked(kind: type[B], value: Mapping[str, Any]) -> B:
@@ -73,6 +112,11 @@ def checked(kind: type[B], value: Mapping[str, Any]) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
+        if (count := error.error_count()) > MOST_ERRORS:
+            raise APIError(
+                f"{count:,} parts of the request are unsupported or invalid",
+                code="invalid_value",
+            ) from None
         raise _refusal(error.errors(include_url=False), value) from None
 
 
@@ -216,8 +260,9 @@ class Answer(Response):
                 if ended == len(jobs):
                     self._begun = True
                     made = self._writer.whole()
-                    kind = _MadeJSON if isinstance(made, bytes) else JSONResponse
-                    await kind(made)(scope, receive, send)
+                    # What a model writes may be a number that is none here, such as 1e999.
+                    made = made if isinstance(made, bytes) else to_json(made, inf_nan_mode="null")
+                    await _MadeJSON(made)(scope, receive, send)
                     return
 
     async def _stream(self, jobs: Sequence[Job], channel: Channel[Event], send: Send) -> None:

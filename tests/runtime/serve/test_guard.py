@@ -63,6 +63,15 @@ def test_pages_that_were_let_in(start: Any) -> None:
     assert server.chat_from("https://evil.example").status_code == 403
 
 
+def test_pages_read_why_they_are_refused(start: Any) -> None:
+    """A browser shows a page no answer without these headers."""
+    server = start(origins=("https://chat.example",), keys=("first",))
+    answer = server.chat_from("https://chat.example")
+
+    assert answer.status_code == 401
+    assert answer.headers["access-control-allow-origin"] == "https://chat.example"
+
+
 def test_keys(start: Any) -> None:
     """Each of several keys opens it, as a bearer or as Anthropic's clients send it; /health is
     open."""

@@ -1,0 +1,114 @@
+"""Bodies of requests, whatever they hold and however they come."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+from helpers.serving import Server
+
+from triplepoint.runtime.serve.api_error import APIError
+from triplepoint.runtime.serve.chat_completions import ChatBody
+from triplepoint.runtime.serve.completions import CompletionBody
+from triplepoint.runtime.serve.events import Call, Closed, Done, PromptRead
+from triplepoint.runtime.serve.generate import Generation
+from triplepoint.runtime.serve.messages import MessagesBody
+from triplepoint.runtime.serve.responses import ResponsesBody
+from triplepoint.runtime.serve.text_routes import DetokenizeBody
+from triplepoint.runtime.serve.wire import Body, checked
+
+HELLO = {"messages": [{"role": "user", "content": "hello"}]}
+MANY = 100_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "param"),
+    [
+        (ChatBody, {"messages": [1] * MANY}, "messages[0]"),
+        (ChatBody, {**HELLO, **{f"x{n}": 1 for n in range(MANY)}}, None),
+        (ChatBody, {**HELLO, "logit_bias": {str(n): "" for n in range(MANY)}}, "logit_bias"),
+        (
+            ChatBody,
+            {**HELLO, "chat_template_kwargs": {str(n): [] for n in range(MANY)}},
+            "chat_template_kwargs",
+        ),
+        (CompletionBody, {"prompt": [1, 2, *[None] * MANY]}, "prompt[2]"),
+        (CompletionBody, {"prompt": ["a", *[[1, 2.5]] * MANY]}, "prompt[1][1]"),
+        (
+            ResponsesBody,
+            {"input": [{"role": "user", "content": [1] * MANY}]},
+            "input[0].content[0]",
+        ),
+        (MessagesBody, {"messages": [1] * MANY, "max_tokens": 1}, "messages[0]"),
+        (DetokenizeBody, {"tokens": ["a"] * MANY}, "tokens[0]"),
+    ],
+)
+def test_a_body_full_of_errors(kind: type[Body], body: dict[str, Any], param: str | None) -> None:
+    """The first one is told; to note all of them would take seconds, and gigabytes."""
+    began = time.process_time()
+    with pytest.raises(APIError) as refused:
+        checked(kind, body)
+
+    assert refused.value.param == param
+    assert time.process_time() - began < 1
+
+
+def test_null_is_not_given(server: Server) -> None:
+    """Also inside of what is."""
+    assert server.stream(stream_options={"include_usage": None})[-1] == "[DONE]"
+    called = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": None, "is_error": None}
+    messages = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": [called]},
+        {"role": "user", "content": [result]},
+    ]
+    answer = server.post("/v1/messages", {"messages": messages, "max_tokens": 1})
+
+    assert answer.status_code == 200, answer.text
+
+
+def test_a_compressed_body(server: Server) -> None:
+    """It is refused for what it is."""
+    body = gzip.compress(json.dumps(HELLO).encode())
+    answer = server.client.post(
+        "/v1/chat/completions", content=body, headers={"Content-Encoding": "gzip"}
+    )
+
+    assert answer.status_code == 415
+    assert answer.json()["error"]["param"] == "content-encoding"
+
+
+def test_a_client_that_goes_before_its_request_is_there(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is no error of the server, and its log does not say so."""
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = (
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+        )
+        connection.sendall(head.encode() + b'{"messages":')
+    time.sleep(0.2)  # for the event loop to say what it has to
+
+    assert server.chat().status_code == 200
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+def test_a_number_that_is_none_in_json(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may write 1e999, which is infinite here; the answer has null for it."""
+    call = Call(0, 0, "c", "f", '{"a": 1e999}')
+
+    def calling(self: Generation, *_: Any) -> None:
+        for event in (PromptRead(1, 0, 0.1), call, Done(0, "tool_calls", 1, 0, 0.1), Closed()):
+            self.emit(event)
+
+    monkeypatch.setattr(Generation, "run", calling)
+    answer = server.post("/v1/messages", {**HELLO, "max_tokens": 8})
+
+    assert answer.status_code == 200
+    assert answer.json()["content"][0]["input"] == {"a": None}
