@@ -32,8 +32,14 @@ def serve(
         import uvicorn
 
         from .app import build_app
+        from .http_protocol import BoundedProtocol
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("uvicorn", "starlette", "anyio"):
+        if (error.name or "").partition(".")[0] not in (
+            "uvicorn",
+            "starlette",
+            "anyio",
+            "httptools",
+        ):
             raise
         raise SettingError(MISSING) from None
 
@@ -52,7 +58,7 @@ def serve(
             started(address_of(bound))
         config = uvicorn.Config(
             app,
-            http="auto",
+            http=BoundedProtocol,
             ws="none",
             log_config=None,
             access_log=False,

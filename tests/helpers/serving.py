@@ -23,12 +23,15 @@ class Server:
         import uvicorn
 
         from triplepoint.runtime.serve.app import build_app
+        from triplepoint.runtime.serve.http_protocol import BoundedProtocol
         from triplepoint.runtime.serve.run import address_of, bound_socket
 
         self.app = build_app(settings, load)
         bound = bound_socket(settings)
         self.url = address_of(bound)
-        config = uvicorn.Config(self.app, log_config=None, lifespan="on", ws="none")
+        config = uvicorn.Config(
+            self.app, http=BoundedProtocol, log_config=None, lifespan="on", ws="none"
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [bound]})
         self._thread.start()

@@ -1,0 +1,94 @@
+"""HTTP on one connection: a request's head is bounded, and it may not take for ever to arrive.
+
+A parser keeps what has come of a head until it is whole, before anybody was asked for a key; and a
+connection on which nothing comes takes a descriptor that others need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_HEAD = 64 << 10  # bytes of a head, and of what is between the pieces of a body
+REQUEST_S = 60.0  # for a head to arrive, and from one piece of a body to the next
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with these bounds."""
+
+    _taken = 0  # bytes that belong to no head, and no piece of a body, that was read so far
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is there."""
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone."""
+        self._came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._taken += len(data)
+        super().data_received(data)
+        if self._taken > MOST_HEAD:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif self._taken and self._timer is None:
+            self._wait()
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        if self._timer is None:
+            self._wait()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """A head is there."""
+        self._came()
+        self._wait()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of a body is there."""
+        self._came()
+        self._wait()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request is there, whole."""
+        self._came()
+        super().on_message_complete()
+
+    def _came(self) -> None:
+        self._taken = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self) -> None:
+        self._timer = self.loop.call_later(REQUEST_S, self._is_late)
+
+    def _is_late(self) -> None:
+        if self._answers and not self.cycle.more_body:
+            self._wait()  # what is on its way is an answer
+        else:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+
+    @property
+    def _answers(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        """End the connection; tell why, unless nothing was asked or an answer has begun."""
+        if self.transport.is_closing():
+            return
+        if self._taken and not self._answers:
+            line = f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            self.transport.write(f"{line}content-length: 0\r\nconnection: close\r\n\r\n".encode())
+        self._came()
+        self.transport.close()

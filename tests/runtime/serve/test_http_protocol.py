@@ -1,0 +1,105 @@
+"""Connections whose requests do not come as those of clients do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+
+import pytest
+from helpers.serving import Server
+
+from triplepoint.runtime.serve import http_protocol
+
+HEAD = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
+BODY = b'{"content": "hello"}'
+
+
+def connected(server: Server) -> socket.socket:
+    """A connection."""
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """All that comes until it is closed."""
+    try:
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        HEAD + b"X: " + b"a" * (1 << 20) + b"\r\n\r\n",
+        HEAD + b"X: a\r\n" * 50_000 + b"\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\r\n" * 50_000,
+    ],
+    ids=["a long header", "many headers", "a long path", "nothing"],
+)
+def test_a_large_head(server: Server, sent: bytes) -> None:
+    """It is refused as soon as it is too large, and not kept."""
+    with connected(server) as connection:
+        with contextlib.suppress(OSError):  # it may be closed before all is sent
+            connection.sendall(sent[:-3])  # never whole
+        answer = answer_of(connection)
+
+        assert not answer or answer.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_head_of_usual_size(server: Server) -> None:
+    """Also one that browsers and proxies make, with a body in pieces."""
+    with connected(server) as connection:
+        connection.sendall(HEAD + b"Cookie: " + b"a" * 30_000 + b"\r\nConnection: close\r\n")
+        connection.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
+        for at in range(len(BODY)):
+            connection.sendall(b"1\r\n" + BODY[at : at + 1] + b"\r\n")
+        connection.sendall(b"0\r\n\r\n")
+
+        assert answer_of(connection).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"", b""),
+        (HEAD, b"HTTP/1.1 408 "),
+        (HEAD + b"Content-Length: 20\r\n\r\n" + BODY[:5], b""),
+        (HEAD + b"Content-Length: 20\r\n\r\n" + BODY + HEAD, b"HTTP/1.1 200 "),
+    ],
+    ids=["nothing", "a part of a head", "a part of a body", "a part of the next one"],
+)
+def test_a_request_that_does_not_go_on(
+    server: Server, sent: bytes, answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection is closed after a while, and nobody else is disturbed."""
+    monkeypatch.setattr(http_protocol, "REQUEST_S", 0.3)
+    with connected(server) as connection:
+        connection.sendall(sent)
+        began = time.monotonic()
+        found = answer_of(connection)
+
+        assert found.startswith(answer)
+        assert bool(found) == bool(answer)
+        assert time.monotonic() - began < 5
+    assert server.chat().status_code == 200
+
+
+def test_an_answer_takes_as_long_as_it_takes(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a request is there, its client waits and not we."""
+    monkeypatch.setattr(http_protocol, "REQUEST_S", 0.05)
+    body = json.dumps({"prompt": "hello", "max_tokens": 1500, "ignore_eos": True}).encode()
+    with connected(server) as connection:
+        connection.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\n")
+        connection.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        time.sleep(0.01)
+        connection.sendall(b"\r\n")  # as some clients do
+        began = time.monotonic()
+
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - began > 0.1
