@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 NOT_ITS = (
     *("tools", "tool_choice", "response_format", "n", "logprobs", "top_logprobs", "stop"),
     *("parallel_tool_calls", "chat_template_kwargs", "reasoning_effort", "n_probs", "json_schema"),
-    *("grammar", "return_progress", "cache_prompt"),
+    *("grammar", "return_progress", "cache_prompt", "timings_per_token", "t_max_predict_ms"),
 )
 """Parameters that an agent does not have."""
 
@@ -61,7 +61,7 @@ def agent_request(
     """What is asked of the agent of a folder.
 
     Args:
-        given: names of the parameters in the request.
+        given: names of the parameters in the request that say anything.
         traces: where its run may leave one.
 
     Raises:
@@ -93,7 +93,7 @@ def agent_request(
                 sampling=sampling,
                 trace=trace,
                 compact=True,
-                max_tokens=max_tokens or MAX_TOKENS,
+                max_tokens=MAX_TOKENS if max_tokens is None else max_tokens,
             )
         )
 

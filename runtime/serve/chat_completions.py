@@ -156,7 +156,7 @@ async def chat_completions(request: Request) -> Answer:
             body.conversation(limits),
             body.sampling(model.engine.tokenizer),
             body.most_tokens(body.max_completion_tokens, body.max_tokens),
-            body.model_fields_set,
+            body.told,
             service.traces,
         )
 

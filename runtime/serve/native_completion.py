@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import exp
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field
 from pydantic_core import to_json
@@ -33,7 +33,9 @@ class NativeSettings(PromptBody):
         default=None, ge=0, validation_alias=AliasChoices("n_probs", "logprobs")
     )
     return_tokens: bool = False
-    response_fields: list[str] = Field(default_factory=list)
+    response_fields: list[Annotated[str, Field(max_length=256)]] = Field(
+        default_factory=list, max_length=256
+    )
 
     @property
     def told_logprobs(self) -> int | None:

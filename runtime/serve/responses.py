@@ -86,6 +86,7 @@ class ResponsesBody(SamplingBody):
     top_logprobs: int | None = Field(default=None, ge=0)
     previous_response_id: str | None = None
     store: bool = True
+    timings_per_token: Literal[False] = False  # events of this format have no place for them
     # What says nothing about the answer, or only what is done in any case:
     background: Literal[False] | None = None
     truncation: Literal["disabled"] | None = None
@@ -134,10 +135,12 @@ class ResponsesBody(SamplingBody):
         return GenerationRequest(
             model.prompts.prompt(self.conversation(limits)),
             self.sampling(model.engine.tokenizer),
-            self.max_output_tokens,
+            self.most_tokens(self.max_output_tokens),
             self.stops(limits),
             logprobs=(self.top_logprobs or 0) if LOGPROBS in self.include else None,
             pieces=self.stream,
+            cached=self.cache_prompt,
+            predict_s=self.predict_s,
         )
 
 
@@ -162,7 +165,7 @@ async def responses(request: Request) -> Answer:
         writer.of(model)
         return body.generation(model, limits)
 
-    return Answer(service, writer.model, prepare, writer, streamed=body.stream)
+    return Answer(service, writer.model, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
 
 
 def continued(request: Request, body: ResponsesBody) -> tuple[ResponsesBody, list[dict[str, Any]]]:

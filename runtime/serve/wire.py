@@ -70,6 +70,15 @@ class Body(Given):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    @property
+    def told(self) -> set[str]:
+        """Names of what is given and not what it is without: clients write out defaults."""
+        usual = {
+            name: field.get_default(call_default_factory=True)
+            for name, field in type(self).model_fields.items()
+        }
+        return {name for name in self.model_fields_set if getattr(self, name) != usual[name]}
+
 
 async def read_body(request: Request, kind: type[B]) -> B:
     """The body of a request.

@@ -127,12 +127,25 @@ def test_it_goes_on_with_a_conversation(agents: Server) -> None:
         ({"n": 2}, "n"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"messages": [{"role": "assistant", "content": "hi"}]}, "messages"),
+        ({"timings_per_token": True}, "timings_per_token"),
+        ({"t_max_predict_ms": 100}, "t_max_predict_ms"),
+        ({"max_tokens": 0}, None),
     ],
 )
-def test_what_it_does_not_have_is_refused(agents: Server, more: dict[str, Any], param: str) -> None:
+def test_what_it_does_not_have_is_refused(
+    agents: Server, more: dict[str, Any], param: str | None
+) -> None:
     """By name, and not left out in silence."""
     body = {"model": "agent:project", "messages": [{"role": "user", "content": "hi"}], **more}
     answer = agents.post("/v1/chat/completions", body)
 
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
+
+
+def test_what_says_nothing_is_taken(agents: Server) -> None:
+    """Clients write out what is done in any case."""
+    usual = {"n": 1, "logprobs": False, "tools": [], "parallel_tool_calls": True}
+    answer = agents.chat(model="agent:project", **usual)
+
+    assert answer.status_code == 200, answer.text

@@ -183,11 +183,11 @@ def test_a_schema_holds_a_completion(server: Server) -> None:
         (URL, {"json_schema": {"type": "frob"}}, "json_schema"),
         ("chat", {"json_schema": {"type": "frob"}}, "json_schema"),
         ("/v1/responses", {"grammar": GRAMMAR}, "grammar"),
+        (URL, {"response_fields": ["content"] * 300}, "response_fields"),
+        (URL, {"response_fields": ["a/" * 200]}, "response_fields[0]"),
     ],
 )
-def test_grammars_that_are_refused(
-    server: Server, path: str, more: dict[str, Any], named: str
-) -> None:
+def test_what_is_refused(server: Server, path: str, more: dict[str, Any], named: str) -> None:
     """With the parameter's name."""
     if path == "chat":
         answer = server.chat(**more)

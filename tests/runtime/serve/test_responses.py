@@ -255,6 +255,15 @@ def test_what_a_template_is_given() -> None:
     assert more.content == "<system-reminder>\nc\n</system-reminder>"
 
 
+def test_settings_of_llama_server(server: Server) -> None:
+    """They do here what they do elsewhere."""
+    asked = {"input": "hello there", "n_predict": 3}
+    for cached in (True, False):
+        usage = server.post(URL, {**asked, "cache_prompt": cached}).json()["usage"]
+        assert usage["output_tokens"] == 3
+    assert usage["input_tokens_details"]["cached_tokens"] == 0
+
+
 @pytest.mark.parametrize(
     ("more", "param"),
     [
@@ -273,6 +282,7 @@ def test_what_a_template_is_given() -> None:
         ({"input": [{"type": "function_call", "call_id": "x", "name": "f"}]}, "input[0].arguments"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"top_logprobs": 2}, "top_logprobs"),
+        ({"timings_per_token": True}, "timings_per_token"),
         ({"tools": [READ, READ]}, "tools"),
         ({"tools": [{"type": "file_search"}]}, "tools[0].type"),
         ({"tools": [{**READ, "parameters": {"type": "frob"}}]}, "tools"),
@@ -336,5 +346,5 @@ def test_openai_python(server: Server) -> None:
         with client.responses.stream(**asked, max_output_tokens=200) as events:
             called = events.get_final_response().output[-1]
         assert (called.name, json.loads(called.arguments).keys()) == ("read_file", {"path"})
-        with pytest.raises(openai.BadRequestError, match="kept for a while"):
+        with pytest.raises(openai.BadRequestError, match="kept only for a while"):
             client.responses.create(model="nano", input="x", previous_response_id="resp_x")
