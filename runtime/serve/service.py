@@ -83,11 +83,12 @@ class Job:
 
     def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         try:
-            self._future = pool.submit(work)
+            future = pool.submit(work)
         except RuntimeError:  # it was closed meanwhile
             self._end(Failed(busy("the server is shutting down")))
         else:
-            self._future.add_done_callback(self._dropped)
+            self._future = future  # the other thread may have set the next one by now
+            future.add_done_callback(self._dropped)
 
     def _dropped(self, future: Future[None]) -> None:
         """Its thread is done; or it got none before it was cancelled."""

@@ -95,7 +95,7 @@ class Telemetry:
     def _send(self, client: httpx.Client, spans: list[dict[str, Any]]) -> None:
         try:
             client.post(self._url, json={"resourceSpans": spans}).raise_for_status()
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             if not self.lost:
                 log.warning("spans cannot be sent to %s: %s; further losses are counted only",
                             self._url, error)  # fmt: skip

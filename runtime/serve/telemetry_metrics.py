@@ -180,7 +180,7 @@ class TelemetryMetrics:
     def _send(self, client: httpx.Client) -> None:
         try:
             client.post(self._url, json=self.document()).raise_for_status()
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             if not self.lost:
                 log.warning("metrics cannot be sent to %s: %s; further losses are counted only",
                             self._url, error)  # fmt: skip

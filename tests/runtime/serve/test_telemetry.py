@@ -219,3 +219,15 @@ def test_an_address_that_is_none() -> None:
         ServerSettings({"nano": "nano"}, otlp="localhost:4318")
     with pytest.raises(SettingError, match="v1/metrics"):
         ServerSettings({"nano": "nano"}, otlp_metrics="localhost:4318")
+
+
+def test_an_address_that_cannot_be(start: Any) -> None:
+    """What is sent is lost and counted, as with a collector that is down."""
+    url = "http://127.0.0.1:port/v1"
+    server = start(otlp=url, otlp_metrics=url, otlp_period_s=0.05)
+    spans, numbers = server.service.telemetry, server.service.telemetry_metrics
+    server.chat()
+    until = time.monotonic() + 20
+    while not (spans.lost and numbers.lost):
+        assert time.monotonic() < until
+        time.sleep(0.01)
