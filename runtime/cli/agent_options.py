@@ -25,7 +25,7 @@ _MOST_SHOWN = 4000  # characters of a preview
 def add_agent_options(verb: argparse.ArgumentParser) -> None:
     """All of them, those of the model too."""
     # Of a session that goes on, folder and model are those that it had: `opened` sees to both.
-    verb.add_argument("--dir", metavar="D", help="folder the tools may look at (.)")
+    verb.add_argument("--dir", metavar="D", help="folder that the tools may read (default: .)")
     add_engine_options(verb)
     kept = verb.add_mutually_exclusive_group()
     kept.add_argument(
@@ -42,18 +42,29 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
         "-v", "--verbose", action="store_true", help="print the table of phases after each answer"
     )
     beside.add_argument(
-        "-q", "--quiet", action="store_true", help="print the answer alone, no statistics"
+        "-q", "--quiet", action="store_true", help="print only the answer, without statistics"
     )
-    verb.add_argument("--trace", metavar="FILE", help="trace file (one in the state folder)")
-    verb.add_argument("--redact", action="store_true", help="no text and no token ids in the trace")
-    verb.add_argument("--profile", action="store_true", help="the time of each layer in the trace")
-    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most (8)")
     verb.add_argument(
-        "--max-tokens", type=positive, metavar="N", help="tokens generated at most (1,024)"
+        "--trace", metavar="FILE", help="trace file (default: a new one in the state folder)"
+    )
+    verb.add_argument(
+        "--redact", action="store_true", help="leave text and token ids out of the trace"
+    )
+    verb.add_argument(
+        "--profile", action="store_true", help="record the time of each layer in the trace"
+    )
+    verb.add_argument(
+        "--max-steps", type=positive, metavar="N", help="maximum number of model calls (default: 8)"
+    )
+    verb.add_argument(
+        "--max-tokens",
+        type=positive,
+        metavar="N",
+        help="maximum number of generated tokens (default: 1,024)",
     )
     add_reply_options(verb)
     verb.add_argument(
-        "--timeout", type=seconds, metavar="S", help="seconds of the run at most (any)"
+        "--timeout", type=seconds, metavar="S", help="stop after S seconds (default: no limit)"
     )
     add_tool_options(verb)
     add_sampling_options(verb)
@@ -62,18 +73,21 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
 def add_reply_options(verb: argparse.ArgumentParser) -> None:
     """What an agent does of itself with a full context and with its replies."""
     verb.add_argument(
-        "--auto-compact", action="store_true", help="take old tool results out of a full context"
+        "--auto-compact",
+        action="store_true",
+        help="remove old tool results when the context is full",
     )
     verb.add_argument(
         "--repetition-stop",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="end a reply that does nothing but repeat itself, or let it go on to its limit",
+        help="stop a reply that only repeats itself, or let it run to its token limit (default: "
+        "stop)",
     )
     verb.add_argument(
         "--think",
         action=argparse.BooleanOptionalAction,
-        help="think before answering, or not (the model's own choice)",
+        help="think before answering, or not (default: the model decides)",
     )
 
 
@@ -110,7 +124,8 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
         type=group_names,
         default=[],
         metavar="GROUP,…",
-        help=f"add tools to the three that look at files: {', '.join(GROUPS)}, or all (none)",
+        help=f"tools to add to list_dir, read_file and search: {', '.join(GROUPS)}, or all "
+        "(default: none)",
     )
     mode = verb.add_mutually_exclusive_group()
     mode.add_argument(
@@ -119,8 +134,8 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
         action="store_const",
         const="read-only",
         default=None if session else "read-only",
-        help="only tools that read may run "
-        + ("(where nobody can be asked)" if session else "(so it is)"),
+        help="allow only tools that read "
+        + ("(default without a terminal)" if session else "(default)"),
     )
     if session:
         mode.add_argument(
@@ -128,18 +143,26 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
             dest="mode",
             action="store_const",
             const="ask",
-            help="ask before each other call (on a terminal)",
+            help="ask before each call that does more than read (default on a terminal)",
         )
     mode.add_argument(
-        "--yes", dest="mode", action="store_const", const="yes", help="every call may run"
+        "--yes",
+        dest="mode",
+        action="store_const",
+        const="yes",
+        help="allow every call without asking",
     )
-    verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
+    verb.add_argument(
+        "--policy", metavar="FILE", help="TOML file of allow/deny/ask rules, applied first"
+    )
     if session:
-        verb.add_argument("--mcp", metavar="FILE", help="add tools of MCP servers (mcpServers)")
+        verb.add_argument(
+            "--mcp", metavar="FILE", help="JSON file of MCP servers whose tools to add"
+        )
     verb.add_argument(
         "--allow-private-network",
         action="store_true",
-        help="fetch_url may reach this machine's network",
+        help="let fetch_url reach private and local addresses",
     )
 
 
@@ -151,7 +174,7 @@ def group_names(text: str) -> list[str]:
     for name in names:
         if name not in GROUPS:
             known = ", ".join((*GROUPS, "all"))
-            raise argparse.ArgumentTypeError(f"no such tools: {name!r}; there are {known}")
+            raise argparse.ArgumentTypeError(f"no such tool group: {name!r}; choose from {known}")
     return sorted(set(names), key=GROUPS.index)
 
 
@@ -232,31 +255,43 @@ class _Asker:
 
 
 _SAMPLING: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
-    ("--temp", "temperature", "T", float, "temperature; 0 takes the most likely token"),
-    ("--top-k", "top_k", "N", int, "sample from the N most likely tokens; 0: from all"),
-    ("--top-p", "top_p", "P", float, "sample from the most likely tokens that together reach P"),
-    ("--min-p", "min_p", "P", float, "drop tokens below P times the top token's probability"),
+    ("--temp", "temperature", "T", float, "sampling temperature; 0 takes the most likely token"),
+    ("--top-k", "top_k", "N", int, "sample from the N most likely tokens; 0: all"),
+    (
+        "--top-p",
+        "top_p",
+        "P",
+        float,
+        "sample from the most likely tokens whose probabilities add up to P",
+    ),
+    ("--min-p", "min_p", "P", float, "drop tokens less likely than P times the top token"),
     (
         "--repeat-penalty",
         "repeat_penalty",
         "X",
         float,
-        "divide logits of this turn's tokens by X; 1: off",
+        "divide the logits of tokens seen in this turn by X; 1: off",
     ),
-    ("--presence-penalty", "presence_penalty", "X", float, "subtract X from their logits; 0: off"),
+    (
+        "--presence-penalty",
+        "presence_penalty",
+        "X",
+        float,
+        "subtract X from the logits of tokens seen in this turn; 0: off",
+    ),
     (
         "--frequency-penalty",
         "frequency_penalty",
         "X",
         float,
-        "subtract X for each occurrence; 0: off",
+        "subtract X for each time that a token occurred; 0: off",
     ),
     (
         "--repeat-last-n",
         "penalty_last",
         "N",
         int,
-        "penalties see the turn's last N tokens; -1: all",
+        "apply penalties to the turn's last N tokens; -1: all",
     ),
 )
 _ALSO = {"--temp": ("--temperature",), "--repeat-penalty": ("--repetition-penalty",)}
@@ -266,7 +301,7 @@ _ALSO = {"--temp": ("--temperature",), "--repeat-penalty": ("--repetition-penalt
 def add_sampling_options(verb: argparse.ArgumentParser) -> None:
     """Add them, in a group of their own."""
     group = verb.add_argument_group(
-        "sampling", "defaults come from the model's file; without them greedy"
+        "sampling", "defaults: the model file's settings, else greedy decoding"
     )
     for flag, name, metavar, kind, text in _SAMPLING:
         flags = [flag, *_ALSO.get(flag, ())]
@@ -274,21 +309,24 @@ def add_sampling_options(verb: argparse.ArgumentParser) -> None:
             *flags, dest=name, metavar=metavar, type=_setting(name, flag, kind), help=text
         )
     group.add_argument(
-        "--seed", type=_seed, metavar="N", help="the same seed gives the same text; or: random (0)"
+        "--seed",
+        type=_seed,
+        metavar="N",
+        help="random seed, or `random`; the same seed gives the same text (default: 0)",
     )
     group.add_argument(
         "--logit-bias",
         action="append",
         type=_bias,
         metavar="ID=X",
-        help="add X to the logit of a token; -inf forbids it; may be repeated",
+        help="add X to a token's logit; -inf forbids the token; repeatable",
     )
     group.add_argument(
         "--stop",
         action="append",
         type=_setting("stop", "--stop", str),
         metavar="TEXT",
-        help="end the answer before TEXT; may be repeated",
+        help="end the answer before TEXT; repeatable",
     )
 
 

@@ -19,36 +19,38 @@ generated for this machine, and records which regime every phase ran in."""
 EPILOG = """\
 exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file
 problem, 4 a limit was reached, 130 interrupted. NO_COLOR turns colors off;
-TRIPLEPOINT_DEBUG=1 shows tracebacks; TRIPLEPOINT_TARGET picks a lesser CPU
+TRIPLEPOINT_DEBUG=1 shows tracebacks; TRIPLEPOINT_TARGET selects another CPU
 target."""
 
 VERBS = {
     "run": "answer one question about the files in a folder",
     "chat": "ask several questions in a row; /help lists the commands",
-    "map": "ask an agent every question of a file: on this machine, over servers, on a Ray cluster",
-    "serve": "answer clients of OpenAI's and Anthropic's formats over HTTP",
-    "ps": "what a running server does: its models and requests",
+    "map": "run an agent on every question in a file: on this machine, on servers or on a Ray "
+    "cluster",
+    "serve": "serve models over HTTP in the OpenAI and Anthropic API formats",
+    "ps": "show a running server's models and requests",
     "replay": "show, verify, time or continue a recorded run",
-    "trace": "list, show, compare, export, view, gather and query recorded runs; needs no model",
-    "eval": "ask a suite of tasks with checks of models and settings: accuracy, speed, cost",
-    "session": "list, show and remove conversations that --session has kept; needs no model",
-    "doctor": "what this CPU is, what it can do, and where things are kept",
-    "bench": "measure prefill and decode speed, as llama-bench does; commands measure more",
-    "regimes": "the phase diagram of a model on this machine",
-    "pull": "get a model from the Hugging Face Hub",
-    "models": "well-known models: whether they fit here, and how fast they will be. The best is "
-    "the largest of the last year that fits, calls tools, and is predicted to write 8 tokens per "
-    "second or more",
-    "cost": "what questions cost on a CPU, a rented GPU and through an API; break-even",
-    "plan": "how far machines go: agents simulated on one or a thousand, beside what was measured",
+    "trace": "list, show, compare, export, view, ingest, query and remove recorded runs (no model "
+    "needed)",
+    "eval": "run a suite of tasks on models and settings: accuracy, speed, cost",
+    "session": "list, show and remove conversations saved with --session (no model needed)",
+    "doctor": "show what this CPU is and can do, and where files are kept",
+    "bench": "measure prefill and decode speed, like llama-bench; its commands measure more",
+    "regimes": "draw a model's phase diagram for this machine",
+    "pull": "download a model from the Hugging Face Hub",
+    "models": "list well-known models: whether they fit here, and their predicted speed. The "
+    "best is the largest model of the last year that fits, calls tools, and is "
+    "predicted to write at least 8 tokens per second",
+    "cost": "compare the cost of a CPU, a rented GPU and an API; find the break-even",
+    "plan": "simulate agents on one or many machines: latency, cost, bottlenecks",
     "use": "set the default model",
-    "config": "what is set, and where it comes from: environment, config file, built in",
+    "config": "show the settings and their sources: environment, config file or built-in",
     "ls": "list the models in the cache",
-    "show": "a model's architecture, weights, memory, and whether it runs here",
+    "show": "show a model's architecture, weights and memory, and whether it runs here",
     "rm": "remove models from the cache",
-    "cache": "what triplepoint keeps for itself; `cache clean` removes it",
-    "quantize": "write a GGUF file in smaller types",
-    "convert": "write a Hugging Face checkpoint as a GGUF file",
+    "cache": "list what triplepoint has cached; `cache clean` removes it",
+    "quantize": "quantize a GGUF file to smaller types",
+    "convert": "convert a Hugging Face checkpoint to a GGUF file",
     "perplexity": "measure how well a model predicts a text: perplexity and KL divergence",
     "imatrix": "compute an importance matrix of a model's weights from a text",
 }
@@ -93,7 +95,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with status 2."""
-        self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help lists what there is)\n")
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As argparse does; what is not understood is told by the parser of its verb.
@@ -142,12 +144,12 @@ class OneLineParser(argparse.ArgumentParser):
         flags = [word for word in rest if word.startswith("-") and len(word) > 1]
         if question is not None and not flags:
             whole = " ".join((question, *rest)).replace('"', '\\"')
-            self.error(f'the question is one argument: quote it: {self.prog} "{whole}"')
+            self.error(f'the question must be one argument; quote it: {self.prog} "{whole}"')
         name = (flags or rest)[0].partition("=")[0]
         known = [*self._option_string_actions, *self._commands()]
         near = get_close_matches(name, known, n=1, cutoff=0.7)
         hint = f"; did you mean {near[0]}?" if near and flags else ""
-        self.error(f"{'no such option' if flags else 'one argument too many'}: {name}{hint}")
+        self.error(f"{'no such option' if flags else 'unexpected argument'}: {name}{hint}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if not isinstance(action, Commands) or value in action.choices:
@@ -160,7 +162,7 @@ class OneLineParser(argparse.ArgumentParser):
         hint = (
             f"did you mean {' or '.join(dict.fromkeys(near))}?"
             if near
-            else f"there are {', '.join(known)}"
+            else f"choose from {', '.join(known)}"
         )
         what = (action.metavar or "verb") if isinstance(action.metavar, str) else "verb"
         raise argparse.ArgumentError(None, f"no such {what.lower()}: {value!r}; {hint}")

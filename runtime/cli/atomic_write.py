@@ -14,7 +14,7 @@ from ...errors import ModelError
 
 def add_force_option(verb: argparse.ArgumentParser) -> None:
     """The one that lets a file be replaced."""
-    verb.add_argument("--force", action="store_true", help="replace OUT if it is there")
+    verb.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
 
 
 def check_new(path: str, *, force: bool) -> None:
@@ -24,7 +24,7 @@ def check_new(path: str, *, force: bool) -> None:
         ModelError: it is there, and `force` does not say that it may go.
     """
     if os.path.isfile(path) and not force:
-        raise ModelError(f"{path} is there already; name another file, or replace it with --force")
+        raise ModelError(f"{path} already exists; name another file, or overwrite it with --force")
 
 
 @contextmanager

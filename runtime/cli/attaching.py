@@ -32,7 +32,7 @@ STDIN = "stdin.txt"
 ORIGIN = "standard input"
 NOTE_AFTER_S = 2.0  # of waiting for a pipe
 SOCKET_S = 3.0  # that are waited for a socket: no shell makes one, and programs leave them open
-_SOMEWHERE_ELSE = "</dev/null says that nothing comes"
+_SOMEWHERE_ELSE = "add </dev/null to skip it"
 
 # An address or a decorator in running code is no mention: it begins a word, or stands in brackets.
 _MENTION = re.compile(r'(?<![^\s(\[{])@(?:"([^"\n]+)"|(\S+))')
@@ -54,7 +54,7 @@ def question_of(argument: str) -> str:
     # The newline at the end is the shell's: the same question has the same tokens either way.
     question = sys.stdin.read().removesuffix("\n")
     if not question.strip():
-        raise SettingError("the question is empty: - reads it from stdin, which held nothing")
+        raise SettingError("the question is empty: - reads it from stdin, which is empty")
     return question
 
 
@@ -77,7 +77,7 @@ def with_attachments(question: str, agent: Agent, output: Output, *, piped: bool
         with document:
             name = files.attach(STDIN, document, ORIGIN, taken=lambda n: any(n in s for s in said))
     if waits and not name:
-        raise SettingError("@- names standard input, and nothing was piped in")
+        raise SettingError("@- names standard input, but nothing was piped in")
     if name:
         question = _STDIN_MENTION.sub(name, question)
     named = _MENTION.sub(lambda found: _mention(found, files, output), question)
@@ -112,8 +112,8 @@ def read_stdin(output: Output, *, wait: bool) -> IO[bytes] | None:
     if not select.select([source], [], [], seconds)[0]:
         if socket and not wait:
             output.note(
-                f"nothing came on stdin in {seconds:g} s, so it is left out; @- in the question "
-                f"waits for it, {_SOMEWHERE_ELSE}"
+                f"no input on stdin for {seconds:g} s, so it is ignored; use @- in the question "
+                f"to wait for it, or {_SOMEWHERE_ELSE}"
             )
             return None
         output.note(f"waiting for stdin; {_SOMEWHERE_ELSE}")
@@ -126,7 +126,7 @@ def read_stdin(output: Output, *, wait: bool) -> IO[bytes] | None:
         file.seek(0)
         head = file.read(HEAD)
         if is_binary(head):
-            raise ToolError("what was piped in is not text; convert it first, e.g. with pdftotext")
+            raise ToolError("stdin is not text; convert it first, e.g. with pdftotext")
     except BaseException:
         file.close()
         raise
@@ -147,7 +147,7 @@ def _mention(found: re.Match[str], files: Workspace, output: Output) -> str:
         if (path := _look_up(text[:end], files.root)) is not None:
             return _named(path, text[:end], files) + text[end:]
     if "/" in text or "." in text.strip(_AFTER):
-        output.note(f"@{text} names no file and is left as it is")
+        output.note(f"@{text} names no file and stays as text")
     return found[0]
 
 

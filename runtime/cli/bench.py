@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from ..inference.engine import Engine
 
 COMMANDS = {
-    "batch": "speed with B sequences in each pass, as llama-batched-bench does",
-    "agents": "N recorded agents at once beside one after another: jobs/hour, latencies",
-    "beside": "a decode beside a prompt of N tokens: longest gap, speed that the prompt keeps",
-    "serve": "N agents at once on a server: jobs/hour, latencies, failures",
+    "batch": "measure speed with B sequences in each pass, like llama-batched-bench",
+    "agents": "run N recorded agents at once, and one after another: jobs/hour, latencies",
+    "beside": "decode while a prompt of N tokens runs: longest gap, speed that the prompt keeps",
+    "serve": "run N agents at once on a server: jobs/hour, latencies, failures",
     "trace": "time the work of a recorded run",
     "predict": "predict phases of N tokens at each -d, then measure them",
-    "causal": "whether the observed bound changes the time most: passes of N tokens at each -d "
-    "with half of the bytes, GEMMs or barriers",
-    "sweep": "speed over one quantity, beside published figures for the shape of the curve",
-    "ablation": "hold settings fixed, beside what is chosen",
-    "speculation": "what drafting and jump-forward save, on known texts",
-    "scenario": "a run of an agent, phase by phase, with everything on and with everything off",
-    "kernels": "the kernels alone",
+    "causal": "check that the observed bound dominates: time passes of N tokens at each -d with "
+    "half of the bytes, GEMMs or barriers",
+    "sweep": "sweep one quantity and compare the curve's shape with published figures",
+    "ablation": "compare fixed settings with the automatic ones",
+    "speculation": "measure what drafting and jump-forward save on known texts",
+    "scenario": "time an agent run phase by phase, with all optimizations on and off",
+    "kernels": "time the kernels alone",
 }
 _SHARED_FILES = {"scenario": "speculation"}
 
@@ -60,8 +60,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     assert isinstance(verb, OneLineParser)
     verb.shortcuts = ("batch", "agents")
     verb.epilog = (
-        "--batch B,… is short for `bench batch B,…`, and --agents N for `bench agents N`. "
-        "Each command has options of its own: `bench COMMAND --help`."
+        "--batch B,… is short for `bench batch B,…`, and --agents N for `bench agents N`. Each "
+        "command has its own options: see `bench COMMAND --help`."
     )
 
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)
     if not todo:
-        raise SettingError("nothing to measure: every length is 0")
+        raise SettingError("nothing to measure: all lengths are 0; set -p, -n or --tests")
     with load_engine(args, output) as engine:
         if args.compare or args.baseline_python:
             _against(args, output, form, engine, todo)

@@ -30,11 +30,12 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         type=lambda text: text.split(","),
         default=["threads", "chunk", "kv_split", "spin", "pages"],
         metavar="SETTING,…",
-        help="threads, chunk, kv_split, spin, pages, tile, max_single_tile (all but the last two)",
+        help="settings to fix: threads, chunk, kv_split, spin, pages, tile, max_single_tile "
+        "(default: all but the last two)",
     )
     add_common_options(bench)
-    add_tests_option(bench, " (decodes and prefills of all sizes)")
-    bench.add_argument("--workload", metavar="TRACE", help="also run this trace's phases")
+    add_tests_option(bench, " (default: decodes and prefills of all sizes)")
+    bench.add_argument("--workload", metavar="TRACE", help="also time this trace's phases")
 
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     from ..bench.ablation import GROUPS, POLICY, TESTS, Ablation
 
     if wrong := set(args.settings) - set(GROUPS):
-        raise SettingError(f"cannot hold {min(wrong)} fixed; known: {', '.join(GROUPS)}")
+        raise SettingError(f"no such setting: {min(wrong)}; choose from {', '.join(GROUPS)}")
     cases: list[Case | AgentRun] = list(args.tests or tests(TESTS))
 
     def load(given: Mapping[str, Any]) -> Engine:
@@ -55,7 +56,10 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     ablation = Ablation(load, cases, args.settings)
     try:
         if not ablation.cases:
-            raise SettingError("nothing to measure: the context is too small for these tests")
+            raise SettingError(
+                "nothing to measure: the context is too small for these tests; choose shorter "
+                "ones with --tests"
+            )
         fixed = [name for name in ablation.names if name != POLICY]
         columns = [Column("test", 15), Column("chosen t/s", 12)]
         columns += [Column(name, 11) for name in fixed]
@@ -100,8 +104,8 @@ def _notes(
 
     output.line()
     output.line(
-        f"Speed over that of the chosen settings: medians of {repeat} rounds ± half the distance "
-        f"of the quartiles. Above 1 the fixed setting is faster."
+        f"Speed relative to the automatic settings: medians of {repeat} rounds ± half the "
+        "interquartile range. Above 1, the fixed setting is faster."
     )
     tuning = ablation.policy
     chosen = {name: setting["value"] for name, setting in tuning.describe().items()}

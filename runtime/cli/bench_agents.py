@@ -20,7 +20,7 @@ TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """How many, and of which model."""
-    bench.add_argument("agents", type=int, metavar="N", help="how many agents")
+    bench.add_argument("agents", type=int, metavar="N", help="number of agents")
     add_common_options(bench)
 
 
@@ -45,8 +45,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         gains = [before / after for before, after in rounds]
         output.line()
         output.line(
-            f"{args.agents} agents, runs {' and '.join(RUNS)} of the library, {args.repetitions} "
-            f"rounds in turns: {between(gains)} × jobs/hour at once"
+            f"{args.agents} agents, recorded runs {' and '.join(RUNS)}, {args.repetitions} "
+            f"alternating rounds: {between(gains)} × the jobs/hour when run at once"
         )
         output.line(together.forecasts.describe())
     return 0

@@ -29,7 +29,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         type=numbers,
         default=[1, 2, 4, 8, 16],
         metavar="B,…",
-        help="sequences at once (1,2,4,8,16)",
+        help="sequences per pass (default: 1,2,4,8,16)",
     )
     add_common_options(bench)
     add_length_options(bench)
@@ -38,7 +38,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         type=positive,
         default=0,
         metavar="N",
-        help="first tokens of all prompts that are the same, as of one system prompt (0)",
+        help="make the first N tokens of all prompts the same, like a system prompt (default: 0)",
     )
     add_baseline_options(bench)
 
@@ -55,7 +55,9 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         columns += [Column("S_TG apart", 10), Column("apart min … max", 20), Column("by apart", 8)]
     against = bool(args.compare or args.baseline_python)
     if against and args.shared:
-        raise SettingError("--shared has no --compare: the other engine computes all prompts whole")
+        raise SettingError(
+            "--shared cannot be combined with --compare: llama.cpp computes every prompt in full"
+        )
     if against:
         columns += [Column(name, 10) for name in ("their S_PP", "their S_TG", "S_TG ratio")]
     engine = load_engine(args, output)
@@ -67,14 +69,15 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     if form == "md":
         output.line()
         output.line(
-            f"medians of {args.repetitions} rounds in turns; B sequences with prompts of their "
-            "own; a row of each in every pass of the decode; predicted: shared passes whose time "
-            "was predicted that well; alike: those that near the median of their like"
+            f"medians of {args.repetitions} alternating rounds; B sequences, each with its own "
+            "prompt and one row in every decode pass; predicted: share of shared passes whose "
+            "predicted time was that close; alike: share that was that close to the median of "
+            "similar passes"
         )
         if args.shared:
             output.line(
-                f"the first {args.shared:,} tokens are the same in all sequences, and computed "
-                "before; apart: each sequence reads these by itself in every pass"
+                f"the first {args.shared:,} tokens are the same in all sequences and computed "
+                "beforehand; apart: each sequence reads them separately in every pass"
             )
     return 0
 
@@ -94,7 +97,7 @@ def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -
 
     pairs = [(prompt, generate) for prompt in args.n_prompt for generate in args.n_gen]
     if not all(prompt and generate for prompt, generate in pairs):
-        raise SettingError("a batch needs -p and -n of at least 1")
+        raise SettingError("bench batch: -p and -n must be at least 1")
     for prompt, generate in pairs:
         sizes = args.batch, prompt, generate, args.repetitions
         found = list(measure(engine, *sizes, baseline, args.shared))

@@ -13,7 +13,7 @@ from .tables import Column, Form, Row, between, percent, rate, show
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """How long the prompt is, and of which model."""
-    bench.add_argument("beside", type=positive, metavar="N", help="tokens of the prompt")
+    bench.add_argument("beside", type=positive, metavar="N", help="prompt length in tokens")
     add_common_options(bench)
 
 

@@ -42,7 +42,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         type=numbers,
         default=[1, 2, 4, 8, 16, 64, 256, 1024, 4096],
         metavar="N,…",
-        help="tokens of a pass (1,2,4,8,16,64,256,1024,4096)",
+        help="tokens per pass (default: 1,2,4,8,16,64,256,1024,4096)",
     )
     add_engine_options(bench, context=False)
     add_depth_option(bench)
@@ -60,7 +60,10 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         room = engine.context - causal_profile.SINGLES
         points = [(n, d) for n in args.causal for d in args.n_depth if n and n + d <= room]
         if not points:
-            raise SettingError(f"nothing to measure: no length fits a context of {engine.context}")
+            raise SettingError(
+                f"nothing to measure: no length fits the context of {engine.context} tokens; "
+                "give smaller N or -d"
+            )
         fitted = calibration.calibrated(engine)
         if busy(fitted, engine.machine):
             output.note(BUSY)
@@ -79,11 +82,11 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         dram = sorted(point.machine.read_gbps["DRAM"] for point in found)
         output.line()
         output.line(
-            f"the bound that was observed moves the time most at {strictly} of {len(found)} "
-            f"points, and within the noise at {agreeing} ({agreeing / len(found):.0%}); a tie is "
+            f"the observed bound changes the time most at {strictly} of {len(found)} points, and "
+            f"at {agreeing} ({agreeing / len(found):.0%}) counting ties; a tie is within "
             f"{causal_profile.TIE:.0%} of the time or two standard errors"
         )
-        output.line(f"DRAM read meanwhile: {dram[0]:.0f} … {dram[-1]:.0f} GB/s")
+        output.line(f"DRAM reads during the run: {dram[0]:.0f} … {dram[-1]:.0f} GB/s")
     return 0
 
 

@@ -24,11 +24,15 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         type=lambda text: text.split(","),
         default=[],
         metavar="NAME,…",
-        help="gemm, experts, attention, prepare, rope, argmax (all of them)",
+        help="gemm, experts, attention, prepare, rope, argmax (default: all)",
     )
-    bench.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
     bench.add_argument(
-        "--target", metavar="T", help="CPU target, e.g. avx2; all: every one that runs (the best)"
+        "-t", "--threads", type=positive, metavar="N", help="number of threads (default: all cores)"
+    )
+    bench.add_argument(
+        "--target",
+        metavar="T",
+        help="CPU target, e.g. avx2, or all that run here (default: the best)",
     )
     add_repetitions_option(bench)
     add_form_option(bench)

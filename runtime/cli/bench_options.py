@@ -25,24 +25,43 @@ def add_common_options(bench: argparse.ArgumentParser, *, model: str = DEFAULT_M
 def add_repetitions_option(bench: argparse.ArgumentParser) -> None:
     """How often each is measured."""
     bench.add_argument(
-        "-r", "--repetitions", type=positive, default=5, metavar="N", help="times each (5)"
+        "-r",
+        "--repetitions",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="repetitions of each measurement (default: 5)",
     )
 
 
 def add_form_option(bench: argparse.ArgumentParser) -> None:
     """The form of the table."""
     bench.add_argument(
-        "-o", "--output", choices=("md", "csv", "json"), default="md", help="form of the table (md)"
+        "-o",
+        "--output",
+        choices=("md", "csv", "json"),
+        default="md",
+        help="table format (default: md)",
     )
 
 
 def add_length_options(bench: argparse.ArgumentParser) -> None:
     """Lengths of prompts and of what is decoded."""
     bench.add_argument(
-        "-p", "--n-prompt", type=numbers, default=[512], metavar="N,…", help="prompt lengths (512)"
+        "-p",
+        "--n-prompt",
+        type=numbers,
+        default=[512],
+        metavar="N,…",
+        help="prompt lengths in tokens (default: 512)",
     )
     bench.add_argument(
-        "-n", "--n-gen", type=numbers, default=[128], metavar="N,…", help="decode lengths (128)"
+        "-n",
+        "--n-gen",
+        type=numbers,
+        default=[128],
+        metavar="N,…",
+        help="decode lengths in tokens (default: 128)",
     )
 
 
@@ -54,7 +73,7 @@ def add_depth_option(bench: argparse.ArgumentParser, depths: Sequence[int] = DEP
         type=numbers,
         default=depths,
         metavar="N,…",
-        help=f"KV lengths before ({','.join(map(str, depths))})",
+        help=f"tokens already in the KV cache (default: {','.join(map(str, depths))})",
     )
 
 
@@ -75,12 +94,12 @@ def add_baseline_options(bench: argparse.ArgumentParser) -> None:
         nargs="?",
         const="llama-cpp",
         choices=("llama-cpp",),
-        help="compare with llama-cpp-python, interleaved",
+        help="interleave runs with llama-cpp-python and compare",
     )
     bench.add_argument(
         "--baseline-python",
         metavar="PATH",
-        help="the interpreter that has llama-cpp-python (this one)",
+        help="Python interpreter that has llama-cpp-python (default: this one)",
     )
 
 

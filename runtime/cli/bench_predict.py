@@ -41,7 +41,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         type=numbers,
         default=[1, 4, 16, 64, 256, 1024, 4096],
         metavar="N,…",
-        help="tokens of a phase (1,4,16,64,256,1024,4096)",
+        help="tokens per phase (default: 1,4,16,64,256,1024,4096)",
     )
     add_common_options(bench)
     add_depth_option(bench)
@@ -57,7 +57,10 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     points = [(n, depth) for depth in args.n_depth for n in args.predict if n and n + depth <= room]
     if not points:
         engine.close()
-        raise SettingError(f"nothing to measure: no length fits a context of {engine.context}")
+        raise SettingError(
+            f"nothing to measure: no length fits the context of {engine.context} tokens; give "
+            "smaller N or -d"
+        )
     found: list[Checked] = []
     try:
         fitted = calibration.calibrated(engine, recalibrate=True)
@@ -115,7 +118,7 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
 
     output.line()
     texts: list[tuple[str, Callable[[Checked], float]]] = [
-        ("limits probed just before", lambda point: point.error),
+        ("limits measured just before", lambda point: point.error),
         ("limits of the calibration", lambda point: point.error_kept),
     ]
     for name, value in texts:

@@ -25,61 +25,84 @@ IDEAS = ("deadline", "sharing", "programs", "parking")
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """How many agents, what they do, and on which server."""
-    bench.add_argument("agents", type=numbers, metavar="N,…", help="agents at once")
+    bench.add_argument("agents", type=numbers, metavar="N,…", help="concurrent agents")
     add_engine_options(bench)
     add_form_option(bench)
     bench.add_argument(
-        "-r", "--repetitions", type=positive, default=1, metavar="N", help="rounds of each N (1)"
+        "-r",
+        "--repetitions",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="rounds for each N (default: 1)",
     )
     bench.add_argument(
         "--url",
         metavar="URL",
-        help="a server that runs already; TRIPLEPOINT_API_KEY is its key (one of its own, with -m)",
+        help="use a running server; TRIPLEPOINT_API_KEY holds its key (default: start one with -m)",
     )
     bench.add_argument(
-        "--turns", type=positive, default=6, metavar="N", help="replies that each agent gets (6)"
+        "--turns", type=positive, default=6, metavar="N", help="replies per agent (default: 6)"
     )
     bench.add_argument(
         "--system",
         type=positive,
         default=3000,
         metavar="N",
-        help="words of the system prompt (3000)",
+        help="length of the system prompt in words (default: 3000)",
     )
     bench.add_argument(
         "--results",
         type=numbers,
         default=[200, 5000],
         metavar="LEAST,MOST",
-        help="words of tools' results (200,5000)",
+        help="length of tool results in words (default: 200,5000)",
     )
     bench.add_argument(
-        "--reply", type=positive, default=64, metavar="N", help="tokens of each reply (64)"
+        "--reply",
+        type=positive,
+        default=64,
+        metavar="N",
+        help="length of each reply in tokens (default: 64)",
     )
     bench.add_argument(
-        "--seed", type=positive, default=1, metavar="N", help="of texts and sampling (1)"
+        "--seed",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="random seed of texts and sampling (default: 1)",
     )
     bench.add_argument(
-        "--pause", type=_seconds, metavar="S", help="seconds of every tool (as recorded ones took)"
+        "--pause",
+        type=_seconds,
+        metavar="S",
+        help="seconds that each tool takes (default: as recorded)",
     )
     bench.add_argument(
         "--temperature",
         type=float,
         default=1.0,
         metavar="T",
-        help="of the replies; greedy ones of random weights repeat themselves (1)",
+        help="sampling temperature; with random weights, greedy replies repeat themselves "
+        "(default: 1)",
     )
     bench.add_argument(
-        "--parallel", type=positive, default=32, metavar="N", help="requests at once (32)"
+        "--parallel",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="maximum number of concurrent requests (default: 32)",
     )
     bench.add_argument(
         "--without",
         action="append",
         choices=IDEAS,
-        help="what a server of its own leaves out; may be repeated",
+        help="turn this off in the server that is started; repeatable",
     )
     bench.add_argument(
-        "--in-process", action="store_true", help="agents on an engine of this process, no server"
+        "--in-process",
+        action="store_true",
+        help="run the agents on an engine in this process, without a server",
     )
 
 
@@ -128,7 +151,9 @@ def _recorded_pauses() -> tuple[float, ...]:
     try:
         runs = [chosen_run(examples.load(name), -1)[0] for name in RUNS]
     except TraceError as error:
-        raise TraceError(f"{error}; --pause S says how long tools take without them") from None
+        raise TraceError(
+            f"{error}; without recorded runs, set the time of tools with --pause S"
+        ) from None
     return tuple(work.wait_s for run in runs for work in work_items(run) if work.wait_s > 0)
 
 

@@ -45,7 +45,7 @@ def running(args: argparse.Namespace, output: Output) -> Iterator[str]:
         _until_loaded(said)
         yield said
     except EOFError:
-        raise EngineError("the server did not start; what it says is above") from None
+        raise EngineError("the server did not start; see its output above") from None
     finally:
         process.terminate()
         process.join(30)

@@ -27,19 +27,19 @@ _FIRST = {
 }
 _UNDER = {
     "prompt": "Tokens/s; decode follows a prompt of that length.",
-    "threads": "Tokens/s with a prompt of 1,000 tokens, or what the context holds.",
-    "kv": "Attention for one tile of tokens, on all threads; the seed's is one core.",
-    "quant": "Tokens/s of one shape. GEMMs run in int8 for every quantized format, so there is "
-    "no format for prefill and another for decode, as the seed found: fewer bytes always help "
-    "decode, and prefill pays only for unpacking.",
-    "layers": "The seed saw every ninth layer of a mixture take half the time of its neighbors, "
-    "for its routing; a dense model's layers are alike.",
+    "threads": "Tokens/s with a prompt of 1,000 tokens, or as many as the context holds.",
+    "kv": "Attention for one tile of tokens, on all threads; the seed used one core.",
+    "quant": "Tokens/s of one shape. GEMMs run in int8 for every quantized format, so no format "
+    "is better for prefill and worse for decode, unlike in the seed: fewer bytes "
+    "always help decode, and prefill pays only for unpacking.",
+    "layers": "In the seed, every ninth layer of a mixture took half the time of its neighbors "
+    "because of routing; a dense model's layers are all alike.",
 }
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Over what, and of which model."""
-    bench.add_argument("sweep", choices=tuple(_FIRST), help="the quantity")
+    bench.add_argument("sweep", choices=tuple(_FIRST), help="quantity to vary")
     add_common_options(bench)
 
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
     points = list(_points(args, output))
     if not points:
-        raise SettingError("nothing to measure: the context is too small for this sweep")
+        raise SettingError("nothing to measure: the model's context is too small for this sweep")
     if form == "json":
         fields = [asdict(p) for p in points]
         print(json.dumps(fields, indent=2))
@@ -76,8 +76,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         output.line(_UNDER[args.sweep])
         if seeds:
             output.line(
-                "The seed's columns are Qwen3-30B-A3B in Q4 on other machines: compare the shares "
-                "in brackets, of each column's largest figure."
+                "The seed's columns are Qwen3-30B-A3B in Q4 on other machines: compare the "
+                "shares of each column's maximum, in parentheses."
             )
     return 0
 
@@ -102,8 +102,8 @@ def _points(args: argparse.Namespace, output: Output) -> Iterator[Point]:
         parts = choose_model(args).split(":")
         if parts[0] != "synthetic" or len(parts) < 3:
             raise EngineError(
-                f"{args.model}: sweep quant takes a synthetic model, such as "
-                f"synthetic:qwen3-0.6b:q4_0, of which every format can be made"
+                f"-m {args.model}: `bench sweep quant` needs a synthetic model, which can be "
+                "made in every format; give one such as -m synthetic:qwen3-0.6b:q4_0"
             )
         names = {q: ":".join([*parts[:2], q, *parts[3:]]) for q in sweeps.QUANTS}
         yield from sweeps.by_quant(lambda q: with_(model=names[q]), sweeps.QUANTS, repeat)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Which run, and on which model."""
     bench.add_argument("trace", metavar="TRACE", help=TRACE)
-    add_common_options(bench, model="the recorded one")
+    add_common_options(bench, model="default: the recorded one")
 
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Whether it is listed or removed, and what of it."""
     verb.add_argument(
-        "action", nargs="?", choices=("ls", "clean"), default="ls", help="list it (ls), or remove"
+        "action",
+        nargs="?",
+        choices=("ls", "clean"),
+        default="ls",
+        help="list the caches, or remove them (default: ls)",
     )
     verb.add_argument(
-        "kinds", nargs="*", metavar="KIND", help="only this kind, as the list names it"
+        "kinds", nargs="*", metavar="KIND", help="only this kind, by its name in the list"
     )
     add_yes_option(verb)
 
@@ -59,10 +63,10 @@ def _of_kind(kind: str, everything: list[DiskUsage]) -> DiskUsage:
     found = {one.kind: one for one in everything}
     if kind not in found:
         known = ", ".join(one.kind for one in everything if one.ours)
-        raise ModelError(f"nothing of the kind {kind!r} is kept; there are: {known or 'none'}")
+        raise ModelError(f"no cached files of the kind {kind!r}; choose from: {known or 'none'}")
     if not found[kind].ours:
         verb = {"models": "rm", "traces": "trace rm", "sessions": "session rm"}[kind]
-        raise ModelError(f"{kind} are no cache: triplepoint {verb} removes them")
+        raise ModelError(f"{kind} are not a cache; remove them with: triplepoint {verb}")
     return found[kind]
 
 

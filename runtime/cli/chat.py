@@ -63,8 +63,8 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
         chats.close()
     if not (reader.lines or reader.on_terminal):
         raise SettingError(
-            "nobody asks anything: stdin is closed or empty; start chat on a terminal, or pipe in "
-            "a question a line"
+            "no questions: stdin is closed or empty; start chat on a terminal, or pipe in one "
+            "question per line"
         )
     return status
 

@@ -127,8 +127,8 @@ def _as_it_was(name: str, args: argparse.Namespace) -> None:
     here = Path.cwd().resolve()
     if args.dir is None and kept.workspace and Path(kept.workspace) != here:
         raise SettingError(
-            f"session {name} is about {printable(kept.workspace)}, and this is {here}: "
-            f"continue with --dir {printable(shlex.quote(kept.workspace))}, or here with --dir ."
+            f"session {name} belongs to {printable(kept.workspace)}, and this is {here}; continue "
+            f"there with --dir {printable(shlex.quote(kept.workspace))}, or here with --dir ."
         )
     args.model = args.model or _model_of(kept)
 

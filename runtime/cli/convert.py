@@ -19,11 +19,15 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         type=str.lower,
         choices=("auto", "f32", "f16", "bf16", "q8_0"),
         default="auto",
-        help="type of the matrices (the checkpoint's own)",
+        help="type of the matrices (default: auto, the checkpoint's own)",
     )
     add_force_option(verb)
     verb.add_argument(
-        "-t", "--threads", type=positive, metavar="N", help="threads (physical cores)"
+        "-t",
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="number of threads (default: the physical cores)",
     )
 
 
@@ -44,7 +48,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output.progress.clear()
     if done.unused:
         some = ", ".join(done.unused[:3]) + (", …" if len(done.unused) > 3 else "")
-        output.line(f"{len(done.unused)} tensors have no place in the file: {some}")
+        output.line(f"{len(done.unused)} tensors are not used and were left out: {some}")
     kinds = ", ".join(f"{count} × {kind}" for kind, count in done.types.most_common())
     output.line(f"{done.path}: {done.architecture}, tokenizer {done.tokenizer}, {kinds}")
     output.line(

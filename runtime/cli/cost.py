@@ -27,56 +27,79 @@ _HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Where use, speeds and prices come from."""
     verb.add_argument(
-        "files", nargs="*", metavar="FILE", help="traces, or results whose rows have usage"
+        "files", nargs="*", metavar="FILE", help="traces, or result files whose rows have usage"
     )
     verb.add_argument(
         "-m",
         "--model",
         metavar="M",
-        help="predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or a "
-        "file (as recorded in the traces)",
+        help="predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or "
+        "a file (default: speeds as recorded in the traces)",
     )
     verb.add_argument(
-        "--machine", metavar="FILE", help="predict for this machine: its `doctor --json` (this one)"
+        "--machine",
+        metavar="FILE",
+        help="predict for the machine of this `doctor --json` file (default: this machine)",
     )
     verb.add_argument(
         "--speeds",
         type=speeds,
         metavar="IN,OUT",
-        help="tokens per second of prefill and decode, where you know them",
+        help="known speeds of prefill and decode, in tokens/s",
     )
     use = verb.add_argument_group("use")
-    use.add_argument("--turns", type=amount, metavar="N", help=f"questions a day ({TURNS:g})")
     use.add_argument(
-        "--input-tokens", type=amount, metavar="N", help=f"of a question, all steps ({INPUT:g})"
+        "--turns", type=amount, metavar="N", help=f"questions per day (default: {TURNS:g})"
     )
     use.add_argument(
-        "--output-tokens", type=amount, metavar="N", help=f"of a question ({OUTPUT:g})"
+        "--input-tokens",
+        type=amount,
+        metavar="N",
+        help=f"input tokens per question, over all steps (default: {INPUT:g})",
+    )
+    use.add_argument(
+        "--output-tokens",
+        type=amount,
+        metavar="N",
+        help=f"output tokens per question (default: {OUTPUT:g})",
     )
     use.add_argument(
         "--cache-hits",
         type=share,
         metavar="X",
-        help=f"share of input that is cached ({HITS:g})",
+        help=f"share of input that is cached, 0 to 1 (default: {HITS:g})",
     )
-    use.add_argument("--steps", type=amount, metavar="N", help="replies a question takes (1)")
     use.add_argument(
-        "--concurrency", type=positive, default=1, metavar="N", help="questions at once (1)"
+        "--steps", type=amount, metavar="N", help="model replies per question (default: 1)"
+    )
+    use.add_argument(
+        "--concurrency",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="concurrent questions (default: 1)",
     )
     prices = verb.add_argument_group("prices")
     prices.add_argument(
-        "--prices", metavar="FILE", help="a TOML file of your own, over the defaults"
+        "--prices", metavar="FILE", help="TOML file whose prices override the defaults"
     )
     prices.add_argument(
-        "--hardware", default="desktop", metavar="NAME", help="what the CPU is (desktop)"
+        "--hardware",
+        default="desktop",
+        metavar="NAME",
+        help="which CPU machine of the price list (default: desktop)",
     )
-    prices.add_argument("--buy", type=amount, metavar="$", help="price of the CPU's machine")
-    prices.add_argument("--years", type=amount, metavar="N", help="until it is written off (3)")
-    prices.add_argument("--hours", type=amount, metavar="H", help="a day that it is on (24)")
-    prices.add_argument("--watts", type=amount, metavar="W", help="under load")
-    prices.add_argument("--rent", type=amount, metavar="$", help="an hour of it, if it is rented")
-    prices.add_argument("--kwh", type=amount, metavar="$", help="a kilowatt-hour")
-    verb.add_argument("--svg", metavar="FILE", help="draw prices over use, and what moves them")
+    prices.add_argument("--buy", type=amount, metavar="$", help="purchase price of the CPU machine")
+    prices.add_argument(
+        "--years", type=amount, metavar="N", help="years until it is written off (default: 3)"
+    )
+    prices.add_argument(
+        "--hours", type=amount, metavar="H", help="hours per day that it is on (default: 24)"
+    )
+    prices.add_argument("--watts", type=amount, metavar="W", help="power under load")
+    prices.add_argument("--rent", type=amount, metavar="$", help="rent per hour, if it is rented")
+    prices.add_argument("--kwh", type=amount, metavar="$", help="price of a kilowatt-hour")
+    verb.add_argument("--svg", metavar="FILE", help="draw cost over use, and what changes it")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -107,7 +130,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     age = book.age()
     _words(output, _ages(book, hardware))
     if age > OLD_DAYS:
-        output.note(f"the prices are {age} days old: give newer ones with --prices FILE")
+        output.note(f"the prices are {age} days old; give newer ones with --prices FILE")
     if args.svg:
         from ..planning.cost_svg import picture
 
@@ -123,9 +146,9 @@ def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
     """The CPU's machine, with what was given of it."""
     hardware = book.machine(args.hardware)
     if args.rent is not None and args.buy is not None:
-        raise SettingError("--rent and --buy: a machine is one or the other")
+        raise SettingError("--rent and --buy exclude each other; give one of them")
     if args.hours is not None and args.hours > 24:
-        raise SettingError(f"--hours: a day has 24, not {args.hours:g}")
+        raise SettingError(f"--hours must be at most 24, not {args.hours:g}")
     changes: dict[str, Any] = {
         "hourly": args.rent,
         "price": args.buy,
@@ -180,7 +203,7 @@ def _usage(args: argparse.Namespace, recorded: Recorded | None) -> Usage:
 def _forecaster(args: argparse.Namespace, output: Output) -> Forecaster | None:
     if args.model is None:
         if args.machine is not None:
-            raise SettingError("--machine: speeds are predicted for a model; name one with -m")
+            raise SettingError("--machine needs -m MODEL: speeds are predicted for a model")
         return None
     return forecaster(args.model, args.machine, output)
 
@@ -218,7 +241,7 @@ def _speeds(
         return forecaster.speeds(usage)
     if recorded is not None and recorded.speeds is not None:
         return recorded.speeds
-    raise SettingError("no speeds: give traces, a model to predict for with -m, or --speeds IN,OUT")
+    raise SettingError("speeds are not known; give traces, a model with -m, or --speeds IN,OUT")
 
 
 def _gpus(
@@ -237,7 +260,9 @@ def _gpus(
     if not weights:
         known = [one for one in gpus if one.prefill_tps and one.decode_tps]
         if len(known) < len(gpus):
-            notes.append("GPUs are left out: the model's size is not known; name it with -m")
+            notes.append(
+                "GPUs are left out because the model's size is not known; name the model with -m"
+            )
         gpus = known
     for gpu in gpus:
         try:
@@ -276,13 +301,13 @@ def _show(
     evens: dict[str, tuple[float, float] | None],
     moves: Sequence[Sensitivity],
 ) -> None:
-    told = f"of {recorded.questions:,} recorded" if recorded else "of the profile"
+    told = f"mean of {recorded.questions:,} recorded" if recorded else "default profile"
     steps = f"{usage.steps:.3g} step{'s' * (usage.steps != 1)}"
     _words(
         output,
         f"A question ({told}): {usage.input:,.0f} tokens of input, {usage.cached:,.0f} of them "
-        f"cached, {usage.output:,.0f} of output, in {steps}; "
-        f"{usage.turns:,.0f} a day, {usage.concurrency} at once.",
+        f"cached, {usage.output:,.0f} of output, in {steps}; {usage.turns:,.0f} per day, "
+        f"{usage.concurrency} at once.",
     )
     output.line()
     rows = [_row(choice) for choice in choices]
@@ -290,28 +315,30 @@ def _show(
     output.line()
     mine = choices[0]
     for name, between in evens.items():
-        output.line(f"{mine.name} {_when(between)} {name}")
+        output.line(_compared(mine.name, name, between))
     if usage.answered < 1:
         output.line(
-            f"{usage.answered:.0%} of the answers were of use: one costs "
+            f"{usage.answered:.0%} of the answers were useful; a useful one costs "
             f"{dollars(100 * mine.answer)} ¢ on {mine.name}"
         )
     top = ", ".join(
         f"{one.name} ({dollars(100 * one.low)} to {dollars(100 * one.high)} ¢)" for one in moves[:3]
     )
-    output.line(f"what moves it most, from half to twice of it: {top}")
+    output.line(f"what changes the cost most, from half to twice the value: {top}")
     output.line()
 
 
-def _when(between: tuple[float, float] | None) -> str:
-    """When it is cheaper, as words."""
+def _compared(mine: str, other: str, between: tuple[float, float] | None) -> str:
+    """When the first is cheaper, as a sentence."""
     if between is None:
-        return "is never cheaper than"
+        return f"{mine} is never cheaper than {other}"
     first, last = between
     start = "the first" if first <= 1.0001 else f"{first:,.0f}"
     if math.isinf(last):
-        return f"is cheaper from {start} question{'s' * (first > 1.0001)} a day on than"
-    return f"is cheaper from {start} to {last:,.0f} questions a day than"
+        when = f"from {start} question{'s' * (first > 1.0001)} per day"
+    else:
+        when = f"from {start} to {last:,.0f} questions per day"
+    return f"{mine} is cheaper than {other} {when}"
 
 
 def _row(one: Choice) -> tuple[str, ...]:
@@ -343,9 +370,9 @@ def dollars(value: float) -> str:
 def _ages(book: PriceBook, hardware: Hardware) -> str:
     dates = [one.date for one in (*book.hardware.values(), *book.apis.values()) if one.date]
     return (
-        f"Prices of {min(dates)} to {max(dates)}, looked through on {book.checked}; "
-        f"{hardware.name}: {hardware.source or 'as given'}. Speeds of GPUs are estimates from "
-        "their peaks. Prices age: `--prices FILE` takes your own (docs/planning.md)."
+        f"Prices of {min(dates)} to {max(dates)}, checked on {book.checked}; {hardware.name}: "
+        f"{hardware.source or 'as given'}. GPU speeds are estimated from peak figures. Prices go "
+        "out of date: give your own with `--prices FILE` (docs/planning.md)."
     )
 
 

@@ -56,8 +56,8 @@ def disk_usage() -> list[DiskUsage]:
     return [
         *found,
         _measured("traces", "traces of runs", default_folder(), ours=False),
-        _measured("sessions", "conversations by name", sessions_folder(), ours=False),
-        _measured("models", "models of the Hub; `triplepoint ls` lists them", models, ours=False),
+        _measured("sessions", "saved sessions", sessions_folder(), ours=False),
+        _measured("models", "models from the Hub; `triplepoint ls` lists them", models, ours=False),
     ]
 
 

@@ -33,7 +33,9 @@ _PACKAGES = (
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """What is measured."""
-    verb.add_argument("--measure", action="store_true", help="measure the limits again")
+    verb.add_argument(
+        "--measure", action="store_true", help="measure the limits again, also by number of threads"
+    )
     verb.add_argument("-t", "--threads", type=positive, metavar="N", help="measure with N threads")
 
 
@@ -222,8 +224,11 @@ def _show_sweep(output: Output, found: ThreadSweep) -> None:
     huge = ", ".join(_size(size) for size in seen.huge_page_bytes) or "none"
     rows = [
         ("cores", f"{seen.physical} physical, {seen.usable - seen.physical} SMT, {seen.slow} slow"),
-        ("clock", f"{low:,.0f} to {high:,.0f} MHz as the system says" if high else "not told"),
-        ("pages", f"{_size(seen.page_bytes)}; large {huge}; {seen.transparent or 'not told'}"),
+        (
+            "clock",
+            f"{low:,.0f} to {high:,.0f} MHz, as reported by the system" if high else "unknown",
+        ),
+        ("pages", f"{_size(seen.page_bytes)}; large {huge}; {seen.transparent or 'unknown'}"),
     ]
     heads = [*(f"read {level}" for level in LEVELS), "int8", "bf16", "fp32", "barrier", "spread"]
     rows.append(("threads", "".join(f"{head:>10}" for head in heads)))
@@ -233,7 +238,7 @@ def _show_sweep(output: Output, found: ThreadSweep) -> None:
         cells += [f"{p.barrier_s * 1e9:,.0f} ns", f"{max(p.spread.values(), default=0):.0%}"]
         rows.append((str(p.threads), "".join(f"{cell:>10}" for cell in cells)))
     if found.left_out:
-        rows.append(("left out", f"{', '.join(map(str, found.left_out))}: there was no time"))
+        rows.append(("left out", f"{', '.join(map(str, found.left_out))}: no time was left"))
     _show(output, f"by threads, in GB/s and GOP/s, measured {found.date}", rows)
 
 
@@ -243,7 +248,7 @@ def _show_tuning(output: Output, found: dict[str, Any]) -> None:
     rows = [
         ("threads", each),
         ("large pages", f"{'on' if found['pages'] else 'off'}: {found['pages_why']}"),
-        ("the rest", "prefill chunk, KV split, spinning: chosen when a model is loaded"),
+        ("the rest", "prefill chunk, KV split, spin time: chosen when a model is loaded"),
     ]
     _show(output, "execution policy of this machine", rows)
 

@@ -24,36 +24,54 @@ if TYPE_CHECKING:
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """The suite, where results go, and what of it is asked."""
-    verb.add_argument("suite", metavar="SUITE", help="the suite: .yaml, .toml or .json")
+    verb.add_argument("suite", metavar="SUITE", help="suite file: .yaml, .toml or .json")
     verb.add_argument(
-        "-o", "--output", metavar="FILE", help="file of results (SUITE.results.jsonl, here)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="results file (default: SUITE.results.jsonl in this folder)",
     )
-    verb.add_argument("--fresh", action="store_true", help="forget the results that are there")
+    verb.add_argument("--fresh", action="store_true", help="discard existing results")
     verb.add_argument(
-        "--report-only", action="store_true", help="ask nothing; show the results that are there"
+        "--report-only", action="store_true", help="run nothing; show existing results"
     )
     verb.add_argument(
         "-m",
         "--model",
         action="append",
         metavar="MODEL",
-        help="in place of the suite's models; may be repeated",
+        help="model to use instead of the suite's; repeatable",
     )
     verb.add_argument(
-        "--task", action="append", metavar="NAME", help="only tasks or groups whose name begins so"
+        "--task",
+        action="append",
+        metavar="NAME",
+        help="only tasks or groups whose name starts with NAME; repeatable",
     )
-    verb.add_argument("--repeats", type=positive, metavar="N", help="in place of the suite's")
     verb.add_argument(
-        "-p", "--parallel", type=positive, default=1, metavar="N", help="attempts at once (1)"
+        "--repeats",
+        type=positive,
+        metavar="N",
+        help="attempts per task, instead of the suite's number",
     )
-    verb.add_argument("--traces", metavar="FOLDER", help="write a trace of each attempt there")
-    verb.add_argument("--misses", action="store_true", help="list what was wrong, and why")
-    verb.add_argument("--html", metavar="PAGE", help="write a page with all tables")
+    verb.add_argument(
+        "-p",
+        "--parallel",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="concurrent attempts (default: 1)",
+    )
+    verb.add_argument("--traces", metavar="FOLDER", help="write a trace of each attempt to FOLDER")
+    verb.add_argument(
+        "--misses", action="store_true", help="list failed attempts and why they failed"
+    )
+    verb.add_argument("--html", metavar="PAGE", help="write an HTML page with all tables")
     verb.add_argument(
         "--min-accuracy",
         type=share,
         metavar="SHARE",
-        help="end with status 1 where a model's accuracy is below, such as 0.8",
+        help="exit with status 1 if a model's accuracy is below SHARE, such as 0.8",
     )
 
 
@@ -127,7 +145,9 @@ def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
         ]
         if not tasks:
             names = ", ".join(task.id for task in suite.tasks[:10])
-            raise SettingError(f"--task: no task or group begins so; there are {names}, …")
+            raise SettingError(
+                f"--task: no task or group has a name that starts like this; there are {names}, …"
+            )
         changed["tasks"] = tasks
     return suite.model_copy(update=changed)
 
@@ -183,7 +203,10 @@ def _verdict(suite: Suite, rows: Sequence[Row], args: argparse.Namespace, output
     scores = score(suite, rows)
     missing = sum(one.wanted - one.attempts + one.errors for one in scores)
     if missing:
-        output.note(f"{missing:,} attempts are missing or failed on our side: run it again")
+        output.note(
+            f"{missing:,} attempts are missing or failed for technical reasons; run the same "
+            "command again"
+        )
     if args.min_accuracy is None:
         return Exit.OK
     low = [one for one in scores if (one.accuracy or 0.0) < args.min_accuracy]

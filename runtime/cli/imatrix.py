@@ -15,7 +15,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     """Of which model, from what text, and where to."""
     add_text_options(verb)
     verb.add_argument(
-        "-o", "--output", default="imatrix.gguf", metavar="OUT", help="file to write (imatrix.gguf)"
+        "-o",
+        "--output",
+        default="imatrix.gguf",
+        metavar="OUT",
+        help="file to write (default: imatrix.gguf)",
     )
     add_force_option(verb)
 
@@ -43,7 +47,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         f"{args.output}: {len(found.sums)} matrices, {found.chunks} chunks of {found.size} tokens"
     )
     if found.unused_experts:
-        output.line(f"{found.unused_experts} experts were sent no token: give a longer text")
+        output.line(f"{found.unused_experts} experts received no tokens; use a longer text")
     output.json(
         {
             "path": args.output,

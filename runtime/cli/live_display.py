@@ -190,7 +190,10 @@ class LiveDisplay:
 def regime_text(phase: PhaseEvent) -> str:
     """One phase in a few words, with its regime, speed and share of the limit."""
     if not phase.tokens:
-        return f"nothing computed: {phase.kv_after:,} tokens at hand in {duration(phase.wall_s)}"
+        return (
+            f"nothing to compute: {phase.kv_after:,} tokens already cached, in "
+            f"{duration(phase.wall_s)}"
+        )
     speed = f", {rate(phase.tokens_per_s)} tok/s" if phase.wall_s else ""
     share = ""
     if phase.observed != "unknown":

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 CROWD = 4
 """Threads for each usable core that ``-t`` takes."""
-MODEL = "GGUF file, pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
-DEFAULT_MODEL = "what `triplepoint use` set, else nano"
+MODEL = "a GGUF file, a pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
+DEFAULT_MODEL = "default: what `triplepoint use` set, else nano"
 
 
 def add_engine_options(
@@ -45,19 +45,20 @@ def add_engine_options(
         action="append",
         type=setting,
         metavar="KEY=VALUE",
-        help="fix a setting that is chosen automatically: chunk=512, kv_split=off, spin=300us, "
-        "tile=8, max_single_tile=9, pages=off, adaptive=off; may be repeated",
+        help="override a setting that is otherwise chosen automatically: chunk=512, "
+        "kv_split=off, spin=300us, tile=8, max_single_tile=9, pages=off, adaptive=off; "
+        "repeatable",
     )
     verb.add_argument(
         "--kv-memory",
         type=nbytes,
         metavar="SIZE",
-        help="memory of all KV caches, e.g. 4GB (three quarters of what is free)",
+        help="memory for all KV caches, e.g. 4GB (default: three quarters of free memory)",
     )
     verb.add_argument(
         "--cache-packed-weights",
         action="store_true",
-        help="keep the packed weights on disk and map them the next time",
+        help="keep the packed weights on disk and map them on later runs",
     )
     if context:
         add_context_option(verb)
@@ -66,19 +67,20 @@ def add_engine_options(
             type=draft_tokens,
             default="auto",
             metavar="N",
-            help="tokens to draft before a pass: a number, off, or auto (auto)",
+            help="tokens to draft per pass: a number up to 16, off, or auto (default: auto)",
         )
         verb.add_argument(
             "--draft-source",
             choices=("auto", "lookup", "mtp"),
             default="auto",
-            help="what drafts: the context, the model's MTP head, or what is worth more (auto)",
+            help="draft from the context (lookup), from the model's MTP head (mtp), or from "
+            "whichever pays more (default: auto)",
         )
         verb.add_argument(
             "--jump-forward",
             choices=("on", "off"),
             default="on",
-            help="take tokens that the grammar forces without decoding them (on)",
+            help="skip decoding of tokens that the grammar forces (default: on)",
         )
 
 
@@ -89,15 +91,20 @@ def add_pass_options(verb: argparse.ArgumentParser) -> None:
         "--threads",
         type=positive,
         metavar="N",
-        help="threads of every pass (as many as are fastest, up to the physical cores)",
+        help="number of threads (default: as many as are fastest, up to the physical cores)",
     )
-    verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
-    verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="format of the KV cache (bf16)")
+    verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (default: the best one)")
+    verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="KV cache format (default: bf16)")
 
 
 def add_context_option(verb: argparse.ArgumentParser) -> None:
     """The length of the context."""
-    verb.add_argument("--context", type=positive, metavar="N", help="context length in tokens")
+    verb.add_argument(
+        "--context",
+        type=positive,
+        metavar="N",
+        help="context length in tokens (default: the model's, at most 32,768)",
+    )
 
 
 def nbytes(text: str) -> int:
@@ -125,7 +132,7 @@ def setting(text: str) -> tuple[str, str]:
     """A setting of passes; whether there is such a one is found out when the model is loaded."""
     key, equals, value = text.partition("=")
     if not (key and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a setting like chunk=512")
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as chunk=512")
     return key, value
 
 
@@ -181,7 +188,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     finally:
         output.progress.clear()
     if engine.packed_cache and engine.packed_cache.refused:
-        output.note(f"{engine.packed_cache.refused}; it was packed again")
+        output.note(f"{engine.packed_cache.refused}; packed again")
     return engine
 
 
@@ -201,9 +208,7 @@ def check_threads(threads: int | None, output: Output) -> None:
         return
     on = f"{threads:,} threads on {cores} usable core{'s' * (cores > 1)}"
     if threads > CROWD * cores:
-        raise SettingError(
-            f"-t: {on} would wait for each other; give 1 to {cores}, or leave it out"
-        )
+        raise SettingError(f"-t: {on} would wait for each other; give 1 to {cores}, or omit -t")
     output.note(f"{on} wait for each other; -t {cores} is faster")
 
 
@@ -238,7 +243,7 @@ def model_path(model: str, output: Output) -> str | Path:
         show_choice(error, output)
         raise
     except NotPulledError:
-        if settings.offline or not _agrees(f"{name} is not here yet. Pull it?", output):
+        if settings.offline or not _agrees(f"{name} is not downloaded yet. Pull it now?", output):
             raise
     from .pull import pull_model
 

@@ -20,7 +20,9 @@ _HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Which ones."""
-    verb.add_argument("name", nargs="?", metavar="TEXT", help="only those with TEXT in their name")
+    verb.add_argument(
+        "name", nargs="?", metavar="TEXT", help="list only models with TEXT in their name"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -85,7 +87,7 @@ def show(
 ) -> None:
     """Print the table; under it why what does not run does not."""
     if not models and not unfinished:
-        output.line(f"no models in {settings.cache}; triplepoint pull MODEL gets one")
+        output.line(f"no models in {settings.cache}; download one with: triplepoint pull MODEL")
         return
     rows = [
         (
@@ -107,7 +109,7 @@ def show(
             output.line(f"{model['name']}: {problem}", "yellow")
     for one in unfinished:
         kept = size_text(one["bytes"])
-        output.line(f"{one['repo']}: {kept} of an unfinished pull; pull again to resume it")
+        output.line(f"{one['repo']}: {kept} of an unfinished download; pull again to resume")
 
 
 def ago(moment: float) -> str:

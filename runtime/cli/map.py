@@ -37,82 +37,125 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "questions",
         metavar="QUESTIONS",
         nargs="?",
-        help="file of rows: JSON lines (- reads them from stdin), CSV or Parquet",
+        help="file with a row per question: JSON lines (- reads them from stdin), CSV or Parquet",
     )
     verb.add_argument(
-        "-o", "--output", metavar="FILE", required=True, help="results; rows there are not repeated"
+        "-o",
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="results file; rows already in it are skipped",
     )
     verb.add_argument(
         "--question", metavar="TEXT", help='the question of every row: "What failed in {name}?"'
     )
     verb.add_argument(
-        "--dir-from", metavar="FOLDER", help="a row for each folder in FOLDER: {name} and {dir}"
+        "--dir-from",
+        metavar="FOLDER",
+        help="make a row for each folder in FOLDER: {name} and {dir}",
     )
-    verb.add_argument("--dir", metavar="D", help="folder of rows that name none (.)")
+    verb.add_argument("--dir", metavar="D", help="folder for rows that name none (default: .)")
     verb.add_argument(
         "--to",
         metavar="WHERE",
         default="local:4",
-        help="local:N (N agents on one engine), http://HOST:PORT[,…] (servers), "
-        "auto or ray://HOST:PORT (a Ray cluster) (local:4)",
-    )
-    verb.add_argument("--slots", type=positive, metavar="N", help="rows at once on each (4)")
-    verb.add_argument(
-        "--workers", type=positive, metavar="N", help="engines of a cluster (as many as fit)"
+        help="where to run: local:N (N agents on one engine), http://HOST:PORT[,…] (servers), "
+        "auto or ray://HOST:PORT (a Ray cluster) (default: local:4)",
     )
     verb.add_argument(
-        "--memory", type=nbytes, metavar="SIZE", help="memory of each engine of a cluster"
+        "--slots",
+        type=positive,
+        metavar="N",
+        help="concurrent rows per server or engine (default: 4)",
+    )
+    verb.add_argument(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help="engines on the cluster (default: as many as fit)",
+    )
+    verb.add_argument(
+        "--memory", type=nbytes, metavar="SIZE", help="memory for each engine on the cluster"
     )
     verb.add_argument(
         "--patience",
         type=seconds,
         metavar="S",
         default=60.0,
-        help="seconds that a server may not respond (60)",
+        help="give up on a server after S seconds without a response (default: 60)",
     )
     verb.add_argument(
         "--order",
         choices=("input", "done"),
         default="input",
-        help="order of the results at the end: as the rows, or as they were finished (input)",
+        help="final order of the results: as in the input, or as they finished (default: input)",
     )
     verb.add_argument(
-        "--attempts", type=positive, default=3, metavar="N", help="tries of a row that may fail (3)"
+        "--attempts",
+        type=positive,
+        default=3,
+        metavar="N",
+        help="attempts per row before it is set aside (default: 3)",
     )
     verb.add_argument(
-        "--retry-failed", action="store_true", help="ask rows again that failed or were set aside"
+        "--retry-failed", action="store_true", help="retry rows that failed or were set aside"
     )
     verb.add_argument(
-        "--until", type=until, metavar="TIME", help="begin no rows after 18:00, or for 30m, 8h"
+        "--until",
+        type=until,
+        metavar="TIME",
+        help="start no rows after this time (18:00) or this long (30m, 8h)",
     )
     verb.add_argument(
-        "--max-cost", type=money, metavar="X", help="begin no rows that would cost more in all"
+        "--max-cost",
+        type=money,
+        metavar="X",
+        help="stop starting rows when the total cost would exceed X",
     )
     verb.add_argument(
         "--price",
         action="append",
         type=price,
         metavar="KEY=X",
-        help="in, cached, out: of a million tokens; hour: of an hour of a row; may be repeated",
+        help="price: in, cached or out per million tokens, hour per hour of a row; repeatable",
     )
     where = verb.add_mutually_exclusive_group()
-    where.add_argument("--traces", metavar="FOLDER", help="folder of traces (beside the results)")
-    where.add_argument("--no-traces", action="store_true", help="leave no traces")
-    verb.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
+    where.add_argument(
+        "--traces", metavar="FOLDER", help="folder for traces (default: beside the results)"
+    )
+    where.add_argument("--no-traces", action="store_true", help="write no traces")
+    verb.add_argument("-q", "--quiet", action="store_true", help="show no progress and no summary")
     _add_agent_options(verb)
     add_engine_options(verb)
     add_sampling_options(verb)
 
 
 def _add_agent_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--schema", metavar="FILE", help="answers are JSON that fits this schema")
+    verb.add_argument(
+        "--schema", metavar="FILE", help="answer in JSON that fits the JSON schema in FILE"
+    )
     add_tool_options(verb, session=False)
-    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls of a row (8)")
-    verb.add_argument("--max-tokens", type=positive, metavar="N", help="tokens of a row (1,024)")
-    verb.add_argument("--timeout", type=seconds, metavar="S", help="seconds of a row (any)")
+    verb.add_argument(
+        "--max-steps",
+        type=positive,
+        metavar="N",
+        help="maximum number of model calls per row (default: 8)",
+    )
+    verb.add_argument(
+        "--max-tokens",
+        type=positive,
+        metavar="N",
+        help="maximum number of generated tokens per row (default: 1,024)",
+    )
+    verb.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="S",
+        help="stop a row after S seconds (default: no limit)",
+    )
     add_reply_options(verb)
     verb.add_argument(
-        "--redact", action="store_true", help="no text and no token ids in the traces"
+        "--redact", action="store_true", help="leave text and token ids out of the traces"
     )
 
 
@@ -158,9 +201,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     prices = read_price(dict(args.price or ()))
     if args.max_cost is not None and prices.free:
-        raise SettingError("--max-cost needs a --price: in=X, out=X of a million tokens, or hour=X")
+        raise SettingError("--max-cost needs --price: in=X and out=X per million tokens, or hour=X")
     if args.output == "-":
-        raise SettingError("-o: results go to a file, from which a run that was ended goes on")
+        raise SettingError("-o must be a file, so that a stopped run can resume; - is not one")
     fleet, recipe = _fleet(args, output), _recipe(args)
     rows = _rows(args)
     _check_folder(args, fleet, rows)
@@ -195,7 +238,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if problem:
         output.error(problem)
     elif report.stopped:
-        left = f"{report.left:,} rows are left, and the same command goes on with them"
+        left = f"{report.left:,} rows are left; run the same command to continue"
         output.note(f"stopped: {report.stopped}; {left}")
     output.json({**asdict(report), "results": str(path), "error": problem})
     if problem:
@@ -208,7 +251,7 @@ def _rows(args: argparse.Namespace) -> list[Row]:
     from ..fleet.rows import folder_rows, read_rows
 
     if (args.questions is None) == (args.dir_from is None):
-        raise SettingError("give a file of QUESTIONS, or --dir-from FOLDER with --question")
+        raise SettingError("no rows: give a QUESTIONS file, or --dir-from FOLDER with --question")
     if args.dir_from is None:
         return read_rows(args.questions, args.question)
     if args.question is None:
@@ -263,7 +306,7 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
     target = parse_target(args.to, args.slots)
     if target.kind != "ray" and (args.workers or args.memory):
         raise SettingError(
-            "--workers and --memory are for a cluster: --to auto, or ray://HOST:PORT"
+            "--workers and --memory need a cluster: --to auto or --to ray://HOST:PORT"
         )
 
     def load(model: str | None) -> Engine:
@@ -340,7 +383,7 @@ def _summary(report: MapReport) -> list[str]:
     parts = [
         f"{report.finished:,} in {duration(report.seconds)}" if report.finished else "",
         f"{report.rows_per_s:.3g} rows/s" if report.finished else "",
-        f"{report.earlier:,} were done before" if report.earlier else "",
+        f"{report.earlier:,} were already done" if report.earlier else "",
         f"{prompt:,.0f} prompt tokens{share}, {numbers.get('generated', 0):,.0f} generated",
         f"{report.retries:,} tried again" if report.retries else "",
         f"{report.lost:,} workers lost" if report.lost else "",
@@ -353,7 +396,9 @@ def _problem(report: MapReport, poison: Path) -> str:
     """What went wrong, in a line; empty if nothing."""
     parts: list[Any] = []
     if report.failed:
-        parts.append(f"{report.failed:,} of {report.rows:,} rows failed: see their error")
+        parts.append(
+            f"{report.failed:,} of {report.rows:,} rows failed; see `error` in their results"
+        )
     if report.aside:
         parts.append(f"{report.aside:,} were set aside in {poison}")
     return "; ".join([*parts, "--retry-failed asks them again"]) if parts else ""

@@ -36,18 +36,18 @@ def run(args: argparse.Namespace, output: Output) -> int:
     settings = HubSettings.from_environ()
     pulled = {one.model.alias for one in found if is_pulled(one.model, settings)}
     _show(found, pulled, output)
-    calibrated = " Where a c stands, what they reach was measured here, with this very model."
+    calibrated = " A c marks models whose kernels were measured here."
     notes = (
-        f"TTFT is that of a {PROMPT:,}-token prompt; tokens per second are those of decode with an "
-        f"empty context and at context {CONTEXT:,}. They are predicted from the limits of this "
-        f"machine ({machine.threads} threads, {machine.read_gbps['DRAM']:.0f} GB/s, "
-        f"{machine.int8_gops:,.0f} GOP/s) and what kernels usually reach of them."
+        f"TTFT is for a {PROMPT:,}-token prompt; tokens per second are for decode with an empty "
+        f"context and at context {CONTEXT:,}. They are predicted from the limits of this machine "
+        f"({machine.threads} threads, {machine.read_gbps['DRAM']:.0f} GB/s, "
+        f"{machine.int8_gops:,.0f} GOP/s) and the share of them that kernels usually reach."
         + calibrated * any(one.basis == "calibration" for one in found)
-        + " An asterisk marks what is pulled already." * bool(pulled)
+        + " An asterisk marks models that are already downloaded." * bool(pulled)
     )
     output.line()
     _paragraph(notes, output)
-    _paragraph(f"{size_text(available)} of memory are available.", output)
+    _paragraph(f"{size_text(available)} of memory is available.", output)
     if choice is None:
         text = f"None of them fits, calls tools and writes {FLUENT:.0f} tokens per second here."
     else:

@@ -16,17 +16,26 @@ if TYPE_CHECKING:
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Of which model, and on what text."""
     add_text_options(verb)
-    verb.add_argument("--kl-base", metavar="BASE", help="model to measure the divergence from")
+    verb.add_argument(
+        "--kl-base", metavar="BASE", help="also measure the KL divergence from this model"
+    )
 
 
 def add_text_options(verb: argparse.ArgumentParser) -> None:
     """A model, and a text that it reads in chunks."""
-    verb.add_argument("model", metavar="MODEL", help="GGUF file, nano, or synthetic:…")
-    verb.add_argument("file", metavar="FILE", help="the text, in UTF-8")
+    verb.add_argument("model", metavar="MODEL", help="a GGUF file, nano, or synthetic:…")
+    verb.add_argument("file", metavar="FILE", help="text file in UTF-8")
     verb.add_argument(
-        "-c", "--chunk", type=positive, default=512, metavar="N", help="tokens of a chunk (512)"
+        "-c",
+        "--chunk",
+        type=positive,
+        default=512,
+        metavar="N",
+        help="tokens per chunk (default: 512)",
     )
-    verb.add_argument("--chunks", type=positive, metavar="N", help="chunks at most (all)")
+    verb.add_argument(
+        "--chunks", type=positive, metavar="N", help="maximum number of chunks (default: all)"
+    )
     add_pass_options(verb)
 
 

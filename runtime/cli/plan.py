@@ -32,70 +32,176 @@ SEED = 1000  # of their texts, which are not those that are measured
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """The model and machines, what they are asked, and what is written."""
-    verb.add_argument("files", nargs="*", metavar="TRACE", help="recorded programs to simulate")
     verb.add_argument(
-        "-m", "--model", metavar="M", help="an alias, synthetic:NAME:TYPE, or a file (qwen3:0.6b)"
+        "files",
+        nargs="*",
+        metavar="TRACE",
+        help="recorded runs to simulate (default: generated programs)",
     )
     verb.add_argument(
-        "--machine", metavar="FILE", help="of these machines: its `doctor --json` (this one)"
+        "-m",
+        "--model",
+        metavar="M",
+        help="an alias, synthetic:NAME:TYPE, or a file (default: qwen3:0.6b)",
     )
-    verb.add_argument("--clock", metavar="FILE", help="what --learn wrote, in place of both")
+    verb.add_argument(
+        "--machine",
+        metavar="FILE",
+        help="`doctor --json` file of the machines to simulate (default: this machine)",
+    )
+    verb.add_argument(
+        "--clock", metavar="FILE", help="clock file from --learn, instead of -m and --machine"
+    )
     verb.add_argument("--machines", type=positive, default=1, metavar="N", help="how many (1)")
     verb.add_argument(
         "--conversations", type=positive, default=1000, metavar="N", help="how many (1000)"
     )
     verb.add_argument(
-        "--rate", type=amount, metavar="R", help="of them a second, over all machines (at once)"
+        "--rate",
+        type=amount,
+        metavar="R",
+        help="new conversations per second, over all machines (default: all at once)",
     )
-    made = verb.add_argument_group("made-up programs, where no trace is given")
-    made.add_argument("--shared", type=positive, default=1500, metavar="N", help="tokens (1500)")
-    made.add_argument("--new", type=positive, default=400, metavar="N", help="tokens (400)")
-    made.add_argument("--reply", type=positive, default=80, metavar="N", help="tokens (80)")
-    made.add_argument("--requests", type=positive, default=4, metavar="N", help="of each (4)")
-    made.add_argument("--tool", type=amount, default=0.5, metavar="S", help="seconds (0.5)")
-    made.add_argument("--person", type=amount, metavar="S", help="seconds a person thinks (0)")
+    made = verb.add_argument_group("generated programs, if no trace is given")
+    made.add_argument(
+        "--shared",
+        type=positive,
+        default=1500,
+        metavar="N",
+        help="tokens of the prefix that all share (default: 1500)",
+    )
+    made.add_argument(
+        "--new",
+        type=positive,
+        default=400,
+        metavar="N",
+        help="mean tokens that a request adds (default: 400)",
+    )
+    made.add_argument(
+        "--reply",
+        type=positive,
+        default=80,
+        metavar="N",
+        help="mean tokens of a reply (default: 80)",
+    )
+    made.add_argument(
+        "--requests",
+        type=positive,
+        default=4,
+        metavar="N",
+        help="mean requests per conversation (default: 4)",
+    )
+    made.add_argument(
+        "--tool",
+        type=amount,
+        default=0.5,
+        metavar="S",
+        help="mean seconds of a tool call (default: 0.5)",
+    )
+    made.add_argument(
+        "--person",
+        type=amount,
+        metavar="S",
+        help="mean seconds a person thinks after every third request (default: 0)",
+    )
     how = verb.add_argument_group("policy")
-    how.add_argument("--kv", choices=("bf16", "q8", "f32"), default="bf16", help="cache (bf16)")
-    how.add_argument("--kv-memory", type=nbytes, metavar="SIZE", help="of a machine (no limit)")
-    how.add_argument("--parallel", type=positive, default=32, metavar="N", help="requests (32)")
-    how.add_argument("--deadline", type=amount, default=0.1, metavar="S", help="of gaps (0.1)")
-    how.add_argument("--no-sharing", action="store_true", help="share and keep no prefixes")
     how.add_argument(
-        "--route", choices=("two", "turns", "random"), default="two", help="to machines (two)"
+        "--kv",
+        choices=("bf16", "q8", "f32"),
+        default="bf16",
+        help="KV cache format (default: bf16)",
+    )
+    how.add_argument(
+        "--kv-memory",
+        type=nbytes,
+        metavar="SIZE",
+        help="KV cache memory per machine (default: no limit)",
+    )
+    how.add_argument(
+        "--parallel",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="concurrent requests per machine (default: 32)",
+    )
+    how.add_argument(
+        "--deadline",
+        type=amount,
+        default=0.1,
+        metavar="S",
+        help="target gap in seconds between tokens while prompts run (default: 0.1)",
+    )
+    how.add_argument("--no-sharing", action="store_true", help="neither share nor keep prefixes")
+    how.add_argument(
+        "--route",
+        choices=("two", "turns", "random"),
+        default="two",
+        help="choice of machine: the less loaded of two, in turns, or random (default: two)",
     )
     verb.add_argument(
-        "--goals", type=goals, default=(2.0, 0.1), metavar="TTFT,TPOT", help="seconds (2,0.1)"
+        "--goals",
+        type=goals,
+        default=(2.0, 0.1),
+        metavar="TTFT,TPOT",
+        help="latency goals in seconds (default: 2,0.1)",
     )
     verb.add_argument(
         "--sweep",
         type=swept,
         metavar="WHAT=A,B,…",
-        help=f"the same with each of some values of {', '.join(SWEEPS)}",
+        help=f"repeat the plan for each of some values of {', '.join(SWEEPS)}",
     )
-    verb.add_argument("--what-if", action="store_true", help="say what would help")
-    verb.add_argument("--seed", type=positive, default=1, metavar="N", help="of chance (1)")
-    verb.add_argument("--processes", type=positive, metavar="N", help="(one for each core)")
-    verb.add_argument("--prices", metavar="FILE", help="prices of your own, as of `cost`")
-    verb.add_argument("--hardware", default="desktop", metavar="NAME", help="in them (desktop)")
+    verb.add_argument(
+        "--what-if",
+        action="store_true",
+        help="estimate the gain from more cores, faster DRAM, a q8 KV cache and so on",
+    )
+    verb.add_argument(
+        "--seed", type=positive, default=1, metavar="N", help="random seed (default: 1)"
+    )
+    verb.add_argument(
+        "--processes",
+        type=positive,
+        metavar="N",
+        help="simulation processes (default: one per core)",
+    )
+    verb.add_argument(
+        "--prices",
+        metavar="FILE",
+        help="TOML file whose prices override the defaults, as for `cost`",
+    )
+    verb.add_argument(
+        "--hardware",
+        default="desktop",
+        metavar="NAME",
+        help="which machine of the price list (default: desktop)",
+    )
     verb.add_argument("-o", "--output", metavar="FILE", help="write the plan as an HTML page")
-    verb.add_argument("--svg", metavar="FILE", help="write its picture of a sweep, or of errors")
+    verb.add_argument("--svg", metavar="FILE", help="draw the sweep, or the errors of --validate")
     real = verb.add_argument_group("this machine, measured")
     real.add_argument(
-        "--learn", metavar="FILE", help="run agents here and add what passes took to this clock"
+        "--learn",
+        metavar="FILE",
+        help="run agents here and add their pass times to this clock file",
     )
     real.add_argument(
-        "--validate", type=numbers, metavar="N,…", help="run so many agents here, and simulate them"
+        "--validate",
+        type=numbers,
+        metavar="N,…",
+        help="run N agents here and compare with their simulation",
     )
     real.add_argument(
-        "--rounds", metavar="FILE", help="add what was measured; all rounds in it are compared"
+        "--rounds",
+        metavar="FILE",
+        help="file to add the measured rounds to; all rounds in it are compared",
     )
     real.add_argument(
         "--work",
         type=numbers,
         default=[2, 300, 50, 300, 20],
         metavar="N,…",
-        help="of agents: turns, words of the system prompt, least and most of results, tokens of "
-        "replies (2,300,50,300,20)",
+        help="work of each agent: turns, words of the system prompt, minimum and maximum words "
+        "of results, tokens per reply (default: 2,300,50,300,20)",
     )
 
 
@@ -118,7 +224,9 @@ def _clock(args: argparse.Namespace, output: Output) -> tuple[Forecaster, Correc
 
     if args.clock:
         if args.model or args.machine:
-            raise SettingError("--clock: it has a model and a machine; leave out -m and --machine")
+            raise SettingError(
+                "--clock cannot be combined with -m or --machine: the clock file names both"
+            )
         found, seen, date = clock.read(args.clock)
         return found.with_kv(args.kv), clock.learn(found, seen, date)
     found = forecaster(args.model or "qwen3:0.6b", args.machine, output)
@@ -164,7 +272,7 @@ def _programs(names: Sequence[str]) -> list[Program]:
         trace = examples.load(name) if known else Trace.load(resolve(name, default_folder()))
         found += of_trace(trace, group)
     if names and not found:
-        raise SettingError(f"{', '.join(names)}: no requests of a local model in them")
+        raise SettingError(f"{', '.join(names)}: no requests to a local model in these traces")
     return found
 
 
@@ -207,7 +315,7 @@ def _plan(
     output.line(f"next bottleneck: {bottleneck(base)}")
     if failed := max(one.tally.failed for _, one in rows):
         output.note(
-            f"{failed:,} conversations could not be answered: they are longer than the context of "
+            f"{failed:,} conversations could not be answered: they exceed the context of "
             f"{scenario.policy.context:,} tokens, or need more than the memory for KV caches"
         )
     if args.output:
@@ -240,13 +348,16 @@ def _change(
         if what in ("kv", "route"):
             known = ("bf16", "q8", "f32") if what == "kv" else ("two", "turns", "random")
             if value not in known:
-                raise SettingError(f"--sweep {what}: {value!r} is none of {', '.join(known)}")
+                raise SettingError(f"--sweep {what}: {value!r} is not one of {', '.join(known)}")
             if what == "route":
                 return replace(scenario, route=value)  # pyright: ignore[reportArgumentType]
             kv: Any = value
             return replace(scenario, forecaster=scenario.forecaster.with_kv(kv))
         if args.clock:
-            raise SettingError(f"--sweep {what}: a clock belongs to one model and machine")
+            raise SettingError(
+                f"--sweep {what} cannot be combined with --clock: a clock belongs to one model "
+                "and machine"
+            )
         model = value if what == "model" else args.model or "qwen3:0.6b"
         found = forecaster(model, value if what == "machine" else args.machine, output)
         return replace(scenario, forecaster=found.with_kv(args.kv))
@@ -322,7 +433,7 @@ def _engine(args: argparse.Namespace, output: Output) -> Engine:
     from .load_engine import model_path
 
     if not args.model:
-        raise SettingError("which model is to run here? name it with -m")
+        raise SettingError("no model to run; name one with -m")
     return Engine.load(model_path(args.model, output), kv=args.kv, cache_packed_weights=True)
 
 
@@ -333,7 +444,7 @@ def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) ->
     from .bench_in_process import EngineClient
 
     if len(args.work) != 5:
-        raise SettingError("--work takes five numbers, such as 2,300,50,300,20")
+        raise SettingError("--work needs five numbers, such as 2,300,50,300,20")
     turns, system, least, most, reply = args.work
     work = Work(agents, turns, system, least, most, reply, seed)
     options = {"temperature": 1.0, "top_k": 40, "seed": seed}
@@ -386,8 +497,8 @@ def _check_clock(path: str, known: Forecaster, engine: Engine) -> None:
     """Passes of one model say nothing of another one's."""
     if known.name != engine.model.name:
         raise SettingError(
-            f"{path} is a clock of {known.name}, not of {engine.model.name}: name its model with "
-            "-m, or another file"
+            f"{path} is a clock for {known.name}, not {engine.model.name}; name its model with "
+            "-m, or give another file"
         )
 
 
@@ -404,7 +515,7 @@ def _measured(args: argparse.Namespace, output: Output) -> list[Any]:
     if not args.validate:
         return rounds
     if not args.clock:
-        raise SettingError("--validate compares with a clock: write one with --learn FILE first")
+        raise SettingError("--validate needs --clock FILE; write the file first with --learn FILE")
     from ..planning import clock
 
     with _engine(args, output) as engine:
@@ -432,7 +543,7 @@ def _show_compared(args: argparse.Namespace, output: Output, compared: list[Comp
     from .atomic_write import atomic_write
 
     if not compared:
-        raise SettingError(f"{args.rounds}: there are no rounds in it")
+        raise SettingError(f"--rounds {args.rounds}: the file has no rounds")
     head = ("agents", "what", "measured", "min … max", "simulated", "error", "goal")
     for one in compared:
         plain(output, head, one.lines())
@@ -452,7 +563,7 @@ def goals(text: str) -> tuple[float, float]:
     """Seconds of TTFT and of TPOT."""
     first, comma, second = text.partition(",")
     if not comma:
-        raise argparse.ArgumentTypeError(f"{text!r} is not two times like 2,0.1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not two times in seconds, such as 2,0.1")
     return amount(first), amount(second)
 
 
@@ -460,5 +571,5 @@ def swept(text: str) -> tuple[str, list[str]]:
     """A setting and some values."""
     what, equals, values = text.partition("=")
     if what not in SWEEPS or not equals or not all(values.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a sweep like machines=1,2,4")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a sweep such as machines=1,2,4")
     return what, values.split(",")

@@ -62,7 +62,7 @@ class Playback:
     def _phase(self, phase: PhaseEvent) -> None:
         output = self._output
         if not phase.tokens and phase.phase == "prefill":  # pages were shared, or came from disk
-            output.line(f"  {phase.purpose}: {phase.kv_after:,} tokens were there already", "dim")
+            output.line(f"  {phase.purpose}: {phase.kv_after:,} tokens already cached", "dim")
             return
         if phase.phase == "prefill":
             for done in self._ticks(phase.wall_s):

@@ -18,7 +18,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--url",
         metavar="URL",
-        help="address of the server; TRIPLEPOINT_API_KEY is its key (http://127.0.0.1:11435)",
+        help="address of the server; TRIPLEPOINT_API_KEY holds its key (default: "
+        "http://127.0.0.1:11435)",
     )
 
 
@@ -84,5 +85,7 @@ def _ask(url: str) -> dict[str, Any]:
         found = None
     if answer.status_code != 200 or not isinstance(found, dict) or "models" not in found:
         said = found.get("error", {}).get("message") if isinstance(found, dict) else None
-        raise EngineError(f"{url} is no triplepoint server: {said or f'HTTP {answer.status_code}'}")
+        raise EngineError(
+            f"{url} is not a triplepoint server: {said or f'HTTP {answer.status_code}'}"
+        )
     return found

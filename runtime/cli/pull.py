@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ..hub.variants import ChoiceError, Variant
 
 MODEL = (
-    "alias (see `triplepoint models`), ORG/NAME[:QUANT], ORG/NAME:FILE.gguf, or a page's address"
+    "alias (see `triplepoint models`), ORG/NAME[:QUANT], ORG/NAME:FILE.gguf, or the URL of a "
+    "model page"
 )
 
 
@@ -25,7 +26,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     """Which model."""
     verb.add_argument("name", metavar="MODEL", help=MODEL)
     verb.add_argument(
-        "--force", action="store_true", help="pull it even if this version cannot run it"
+        "--force", action="store_true", help="download it even if this version cannot run it"
     )
 
 
@@ -105,7 +106,7 @@ def _tell_older(pulled: Pulled, settings: HubSettings, output: Output) -> None:
         if old:
             size = size_text(sum(file.size for file in old))
             name = ModelName(pulled.name.repo, commit, pulled.name.selector)
-            output.line(f"an older state of it takes {size}; triplepoint rm {name} removes it")
+            output.line(f"an older revision takes {size}; remove it with: triplepoint rm {name}")
 
 
 def show_choice(error: ChoiceError, output: Output) -> None:
@@ -127,7 +128,7 @@ def interrupted(output: Output) -> int:
     if isinstance(kept, int) and isinstance(total, int) and kept:
         message = (
             f"interrupted; {size_text(kept)} of the {size_text(total)} of {output.facts['file']} "
-            f"are kept; the same command resumes"
+            "are kept; run the same command to resume"
         )
     output.error(message)
     output.json({"status": "cancelled", "error": message, "exit": Exit.INTERRUPTED, **output.facts})

@@ -18,11 +18,21 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     """From what, into what, and how."""
     verb.add_argument("source", metavar="IN", help="GGUF file to read")
     verb.add_argument("target", metavar="OUT", help="GGUF file to write")
-    verb.add_argument("type", metavar="TYPE", help="such as Q4_K_M, Q8_0; any other lists them")
-    verb.add_argument("--imatrix", metavar="FILE", help="what matters most: see imatrix")
+    verb.add_argument(
+        "type", metavar="TYPE", help="quantization, such as Q4_K_M or Q8_0; a wrong one lists all"
+    )
+    verb.add_argument(
+        "--imatrix",
+        metavar="FILE",
+        help="importance matrix from `triplepoint imatrix` or llama.cpp",
+    )
     add_force_option(verb)
     verb.add_argument(
-        "-t", "--threads", type=positive, metavar="N", help="threads (physical cores)"
+        "-t",
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="number of threads (default: the physical cores)",
     )
 
 
@@ -49,17 +59,19 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _show(output: Output, report: Report) -> None:
     for name, wanted, kind in report.narrowed[:5]:
-        output.line(f"{name} is {kind}: its rows do not divide into blocks of {wanted}")
+        output.line(
+            f"{name} is {kind}: its row length is not a multiple of the block size of {wanted}"
+        )
     if len(report.narrowed) > 5:
         output.line(f"… and {len(report.narrowed) - 5} more like it")
     if report.requantized:
         output.line(
-            f"{len(report.requantized)} tensors were already quantized, and that loss stays: "
-            "quantize from F16 or BF16 if you can"
+            f"{len(report.requantized)} tensors were already quantized, which costs quality "
+            "twice; quantize from F16 or BF16 if you can"
         )
     if report.unmatched:
         first = report.unmatched[0]
-        output.line(f"the imatrix lacks {len(report.unmatched)} of the tensors, such as {first}")
+        output.line(f"the imatrix has no data for {len(report.unmatched)} tensors, such as {first}")
     kinds = ", ".join(f"{count} × {kind}" for kind, count in report.types.most_common())
     output.line(f"{report.path}: {report.mix}, {kinds}")
     rate = report.read_nbytes / 1e6 / max(report.seconds, 1e-9)

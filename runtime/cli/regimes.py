@@ -31,8 +31,10 @@ _STYLES = {
     "memory": "black on #3f9fd8",
     "dispatch": "black on #d678ac",
 }
-BUSY = "other work slowed the measurement: what follows is for a machine as busy as now"
-RECALIBRATE = "runs may say otherwise; when the machine is quiet, recalibrate with --recalibrate"
+BUSY = "other programs slowed the measurement, so these results hold only for a machine this busy"
+RECALIBRATE = (
+    "runs on a quiet machine may differ; when it is quiet, measure again with --recalibrate"
+)
 _TITLE = "The regimes of "
 _ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one region alone
 _COLUMNS = 100  # of the terminal's picture, at most
@@ -42,27 +44,27 @@ _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Of which model, and what is drawn."""
     verb.add_argument("model", nargs="?", metavar="MODEL", help=f"{MODEL} ({DEFAULT_MODEL})")
-    verb.add_argument("--trace", metavar="TRACE", help="draw this run on it")
+    verb.add_argument("--trace", metavar="TRACE", help="draw this recorded run on the diagram")
     verb.add_argument(
         "--batch",
         type=numbers,
         metavar="B,…",
-        help="also with B sequences in each pass: how the memory-bound region shrinks",
+        help="also draw the diagram for B sequences per pass: how the memory-bound region shrinks",
     )
     verb.add_argument(
         "--beside",
         nargs="+",
         metavar="MODEL",
-        help="draw the maps of these models beside it, in one .svg",
+        help="draw the diagrams of these models side by side in one .svg",
     )
-    verb.add_argument("-o", "--output", metavar="FILE", help="write the picture as .svg or .html")
     verb.add_argument(
-        "--measure", action="store_true", help="time some points and draw them on it too"
+        "-o", "--output", metavar="FILE", help="write the diagram to an .svg or .html file"
     )
+    verb.add_argument("--measure", action="store_true", help="time some points and draw them too")
     verb.add_argument(
         "--recalibrate",
         action="store_true",
-        help="measure the kernels again, ignoring the saved calibration",
+        help="measure the kernels again instead of using the saved calibration",
     )
     add_pass_options(verb)
     add_context_option(verb)
@@ -127,9 +129,9 @@ def _kind(name: str | None) -> str:
         return ""
     kind = Path(name).suffix.lower().lstrip(".")
     if kind == "png":
-        raise SettingError(f"{name}: PNG is not written; write a .svg and convert that")
+        raise SettingError(f"-o {name}: cannot write PNG; write an .svg file and convert it")
     if kind not in ("svg", "html"):
-        raise SettingError(f"{name}: the picture is written as .svg or .html")
+        raise SettingError(f"-o {name}: the file name must end in .svg or .html")
     return kind
 
 
@@ -143,7 +145,7 @@ def _steps(name: str | None) -> list[Step]:
         return []
     found = steps(Trace.load(resolve(name, default_folder())))
     if not found:
-        raise EngineError(f"{name}: the trace has no phase that a local engine measured")
+        raise EngineError(f"{name}: the trace has no phase measured by a local engine")
     return found
 
 

@@ -23,9 +23,12 @@ def add_removing_options(verb: argparse.ArgumentParser, what: str) -> None:
     """Those that say which of the kept things go."""
     verb.add_argument("names", nargs="*", metavar=what.upper(), help=f"{what}s by name")
     verb.add_argument(
-        "--older-than", type=age, metavar="AGE", help="those written last before 12h, 30d, 8w"
+        "--older-than",
+        type=age,
+        metavar="AGE",
+        help="those last written more than AGE ago, e.g. 12h, 30d, 8w",
     )
-    verb.add_argument("--all", action="store_true", help="all that are kept")
+    verb.add_argument("--all", action="store_true", help="all of them")
     add_yes_option(verb)
 
 
@@ -38,7 +41,7 @@ def age(text: str) -> float:
     """A number of minutes, hours, days or weeks, in seconds."""
     found = _AGE.fullmatch(text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an age like 45m, 12h, 30d or 8w")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age such as 45m, 12h, 30d or 8w")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -59,7 +62,9 @@ def chosen(
     """
     ways = [bool(args.names), args.older_than is not None, args.all]
     if sum(ways) != 1:
-        raise SettingError("name what to remove, or give --older-than AGE or --all: one of these")
+        raise SettingError(
+            "say what to remove: names, --older-than AGE or --all (exactly one of these)"
+        )
     if args.names:
         return list({id(one): one for one in map(by_name, dict.fromkeys(args.names))}.values())
     until = time.time() - (args.older_than or 0)

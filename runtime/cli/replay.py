@@ -23,7 +23,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "--speed",
         type=speed,
         metavar="X",
-        help="show it as it happened, X times as fast; max: without waiting",
+        help="play it back at X times the recorded speed; max: without waiting",
     )
     what = verb.add_mutually_exclusive_group()
     what.add_argument(
@@ -34,37 +34,48 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--benchmark",
         action="store_true",
-        help="time the recorded work with this model on this machine",
+        help="time the recorded work on this machine and compare",
     )
     what.add_argument(
         "--from",
         dest="start",
         type=step,
         metavar="TURN[.STEP]",
-        help="continue live from this step; the new trace names this run as its parent",
+        help="continue live from this step, in a new trace",
     )
-    verb.add_argument("--prompt", metavar="TEXT", help="--from: ask this instead")
+    verb.add_argument("--prompt", metavar="TEXT", help="with --from: ask this question instead")
     verb.add_argument(
         "--tools",
         type=tools,
         metavar="WHAT",
-        help="--verify: recorded (the default) or live, which reruns read-only calls; "
-        "--from: groups of tools, as of `run`, or none (the recorded ones)",
-    )
-    verb.add_argument("--trace", dest="output", metavar="FILE", help="--from: the new trace")
-    verb.add_argument("--dir", metavar="D", help="folder for tools that run (the recorded one)")
-    verb.add_argument(
-        "--skip-tool-delays", action="store_true", help="--benchmark: do not pause where tools ran"
+        help="with --verify: recorded (default), or live to rerun read-only calls; with --from: "
+        "tool groups as for `run`, or none (default: the recorded ones)",
     )
     verb.add_argument(
-        "--predict", action="store_true", help="--benchmark: ask the cost model, run nothing"
+        "--trace",
+        dest="output",
+        metavar="FILE",
+        help="with --from: file for the new trace (default: one in the state folder)",
+    )
+    verb.add_argument(
+        "--dir", metavar="D", help="folder for tools that run (default: the recorded one)"
+    )
+    verb.add_argument(
+        "--skip-tool-delays",
+        action="store_true",
+        help="with --benchmark: do not pause where tools ran",
+    )
+    verb.add_argument(
+        "--predict",
+        action="store_true",
+        help="with --benchmark: predict with the cost model, run nothing",
     )
     verb.add_argument(
         "--machine",
         metavar="FILE",
-        help="--predict: limits of another machine: its `doctor --json`, or a trace from it",
+        help="with --predict: another machine's limits, from `doctor --json` or a trace",
     )
-    add_engine_options(verb, model="the recorded one")
+    add_engine_options(verb, model="default: the recorded one")
 
 
 def tools(text: str) -> str | list[str]:
@@ -126,7 +137,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             output.line()
             output.timeline(one)
     if trace.torn is not None:
-        output.line(f"torn: the last line is unfinished: {short(trace.torn, 60)}", "red")
+        output.line(f"incomplete: the last line is cut off: {short(trace.torn, 60)}", "red")
     output.json(trace_json(trace))
     return 0
 

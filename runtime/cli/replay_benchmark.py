@@ -27,7 +27,9 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     from ..replay import workload
 
     if args.machine and not args.predict:
-        raise ReplayError("--machine is for --predict: nothing can be run on another machine")
+        raise ReplayError(
+            "--machine needs --predict: the model cannot run on another machine from here"
+        )
     chosen, header = workload.chosen_run(trace, -1)
     works = workload.work_items(chosen)
     engine, notes = engine_of(header, args, output, positions_for(header, works, args.model))
@@ -69,7 +71,10 @@ def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfRe
         if efficiency is not None:
             found = dataclasses.replace(found, efficiency=efficiency)
         else:
-            notes.append("the kernels are taken to reach the same shares of its limits as here")
+            notes.append(
+                "assumes that kernels reach the same share of that machine's limits as of this "
+                "one's"
+            )
     report = simulate.predict(trace, engine, found, machine)
     report.notes += notes
     return report
@@ -146,7 +151,7 @@ def _totals(report: PerfReport) -> list[str]:
     with_tools = f"; with {duration(wait)} of tools {_change(*(s + wait for s in seconds))}"
     lines.append(f"engine: {_change(*seconds)}{with_tools if wait else ''}")
     changes = len(report.regime_changes)
-    lines.append(f"regimes: {changes} of {len(report.phases)} phases in another one")
+    lines.append(f"regimes: {changes} of {len(report.phases)} phases changed")
     if changes:
         lines.append(f"  recorded  {_path(report.recorded)}")
         lines.append(f"  {'expected' if report.predicted else 'now':<8}  {_path(report.now)}")

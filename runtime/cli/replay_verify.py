@@ -28,7 +28,9 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
     for one in trace.runs:  # before a model is loaded for nothing
         if one.header is None:
-            raise ReplayError(f"{trace.path}: no run_start event, so it is not known what ran")
+            raise ReplayError(
+                f"{trace.path}: no run_start event, so the model and settings are unknown"
+            )
         check_replayable(one.header)
         replay.check_has_tokens(trace, one.header)
     reports = []
@@ -84,19 +86,19 @@ def verdict(report: VerifyReport) -> list[str]:
     if tool := report.tool_difference:
         name = call_text(tool.call.name, tool.call.arguments)
         return [
-            f"not verified: {short(name, 60)} gave another result now ({run})",
+            f"not verified: {short(name, 60)} now gives a different result ({run})",
             f"  recorded  {short(tool.call.result, 90)}",
             f"  now       {short(tool.now, 90)}",
-            "  likely cause: what the tool looks at has changed since",
+            "  likely cause: the data that the tool reads has changed since",
         ]
     last = report.first_difference
     if last is None or last.difference is None:
         return [f"not verified: not every phase was run ({run})"]
     found = last.difference
-    where = f"phase {last.number} gave another token"
+    where = f"phase {last.number} gave a different token"
     head = f"not verified: {where} ({run})"
     if report.within_rounding:
-        head = f"the same up to rounding: {where}, as another target's rounding can ({run})"
+        head = f"the same up to rounding: {where}; another target can round differently ({run})"
     lines = [head, f"  after     {short(found.before, 90)}"]
     if found.margin is not None:
         lines.append(f"  margin    {found.margin:.2g} of the range of the logits")
@@ -109,7 +111,7 @@ def _live_tools(header: RunStart, args: argparse.Namespace, engine: Engine) -> L
 
     folder = args.dir or header.workspace
     if not folder:
-        raise ReplayError("the run had no folder of files; give the one to look at with --dir")
+        raise ReplayError("the run had no folder; give one with --dir")
     return LiveTools(engine, header, folder)
 
 

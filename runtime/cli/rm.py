@@ -32,7 +32,7 @@ class _Doomed(NamedTuple):
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Which ones, and whether that is asked."""
     verb.add_argument(
-        "names", nargs="+", metavar="MODEL", help="ORG/NAME (all of it) or with :QUANT"
+        "names", nargs="+", metavar="MODEL", help="ORG/NAME, or ORG/NAME:QUANT for one quantization"
     )
     add_yes_option(verb)
 

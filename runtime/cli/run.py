@@ -19,17 +19,17 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "question",
         metavar="QUESTION",
-        help="the question; - reads it from stdin. Text that is piped in is attached to it, and "
-        "so are files that it names as @PATH",
+        help="the question; - reads it from stdin. Piped text and files named as @PATH are "
+        "attached to it",
     )
     add_agent_options(verb)
     verb.add_argument(
-        "--schema", metavar="FILE", help="the answer is JSON that fits this JSON schema"
+        "--schema", metavar="FILE", help="answer in JSON that fits the JSON schema in FILE"
     )
     verb.add_argument(
         "--show-phases",
         action="store_true",
-        help="show each phase as it ends, and changes of regime",
+        help="show each phase as it ends, and regime changes",
     )
 
 

@@ -25,104 +25,125 @@ _MOST_TEXT = 1 << 20  # bytes of a file of keys, and of a system prompt
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """The options of a server."""
-    add_engine_options(verb, model=f"{DEFAULT_MODEL}; repeatable, as NAME=MODEL too", several=True)
+    add_engine_options(verb, model=f"{DEFAULT_MODEL}; repeatable, also as NAME=MODEL", several=True)
     verb.add_argument(
-        "--host", default="127.0.0.1", metavar="HOST", help="address to listen on (127.0.0.1)"
+        "--host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="address to listen on (default: 127.0.0.1)",
     )
-    verb.add_argument("--port", type=_port, metavar="N", help="port to listen on (11435)")
+    verb.add_argument("--port", type=_port, metavar="N", help="port to listen on (default: 11435)")
     verb.add_argument(
-        "--api-key", action="append", metavar="KEY", help="a key that opens the server; repeatable"
+        "--api-key", action="append", metavar="KEY", help="require this API key; repeatable"
     )
     verb.add_argument(
         "--api-key-file",
         metavar="FILE",
-        help="keys, one a line, each as KEY or NAME KEY; no other process sees them there",
+        help="file of API keys, one per line, as KEY or NAME KEY; keeps keys out of the process "
+        "list",
     )
     verb.add_argument(
         "--operator-key-file",
         metavar="FILE",
-        help="keys, one a line, that alone open /metrics and what the status page shows",
+        help="file of operator keys, one per line; then only these open /metrics and the status "
+        "page's data",
     )
     verb.add_argument(
         "--public-prefix",
         action="append",
         metavar="FILE",
-        help="a system prompt whose computed beginning all keys share; repeatable",
+        help="file with a system prompt whose cached prefix all keys share; repeatable",
     )
     verb.add_argument(
-        "--allow-host", action="append", metavar="NAME", help="a further name of this machine"
+        "--allow-host",
+        action="append",
+        metavar="NAME",
+        help="accept requests for this host name too; repeatable",
     )
     verb.add_argument(
-        "--allow-origin", action="append", metavar="URL", help="let web pages of this address ask"
+        "--allow-origin",
+        action="append",
+        metavar="URL",
+        help="accept requests from web pages at this origin; repeatable",
     )
     verb.add_argument(
         "--keep-alive",
         metavar="TIME",
-        help="let go of a model after this time without a request: 30m, 2h, forever (30m)",
+        help="unload a model after this time without a request, e.g. 30m, 2h, forever (default: "
+        "30m)",
     )
     verb.add_argument(
         "--memory",
         type=nbytes,
         metavar="SIZE",
-        help="memory of all models together (what is free at the start)",
+        help="memory for all models together (default: what is free at startup)",
     )
     verb.add_argument(
-        "--parallel", type=positive, default=32, metavar="N", help="requests at once (32)"
+        "--parallel",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="maximum number of concurrent requests (default: 32)",
     )
     verb.add_argument(
-        "--queue", type=positive, default=256, metavar="N", help="requests that may wait (256)"
+        "--queue",
+        type=positive,
+        default=256,
+        metavar="N",
+        help="maximum number of queued requests (default: 256)",
     )
     verb.add_argument(
         "--keep-responses",
         type=_nbytes_or_none,
         default=64 << 20,
         metavar="SIZE",
-        help="memory of each key's responses that previous_response_id may name; off: none (64MB)",
+        help="memory per key for responses that previous_response_id can name; off keeps none "
+        "(default: 64MB)",
     )
     verb.add_argument(
         "--pooling",
         choices=("none", "mean", "cls", "last"),
-        help="how embeddings are made of the states of a text's tokens (as the model's file says)",
+        help="how to pool token states into embeddings (default: as the model file says)",
     )
     verb.add_argument(
         "--agents",
         nargs="+",
         metavar="DIR",
         default=(),
-        help="offer an agent that reads files of each folder, as the model agent:NAME",
+        help="offer an agent for each folder, as the model agent:NAME",
     )
     verb.add_argument(
         "--trace",
         choices=("off", "errors", "all"),
         default="errors",
-        help="requests that leave a trace: off, errors (the default), all",
+        help="which requests to trace (default: errors)",
     )
     verb.add_argument(
         "--trace-folder",
         metavar="FOLDER",
-        help="folder of these traces (served, in the user's state folder)",
+        help="folder for these traces (default: served, in the state folder)",
     )
     verb.add_argument(
         "--trace-limit",
         type=nbytes,
         default=10**9,
         metavar="SIZE",
-        help="size of that folder, from which on the oldest traces go (1GB)",
+        help="maximum size of that folder; the oldest traces are removed (default: 1GB)",
     )
     verb.add_argument(
         "--otlp",
         metavar="URL",
-        help="send spans of requests to this collector, such as http://127.0.0.1:4318/v1/traces",
+        help="send request spans to this OTLP endpoint, such as http://127.0.0.1:4318/v1/traces",
     )
     verb.add_argument(
         "--otlp-metrics",
         metavar="URL",
-        help="send numbers of requests to this one, such as http://127.0.0.1:4318/v1/metrics",
+        help="send request metrics to this OTLP endpoint, such as http://127.0.0.1:4318/v1/metrics",
     )
     verb.add_argument(
         "--otlp-content",
         action="store_true",
-        help="put questions and answers into these spans",
+        help="include questions and answers in the spans",
     )
 
 
@@ -174,8 +195,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output.aside.line(f"serving {', '.join(settings.models)} at {address}/v1")
         if len(keys) > 1 and not operators:
             output.aside.line(
-                "each key sees the numbers of all requests (/metrics, /slots, the page at /); "
-                "--operator-key-file leaves them to the operator"
+                "every key can see the metrics of all requests (/metrics, /slots, the page at "
+                "/); use --operator-key-file to restrict them"
             )
         output.json({"url": f"{address}/v1", "models": list(settings.models)})
 
@@ -204,9 +225,7 @@ def named_models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
             architecture_of(gguf)
         name = found[1] if found else _name_of(source)
         if name in models:
-            raise SettingError(
-                f"two models are called {name}; give one another name: NAME={source}"
-            )
+            raise SettingError(f"two models have the name {name}; rename one: NAME={source}")
         models[name] = path
     return models
 
@@ -222,7 +241,7 @@ def _agents(folders: Sequence[str]) -> dict[str, Path]:
         path = Path(folder).resolve()
         name = f"agent:{path.name}"
         if name in agents:
-            raise SettingError(f"two agents would be called {name}: {agents[name]} and {path}")
+            raise SettingError(f"two agents would have the name {name}: {agents[name]} and {path}")
         agents[name] = path
     return agents
 
@@ -244,7 +263,7 @@ def _keys(path: str | None) -> dict[str, str]:
     for number, line in enumerate(_text(path).splitlines(), 1):
         parts = line.split()
         if len(parts) > 2:
-            raise SettingError(f"{path}:{number}: give NAME KEY, or a key alone")
+            raise SettingError(f"{path}:{number}: expected KEY or NAME KEY")
         if parts:
             keys[parts[-1]] = parts[0] if len(parts) == 2 else ""
     if not keys:

@@ -22,12 +22,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     """The commands, each with its own."""
     commands = add_commands(verb)
 
-    commands.add("ls", "the sessions, the one that --continue takes first")
+    commands.add("ls", "list the sessions; the first is the one that --continue takes")
 
-    show = commands.add("show", "one session: its model, its folder, and what was said")
-    show.add_argument("name", metavar="SESSION", help="its name")
+    show = commands.add("show", "show a session's model, folder and conversation")
+    show.add_argument("name", metavar="SESSION", help="session name")
 
-    rm = commands.add("rm", "remove sessions with their KV caches")
+    rm = commands.add("rm", "remove sessions and their KV caches")
     add_removing_options(rm, "session")
 
 
@@ -44,7 +44,9 @@ def ls(args: argparse.Namespace, output: Output) -> int:
 
     found = list_sessions()
     if not found:
-        output.line(f"no sessions in {sessions_folder()}; --session NAME of run and chat keeps one")
+        output.line(
+            f"no sessions in {sessions_folder()}; `run` and `chat` save one with --session NAME"
+        )
     else:
         heads = ["session", "kept", "questions", "size", "model", "folder"]
         rows = [
@@ -91,7 +93,7 @@ def rm(args: argparse.Namespace, output: Output) -> int:
 
     doomed = chosen(args, find_session, lambda: [(one, one.kept) for one in list_sessions()])
     lines = [(f"{one.name}  {_date(one)}  {one.questions} questions", one.nbytes) for one in doomed]
-    if (status := agreed(lines, "no such sessions are kept", args, output)) is not None:
+    if (status := agreed(lines, "no matching sessions", args, output)) is not None:
         return status
     for one in doomed:
         remove_session(one)

@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 _FFNS = {"dense": "dense", "experts": "with experts"}
 _DRAFTS = {
-    "used": "an MTP head: it drafts tokens beside what the context says",
-    "left out": "an MTP head, which is left out: not supported for this architecture",
-    "missing": "the model has an MTP head, but this file does not",
+    "used": "an MTP head, which drafts tokens in addition to the context",
+    "left out": "an MTP head, which is ignored: not supported for this architecture",
+    "missing": "the model has an MTP head, but this file does not include it",
 }
 _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Which model."""
-    verb.add_argument("name", metavar="MODEL", help="as after -m: a pulled model, file, nano, …")
+    verb.add_argument(
+        "name", metavar="MODEL", help="model, as for -m: a pulled model, a file, nano, …"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -72,7 +74,7 @@ def show(
 
     made_of: None if it cannot be run. expected: None if this machine's limits are not known.
     """
-    context = f"{facts.context:,} tokens" if facts.context else "not said"
+    context = f"{facts.context:,} tokens" if facts.context else "unknown"
     layers = f", {facts.layers} layers" if facts.layers else ""
     files = f" in {facts.files} files" if facts.files > 1 else ""
     _block(
@@ -86,7 +88,7 @@ def show(
             ("context", context),
             ("tokenizer", facts.tokenizer),
             *([("draft layer", _DRAFTS[facts.mtp])] if facts.mtp else []),
-            ("chat template", "yes" if facts.template else "no: questions get a plain format"),
+            ("chat template", "yes" if facts.template else "none; questions use a plain format"),
             *([("tool calls", _calls(made_of))] if made_of else []),
         ],
     )
@@ -152,18 +154,20 @@ def _kind(kind: LayerKind) -> str:
 def _speed_rows(expected: Speed | None, facts: FileInfo) -> list[tuple[str, str]]:
     """What is expected, as far as anything is: weights that do not fit are read from a disk."""
     if expected is None:
-        return [("none", "this machine's limits are not known; `triplepoint models` measures them")]
+        return [
+            ("none", "this machine has not been measured yet; `triplepoint models` measures it")
+        ]
     installed = _installed()
     if installed and facts.memory is not None and facts.memory.weights > installed:
         return [("none", f"the weights do not fit in the {size_text(installed)} of this machine")]
     from ..bench.reach import CONTEXT, PROMPT, TOGETHER
 
-    how = "measured with this model" if expected.basis == "calibration" else "as usual"
+    how = "measured with this model" if expected.basis == "calibration" else "typical"
     return [
         (f"TTFT of {PROMPT:,} tokens", f"{rate(expected.ttft_s)} s"),
         ("decode", f"{rate(expected.decode)} tok/s, {rate(expected.decode_deep)} at {CONTEXT:,}"),
         (f"{TOGETHER} sequences", f"{rate(expected.together)} tok/s together at {CONTEXT:,}"),
-        ("from", f"this machine's limits and the shares of them that kernels reach, {how}"),
+        ("from", f"this machine's limits and the share that kernels reach of them ({how})"),
     ]
 
 

@@ -80,7 +80,7 @@ def _trace(chats: ChatSet, _: str) -> None:
     if chats.agent.turn:
         show_trace(chats.output, chats.agent.trace)
     else:
-        chats.output.line("nothing was asked yet")
+        chats.output.line("no question yet")
 
 
 def _regimes(chats: ChatSet, _: str) -> None:
@@ -89,7 +89,7 @@ def _regimes(chats: ChatSet, _: str) -> None:
 
     phases = chats.agent.trace.phases if chats.agent.turn else []
     if not phases:
-        chats.output.line("nothing was asked yet")
+        chats.output.line("no question yet")
         return
     whole = sum(phase.wall_s for phase in phases) or 1.0
     names = sorted({phase.regime for phase in phases}, key=[p.regime for p in phases].index)
@@ -106,7 +106,7 @@ def _regimes(chats: ChatSet, _: str) -> None:
 
 
 def _undo(chats: ChatSet, _: str) -> None:
-    chats.output.line(f"taken back: {short(chats.agent.undo(), 80)}")
+    chats.output.line(f"removed: {short(chats.agent.undo(), 80)}")
 
 
 def _compact(chats: ChatSet, _: str) -> None:
@@ -124,14 +124,16 @@ def _fork(chats: ChatSet, rest: str) -> None:
         chats.agents.append(chats.agent.fork())
         chats.current = len(chats.agents) - 1
     total = len(chats.agents)
-    chats.output.line(f"in conversation {chats.current + 1} of {total}; /fork N goes to another")
+    chats.output.line(
+        f"in conversation {chats.current + 1} of {total}; /fork N switches to another"
+    )
 
 
 def _save(chats: ChatSet, rest: str) -> None:
     """Write the conversation as Markdown; nothing is overwritten."""
     agent = chats.agent
     if not agent.turn:
-        raise AgentError("nothing was asked yet")
+        raise AgentError("no question yet")
     path = Path(rest or f"chat-{new_run_id()}.md").expanduser()
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -169,8 +171,8 @@ def _model(chats: ChatSet, rest: str) -> None:
         noun = "conversation" if others == 1 else "conversations"
         closed = f"; closed {others} {noun} of the previous model"
     chats.output.line(
-        f"now {engine.model.name}; it is told the {turns} question{plural} and answer{plural} "
-        f"so far, not the calls between them{closed}"
+        f"now {engine.model.name}; it gets the {turns} question{plural} and answer{plural} "
+        f"so far, but not the tool calls{closed}"
     )
 
 
@@ -227,13 +229,13 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "/tools": Command(_tools, "list the tools"),
-    "/trace": Command(_trace, "the table of phases so far"),
-    "/regimes": Command(_regimes, "tokens and time by regime"),
-    "/undo": Command(_undo, "take the last question back"),
-    "/compact": Command(_compact, "take older results of tools out of the context"),
-    "/fork": Command(_fork, "go on in a copy of the conversation, or in conversation N", "[N]"),
+    "/trace": Command(_trace, "show the table of phases so far"),
+    "/regimes": Command(_regimes, "show tokens and time by regime"),
+    "/undo": Command(_undo, "undo the last question"),
+    "/compact": Command(_compact, "remove older tool results from the context"),
+    "/fork": Command(_fork, "continue in a copy of the conversation, or in conversation N", "[N]"),
     "/save": Command(_save, "write the conversation to a Markdown file", "[FILE]"),
-    "/model": Command(_model, "say which model this is, or go on with another", "[MODEL]"),
-    "/help": Command(show_help, "this list"),
-    "/exit": Command(lambda *_: None, "end the chat; so do Ctrl-D, and Ctrl-C on an empty line"),
+    "/model": Command(_model, "show the model, or switch to another", "[MODEL]"),
+    "/help": Command(show_help, "list the commands"),
+    "/exit": Command(lambda *_: None, "end the chat (also Ctrl-D, or Ctrl-C on an empty line)"),
 }

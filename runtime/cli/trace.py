@@ -34,55 +34,78 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     """The commands, each with its own."""
     commands = add_commands(verb)
 
-    ls = commands.add("ls", "the recorded runs, the newest first")
-    ls.add_argument("folder", nargs="?", metavar="FOLDER", help="folder (the state folder's)")
+    ls = commands.add("ls", "list the recorded runs, newest first")
     ls.add_argument(
-        "-n", "--limit", type=int, default=20, metavar="N", help="at most N; 0: all (20)"
+        "folder",
+        nargs="?",
+        metavar="FOLDER",
+        help="folder of traces (default: the one in the state folder)",
+    )
+    ls.add_argument(
+        "-n",
+        "--limit",
+        type=int,
+        default=20,
+        metavar="N",
+        help="list at most N runs; 0: all (default: 20)",
     )
 
-    show = commands.add("show", "one run: its timeline, regimes and times")
+    show = commands.add("show", "show a run's timeline, regimes and times")
     show.add_argument("trace", metavar="TRACE", help=TRACE)
-    show.add_argument("--layers", action="store_true", help="the time of each layer too")
+    show.add_argument("--layers", action="store_true", help="also show the time of each layer")
     show.add_argument(
-        "--tuning", action="store_true", help="the execution policy of the run, and why"
+        "--tuning",
+        action="store_true",
+        help="show the run's execution policy and the reasons for it",
     )
-    show.add_argument("--events", action="store_true", help="the events as they were recorded")
-    show.add_argument("--svg", metavar="FILE", help="write what it shows as a picture too")
+    show.add_argument("--events", action="store_true", help="show the recorded events")
+    show.add_argument("--svg", metavar="FILE", help="also draw the timeline as an SVG file")
 
-    diff = commands.add("diff", "two runs side by side: tokens, regimes, times")
+    diff = commands.add("diff", "compare the tokens, regimes and times of two runs")
     diff.add_argument("first", metavar="A", help=TRACE)
-    diff.add_argument("second", metavar="B", help="the same")
+    diff.add_argument("second", metavar="B", help="another one")
 
-    export = commands.add("export", "write traces in formats of other tools", json=False)
-    export.add_argument("traces", nargs="+", metavar="TRACE", help=f"{TRACE}; or a folder")
-    export.add_argument("--format", choices=FORMATS, required=True, help="which one")
-    export.add_argument("-o", "--output", metavar="FILE", help="file to write (standard output)")
-    export.add_argument("--table", choices=TABLES, default="phases", help="of csv and parquet")
+    export = commands.add("export", "export traces to formats of other tools", json=False)
+    export.add_argument(
+        "traces", nargs="+", metavar="TRACE", help=f"{TRACE}; or a folder of traces"
+    )
+    export.add_argument("--format", choices=FORMATS, required=True, help="output format")
+    export.add_argument(
+        "-o", "--output", metavar="FILE", help="file to write (default: standard output)"
+    )
+    export.add_argument(
+        "--table",
+        choices=TABLES,
+        default="phases",
+        help="table to export as csv or parquet (default: phases)",
+    )
     export.add_argument(
         "--include-content",
         action="store_true",
-        help="otlp-json: with questions, answers and results",
+        help="with otlp-json: include questions, answers and tool results",
     )
 
-    summary = "one HTML page to look through runs; at once: as lanes"
+    summary = "write an HTML page to browse runs; concurrent ones appear as lanes"
     view = commands.add("view", summary, json=False)
-    view.add_argument("traces", nargs="*", metavar="TRACE", help=f"{TRACE}; or a folder (last)")
-    view.add_argument("-o", "--output", metavar="FILE", help="the page (TRACE with .html)")
-    view.add_argument("--open", action="store_true", help="open it in the browser")
+    view.add_argument(
+        "traces", nargs="*", metavar="TRACE", help=f"{TRACE}; or a folder of traces (default: last)"
+    )
+    view.add_argument("-o", "--output", metavar="FILE", help="page to write (default: TRACE.html)")
+    view.add_argument("--open", action="store_true", help="open the page in the browser")
 
-    query = commands.add("query", "SQL over traces, or over what was ingested (needs duckdb)")
-    query.add_argument("sql", metavar="SQL", help=f"over the tables {', '.join(TABLES)}")
+    query = commands.add("query", "query traces or an ingested database with SQL (needs duckdb)")
+    query.add_argument("sql", metavar="SQL", help=f"query over the tables {', '.join(TABLES)}")
     query.add_argument(
         "traces",
         nargs="*",
         metavar="TRACE",
-        help="what `trace ingest` made; or traces and folders (the state folder's); it may also "
-        "stand before the SQL",
+        help="a database from `trace ingest`, or traces and folders (default: the state "
+        "folder's); may also come before the SQL",
     )
     query.add_argument("--csv", action="store_true", help="print CSV instead of a table")
     trace_warehouse.add_options(commands)
 
-    rm = commands.add("rm", "remove traces of the state folder, or those that are named")
+    rm = commands.add("rm", "remove traces from the state folder, or the named ones")
     add_removing_options(rm, "trace")
 
 
@@ -134,7 +157,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
         _draw(trace, args)
         output.line(args.svg)
     if trace.torn is not None:
-        output.line(f"torn: the last line is unfinished: {short(trace.torn, 60)}", "red")
+        output.line(f"incomplete: the last line is cut off: {short(trace.torn, 60)}", "red")
     profiled = [[layer.model_dump() for layer in phase.layers] for phase in trace.phases]
     output.json({**trace_json(trace), **({"layers": profiled} if args.layers else {})})
     return 0
@@ -367,7 +390,7 @@ def rm(args: argparse.Namespace, output: Output) -> int:
     def by_name(name: str) -> Path:
         path = resolve(name, default_folder())
         if examples.holds(path):
-            raise TraceError(f"{path} is a run of the library; it is not removed")
+            raise TraceError(f"{path} is a recorded example and is not removed")
         if not path.is_file():
             raise TraceError(f"there is no trace {path}")
         return path

@@ -29,29 +29,49 @@ _TOLD = 20  # files with a problem that are listed; --json has all
 
 def add_options(commands: Commands) -> None:
     """The commands, each with its own."""
-    ingest = commands.add("ingest", "gather thousands of traces for queries and reports")
-    ingest.add_argument(
-        "sources", nargs="*", metavar="SOURCE", help="folders, files or patterns (the state folder)"
+    ingest = commands.add(
+        "ingest", "load thousands of traces into a database for queries and reports"
     )
     ingest.add_argument(
-        "-o", "--output", metavar="FILE", help="the database, FILE.duckdb; or a folder for Parquet"
+        "sources",
+        nargs="*",
+        metavar="SOURCE",
+        help="folders, files or patterns (default: the state folder's traces)",
     )
     ingest.add_argument(
-        "--texts", action="store_true", help="with questions, answers, arguments and results"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="database to write, FILE.duckdb, or a folder for Parquet files",
     )
-    ingest.add_argument("--tokens", action="store_true", help="with the token ids of each phase")
     ingest.add_argument(
-        "-j", "--jobs", type=positive, metavar="N", help="processes that read (one for each core)"
+        "--texts", action="store_true", help="include questions, answers, arguments and results"
+    )
+    ingest.add_argument("--tokens", action="store_true", help="include the token ids of each phase")
+    ingest.add_argument(
+        "-j", "--jobs", type=positive, metavar="N", help="reader processes (default: one per core)"
     )
 
-    report = commands.add("report", "ready reports over ingested traces: tables, CSV, one page")
-    report.add_argument("file", metavar="FILE", help="what `trace ingest` made")
-    report.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(REPORTS)} (all)")
-    report.add_argument("--csv", action="store_true", help="print CSV; of several with -o FOLDER")
-    report.add_argument("-o", "--output", metavar="FILE", help="a file or folder for the CSV")
-    report.add_argument("--html", metavar="PAGE", help="write a page with all of them")
+    report = commands.add("report", "report on ingested traces: tables, CSV, an HTML page")
+    report.add_argument("file", metavar="FILE", help="database or folder from `trace ingest`")
     report.add_argument(
-        "-n", "--limit", type=positive, default=20, metavar="N", help="turns at most (20)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"reports to make: {', '.join(REPORTS)} (default: all)",
+    )
+    report.add_argument(
+        "--csv", action="store_true", help="print CSV; several reports need -o FOLDER"
+    )
+    report.add_argument("-o", "--output", metavar="FILE", help="file or folder for the CSV")
+    report.add_argument("--html", metavar="PAGE", help="write an HTML page with all reports")
+    report.add_argument(
+        "-n",
+        "--limit",
+        type=positive,
+        default=20,
+        metavar="N",
+        help="maximum number of turns (default: 20)",
     )
 
 
@@ -61,7 +81,9 @@ def ingest(args: argparse.Namespace, output: Output) -> int:
     from .traces import default_folder
 
     if not args.output:
-        raise SettingError("trace ingest: say where to with -o traces.duckdb, or -o FOLDER")
+        raise SettingError(
+            "trace ingest needs an output: -o traces.duckdb, or -o FOLDER for Parquet"
+        )
 
     def progress(done: int, total: int) -> None:
         output.progress.loading(done / total, f"{done:,} of {total:,} traces")
@@ -174,7 +196,7 @@ def report(args: argparse.Namespace, output: Output) -> int:
 
     wanted = chosen(args.names)
     if args.output and not args.csv:
-        raise SettingError("trace report: -o is for --csv; a page is written with --html PAGE")
+        raise SettingError("trace report: -o needs --csv; write a page with --html PAGE")
     if args.csv and len(wanted) > 1 and not args.output:
         raise SettingError("trace report: --csv of several reports needs a folder: -o FOLDER")
     with Warehouse(args.file) as opened:
@@ -205,7 +227,7 @@ def _show(output: Output, found: Sequence[tuple[Report, Found]]) -> None:
             output.line()
         output.line(one.title, "bold")
         if not rows.rows:
-            output.line("nothing of this kind", "dim")
+            output.line("no data", "dim")
             continue
         headings = [column.heading for column in rows.columns]
         for line in Table(headings, rows.cells(), rows.words).lines():

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...traces.reader import Trace
 
 
-TRACE = "trace file; the name of a run, or its beginning; `last`; or a run of the library"
+TRACE = "a trace file, a run's name or its beginning, `last`, or a recorded example"
 """How the help names what `load_trace` takes."""
 
 
@@ -35,11 +35,12 @@ def check_place(path: str | None) -> None:
     wanted = place = Path(path) if path else default_folder()
     if path and not place.parent.exists():
         raise TraceError(
-            f"cannot write a trace to {wanted}: there is no folder {place.parent}; make it first"
+            f"cannot write a trace to {wanted}: the folder {place.parent} does not exist; create "
+            "it first"
         )
     while not place.exists() and place != place.parent:
         place = place.parent
-    why = "may not be written to" if not os.access(place, os.W_OK) else ""
+    why = "is not writable" if not os.access(place, os.W_OK) else ""
     if place != wanted and not place.is_dir():
         why = "is not a folder"
     if why:

@@ -12,7 +12,7 @@ from .output import Output
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Which model."""
-    verb.add_argument("name", metavar="MODEL", help="as after -m; nano is the embedded one")
+    verb.add_argument("name", metavar="MODEL", help="model, as for -m; nano is the embedded one")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -26,6 +26,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if (path := Path(name).expanduser()).exists():
             name = str(path.resolve())  # it must mean the same in every folder
     place = keep_model(name)
-    output.line(f"the default model is {name} now: {place}")
+    output.line(f"the default model is now {name}: {place}")
     output.json({"model": name, "config": str(place)})
     return Exit.OK

@@ -154,14 +154,14 @@ def test_nothing_piped_is_nothing(agent: Agent, pipe: Any) -> None:
         assert with_attachments("What?", agent, Output(), piped=True) == "What?"
         pipe(stream=null)
         assert with_attachments("What?", agent, Output(), piped=True) == "What?"
-        with pytest.raises(SettingError, match="@- names standard input, and nothing was piped"):
+        with pytest.raises(SettingError, match="@- names standard input, but nothing was piped"):
             with_attachments("What is @-?", agent, Output(), piped=True)
 
 
 def test_what_is_piped_must_be_text(agent: Agent, pipe: Any) -> None:
     """A picture is refused before the model is asked about it."""
     pipe(b"\x89PNG\0\0")
-    with pytest.raises(ToolError, match="what was piped in is not text"):
+    with pytest.raises(ToolError, match="stdin is not text"):
         with_attachments("What?", agent, Output(), piped=True)
 
 
@@ -190,7 +190,7 @@ def test_an_open_pipe_is_waited_for(
         pipe(stream=process.stdout)
         assert with_attachments("What?", agent, Output(), piped=True) == "What in stdin.txt?"
 
-    assert "waiting for stdin; </dev/null says that nothing comes" in capsys.readouterr().err
+    assert "waiting for stdin; add </dev/null to skip it" in capsys.readouterr().err
 
 
 def test_an_open_socket_is_not(
@@ -202,7 +202,7 @@ def test_an_open_socket_is_not(
     with ours, theirs:
         pipe(stream=os.fdopen(os.dup(ours.fileno())))
         assert with_attachments("What?", agent, Output(), piped=True) == "What?"
-        assert "nothing came on stdin in 0.05 s" in capsys.readouterr().err
+        assert "no input on stdin for 0.05 s" in capsys.readouterr().err
         theirs.sendall(LOG.encode())
         theirs.close()
         assert with_attachments("What?", agent, Output(), piped=True) == "What in stdin.txt?"
@@ -214,7 +214,7 @@ def test_empty_questions(pipe: Any) -> None:
         with pytest.raises(SettingError, match="the question is empty; give one: triplepoint run"):
             question_of(argument)
     pipe(b"\n")
-    with pytest.raises(SettingError, match="stdin, which held nothing"):
+    with pytest.raises(SettingError, match="stdin, which is empty"):
         question_of("-")
     pipe(b"Hello?\n")
     assert question_of("-") == "Hello?"
@@ -243,7 +243,10 @@ def test_a_piped_log_is_asked_about(triplepoint: Run, nano: Path, tmp_path: Path
     verified = triplepoint("replay", trace, "--verify")
     assert verified.returncode == 0, verified.stdout
     anew = triplepoint("replay", trace, "--from", "1")
-    assert "stdin.txt, which was attached to the run (standard input), is gone" in anew.stderr
+    assert (
+        "stdin.txt was attached to the run from standard input, which no longer exists"
+        in anew.stderr
+    )
 
 
 def test_a_file_elsewhere_is_there_for_a_branch(
@@ -289,7 +292,7 @@ def test_closed_streams(env: dict[str, str], nano: Path, folder: Path) -> None:
     done = closed("run 'Which files are here?' -q", "<&-")
     assert (done.returncode, done.stderr) == (0, "")
     assert "app.log" in done.stdout
-    for arguments, says in (("chat", "nobody asks anything"), ("run -", "the question is empty")):
+    for arguments, says in (("chat", "no questions: stdin is"), ("run -", "the question is empty")):
         for streams in ("<&-", "</dev/null"):
             done = closed(arguments, streams)
             assert (done.returncode, done.stdout) == (2, "")

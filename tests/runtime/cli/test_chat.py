@@ -35,7 +35,7 @@ def test_commands(triplepoint: Run, nano: Path, folder: Path) -> None:
     done = triplepoint("chat", "--dir", folder, stdin="/trace\n/tools\n/what\nHello!\n/trace\n")
 
     lines = done.stdout.splitlines()
-    assert lines[0] == "nothing was asked yet"
+    assert lines[0] == "no question yet"
     assert [line.split(":")[0] for line in lines[1:4]] == ["list_dir", "read_file", "search"]
     assert "no such command: /what; there are /tools, /trace" in done.stderr
     assert sum("regime" in line and "tok/s" in line for line in lines) == 1

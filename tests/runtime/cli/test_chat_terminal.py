@@ -192,15 +192,15 @@ def test_commands(chat: Any, work: Path) -> None:
         terminal.type(line)
         return terminal.wait_for("\n? ")
 
-    assert "nothing was asked yet" in ask("/regimes")
-    assert "nothing was asked yet" in ask("/save")
-    assert "there is no question to take back" in ask("/undo")
+    assert "no question yet" in ask("/regimes")
+    assert "no question yet" in ask("/save")
+    assert "there is no question to undo" in ask("/undo")
     assert "no such command: /nonsense; there are /tools, " in ask("/nonsense")
     ask("First?")
     assert "in conversation 2 of 2" in ask("/fork")
     ask("Second?")
     assert "saved: fork.md" in ask("/save fork.md")
-    assert "taken back: Second?" in ask("/undo")
+    assert "removed: Second?" in ask("/undo")
     assert "there are conversations 1 to 2" in ask("/fork 9")
     assert "in conversation 1 of 2" in ask("/fork 1")
     ask("Third?")
@@ -254,7 +254,7 @@ def test_another_model_is_told_what_was_said(chat: Any) -> None:
     terminal.wait_for("in conversation 2 of 2")
     with openai_server(text("Still blue.")) as other:
         terminal.type(f"/model {other.url}#second")
-        terminal.wait_for("now second; it is told the 1 question and answer so far")
+        terminal.wait_for("now second; it gets the 1 question and answer so far")
         terminal.wait_for("closed 1 conversation of the previous model")
         terminal.wait_for("\n? ")
         terminal.type("And now?")
@@ -294,7 +294,7 @@ def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> No
     import subprocess
 
     script = (calls(("write_file", {"path": "a.txt", "content": "x"})), text("No."))
-    for mode, why in ((), "read-only"), (("--ask",), "nobody is there"):
+    for mode, why in ((), "read-only"), (("--ask",), "nobody can be asked"):
         with openai_server(*script) as server:
             done = subprocess.run(
                 [*CHAT[:-1], "run", "Write", "-m", server.url, "--tools", "edit", *mode],

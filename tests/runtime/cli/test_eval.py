@@ -47,7 +47,7 @@ def test_tables_and_threshold(cli: Cli, tmp_path: Path) -> None:
 
     status, out, _ = cli("s.json", "--misses", "--min-accuracy", 0.5, "--html", "page.html")
     assert status == 0
-    assert "regex: nothing in it fits '^I am'" in out
+    assert "regex: it has no match for '^I am'" in out
     assert "\x1b" not in out
     found = json.loads(cli("s.json", "--report-only", "--json")[1])
     assert found["scores"][0]["cost"] == pytest.approx(0.001)
@@ -86,7 +86,7 @@ def test_parts_of_a_suite(cli: Cli, tmp_path: Path) -> None:
         assert len((tmp_path / "r.jsonl").read_text().splitlines()) == 3
         assert cli("s.json", "--task", "sum", "--fresh", "-o", "r.jsonl")[0] == 0
         assert len((tmp_path / "r.jsonl").read_text().splitlines()) == 1
-    assert "no task or group begins so" in cli("s.json", "--task", "x")[2]
+    assert "no task or group has a name that starts" in cli("s.json", "--task", "x")[2]
 
 
 @pytest.mark.parametrize(

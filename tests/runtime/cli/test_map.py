@@ -99,7 +99,7 @@ def test_failures_have_a_status_and_can_be_asked_again(
     assert triplepoint(*command).returncode == Exit.FAILED
     done = triplepoint(*command, "--retry-failed")
     assert done.returncode == Exit.OK, done.stderr
-    assert "1 were done before" in done.stdout
+    assert "1 were already done" in done.stdout
     assert {one["status"] for one in results(tmp_path / "r.jsonl")} == {"answered"}
     assert not (tmp_path / "r.poison.jsonl").exists()
 
@@ -133,15 +133,15 @@ def test_a_bound_ends_it_with_status_4(triplepoint: Run, questions: Path, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["-o", "r.jsonl"], Exit.USAGE, "give a file of QUESTIONS, or --dir-from"),
-        (["q.jsonl", "-o", "r.jsonl", "--to", "moon"], Exit.USAGE, "nowhere to map to: 'moon'"),
-        (["q.jsonl", "-o", "r.jsonl", "--max-cost", "1"], Exit.USAGE, "needs a --price"),
+        (["-o", "r.jsonl"], Exit.USAGE, "give a QUESTIONS file, or --dir-from"),
+        (["q.jsonl", "-o", "r.jsonl", "--to", "moon"], Exit.USAGE, "unknown target: 'moon'"),
+        (["q.jsonl", "-o", "r.jsonl", "--max-cost", "1"], Exit.USAGE, "needs --price"),
         (["q.jsonl", "-o", "r.jsonl", "--until", "soon"], Exit.USAGE, "is not a time such as"),
-        (["q.jsonl", "-o", "q.jsonl", "-m", "nano"], Exit.FILE, "line 1 is no result"),
+        (["q.jsonl", "-o", "q.jsonl", "-m", "nano"], Exit.FILE, "line 1 is not a result"),
         (["missing", "-o", "r.jsonl"], Exit.FILE, "missing: No such file"),
         (["q.jsonl", "-o", "r.jsonl", "-m", "no.gguf"], Exit.FILE, "no such model"),
-        (["q.jsonl", "-o", "-"], Exit.USAGE, "results go to a file"),
-        (["q.jsonl", "-o", "r.jsonl", "--workers", "2"], Exit.USAGE, "are for a cluster"),
+        (["q.jsonl", "-o", "-"], Exit.USAGE, "-o must be a file"),
+        (["q.jsonl", "-o", "r.jsonl", "--workers", "2"], Exit.USAGE, "need a cluster"),
         (["q.jsonl", "-o", "r.jsonl", "--policy", "no.toml"], Exit.FILE, "cannot read the policy"),
         (["bare.jsonl", "-o", "r.jsonl", "--dir", "no"], Exit.FILE, "--dir: no such folder: no"),
     ],

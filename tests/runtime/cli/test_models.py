@@ -77,7 +77,7 @@ def test_a_choice_is_listed(command: Command) -> None:
         ["Q5_K_M", "2.0", "kB", "Many-Q5_K_M.gguf"],
         ["Q8_0", "3.6", "MB", "Many-Q8_0.gguf"],
     ]
-    assert "org/many-GGUF has no Q4_K_M; add which you want, as in :Q5_K_M" in errors
+    assert "org/many-GGUF has no Q4_K_M; choose one by adding it, as in :Q5_K_M" in errors
     status, shown, _ = command("pull", "org/many-GGUF:Q2_K", "--json")
     assert [one["quant"] for one in json.loads(shown)["choices"]] == ["Q5_K_M", "Q8_0"]
 
@@ -89,7 +89,7 @@ def test_errors_are_one_line_and_status_3(command: Command, hub: FakeHub) -> Non
     for name, words in {
         "org/nano-GGUF": "nothing was kept",
         "org/nano": "there is no model org/nano",
-        "nano": "not the name of a model on the Hub",
+        "nano": "not a model name",
     }.items():
         status, shown, errors = command("pull", name)
         assert (status, shown) == (3, "")
@@ -115,7 +115,7 @@ def test_a_model_that_cannot_be_run(command: Command, hub: FakeHub) -> None:
 
 def test_the_list(command: Command) -> None:
     """What, how large, of which architecture, when last used, whether it runs."""
-    assert "triplepoint pull MODEL gets one" in command("ls")[1]
+    assert "download one with: triplepoint pull MODEL" in command("ls")[1]
     command("pull", "org/nano-GGUF")
     command("pull", "org/many-GGUF:Q8_0")
 
@@ -142,7 +142,10 @@ def test_an_update_tells_of_the_old_state(command: Command, hub: FakeHub) -> Non
 
     _, shown, _ = command("pull", "org/nano-GGUF")
 
-    assert f"an older state of it takes 3.6 MB; triplepoint rm org/nano-GGUF@{old}:Q8_0" in shown
+    assert (
+        f"an older revision takes 3.6 MB; remove it with: triplepoint rm org/nano-GGUF@{old}:Q8_0"
+        in shown
+    )
     assert command("rm", f"org/nano-GGUF@{old}:Q8_0", "-y")[0] == 0
     assert "older" not in command("pull", "org/nano-GGUF")[1]
 
@@ -235,9 +238,9 @@ def test_ctrl_c_says_what_is_kept(
     shown, errors = process.communicate(timeout=30)
 
     assert (process.returncode, shown) == (130, "")
-    kept = "500 kB of the 2.0 MB of big-Q8_0.gguf are kept; the same command resumes"
+    kept = "500 kB of the 2.0 MB of big-Q8_0.gguf are kept; run the same command to resume"
     assert errors == f"triplepoint: error: interrupted; {kept}\n"
-    assert "unfinished pull" in triplepoint("ls", more=more).stdout
+    assert "unfinished download" in triplepoint("ls", more=more).stdout
     triplepoint("pull", "org/big", more=more)
     assert hub.ranges() == [None, "bytes=500000-"]
 
@@ -270,7 +273,7 @@ def test_on_a_terminal_a_missing_model_is_offered(
     )
 
     assert done.returncode == 0, done.stdout
-    assert "org/nano-GGUF is not here yet. Pull it? [Y/n]" in done.stdout
+    assert "org/nano-GGUF is not downloaded yet. Pull it now? [Y/n]" in done.stdout
     assert "org/nano-GGUF:Q8_0 pulled: 3.6 MB" in done.stdout
     assert "this model runs here" in done.stdout
 
@@ -308,8 +311,8 @@ def test_cache(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert command("cache", "clean")[0] == 2
     status, _, errors = command("cache", "clean", "traces", "-y")
     assert status == 3
-    assert "traces are no cache" in errors
-    assert "there are: kernels, sha256, synthetic" in command("cache", "clean", "x", "-y")[2]
+    assert "traces are not a cache" in errors
+    assert "choose from: kernels, sha256, synthetic" in command("cache", "clean", "x", "-y")[2]
     assert command("cache", "clean", "synthetic", "--yes")[0] == 0
     assert not (root / "synthetic").exists()
     assert (root / "kernels" / "a.o").exists()

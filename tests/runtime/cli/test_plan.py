@@ -96,7 +96,7 @@ def test_this_machine_beside_its_forecast(
     clock.write_text(json.dumps(other))
     for what in (["--learn", str(clock)], ["--clock", str(clock), "--validate", "2"]):
         assert main(["plan", *work, *what]) != 0
-        assert "is a clock of other" in capsys.readouterr().err
+        assert "is a clock for other" in capsys.readouterr().err
     assert json.loads(clock.read_text()) == other
 
 
@@ -104,12 +104,12 @@ def test_this_machine_beside_its_forecast(
     ("argv", "told"),
     [
         (["--sweep", "machines"], "not a sweep"),
-        (["--sweep", "route=up,down"], "none of"),
+        (["--sweep", "route=up,down"], "not one of"),
         (["--sweep", "machines=0"], "above 0"),
         (["--goals", "3"], "two times"),
-        (["--clock", "x", "-m", "y"], "leave out -m"),
-        (["--validate", "2"], "--learn FILE first"),
-        (["--learn", "x"], "name it with -m"),
+        (["--clock", "x", "-m", "y"], "cannot be combined with -m"),
+        (["--validate", "2"], "with --learn FILE"),
+        (["--learn", "x"], "name one with -m"),
         (["--rounds", "/nowhere/x"], "no rounds"),
         (["--kv-memory", "1MB"], "no page"),
         (["missing.jsonl"], "does not exist"),

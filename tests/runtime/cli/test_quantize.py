@@ -16,7 +16,7 @@ def test_quantize(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "small.gguf: Q4_K_M, 22 × Q4_K" in done.stdout
-    assert "blk.0.ffn_down.weight is Q5_0: its rows do not divide" in done.stdout
+    assert "blk.0.ffn_down.weight is Q5_0: its row length is not a multiple" in done.stdout
     assert "tensors were already quantized" in done.stdout
     assert "bits a weight" in done.stdout
     assert (tmp_path / "small.gguf").stat().st_size < nano.stat().st_size
@@ -54,7 +54,7 @@ def test_nothing_is_replaced_unless_asked(triplepoint: Run, nano: Path, tmp_path
     ):
         done = triplepoint(*args)
         assert done.returncode == 3
-        assert "there.gguf is there already; name another file, or replace it with --force" in (
+        assert "there.gguf already exists; name another file, or overwrite it with --force" in (
             done.stderr
         )
     assert (tmp_path / "there.gguf").read_text() == "mine"

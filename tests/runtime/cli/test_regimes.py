@@ -53,8 +53,8 @@ def test_a_run_on_it(triplepoint: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["-o", "map.png"], "PNG is not written; write a .svg"),
-        (["-o", "map.pdf"], "written as .svg or .html"),
+        (["-o", "map.png"], "cannot write PNG; write an .svg"),
+        (["-o", "map.pdf"], "must end in .svg or .html"),
         (["--trace", "missing.jsonl"], "missing.jsonl"),
         (["nano", "--beside", "nano", "-o", "map.html"], "an .html page is of one model"),
     ],
@@ -95,4 +95,4 @@ def test_nothing_that_fits_is_told(triplepoint: Run) -> None:
     done = triplepoint("bench", "predict", "99999")
 
     assert done.returncode == 2
-    assert "no length fits a context of" in done.stderr
+    assert "no length fits the context of" in done.stderr

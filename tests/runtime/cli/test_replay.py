@@ -74,7 +74,7 @@ def test_a_torn_trace_is_shown_and_told(triplepoint: Run, recorded: Path) -> Non
     done = triplepoint("replay", recorded)
 
     assert done.returncode == 0
-    assert 'torn: the last line is unfinished: {"v":2,"seq":5' in done.stdout
+    assert 'incomplete: the last line is cut off: {"v":2,"seq":5' in done.stdout
 
 
 def test_two_runs_in_one_file_are_both_shown(triplepoint: Run, recorded: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_recorded_work_is_done_again(
     for kind in ("1.1 prompt ", "1.1 tool call ", "1.2 tool result ", "1.2 answer "):
         assert re.search(rf"^{kind} .*×", done.stdout, re.MULTILINE), kind
     assert re.search(r"^decode: \d+ tokens, .* TPOT .* → ", done.stdout, re.MULTILINE)
-    assert re.search(r"^regimes: \d of 4 phases in another one$", done.stdout, re.MULTILINE)
+    assert re.search(r"^regimes: \d of 4 phases changed$", done.stdout, re.MULTILINE)
 
     found = json.loads(
         triplepoint("replay", trace, "--benchmark", "--skip-tool-delays", "--json").stdout
@@ -152,7 +152,7 @@ def test_the_cost_model_answers_for_another_machine(
     assert bad.returncode == 3
     assert "not a JSON object" in bad.stderr
     lost = triplepoint("replay", trace, "--benchmark", "--machine", elsewhere)
-    assert "--machine is for --predict" in lost.stderr
+    assert "--machine needs --predict" in lost.stderr
 
 
 def test_a_run_that_is_nowhere_names_the_library(triplepoint: Run) -> None:

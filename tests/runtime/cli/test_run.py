@@ -262,7 +262,9 @@ def test_verify_names_the_first_token_that_differs(triplepoint: Run, run_trace: 
 
     assert done.returncode == 1
     assert "phase 4   answer       differs at token 4 of " in done.stdout
-    assert "\nnot verified: phase 4 gave another token (4 of 4 phases were run)\n" in done.stdout
+    assert (
+        "\nnot verified: phase 4 gave a different token (4 of 4 phases were run)\n" in done.stdout
+    )
     assert as_json["ok"] is False
     assert [phase["same"] for phase in as_json["runs"][0]["phases"]] == [True, True, True, False]
     assert as_json["runs"][0]["phases"][3]["difference"]["position"] == 3
@@ -384,10 +386,10 @@ def test_a_session_goes_on(triplepoint: Run, nano: Path, folder: Path) -> None:
     ]
     assert listed.split("triplepoint-nano")[1].split()[0] == "1"  # turn, as far as this run goes
     chat = triplepoint("chat", "--dir", folder, "--session", "logs", stdin="/undo\n/undo\n")
-    assert "taken back: Hello!" in chat.stdout
-    assert f"taken back: {QUESTION}" in chat.stdout
+    assert "removed: Hello!" in chat.stdout
+    assert f"removed: {QUESTION}" in chat.stdout
     for arguments, says in (
-        (("--session", "../logs"), "cannot name a session"),
+        (("--session", "../logs"), "is not a session name"),
         (("--session", "logs", "--continue"), "not allowed with"),
     ):
         refused = triplepoint("run", "Hello!", "--dir", folder, *arguments)

@@ -75,7 +75,7 @@ def test_what_does_not_start(triplepoint: Run, env: dict[str, str], tmp_path: Pa
     """A missing model, a name twice, an open address without a key, a port that is taken."""
     for args, status, says in (
         (("-m", "no/such.gguf"), 3, "no/such.gguf"),
-        (("-m", "nano", "-m", "nano"), 2, "two models are called nano"),
+        (("-m", "nano", "-m", "nano"), 2, "two models have the name nano"),
         (("--host", "0.0.0.0"), 2, "--api-key"),
         (("--keep-alive", "soon"), 2, "'soon' is not a time"),
     ):
@@ -84,7 +84,7 @@ def test_what_does_not_start(triplepoint: Run, env: dict[str, str], tmp_path: Pa
     with serving(env) as (_, said):
         port = said["url"].rpartition(":")[2].partition("/")[0]
         done = triplepoint("serve", "--port", port)
-        assert (done.returncode, "is a server running already" in done.stderr) == (1, True)
+        assert (done.returncode, "is another server running" in done.stderr) == (1, True)
 
 
 def test_no_server_to_ask(triplepoint: Run) -> None:

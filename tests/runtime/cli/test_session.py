@@ -55,7 +55,7 @@ def test_which_ones_go(triplepoint: Run, kept: Path) -> None:
     assert json.loads(none.stdout) == {"removed": [], "freed": 0}
     for args in ([], ["first", "--all"], ["--all", "--older-than", "1h"]):
         assert triplepoint("session", "rm", *args).returncode == 2
-    assert "not an age like" in triplepoint("session", "rm", "--older-than", "soon").stderr
+    assert "not an age such as" in triplepoint("session", "rm", "--older-than", "soon").stderr
     unknown = triplepoint("session", "rm", "second", "-y")
     assert "there is no session 'second'" in unknown.stderr
     assert "there are: first" in unknown.stderr
@@ -84,15 +84,15 @@ def test_from_another_folder(triplepoint: Run, kept: Path, folder: Path, tmp_pat
     for args in (["--continue"], ["--session", "first"]):
         done = triplepoint("run", QUESTION, *args)
         assert done.returncode == 2
-        assert f"session first is about {folder}" in done.stderr
+        assert f"session first belongs to {folder}" in done.stderr
         assert f"--dir {folder}, or here with --dir ." in done.stderr
 
     done = triplepoint("run", QUESTION, "--continue", "--dir", folder)
     assert done.returncode == 0, done.stderr
-    assert "was about" not in done.stdout + done.stderr
+    assert "belongs to" not in done.stdout + done.stderr
     done = triplepoint("run", QUESTION, "--continue", "--dir", ".")
     assert done.returncode == 0, done.stderr
-    assert f"was about {folder}; the tools look at {tmp_path}" in done.stdout + done.stderr
+    assert f"belongs to {folder}, but the tools use {tmp_path}" in done.stdout + done.stderr
 
 
 def test_the_model_of_a_session(
@@ -130,7 +130,7 @@ def test_a_session_that_cannot_be_kept(
 
     assert "app.log" in done.stdout
     assert done.returncode == 1
-    assert "session s could not be kept: " in done.stderr
+    assert "session s could not be saved: " in done.stderr
     chat = triplepoint("chat", "--dir", folder, "--session", "s", stdin=f"{QUESTION}\n")
     assert "app.log" in chat.stdout
     assert chat.returncode == 1

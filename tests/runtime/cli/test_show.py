@@ -180,13 +180,13 @@ def test_what_is_printed(
         "experts 8 of 256 a token, and 1 that every token takes",
         "a pass of 1 token 2.67 GB of weights (8 experts of a layer) and 132 MB of states",
         "a pass of 8 tokens 9.28 GB of weights (57.4 experts of a layer)",
-        "this machine's limits are not known; `triplepoint models` measures them",
+        "this machine has not been measured yet; `triplepoint models` measures it",
         "supported: this model runs here",
     ):
         assert fact in words
     words = _shown(tmp_path, "GLM-4.7-Flash", capsys)
     assert "1 × drafts: latent attention, with experts" in words
-    assert "draft layer an MTP head: it drafts tokens" in words
+    assert "draft layer an MTP head, which drafts tokens" in words
 
 
 def _shown(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> str:

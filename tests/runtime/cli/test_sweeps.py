@@ -68,7 +68,7 @@ def test_formats_need_a_synthetic_model(triplepoint: Run) -> None:
     done = triplepoint("bench", "sweep", "quant")
 
     assert done.returncode == 1
-    assert "sweep quant takes a synthetic model, such as synthetic:" in done.stderr
+    assert "`bench sweep quant` needs a synthetic model" in done.stderr
 
 
 def test_by_quant() -> None:

@@ -209,7 +209,7 @@ def test_diff(cli: Cli, tmp_path: Path) -> None:
     assert cli("diff", first, first)[0] == 0
     status, out, _ = cli("diff", first, second)
     assert status == 1
-    assert "differ first in phase 2 (tool call of step 1.1) at token 3: 3 → 9" in out
+    assert "first difference in phase 2 (tool call of step 1.1) at token 3: 3 → 9" in out
     found = json.loads(cli("diff", first, second, "--json")[1])
     assert found["first_difference"] == {"phase": 1, "position": 2, "first": 3, "second": 9}
 

@@ -72,7 +72,7 @@ def test_what_stays(triplepoint: Run, traces: Path, tmp_path: Path) -> None:
     shutil.copy(next(traces.glob("20260103*")), kept)
     done = triplepoint("trace", "rm", kept, "-y")
     assert (done.returncode, kept.exists()) == (3, True)
-    assert "a run of the library" in done.stderr
+    assert "a recorded example" in done.stderr
 
 
 def test_the_oldest_go_when_there_are_too_many(
@@ -104,7 +104,7 @@ def test_no_folder_is_made_for_a_trace(triplepoint: Run, nano: Path, tmp_path: P
     done = triplepoint("run", "x", "--trace", tmp_path / "nope" / "x" / "y.jsonl")
 
     assert done.returncode == 3
-    assert f"there is no folder {tmp_path / 'nope' / 'x'}; make it first" in done.stderr
+    assert f"the folder {tmp_path / 'nope' / 'x'} does not exist; create it first" in done.stderr
     assert not (tmp_path / "nope").exists()
 
 
@@ -120,5 +120,5 @@ def test_options_of_cache_in_any_order(triplepoint: Run, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert not list((tmp_path / "cache" / "triplepoint").iterdir())
     done = triplepoint("cache", "clean", "-y", "traces")
-    assert "triplepoint trace rm removes them" in done.stderr
+    assert "remove them with: triplepoint trace rm" in done.stderr
     assert triplepoint("cache", "clean", "-y", "--nope", "traces").returncode == 2

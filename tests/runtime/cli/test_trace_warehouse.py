@@ -78,7 +78,7 @@ def test_query_over_files_as_csv(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        (["ingest", "many"], 2, "say where to with -o"),
+        (["ingest", "many"], 2, "needs an output: -o"),
         (["ingest", "nothing", "-o", "x.duckdb"], 3, "there is no nothing"),
         (["report", "nothing.duckdb"], 3, "make it with `triplepoint trace ingest"),
         (["report", "many"], 3, "many is not a folder that"),
@@ -99,7 +99,7 @@ def test_mistakes_with_a_database(cli: Cli) -> None:
 
     assert "no report 'speed'; there are overview" in cli("report", "x.duckdb", "speed")[2]
     assert "needs a folder: -o FOLDER" in cli("report", "x.duckdb", "--csv")[2]
-    assert "-o is for --csv" in cli("report", "x.duckdb", "-o", "y")[2]
+    assert "-o needs --csv" in cli("report", "x.duckdb", "-o", "y")[2]
 
 
 def test_the_state_folder_is_the_default(cli: Cli, tmp_path: Path) -> None:
