@@ -71,7 +71,7 @@ class GGUFError(ModelError):
 
 
 class UnsupportedModelError(ModelError):
-    """A sound model file needs something that this version does not have."""
+    """A valid model file needs something that this version does not support."""
 
 
 class TargetError(TriplepointError):
@@ -83,11 +83,11 @@ class CompileError(TriplepointError):
 
 
 class EngineError(TriplepointError):
-    """The engine cannot do what was asked of it."""
+    """The engine cannot do what was requested."""
 
 
 class SettingError(EngineError):
-    """A setting makes no sense, or this model cannot have it; the message says what can be."""
+    """A setting is invalid, or this model does not support it; the message says what is valid."""
 
 
 class ContextOverflowError(EngineError):
@@ -95,11 +95,11 @@ class ContextOverflowError(EngineError):
 
 
 class PassCancelledError(EngineError):
-    """A forward pass was ended early; the session keeps what it had before the pass."""
+    """A forward pass was stopped early; the session keeps what it had before the pass."""
 
 
 class AgentError(TriplepointError):
-    """The agent loop cannot go on."""
+    """The agent cannot continue, or was set up wrongly."""
 
 
 class LimitReachedError(AgentError):
@@ -107,7 +107,7 @@ class LimitReachedError(AgentError):
 
 
 class TemplateError(AgentError):
-    """A chat template failed, took too long, or reached for what it may not."""
+    """A chat template failed, took too long, or tried to access something forbidden."""
 
 
 class GrammarError(AgentError):
@@ -115,7 +115,7 @@ class GrammarError(AgentError):
 
 
 class ToolError(TriplepointError):
-    """A tool call failed; the message is given to the model as the result."""
+    """A tool call failed; the model gets the message as the result."""
 
 
 class ToolDefinitionError(TriplepointError, TypeError, ValueError):
@@ -126,7 +126,7 @@ class ToolDefinitionError(TriplepointError, TypeError, ValueError):
 
 
 class FleetError(TriplepointError):
-    """A map over many rows cannot go on; what is finished is in its results."""
+    """A map over many rows cannot continue; finished rows are in its results."""
 
 
 class RowError(FleetError):

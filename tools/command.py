@@ -37,13 +37,13 @@ KEPT_VARIABLES = (
 
 
 class CommandTools:
-    """run_command in one folder, to be given to an agent; iterating gives the `Tool`.
+    """The tool run_command for one folder; pass it to an agent. Iterating yields the `Tool`.
 
     Args:
         root: the folder that programs start in.
-        max_seconds: for one program; then its whole process group is ended.
-        max_output: bytes of its output that are kept.
-        environment: its variables; by default a few of ours, without keys and tokens.
+        max_seconds: time limit of one program; then its whole process group is killed.
+        max_output: bytes of its output to keep.
+        environment: its variables; default: a few of ours, without keys and tokens.
 
     Raises:
         ToolError: there is no such folder.
@@ -64,7 +64,7 @@ class CommandTools:
         self._max_output = max_output
         if environment is None:
             environment = {k: os.environ[k] for k in KEPT_VARIABLES if k in os.environ}
-        environment = as_mapping(environment, "environment must map names to texts", ToolError)
+        environment = as_mapping(environment, "environment must map names to strings", ToolError)
         self._environment = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", **environment}
         self._tools = (tool(effect="exec", preview=_preview)(self.run_command),)
 

@@ -22,10 +22,10 @@ MAX_PLACES = 5  # places of a text that are named
 
 
 class EditTools:
-    """write_file, edit_file, move and delete in one folder, to be given to an agent.
+    """The tools write_file, edit_file, move and delete for one folder; pass them to an agent.
 
-    Each is declared with the effect ``write`` and can show what it would do before it does it.
-    Iterating gives the four `Tool` objects; the methods can also be called as they are.
+    Each has the effect ``write`` and can preview what it would do. Iterating yields the four `Tool`
+    objects; you can also call the methods directly.
     """
 
     def __init__(self, root: str | Path | Workspace) -> None:

@@ -80,12 +80,12 @@ class Page:
 
 
 class FetchTools:
-    """fetch_url, to be given to an agent; iterating gives the `Tool`.
+    """The tool fetch_url; pass it to an agent. Iterating yields the `Tool`.
 
     Args:
-        private: whether hosts of this machine and its network may be fetched.
-        max_bytes: of a body, decompressed.
-        max_seconds: for one call, redirects included.
+        private: whether to allow hosts on this machine and its network.
+        max_bytes: maximum size of a body, decompressed.
+        max_seconds: time limit of one call, including redirects.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class FetchTools:
         """The page behind an address.
 
         Raises:
-            ToolError: the address is not allowed, or the page cannot be had in time.
+            ToolError: the address is not allowed, or the page cannot be fetched in time.
         """
         import asyncio  # with all that it imports, only where a page is fetched
 

@@ -16,7 +16,7 @@ NO_FILES = "No files found."
 
 
 class FindTools:
-    """find over one folder, to be given to an agent; iterating gives the `Tool`."""
+    """The tool find for one folder; pass it to an agent. Iterating yields the `Tool`."""
 
     def __init__(self, root: str | Path | Workspace) -> None:
         """Open the folder.

@@ -68,9 +68,9 @@ class Rule:
 
     Attributes:
         tool: a glob over names of tools.
-        action: what happens to a call that fits.
-        arguments: for each named argument a glob; all must fit. In a list of words, such as a
-            command, they are joined as a shell would write them.
+        action: what happens to a matching call.
+        arguments: a glob per argument; all must match. A list of words, such as a command, is
+            joined as a shell would write it.
     """
 
     tool: str
@@ -126,12 +126,12 @@ class Policy:
     """Decides about calls, and remembers what a person allowed for the session.
 
     Args:
-        mode: what happens to a call that no rule fits, of a tool that does more than read.
-        rules: looked at in order.
-        ask: asks a person; without it nobody is there, and what would be asked is denied.
+        mode: what happens to a call that no rule matches and that does more than read.
+        rules: checked in order; the first match decides.
+        ask: function that asks a person; without it, calls that need asking are denied.
 
     Raises:
-        ToolError: the mode is none.
+        ToolError: the mode is unknown.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Policy:
         if mode not in get_args(Mode):
             raise ToolError(f"unknown policy {mode!r}; known: {', '.join(get_args(Mode))}")
         self.mode: Mode = mode
-        self.rules = as_list(rules, "the rules of a policy must be a list of Rule", ToolError)
+        self.rules = as_list(rules, "a policy's rules must be a list of Rule", ToolError)
         if odd := [rule for rule in self.rules if not isinstance(rule, Rule)]:
             raise ToolError(f"a policy takes Rule objects, not {odd[0]!r}")
         self.ask = ask
@@ -165,7 +165,7 @@ class Policy:
             action = "allow"
 
         Raises:
-            ToolError: it cannot be read, or says something that is not known; names the place.
+            ToolError: it cannot be read, or has an unknown entry; names the place.
         """
         import tomllib
 
@@ -184,7 +184,7 @@ class Policy:
 
     @classmethod
     def recorded(cls, calls: Iterable[Recorded]) -> Policy:
-        """A policy that decides as a recorded run did, call by call; what is new only reads."""
+        """A policy that repeats the decisions of a recorded run; new calls can only read."""
         policy = cls()
         for call in calls:
             if call.decision:
@@ -271,7 +271,9 @@ class Policy:
         if (tool.name, scope) in self._always:
             return Decision(True, "always")
         if self.ask is None:
-            return Decision(False, "nobody", "a person would have to allow it, and nobody is there")
+            return Decision(
+                False, "nobody", "it needs a person's approval, and nobody can be asked"
+            )
         preview = tool.preview(dict(arguments))
         began = time.perf_counter()
         answer = self.ask(Request(tool, arguments, preview, scope))

@@ -40,7 +40,7 @@ class SchemaTool(Tool[..., str]):
         super().__init__(_unnamed, name=name, effect=effect)
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if schema.get("type", "object") != "object" or not isinstance(properties, dict):
-            raise ToolDefinitionError(f"tool {name}: its schema is not one of an object")
+            raise ToolDefinitionError(f"tool {name}: its schema must describe an object")
         if not isinstance(required, list) or not all(isinstance(one, str) for one in required):
             raise ToolDefinitionError(f"tool {name}: required must be a list of names")
         self.function = call

@@ -32,7 +32,7 @@ class Tool(Generic[P, R]):
         description: what it does, from the docstring.
         effect: what it can do at worst: "read", "write", "exec" (run programs), "net".
         function: the function itself.
-        fits: whether it cuts its own results to a length that suits, and says how to go on.
+        fits: whether it limits the length of its own results and says how to get the rest.
         timeout: seconds that an agent waits for one call; None for as long as it takes.
     """
 
@@ -55,11 +55,11 @@ class Tool(Generic[P, R]):
             raise ToolDefinitionError(f"a tool is made from a function, not from {brief(function)}")
         self.function = function
         if name is None and not (name := getattr(function, "__name__", None)):
-            raise ToolDefinitionError(f"{brief(function)} has no name: give one, tool(name=…)")
+            raise ToolDefinitionError(f"{brief(function)} has no name; give one with tool(name=…)")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ToolDefinitionError(
-                f"{brief(name)} cannot name a tool: 64 letters, digits, _ and - can, "
-                "the first no digit; give a name, tool(name=…)"
+                f"{brief(name)} is not a tool name: use up to 64 letters, digits, _ and -, not "
+                "starting with a digit; give a name with tool(name=…)"
             )
         self.name = name
         if effect not in EFFECTS:
@@ -180,12 +180,12 @@ def tool(
 
     Args:
         function: the function, when the decorator is used without parentheses.
-        name: what the model calls it; by default the function's name.
+        name: its name for the model; default: the function's name.
         effect: what it can do at worst, for the policy that allows calls.
-        preview: gives what a call with the same arguments would do, such as a diff, for a person
-            who is asked whether it may.
+        preview: function that shows what a call with the same arguments would do, such as a diff,
+            to the person who is asked to allow it.
         timeout: seconds that an agent waits for one call. After that the model is told that it
-            took longer. The function itself goes on until it returns; what it gives is dropped.
+            took longer. The function still runs until it returns; its result is dropped.
     """
 
     def make(decorated: Callable[..., Any]) -> Tool[..., Any]:
@@ -204,10 +204,10 @@ class ToolSet:
             ToolDefinitionError: two tools have the same name, or one cannot be a tool.
         """
         self._tools: dict[str, Tool[..., Any]] = {}
-        for item in as_list(tools, "a ToolSet is made of functions and tools", ToolDefinitionError):
+        for item in as_list(tools, "a ToolSet takes functions and tools", ToolDefinitionError):
             one = item if isinstance(item, Tool) else Tool(item)
             if one.name in self._tools:
-                raise ToolDefinitionError(f"two tools are called {one.name!r}")
+                raise ToolDefinitionError(f"two tools have the name {one.name!r}")
             self._tools[one.name] = one
 
     @property

@@ -49,7 +49,8 @@ class AppendLog:
             self._fd: int | None = os.open(path, flags, 0o600)
         except FileNotFoundError as error:
             raise TraceError(
-                f"cannot write the trace {path}: there is no folder {path.parent}; make it first"
+                f"cannot write the trace {path}: the folder {path.parent} does not exist; create "
+                "it first"
             ) from error
         except OSError as error:
             raise TraceError(f"cannot write the trace {path}: {error.strerror}") from error
@@ -97,14 +98,14 @@ class AppendLog:
         first = os.read(self._fd, len(_OPENING) + 8)
         opening, number = first[: len(_OPENING)], first[len(_OPENING) :].partition(b",")
         if opening != _OPENING[: len(opening)]:
-            raise TraceError(f"{self.path} exists and is not a trace: give another file name")
+            raise TraceError(f"{self.path} exists and is not a trace; give another file name")
         if number[1] and number[0].strip() != b"%d" % self._version:
             raise TraceError(
-                f"{self.path} exists and is a trace of another format than {self._version}: give "
+                f"{self.path} exists and is a trace of a format other than {self._version}; give "
                 "another file name"
             )
         if not claim(self._fd):
-            raise TraceError(f"cannot write the trace {self.path}: another run is writing it")
+            raise TraceError(f"cannot write the trace {self.path}: another run is writing to it")
 
     def _mark_of_torn_tail(self) -> bytes:
         """What must come before the next line: nothing, a newline, or a newline and a seal."""

@@ -16,9 +16,9 @@ LIBRARIES = ("pandas", "polars")
 def frame(trace: EventLog, table: str, library: str | None) -> Any:
     """See `Trace.to_dataframe`."""
     if library is not None and library not in LIBRARIES:
-        raise SettingError(f"no library {library!r}; there are {', '.join(LIBRARIES)}")
+        raise SettingError(f"no library {library!r}; choose from {', '.join(LIBRARIES)}")
     if not isinstance(table, str) or table not in COLUMNS:
-        raise SettingError(f"no table {table!r}; there are {', '.join(COLUMNS)}")
+        raise SettingError(f"no table {table!r}; choose from {', '.join(COLUMNS)}")
     wanted = LIBRARIES if library is None else (library,)
     found = next((name for name in wanted if find_spec(name) is not None), None)
     if found is None:

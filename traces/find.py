@@ -28,7 +28,7 @@ def resolve(name: str, folder: Path) -> Path:
     kept = files(folder)
     if name == LAST:
         if not kept:
-            raise TraceError(f"no traces are kept in {folder}; `triplepoint run` makes one")
+            raise TraceError(f"there are no traces in {folder}; `triplepoint run` writes one")
         return kept[0]
     found = [path for path in kept if path.stem.startswith(name)]
     exact = [path for path in found if path.stem == name]
@@ -38,7 +38,7 @@ def resolve(name: str, folder: Path) -> Path:
         raise TraceError(f"no trace {name!r}: neither a file nor a run in {folder}")
     raise TraceError(
         f"{len(found)} traces in {folder} begin with {name!r}, such as {found[0].stem} and "
-        f"{found[1].stem}: give more of the name"
+        f"{found[1].stem}; give more of the name"
     )
 
 

@@ -44,7 +44,7 @@ class Trace(EventLog):
         lines that a later writer sealed, do not stop the reading.
 
         Raises:
-            TraceError: there is no such file, or a line is not an event; names the line.
+            TraceError: the file does not exist, or a line is not an event; names the line.
         """
         path = _path(path)
         if not is_file(path, "cannot read the trace", TraceError):
@@ -65,7 +65,7 @@ class Trace(EventLog):
 
         Args:
             run: the run's identifier; a fresh one if not given.
-            redact: the file gets neither text nor token ids; here they stay.
+            redact: write neither text nor token ids to the file; they stay in memory.
 
         Raises:
             TraceError: the file cannot be opened for writing.
@@ -83,7 +83,7 @@ class Trace(EventLog):
             TraceError: the line could not be written whole.
         """
         if not isinstance(event, Event):
-            raise TraceError(f"a trace is written event by event, and {event!r} is none")
+            raise TraceError(f"a trace is written event by event, and {event!r} is not an event")
         if self._writer is not None:
             self._writer.write(event)
         else:
@@ -123,7 +123,7 @@ class Trace(EventLog):
 
 
 def _path(path: object) -> Path:
-    return as_path(path, "a trace is named by the path of its file; it", TraceError)
+    return as_path(path, "the name of a trace is the path of its file; it", TraceError)
 
 
 def _read(file: IO[bytes], name: str) -> tuple[list[AnyEvent], str | None]:
@@ -156,7 +156,9 @@ def _lines(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
     while line := file.readline(_MAX_LINE):
         number += 1
         if len(line) == _MAX_LINE:
-            raise TraceError(f"{name}, line {number}: longer than {_MAX_LINE >> 20} MiB; no trace")
+            raise TraceError(
+                f"{name}, line {number}: longer than {_MAX_LINE >> 20} MiB; not a trace"
+            )
         if text := line.strip():
             yield number, text
 
@@ -168,8 +170,8 @@ def _text(line: bytes) -> str:
 def old_format(version: int) -> str:
     """What to say of a trace of an older format."""
     return (
-        f"this is trace format {version}, of an older triplepoint; this one reads format "
-        f"{SCHEMA_VERSION}: record the run again"
+        f"this trace has format {version} of an older triplepoint; this version reads format "
+        f"{SCHEMA_VERSION}, so record the run again"
     )
 
 
@@ -181,7 +183,7 @@ def parse_event(data: Any) -> AnyEvent:
             wrong one.
     """
     if not isinstance(data, dict) or not isinstance(data.get("event"), str):
-        raise TraceError("not a trace event: a JSON object with a text field 'event' is needed")
+        raise TraceError("not a trace event; expected a JSON object with a string field 'event'")
     version = data.get("v")
     if isinstance(version, int) and version < SCHEMA_VERSION:
         raise TraceError(old_format(version))

@@ -121,7 +121,7 @@ def _before(last: AnyEvent) -> str:
     if isinstance(last, PhaseEvent) and last.phase == "prefill":
         return "in the decode that follows this prefill"
     if isinstance(last, PhaseEvent) and last.purpose == "tool_call":
-        return "in the call of a tool"
+        return "in a tool call"
     return "after what is shown here"
 
 
@@ -218,7 +218,7 @@ def _pair(pair: PhasePair) -> Sequence[str]:
     purposes = [p.purpose for p in (a, b) if p is not None]
     note = "only in the second" if a is None else "only in the first" if b is None else ""
     if a is not None and b is not None and a.token_ids != b.token_ids:
-        note = "other tokens"
+        note = "different tokens"
     ratio = pair.time_ratio
     return (
         f"{phase.turn}.{phase.step} {' → '.join(dict.fromkeys(purposes)).replace('_', ' ')}",
@@ -240,9 +240,9 @@ def verdict(diff: Diff) -> list[str]:
     for a, b in diff.tools[:5]:
         texts = [call_text(t.name, t.arguments) if t else "no call" for t in (a, b)]
         what = " → ".join(short(text, 60) for text in dict.fromkeys(texts))
-        lines.append(f"tools: {what}" + (" (another result)" if len(set(texts)) == 1 else ""))
+        lines.append(f"tools: {what}" + (" (different result)" if len(set(texts)) == 1 else ""))
     changes = len(diff.regime_changes)
-    lines.append(f"regimes: {changes} of {len(diff.phases)} phases ran in another one")
+    lines.append(f"regimes: {changes} of {len(diff.phases)} phases changed")
     first, second = diff.total()
     if first > 0:
         alike = sum(pair.same_work for pair in diff.phases)
@@ -260,17 +260,17 @@ def _tokens(diff: Diff) -> str:
     found = diff.first_difference
     if found is None:
         if not diff.same_tokens:
-            return "tokens: the same up to where one of the runs has no more phases"
+            return "tokens: the same until one of the runs has no more phases"
         return "tokens: " + (
-            "the same" if diff.tokens_known else "as many (redacted: not compared)"
+            "the same" if diff.tokens_known else "the same number (redacted, so not compared)"
         )
     phase = diff.phases[found.phase].either
     where = f"{phase.purpose.replace('_', ' ')} of step {phase.turn}.{phase.step}"
     where = f"phase {found.phase + 1} ({where})"
     if not diff.tokens_known:
-        return f"tokens: another number of them in {where} (redacted: ids are not compared)"
+        return f"tokens: a different number in {where} (redacted, so ids are not compared)"
     a, b = ("none" if x is None else str(x) for x in (found.first, found.second))
-    return f"tokens: they differ first in {where} at token {found.position + 1}: {a} → {b}"
+    return f"tokens: first difference in {where} at token {found.position + 1}: {a} → {b}"
 
 
 def _share(part: float, whole: float) -> str:

@@ -45,7 +45,7 @@ def limit(environ: Mapping[str, str] = os.environ) -> int | None:
         return None
     found = _SIZE.fullmatch(text)
     if found is None:
-        raise TraceError(f"{LIMIT} is {text!r}: give a size such as 500MB or 2GB, or off")
+        raise TraceError(f"{LIMIT} is {text!r}; give a size such as 500MB or 2GB, or off")
     return int(float(found[1]) * _UNITS[found[2].lower()])
 
 
@@ -75,9 +75,9 @@ def remove(path: Path) -> None:
     """
     try:
         if not is_trace(path):
-            raise TraceError(f"{path} is not a trace; it is not removed")
+            raise TraceError(f"{path} is not a trace and is not removed")
         if is_being_written(path):
-            raise TraceError(f"{path} is being written by another run; it is not removed")
+            raise TraceError(f"{path} is being written by another run and is not removed")
         path.unlink()
     except OSError as error:
         raise TraceError(f"cannot remove {path}: {error.strerror}") from None

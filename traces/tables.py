@@ -102,7 +102,7 @@ def rows(traces: EventLog | Iterable[EventLog], table: str) -> Iterator[Row]:
         ValueError: there is no such table.
     """
     if table not in COLUMNS:
-        raise ValueError(f"no table {table!r}; there are {', '.join(COLUMNS)}")
+        raise ValueError(f"no table {table!r}; choose from {', '.join(COLUMNS)}")
     for trace in [traces] if isinstance(traces, EventLog) else traces:
         for part in parts(trace):
             yield from rows_of(part, table)

@@ -97,7 +97,7 @@ def phase_row(phase: PhaseEvent) -> Row:
         return Row(
             (
                 short(phase.purpose, 24).replace("_", " "),
-                "nothing computed",
+                "nothing to compute",
                 "",
                 "0",
                 f"{phase.kv_after:,}",
@@ -192,7 +192,9 @@ def summary(trace: EventLog) -> list[str]:
     lines += company(trace)
     lines += [miss_text(phase.miss) for phase in trace.phases if phase.miss is not None]
     if trace.torn is not None:
-        lines.append(f"torn: the last line is unfinished ({len(trace.torn):,} characters kept out)")
+        lines.append(
+            f"incomplete: the last line is cut off ({len(trace.torn):,} characters omitted)"
+        )
     return lines
 
 
@@ -241,15 +243,15 @@ def states_and_experts(trace: EventLog) -> list[str]:
         passes = sum(phase.passes for phase in trace.phases)
         moved = 2 * model.state_bytes * passes
         lines.append(
-            f"state {_bytes(model.state_bytes)} whatever the length: {_bytes(moved)} read and "
-            f"written in {passes:,} passes; {_bytes(model.kv_bytes)} of KV cache a token"
+            f"state {_bytes(model.state_bytes)} at any length: {_bytes(moved)} read and written "
+            f"in {passes:,} passes; {_bytes(model.kv_bytes)} of KV cache per token"
         )
     if model is not None and model.experts:
         kinds = (("prefill", "a prefill's pass"), ("decode", "a decode's"))
         found = ((name, _experts(trace, phase)) for phase, name in kinds)
         parts = ", ".join(f"{each:.3g} in {name}" for name, each in found if each)
         read = f": a layer read {parts}" if parts else ""
-        lines.append(f"experts {model.experts_used} of {model.experts} a token{read}")
+        lines.append(f"experts {model.experts_used} of {model.experts} per token{read}")
     return lines
 
 
@@ -354,7 +356,7 @@ def _table(trace: EventLog, width: int | None = None) -> list[tuple[list[str], s
         else:
             lines.append((_padded(row.cells, widths, star), row.kind))
     if star:
-        lines.append((["* the cost model had predicted another regime"], "tool"))
+        lines.append((["* the cost model predicted another regime"], "tool"))
     return lines
 
 

@@ -271,10 +271,10 @@ def test_what_is_made_a_tool(function: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"name": 3}, "3 cannot name a tool"),
-        ({"name": ""}, "'' cannot name a tool"),
-        ({"name": "a" * 300}, "aaa… cannot name a tool"),
-        ({"name": "a\ud800"}, "cannot name a tool"),
+        ({"name": 3}, "3 is not a tool name"),
+        ({"name": ""}, "'' is not a tool name"),
+        ({"name": "a" * 300}, "aaa… is not a tool name"),
+        ({"name": "a\ud800"}, "is not a tool name"),
         ({"effect": ["read"]}, "effect ['read'] is not one of read, write, exec, net"),
         ({"timeout": "soon"}, "timeout must be above 0 seconds, not 'soon'"),
         ({"timeout": math.nan}, "timeout must be above 0 seconds, not nan"),

@@ -341,7 +341,7 @@ def test_what_cannot_be_a_tool() -> None:
         with pytest.raises(TypeError) as refused:
             tool(function)
         assert str(refused.value) == reason
-    with pytest.raises(ValueError, match="'two words' cannot name a tool"):
+    with pytest.raises(ValueError, match="'two words' is not a tool name"):
         tool(name="two words")(weather.function)
     with pytest.raises(ValueError, match="effect 'magic' is not one of"):
         tool(effect="magic")(weather.function)  # type: ignore[call-overload]
@@ -372,7 +372,7 @@ def test_tool_set(tmp_path: Path) -> None:
     known = "no such tool: rm; the tools are list_dir, read_file, search, weather, returning"
     assert refusal(lambda: tools.get("rm")) == known
     assert refusal(lambda: ToolSet().get("x")) == "no such tool: x; the tools are none"
-    with pytest.raises(ValueError, match="two tools are called 'weather'"):
+    with pytest.raises(ValueError, match="two tools have the name 'weather'"):
         ToolSet([weather, weather])
 
 

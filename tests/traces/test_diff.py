@@ -46,8 +46,8 @@ def test_the_first_token_that_differs_is_named(run_events: list[AnyEvent]) -> No
     (changed,) = found.regime_changes
     assert changed.time_ratio == pytest.approx(3)
     text = "\n".join(report.verdict(found))
-    assert "differ first in phase 4 (answer of step 1.0) at token 2: 9 → 8" in text
-    assert "1 of 4 phases ran in another one" in text
+    assert "first difference in phase 4 (answer of step 1.0) at token 2: 9 → 8" in text
+    assert "1 of 4 phases changed" in text
 
 
 def test_a_run_that_ended_earlier(run_events: list[AnyEvent]) -> None:
@@ -76,7 +76,7 @@ def test_redacted_runs_are_compared_by_size(tmp_path: Path, run_events: list[Any
     assert found.same_tokens
     assert not found.tokens_known
     assert found.tools == []
-    assert "redacted: not compared" in "\n".join(report.verdict(found))
+    assert "redacted, so not compared" in "\n".join(report.verdict(found))
     traces[1].phases[1].tokens += 1
     assert not compare(*traces).same_tokens
 

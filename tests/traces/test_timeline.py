@@ -61,7 +61,7 @@ def test_what_computes_nothing_has_no_regime(trace: Trace) -> None:
 
     assert (timeline.transitions(trace), trace.transitions) == before
     row = timeline.phase_row(trace.phases[-1])
-    assert (row.cells[0], row.cells[1], row.kind) == ("fork", "nothing computed", "unknown")
+    assert (row.cells[0], row.cells[1], row.kind) == ("fork", "nothing to compute", "unknown")
 
 
 def test_rich_shows_the_same_lines(trace: Trace) -> None:
@@ -91,7 +91,7 @@ def test_a_narrow_terminal_gets_stars(trace: Trace) -> None:
     assert "predicted" not in lines[0]
     assert lines[1].startswith("prompt       dispatch-bound prefill *")
     assert lines[2].startswith("tool call    memory-bound decode      ")
-    assert lines[6] == "* the cost model had predicted another regime"
+    assert lines[6] == "* the cost model predicted another regime"
 
 
 @pytest.mark.parametrize("width", [60, 50])
@@ -145,7 +145,7 @@ def test_a_torn_tail_is_told(trace: Trace) -> None:
     """What could not be read is not passed over."""
     trace.torn = '{"v":2,"ev'
 
-    assert timeline.plain(trace).splitlines()[-1].startswith("torn: the last line is unfinished")
+    assert timeline.plain(trace).splitlines()[-1].startswith("incomplete: the last line is cut off")
 
 
 def test_long_runs_name_their_first_regimes(trace: Trace) -> None:
@@ -244,10 +244,11 @@ def test_states_and_experts_are_told(trace: Trace) -> None:
 
     state, experts = timeline.states_and_experts(trace)
 
-    assert state.startswith("state 65.9 MB whatever the length: ")
-    assert f"read and written in {passes} passes; 20.5 kB of KV cache a token" in state
+    assert state.startswith("state 65.9 MB at any length: ")
+    assert f"read and written in {passes} passes; 20.5 kB of KV cache per token" in state
     assert (
-        experts == "experts 8 of 256 a token: a layer read 150 in a prefill's pass, 8 in a decode's"
+        experts
+        == "experts 8 of 256 per token: a layer read 150 in a prefill's pass, 8 in a decode's"
     )
     assert state in timeline.plain(trace)
 
@@ -257,4 +258,4 @@ def test_a_model_that_says_nothing_of_experts_read(trace: Trace) -> None:
     assert trace.header is not None
     trace.header.model.experts, trace.header.model.experts_used = 32, 4
 
-    assert timeline.states_and_experts(trace) == ["experts 4 of 32 a token"]
+    assert timeline.states_and_experts(trace) == ["experts 4 of 32 per token"]

@@ -231,7 +231,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 
 def test_no_folder_is_made_for_it(tmp_path: Path) -> None:
     """A slip in a path is told, and leaves no folders behind."""
-    with pytest.raises(TraceError, match=r"there is no folder .*x; make it first"):
+    with pytest.raises(TraceError, match=r"the folder .*x does not exist; create it first"):
         TraceWriter(tmp_path / "nope" / "x" / "y.jsonl")
     assert not list(tmp_path.iterdir())
 

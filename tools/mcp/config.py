@@ -64,25 +64,25 @@ def read_config(path: str | Path) -> list[ServerConfig]:
         raise ToolError(f"{path} is not JSON: {error}") from None
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict):
-        raise ToolError(f'{path}: it needs {{"mcpServers": {{…}}}}')
+        raise ToolError(f'{path}: the file needs {{"mcpServers": {{…}}}}')
     made = [_server(name, one, f"{path}, server {name!r}") for name, one in servers.items()]
     return [one for one in made if one is not None]
 
 
 def _server(name: str, data: Any, where: str) -> ServerConfig | None:
     if not _NAME.fullmatch(name):
-        raise ToolError(f"{where}: a name is letters, digits, _ . -, at most 40")
+        raise ToolError(f"{where}: a name can have up to 40 letters, digits, '_', '.' and '-'")
     if not isinstance(data, dict):
-        raise ToolError(f"{where}: an object is needed")
+        raise ToolError(f"{where}: expected an object")
     if data.get("disabled") is True:
         return None
     if "url" in data or data.get("type", "stdio") != "stdio":
-        raise ToolError(f"{where}: only servers that are programs (command, args) can be used")
+        raise ToolError(f"{where}: only servers started as programs (command, args) are supported")
     if unknown := data.keys() - _KNOWN:
         raise ToolError(f"{where}: {sorted(unknown)[0]!r} is not known")
     command = data.get("command")
     if not isinstance(command, str) or not command:
-        raise ToolError(f"{where}: it needs a command")
+        raise ToolError(f"{where}: the server needs a command")
     effect = data.get("effect", "exec")
     if effect not in EFFECTS:
         raise ToolError(f"{where}: effect {effect!r} is not one of {', '.join(EFFECTS)}")
@@ -91,10 +91,10 @@ def _server(name: str, data: Any, where: str) -> ServerConfig | None:
         raise ToolError(f"{where}: timeout must be a number of seconds")
     env = data.get("env", {})
     if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
-        raise ToolError(f"{where}: env must be an object of texts")
+        raise ToolError(f"{where}: env must be an object with string values")
     cwd = data.get("cwd")
     if cwd is not None and not isinstance(cwd, str):
-        raise ToolError(f"{where}: cwd must be a text")
+        raise ToolError(f"{where}: cwd must be a string")
     return ServerConfig(
         name,
         command,
@@ -110,7 +110,7 @@ def _server(name: str, data: Any, where: str) -> ServerConfig | None:
 def _texts(data: Mapping[str, Any], name: str, where: str) -> list[str]:
     value = data.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ToolError(f"{where}: {name} must be a list of texts")
+        raise ToolError(f"{where}: {name} must be a list of strings")
     return value
 
 

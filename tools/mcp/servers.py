@@ -61,7 +61,7 @@ class McpServers:
             import mcp  # noqa: F401
         except ImportError:
             raise ToolError(
-                "servers need the mcp package: pip install 'triplepoint[mcp]'"
+                "MCP servers need the mcp package: pip install 'triplepoint[mcp]'"
             ) from None
         configs = read_config(config) if isinstance(config, str | Path) else list(config)
         self._loop = asyncio.new_event_loop()
@@ -84,7 +84,7 @@ class McpServers:
                 tool.group = self  # or the servers would end when only their tools are kept
             names = [tool.name for tool in self._tools]
             if twice := {name for name in names if names.count(name) > 1}:
-                raise ToolError(f"two tools of servers are called {sorted(twice)[0]}")
+                raise ToolError(f"two servers' tools have the name {sorted(twice)[0]}")
         except BaseException:
             self.close()
             raise
@@ -189,7 +189,7 @@ class _Server:
         chosen = [one for one in self._listed if not wanted or one.name in wanted]
         if len(chosen) > MAX_TOOLS:
             raise ToolError(
-                f"the server {self.name} has {len(chosen)} tools; name those to take (tools)"
+                f"the server {self.name} has {len(chosen)} tools; list the ones to use in tools"
             )
         return [self._tool(one) for one in chosen]
 
@@ -202,8 +202,8 @@ class _Server:
         description = " ".join((listed.description or "").split())
         if len(json.dumps(schema)) + len(description) > MAX_SCHEMA:
             raise ToolError(
-                f"the tool {name} of the server {self.name} is described in more than "
-                f"{MAX_SCHEMA:,} characters; name the tools to take instead (tools)"
+                f"the tool {name} of the server {self.name} has a description of more than "
+                f"{MAX_SCHEMA:,} characters; list the tools to use instead in tools"
             )
         called = re.sub(r"[^A-Za-z0-9_-]", "_", f"{self.name}_{name}")[:64]
         called = called if not called[0].isdigit() else f"_{called[:63]}"
@@ -214,7 +214,9 @@ class _Server:
         try:
             return SchemaTool(called, description, schema, self._config.effect, run)
         except ToolDefinitionError as error:
-            raise ToolError(f"the server {self.name} describes a tool wrongly: {error}") from None
+            raise ToolError(
+                f"the server {self.name} describes a tool incorrectly: {error}"
+            ) from None
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Call one of its tools from another thread.
@@ -248,8 +250,8 @@ class _Server:
             named = shown(str(error.filename or self._config.command))
             reason = reason or f"{named}: {error.strerror}"
             if named == self._config.command and isinstance(error, FileNotFoundError):
-                reason += " (a server is a program of its own: is it installed, and on the PATH?)"
-        reason = reason or " ".join(str(error or "").split())[:300] or "no reason is known"
+                reason += " (a server is a separate program: is it installed and on the PATH?)"
+        reason = reason or " ".join(str(error or "").split())[:300] or "unknown reason"
         return f"the server {self.name} {what}: {reason}"
 
 

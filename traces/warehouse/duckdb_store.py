@@ -134,10 +134,10 @@ def check_version(database: DuckDBPyConnection, path: Path) -> None:
         version = database.execute("SELECT version FROM warehouse").fetchone()
     except duckdb.Error:
         raise TraceError(
-            f"{path} is not a database of traces: make one with `triplepoint trace ingest … -o "
+            f"{path} is not a database of traces; make one with `triplepoint trace ingest … -o "
             "traces.duckdb`"
         ) from None
     if version is None or version[0] != VERSION:
         raise TraceError(
-            f"{path} was made by another version of triplepoint: ingest the traces into a new file"
+            f"{path} was made by another version of triplepoint; ingest the traces into a new file"
         )

@@ -100,12 +100,14 @@ def _read(path: str, found: Extract) -> None:
     record.events, record.runs = len(trace.events), len(trace.runs)
     if not trace.events:
         record.status = "empty"
-        record.problem = "it holds no event" + ("" if trace.torn is None else ": its first is torn")
+        record.problem = "it has no event" + (
+            "" if trace.torn is None else ": its first line is cut off"
+        )
         return
     record.status = "ok"
     if trace.torn is not None:
         record.status = "torn"
-        record.problem = f"the last line is unfinished ({len(trace.torn):,} characters left out)"
+        record.problem = f"the last line is cut off ({len(trace.torn):,} characters omitted)"
     newest = max((v for e in trace.events if isinstance(v := e.v, int)), default=0)
     if newest > SCHEMA_VERSION:
         record.status = "newer"
@@ -148,7 +150,7 @@ def _line(row: dict[str, Any]) -> str:
         if isinstance(value, str):
             value = storable(value)
         elif isinstance(value, int) and not -_MOST <= value <= _MOST:
-            raise ValueError(f"{name} is {value:.3g}, which no table can hold")
+            raise ValueError(f"{name} is {value:.3g}, which a table cannot hold")
         body[name] = value
     return _encode(body) + "\n"
 

@@ -117,12 +117,12 @@ def open_store(target: Path) -> Store:
     if target.is_dir() or target.suffix not in DUCKDB_SUFFIXES:
         if target.is_file():
             raise TraceError(
-                f"{target} is a file: name a folder for Parquet files, or a file that ends in "
+                f"{target} is a file; name a folder for Parquet files, or a file that ends in "
                 ".duckdb"
             )
         return ParquetStore(target)
     if not target.parent.is_dir():
-        raise TraceError(f"cannot write {target}: there is no folder {target.parent}")
+        raise TraceError(f"cannot write {target}: the folder {target.parent} does not exist")
     return DuckdbStore(target)
 
 
@@ -207,8 +207,8 @@ def _extracts(
             yield from pool.map(read, paths[start : start + window], chunksize=_CHUNK)
     except BrokenProcessPool:
         raise TraceError(
-            "a process that read traces was ended from outside, perhaps for its memory; what was "
-            "read before is kept: ingest again, with --jobs 1"
+            "a reader process was killed, perhaps because memory ran out; what it read before "
+            "is kept. Ingest again with --jobs 1"
         ) from None
 
 

@@ -42,7 +42,7 @@ def _text(text: str) -> str:
 
 
 def _section(report: Report, found: Found) -> str:
-    body = _table(report, found) if found.rows else '<p class="quiet">Nothing of this kind.</p>'
+    body = _table(report, found) if found.rows else '<p class="quiet">No data.</p>'
     sql = textwrap.dedent(SQL.get(report.name, "")).strip()
     asked = f"<details><summary>SQL</summary><pre>{html.escape(sql)}</pre></details>" if sql else ""
     return (

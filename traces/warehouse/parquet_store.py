@@ -49,9 +49,7 @@ class ParquetStore:
     def _open(self) -> None:
         if not (self.folder / MARK).exists():
             if self.folder.exists() and any(self.folder.iterdir()):
-                raise TraceError(
-                    f"{self.folder} holds other files: name a folder that is new or empty"
-                )
+                raise TraceError(f"{self.folder} contains other files; name a new or empty folder")
             self.folder.mkdir(parents=True, exist_ok=True)
             for table in COLUMNS:
                 (self.folder / table).mkdir(exist_ok=True)
@@ -60,7 +58,7 @@ class ParquetStore:
         self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if not claim(self._lock):
             os.close(self._lock)
-            raise TraceError(f"{self.folder}: another ingest is writing it")
+            raise TraceError(f"{self.folder}: another ingest is writing to it")
         self._database = need_duckdb().connect(config=DUCKDB_CONFIG)
         self._finish()
         shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
@@ -187,7 +185,7 @@ def check_version(folder: Path) -> None:
         ) from None
     if not isinstance(found, dict) or found.get("version") != VERSION:
         raise TraceError(
-            f"{folder} was made by another version of triplepoint: ingest the traces into a new "
+            f"{folder} was made by another version of triplepoint; ingest the traces into a new "
             "folder"
         )
 

@@ -35,7 +35,7 @@ class Warehouse:
         self.path = Path(path)
         if not self.path.exists():
             raise TraceError(
-                f"there is no {self.path}: make it with `triplepoint trace ingest FOLDER -o "
+                f"{self.path} does not exist; make it with `triplepoint trace ingest FOLDER -o "
                 f"{self.path}`"
             )
         folder = self.path.is_dir()
@@ -66,7 +66,7 @@ class Warehouse:
             # A folder's own files are within reach: what could write to them is no query.
             kinds = [one.type for one in self._database.extract_statements(sql)]
             if kinds != [duckdb.StatementType.SELECT]:
-                raise TraceError("the query failed: one SELECT is needed, and nothing else")
+                raise TraceError("the query failed: give exactly one SELECT")
             done = self._database.execute(sql, list(values))
             names = [column[0] for column in done.description or []]
             yield names, iter(lambda: done.fetchmany(10_000), [])
@@ -91,8 +91,8 @@ def _file(path: Path) -> DuckDBPyConnection:
         there = duckdb_store.columns_of(database)
         if any(columns.keys() - there.get(table, set()) for table, columns in COLUMNS.items()):
             raise TraceError(
-                f"{path} was made by an older triplepoint: ingest into it once more, and the "
-                "columns that it lacks are added"
+                f"{path} was made by an older triplepoint; ingest into it again to add the "
+                "missing columns"
             )
     except BaseException:
         database.close()
@@ -106,7 +106,8 @@ def _views(folder: Path) -> DuckDBPyConnection:
     parquet_store.check_version(folder)
     if (folder / parquet_store.JOURNAL).exists():
         raise TraceError(
-            f"{folder}: an ingest is writing it, or was ended while it did; run it again to finish"
+            f"{folder}: an ingest is writing to it or was interrupted; run the ingest again to "
+            "finish"
         )
     database = need_duckdb().connect(config=DUCKDB_CONFIG)
     for table, columns in COLUMNS.items():

@@ -135,8 +135,8 @@ REPORTS = {
     for report in (
         Report(
             "overview",
-            "What is in here",
-            "Files by what they are; rows of those that are ok, torn or newer are in the tables.",
+            "Contents",
+            "Files by status; the tables contain the rows of files that are ok, torn or newer.",
             (
                 *(Column("status", "files"), _count("files", "number"), _count("runs")),
                 *(_count("turns"), _count("phases"), _count("tool_calls")),
@@ -148,7 +148,7 @@ REPORTS = {
         Report(
             "phases",
             "Time and tokens by phase",
-            "What prefills read and decodes wrote, and what was computed again.",
+            "What prefills read, what decodes wrote, and what was recomputed.",
             (
                 *(Column("phase", "phase"), Column("purpose", "for"), *_PHASES),
                 *(_count("cached_tokens", "cached"), _count("reread_tokens", "computed again")),
@@ -159,7 +159,7 @@ REPORTS = {
         Report(
             "regimes",
             "Time and tokens by regime",
-            "Of limit: the share of the machine's measured limit that was reached, by time.",
+            "Of limit: time-weighted share of the machine's measured limit.",
             (
                 *(Column("regime", "regime"), *_PHASES, *_TIME, _SPEED),
                 *(_share("limit_share", "of limit"), _share("as_predicted", "as predicted")),
@@ -169,7 +169,7 @@ REPORTS = {
         Report(
             "tools",
             "Time and tokens by tool",
-            "Call tokens were written to call it, result tokens read after it returned.",
+            "Call tokens: written to call the tool. Result tokens: read after it returned.",
             (
                 *(Column("tool", "tool"), _count("calls"), _count("errors"), _count("denied")),
                 *(_TIME[0], _TIME[1], _seconds("median_s", "median"), _seconds("p95_s", "p95")),
@@ -181,14 +181,14 @@ REPORTS = {
         Report(
             "models",
             "Time and tokens by model",
-            "Answered: questions that have an answer; cached: input that was not computed again.",
+            "Answered: share of questions with an answer. Cached: input that was not recomputed.",
             (Column("model", "model"), Column("quant", "weights"), *_RUNS),
             bar="time_s",
         ),
         Report(
             "machines",
             "Time and tokens by machine",
-            "A machine is its CPU, its kernels' target and the threads that ran them.",
+            "A machine is a CPU, a kernel target and a number of threads.",
             (
                 *(Column("cpu", "CPU"), Column("target", "target"), _count("threads")),
                 *_RUNS,
@@ -198,7 +198,7 @@ REPORTS = {
         Report(
             "turns",
             "Slowest turns",
-            "From the first to the last event of a question; the file has the rest.",
+            "Time from the first to the last event of a question; see the trace for details.",
             (
                 *_TURN,
                 *(_seconds("wall_s", "time"), _seconds("engine_s", "engine")),
@@ -212,7 +212,7 @@ REPORTS = {
         Report(
             "rereads",
             "Most re-read turns",
-            "Tokens that had been computed before and had to be computed again.",
+            "Tokens that were computed before and had to be recomputed.",
             (
                 *_TURN,
                 *(
@@ -229,8 +229,8 @@ REPORTS = {
         Report(
             "failures",
             "Failures by kind",
-            "Questions without an answer, calls that failed or were denied, replies that repeated "
-            "themselves, and files that are not whole.",
+            "Questions without an answer, failed or denied calls, replies that repeated "
+            "themselves, and incomplete files.",
             (
                 *(Column("what", "what"), Column("kind", "kind"), _count("number")),
                 *(_count("runs"), _share("share", "of all such"), Column("example", "an example")),
@@ -240,15 +240,15 @@ REPORTS = {
         Report(
             "transitions",
             "Regime transitions",
-            "Of the phases that ran in a regime, which regime the next phase of the run was in.",
+            "For the phases in each regime: the regime of the run's next phase.",
             (),
             matrix=True,
         ),
         Report(
             "predictions",
             "Prediction error",
-            "Factor: measured time over predicted time. A roofline predicts the least time that is "
-            "possible, a calibration what is expected.",
+            "Factor: measured time over predicted time. A roofline predicts the minimum time, a "
+            "calibration the expected time.",
             (
                 *(Column("predicted_by", "by"), Column("regime", "regime"), _count("phases")),
                 *(Column("p10", "p10", "factor"), Column("median", "median", "factor")),
@@ -271,5 +271,5 @@ def chosen(names: Sequence[str]) -> list[Report]:
     """
     for name in names:
         if name not in REPORTS:
-            raise SettingError(f"no report {name!r}; there are {', '.join(REPORTS)}")
+            raise SettingError(f"no report {name!r}; choose from {', '.join(REPORTS)}")
     return [REPORTS[name] for name in dict.fromkeys(names)] or list(REPORTS.values())

@@ -303,7 +303,7 @@ def test_columns_that_an_older_version_lacked(many: Path, target: Path) -> None:
             made.execute(f"COPY t TO '{parquet}' (FORMAT parquet)")
     sql = "SELECT count(*), count(reread_tokens) FROM phases"
     if target.suffix:
-        with pytest.raises(TraceError, match="ingest into it once more"):
+        with pytest.raises(TraceError, match="ingest into it again"):
             Warehouse(target)
     else:
         assert asked(target, sql) == [(PHASES, 0)]
