@@ -94,17 +94,15 @@ def _parsed(path: Path, text: str) -> str | None:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingError(f'{path}: {error}; it must look like: model = "qwen3:4b"') from error
+        raise SettingError(f'{path}: {error}; a valid line is: model = "qwen3:4b"') from error
     for key in found:
         if key not in _KEYS:
             where = f"{path}, line {_line_of(text, key)}"
-            raise SettingError(
-                f"{where}: there is no setting {key!r}; there is: {', '.join(_KEYS)}"
-            )
+            raise SettingError(f"{where}: no such setting: {key!r}; known: {', '.join(_KEYS)}")
     model = found.get("model")
     if model is not None and not (isinstance(model, str) and model.strip()):
         where = f"{path}, line {_line_of(text, 'model')}"
-        raise SettingError(f'{where}: model must be a name in quotes, such as "qwen3:4b"')
+        raise SettingError(f'{where}: model must be a quoted name, such as "qwen3:4b"')
     return model
 
 

@@ -94,14 +94,14 @@ def dropped_text(phase: PhaseEvent) -> str:
     names = ", ".join(f"{one['label'] or 'a result'} {one['tokens']:,}" for one in phase.dropped)
     count = len(phase.dropped)
     results = "result" if count == 1 else "results"
-    return f"took {count} {results} of tools out of the context, {tokens:,} tokens less ({names})"
+    return f"removed {count} tool {results} from the context, {tokens:,} tokens ({names})"
 
 
 def what_fills(ledger: TokenLedger, context: int, before: int) -> str:
     """What takes up the context, for a person who has to make it shorter."""
     parts = ", ".join(f"{name} {tokens:,}" for name, tokens in ledger.lengths())
     return (
-        f"the context holds {context:,} tokens, {context - before:,} of them free, and this is "
-        f"{len(ledger):,}: {parts}. Read less at once (a line range, a narrower search), or load "
-        "the model with a longer context"
+        f"the context holds {context:,} tokens, {context - before:,} of them free, but the "
+        f"conversation has {len(ledger):,}: {parts}. Read less at once (a line range, a narrower "
+        "search), or load the model with a longer context"
     )

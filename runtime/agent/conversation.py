@@ -98,7 +98,7 @@ class Conversation(ABC, Generic[Position]):
             AgentError: there is none.
         """
         if not self.checkpoints:
-            raise AgentError("there is no question to take back")
+            raise AgentError("there is no question to undo")
         position, length = self.checkpoints.pop()
         asked = [one.content for one in self.messages[length:] if one.role == "user"]
         self.rewind(position)

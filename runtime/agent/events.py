@@ -22,7 +22,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that the user should know and that is no error."""
+    """Something that the user should know but that is not an error."""
 
     message: str
 

@@ -48,7 +48,7 @@ class History:
             raise TraceError(f"event 'history', field '{where}': {first['msg']}") from None
         ends = [0, *(span.end for span in found.spans)]
         if ends != [*(span.start for span in found.spans), len(found.ids)]:
-            raise TraceError("event 'history', field 'spans': they do not follow each other")
+            raise TraceError("event 'history', field 'spans': they are not consecutive")
         return found
 
     def event(self) -> HistoryEvent:

@@ -175,8 +175,8 @@ class Run:
         else:
             what = "the answer" if self._context.answer else "the thinking"
         raise LimitReachedError(
-            f"{what} was ended: it had repeated itself for {length}; ask in other words, or with a "
-            "stronger model (repetition_stop=False lets it go on)"
+            f"{what} was stopped because it repeated itself for {length}; rephrase the question "
+            "or use a stronger model (repetition_stop=False turns this off)"
         )
 
     def _act(self, calls: Sequence[ToolCall]) -> Generator[AgentEvent, None, list[Message]]:

@@ -28,8 +28,8 @@ class LoopDetector:
         if self._warned:
             shown = call.text if call.name in call.text else call.key
             raise LimitReachedError(
-                f"the model repeats one call: {shown}, {times + 2} times; "
-                "ask in other words, or with a stronger model"
+                f"the model repeats one call: {shown}, {times + 2} times; rephrase the question "
+                "or use a stronger model"
             )
         self._warned = True
         return True

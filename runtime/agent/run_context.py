@@ -60,7 +60,7 @@ class CancellationToken:
         if self.expired:
             raise self.timeout_error()
         if self.cancelled:
-            raise PassCancelledError("stopped; the conversation can go on")
+            raise PassCancelledError("stopped; the conversation can continue")
 
     def timeout_error(self) -> LimitReachedError:
         """What a run ends with whose time is up."""

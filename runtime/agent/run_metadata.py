@@ -61,9 +61,9 @@ def _make_room(folder: Path) -> None:
     if removed.count:
         traces = f"{removed.count:,} trace{'s' * (removed.count != 1)}"
         log.warning(
-            f"triplepoint: removed the oldest {traces} ({size_text(removed.nbytes)}): the traces "
-            f"in {folder} may take {size_text(most)} together; {retention.LIMIT}=SIZE or =off "
-            "allows more",
+            f"triplepoint: removed the oldest {traces} ({size_text(removed.nbytes)}): traces in "
+            f"{folder} may take {size_text(most)} in total; raise the limit with "
+            f"{retention.LIMIT}=SIZE, or turn it off with {retention.LIMIT}=off",
             **{"removed_traces": removed.count, "removed_bytes": removed.nbytes},
         )
 

@@ -73,7 +73,9 @@ def remove_session(session: SessionInfo) -> None:
     """
     with held(session.folder) as ours:
         if not ours:
-            raise AgentError(f"session {session.name} is in use by another process; end that first")
+            raise AgentError(
+                f"session {session.name} is in use by another process; stop that process first"
+            )
         try:
             shutil.rmtree(session.folder)
         except OSError as error:
@@ -98,7 +100,11 @@ def _info(folder: Path, kept: float) -> SessionInfo:
             [_message(one) for one in state["messages"]],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        problem = str(error) if type(error) is ValueError else "is not what this version writes"
+        problem = (
+            str(error)
+            if type(error) is ValueError
+            else "has a format that this version does not read"
+        )
         return SessionInfo(folder.name, folder, kept, nbytes, problem=f"{CONVERSATION} {problem}")
 
 

@@ -78,20 +78,20 @@ class SavedSession:
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything to go on with."""
+        """Whether there is a conversation to continue."""
         return (self.folder / CONVERSATION).exists()
 
     def resume(self, agent: Agent[Any]) -> list[str]:
-        """Let an agent that has not begun go on where this conversation ended.
+        """Let a new agent continue where this conversation ended.
 
-        Returns what a person should know of it, a line each; nothing for a new session.
+        Returns notes for the user, one per line; none for a new session.
 
         Raises:
-            AgentError: the agent has begun, or the conversation is damaged.
+            AgentError: the agent is not new, or the conversation is damaged.
         """
         _check_agent(agent)
         if agent.turn or agent.messages:
-            raise AgentError("only an agent that was asked nothing yet can go on with a session")
+            raise AgentError("only an agent without questions so far can continue a session")
         if not self.exists:
             return []
         state = self._read()
@@ -103,21 +103,23 @@ class SavedSession:
         now = "" if agent.workspace is None else str(agent.workspace.resolve())
         if not state.workspace or now == state.workspace:
             return ""
-        return f"session {self.name} was about {state.workspace}; the tools look at {now or 'none'}"
+        return (
+            f"session {self.name} belongs to {state.workspace}, but the tools use {now or 'none'}"
+        )
 
     def _resume(self, agent: Agent[Any], state: State) -> list[str]:
         conversation = agent.conversation
         same = state.model == agent.engine.model.sha256 and state.told == _told(agent)
         if isinstance(conversation, LocalConversation) and same and state.ids:
             if not all(0 <= token < conversation.engine.tokenizer.n_vocab for token in state.ids):
-                raise self._refusal("has tokens that the model has not")
+                raise self._refusal("has tokens that the model does not have")
             return self._go_on(agent, conversation, state)
         conversation.load_history(_with_system(state.messages, agent.config.system), state.turn)
         write_continuation(agent.trace, agent.setup, parent=state.run)
         if not isinstance(conversation, LocalConversation):
-            return [f"session {self.name} continues: the server is sent all of it"]
+            return [f"session {self.name} continues: the whole conversation is sent to the server"]
         what = "another model" if state.model != agent.engine.model.sha256 else "other tools"
-        return [f"session {self.name} was kept with {what}: it is read once more"]
+        return [f"session {self.name} was saved with {what}, so it is read again"]
 
     def _go_on(self, agent: Agent[Any], conversation: LocalConversation, state: State) -> list[str]:
         """The same tokens, and as much of their KV cache as there is."""
@@ -151,10 +153,10 @@ class SavedSession:
         return said
 
     def save(self, agent: Agent[Any]) -> None:
-        """Keep the conversation as it is now.
+        """Save the conversation as it is now.
 
         Raises:
-            AgentError: it cannot be written; what was kept before still is.
+            AgentError: it cannot be written; what was saved before is still there.
         """
         _check_agent(agent)
         if not agent.messages:
@@ -180,10 +182,10 @@ class SavedSession:
                 )
                 conversation.session.save(self.folder)
         except (OSError, EngineError) as error:
-            raise AgentError(f"session {self.name} could not be kept: {error}") from error
+            raise AgentError(f"session {self.name} could not be saved: {error}") from error
 
     def close(self) -> None:
-        """Let other processes have it."""
+        """Release it for other processes."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -201,7 +203,7 @@ class SavedSession:
         try:
             state = TypeAdapter(State).validate_json(kv_snapshot.read_sealed(path), strict=False)
         except ValidationError:
-            problem = "is not what this version writes"
+            problem = "has a format that this version does not read"
         except (OSError, ValueError) as error:
             problem = str(error)
         else:
@@ -212,8 +214,8 @@ class SavedSession:
 
     def _refusal(self, problem: str) -> AgentError:
         return AgentError(
-            f"session {self.name} cannot go on: {self.folder / CONVERSATION} {problem}; begin "
-            f"another one, or remove the folder {self.folder}"
+            f"session {self.name} cannot continue: {self.folder / CONVERSATION} {problem}; start "
+            f"another session, or remove the folder {self.folder}"
         )
 
 
@@ -227,20 +229,20 @@ def no_name(name: str) -> str:
     if isinstance(name, str) and _NAME.fullmatch(name):
         return ""
     return (
-        f"{name!r} cannot name a session: letters, digits, dots, dashes and underscores can, "
-        "64 of them, the first a letter or digit"
+        f"{name!r} is not a session name: use up to 64 letters, digits, dots, dashes and "
+        "underscores, starting with a letter or digit"
     )
 
 
 def open_session(name: str, root: str | Path | None = None) -> SavedSession:
-    """The conversation of that name, for this process alone; a new one if there is none.
+    """Open the conversation of that name for this process only; a new one if it does not exist.
 
     Args:
-        name: letters, digits, and ``. _ -`` after the first; 64 at most.
-        root: folder of the sessions; by default one in the user's state folder.
+        name: up to 64 letters, digits and ``. _ -``, starting with a letter or digit.
+        root: folder of the sessions; default: one in the user's state folder.
 
     Raises:
-        AgentError: that is no name, another process has it, or there is no place for it.
+        AgentError: the name is invalid, another process has it open, or it cannot be stored.
     """
     if problem := no_name(name):
         raise AgentError(problem)
@@ -251,14 +253,16 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
         lock = os.open(folder / "lock", flags, 0o600)
     except OSError as error:
         raise AgentError(
-            f"session {name} cannot be opened: {error.filename or folder}: {error.strerror}; "
-            "XDG_STATE_HOME can name another place for it"
+            f"session {name} cannot be opened: {error.filename or folder}: {error.strerror}; set "
+            "XDG_STATE_HOME to use another folder"
         ) from None
     except EngineError as error:
         raise AgentError(f"session {name} cannot be opened: {error}") from None
     if not _take(lock):
         os.close(lock)
-        raise AgentError(f"session {name} is in use by another process; end that, or name another")
+        raise AgentError(
+            f"session {name} is in use by another process; stop that process, or use another name"
+        )
     return SavedSession(name, folder, lock)
 
 
@@ -361,9 +365,9 @@ def _unsound(state: State) -> str:
     ends = [0, *(span.end for span in state.spans)]
     starts = [*(span.start for span in state.spans), len(state.ids)]
     if state.version != VERSION or not state.messages or state.turn < 0:
-        return "is not what this version writes"
+        return "has a format that this version does not read"
     if ends != starts or any(span.end <= span.start for span in state.spans):
         return "has a ledger with gaps"
     if any(not 0 <= mark.tokens <= len(state.ids) for mark, _ in state.marks):
-        return "has a question outside of it"
+        return "has a question outside its tokens"
     return ""

@@ -114,7 +114,7 @@ class Recipe:
             if name == "net":
                 made += FetchTools(private=self.allow_private_network)
             elif folder is None or files is None:
-                raise ToolError(f"the tools {name} need a folder: give the row a dir")
+                raise ToolError(f"the tools {name} need a folder; give the row a dir")
             elif name == "exec":
                 made += CommandTools(folder)
             else:

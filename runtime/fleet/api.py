@@ -146,7 +146,9 @@ class Fleet:
             return ready
         if self.engine is not None:
             if model is not None:
-                raise SettingError(f"a row asks for the model {model!r}; an engine has one alone")
+                raise SettingError(
+                    f"a row asks for the model {model!r}, but a local engine has only one"
+                )
             return self.engine
         if self.load is not None:
             return self.load(model)
@@ -165,7 +167,7 @@ def parse_target(text: object, slots: int | None = None) -> Target:
         check_whole(slots, "slots", SettingError, 1)
     known = "give local:N, http://HOST:PORT[,…], auto (the Ray cluster here) or ray://HOST:PORT"
     if not isinstance(text, str):
-        raise SettingError(f"to must be a text, not {text!r}; {known}")
+        raise SettingError(f"to must be a string, not {text!r}; {known}")
     if found := re.fullmatch(r"local(?::([1-9][0-9]{0,2}))?", text):
         return Target("local", slots or int(found[1] or SLOTS))
     if text == "auto" or re.fullmatch(r"ray://[^\s,/]+", text):
@@ -175,7 +177,7 @@ def parse_target(text: object, slots: int | None = None) -> Target:
         for address in addresses:
             Server(address, None, 1.0)
         return Target("http", slots or SLOTS, addresses)
-    raise SettingError(f"nowhere to map to: {text!r}; {known}")
+    raise SettingError(f"unknown target: {text!r}; {known}")
 
 
 def run_map(
@@ -259,7 +261,7 @@ def map(
     on_progress: Callable[[MapReport], None] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Ask an agent each row's question, many at a time; see `triplepoint map`.
+    """Run an agent on each row's question, many at once; see `triplepoint map`.
 
         def agent(engine, row):
             return Agent(engine, workspace=row["dir"])
@@ -267,22 +269,22 @@ def map(
         triplepoint.map(agent, [{"question": "What failed?", "dir": "runs/1"}], results="r.jsonl")
 
     Args:
-        agent_factory: called with an engine and a row, makes the agent that answers it. On a
+        agent_factory: function of an engine and a row that makes the agent for the row. On a
             cluster it is pickled.
-        rows: mappings with a ``question``, questions alone, or a file of them.
-        to: ``local:N`` (N agents on one engine), URLs of servers with commas between them, or a Ray
+        rows: mappings with a ``question``, plain questions, or the path of a file with rows.
+        to: ``local:N`` (N agents on one engine), comma-separated URLs of servers, or a Ray
             cluster: ``auto`` or ``ray://HOST:PORT``.
-        engine: for a local map, one that is loaded already; it is left open.
-        model: of rows that name none.
-        results: file of the results, one JSON line each. Rows that have one there are not asked
-            again. Without it they are in memory alone.
-        traces: folder of traces; True: one beside the results; False: none.
-        order: of the results: ``input``, or ``done`` as rows were finished.
-        attempts: tries of a row that may fail before it is set aside.
-        until: time (as `time.time` has it) from which no more rows are begun.
-        max_cost: the same by cost, with `price`: ``in``, ``cached`` and ``out`` for a million
-            tokens, ``hour`` for an hour of a row.
-        on_progress: hears of the state.
+        engine: for a local map, an engine that is already loaded; it is left open.
+        model: model for rows that name none.
+        results: results file, one JSON line per row. Rows already in it are skipped. Without it,
+            results are kept only in memory.
+        traces: folder for traces; True: one beside the results; False: none.
+        order: order of the results: ``input``, or ``done``, as rows finished.
+        attempts: attempts per row before it is set aside.
+        until: time (as from `time.time`) after which no more rows are started.
+        max_cost: cost after which no more rows are started, with `price`: ``in``, ``cached`` and
+            ``out`` per million tokens, ``hour`` per hour of a row.
+        on_progress: called with the state.
         options: arguments of `Engine.load`, such as threads and context.
 
     Returns:
@@ -290,9 +292,9 @@ def map(
         ``answer``, ``usage`` and what else docs/fleet.md lists.
 
     Raises:
-        RowError: a row cannot be asked, or the results are of other rows.
-        SettingError: a setting makes no sense.
-        FleetError: no worker is left; what is done is in the results.
+        RowError: a row is invalid, or the results belong to other rows.
+        SettingError: a setting is invalid.
+        FleetError: no workers are left; finished rows are in the results.
     """
     if not callable(agent_factory):
         raise SettingError(f"agent_factory must be a function, not {agent_factory!r}")
@@ -304,15 +306,15 @@ def map(
     bounds = _bounds(until, max_cost, price)
     target = parse_target(to)
     if engine is not None and target.kind != "local":
-        raise SettingError("an engine that is loaded already is for a local map")
+        raise SettingError("engine can be a loaded Engine only for a local map")
     if engine is not None and (model is not None or options):
-        raise SettingError("an engine that is loaded already has its model and options: leave them")
+        raise SettingError("engine is already loaded; leave out model and options")
     if options and target.kind == "http":
-        raise SettingError("options are those of Engine.load: a server has loaded its model")
+        raise SettingError("options are for Engine.load, but a server has already loaded its model")
     if engine is not None and not hasattr(engine, "scheduler"):
         raise SettingError(f"engine must be an Engine, not {engine!r}")
     if model is not None and not isinstance(model, str):
-        raise SettingError(f"model must be a text, not {model!r}")
+        raise SettingError(f"model must be a string, not {model!r}")
     found = _rows(rows)
     path = None if results is None else as_path(results, "results", RowError)
     folder = None if path is None or traces is False else traces_folder(path)
@@ -350,7 +352,9 @@ def _rows(given: object) -> list[Row]:
             return read_rows(path)
         except OSError as error:
             raise RowError(f"{path}: {error.strerror}") from None
-    items = as_list(given, "rows must be mappings, questions, or a file of them", RowError)
+    items = as_list(
+        given, "rows must be mappings, questions, or the path of a file with rows", RowError
+    )
     fields: list[tuple[str, Mapping[str, Any]]] = []
     for number, item in enumerate(items, 1):
         one = {"question": item} if isinstance(item, str) else item
@@ -366,7 +370,7 @@ def _check_options(given: Mapping[Any, Any]) -> None:
     known = set(inspect.signature(Engine.load).parameters) - {"model"}
     for name in given:
         if name not in known:
-            raise SettingError(f"options: Engine.load takes no {name!r}")
+            raise SettingError(f"options: Engine.load has no argument {name!r}")
 
 
 def _bounds(until: object, max_cost: object, price: object) -> Bounds:

@@ -198,8 +198,8 @@ class Mapping:
                 return
             if self._gone.issuperset(worker.station.name for worker in self._workers):
                 raise FleetError(
-                    f"no worker is left; {dispatcher.left:,} rows have no result. The last one: "
-                    f"{(self.report.notes or ['it never began'])[-1]}"
+                    f"no workers are left; {dispatcher.left:,} rows have no result. The last "
+                    f"worker: {(self.report.notes or ['it never started'])[-1]}"
                 )
             self._take(self._wait())
             self._tell()
@@ -230,7 +230,7 @@ class Mapping:
             # A row is expected to cost as much as the dearest; until one is known, one runs.
             expected = max(self._results.dearest, self._poison.dearest) * (running + 1)
             if spent + expected > bounds.max_cost:
-                return f"{spent:,.4g} are spent, and one more row would pass the most allowed"
+                return f"{spent:,.4g} are spent, and one more row would exceed the limit"
             if not known and running:
                 return "the cost of the first row is not known yet"
         return ""
@@ -336,7 +336,7 @@ class Mapping:
         result = self._result(task, worker, outcome)
         result.update(status="poison", error=task.failures[-1])
         if task.deaths:
-            result["error"] = f"{task.deaths} workers died with it: {task.failures[-1]}"
+            result["error"] = f"{task.deaths} workers died while working on it: {task.failures[-1]}"
         return result
 
     def _note(self, text: str) -> None:

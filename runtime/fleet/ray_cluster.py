@@ -224,7 +224,7 @@ class RayWorker:
             self._node, version = self._wait(self._actor.place.remote())
             if version != versions()["kernels"]:
                 self.gone = True
-                raise FleetError(f"node {self._node} has another version of triplepoint")
+                raise FleetError(f"node {self._node} has a different version of triplepoint")
             predicted = 0.0
             if self._prepares:
                 predicted = get(self._actor.prepare.remote())
@@ -429,8 +429,8 @@ def _connected(address: str) -> Any:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         raise FleetError(
-            f"cannot reach the Ray cluster {address!r}: {_first_line(error)}. Is it running "
-            "(ray start --head), and is RAY_AUTH_TOKEN that of the cluster?"
+            f"cannot reach the Ray cluster {address!r}: {_first_line(error)}. Is it running (ray "
+            "start --head), and does RAY_AUTH_TOKEN match the cluster's?"
         ) from None
     _let_speak(False)
     return ray

@@ -158,9 +158,11 @@ class Results:
         """One writer at a time."""
         assert self._file is not None
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-            raise RowError(f"{path} is no regular file: results are read again when a run goes on")
+            raise RowError(
+                f"{path} is not a regular file; results must be readable when a run resumes"
+            )
         if not claim(self._file.fileno()):
-            raise RowError(f"{path}: another run is writing it")
+            raise RowError(f"{path}: another run is writing to it")
 
     def _read(self, path: Path) -> None:
         """Take over what is there; the file ends behind the last whole line from then on."""
@@ -174,10 +176,13 @@ class Results:
                     break  # torn: its row is asked again
                 if result is None:
                     raise RowError(
-                        f"{path}, line {number} is no result; give another file, or mend the line"
+                        f"{path}, line {number} is not a result; give another file, or fix the line"
                     )
                 if result["key"] in self.done:
-                    raise RowError(f"{path}, line {number}: a second result of a row; remove one")
+                    raise RowError(
+                        f"{path}, line {number}: this row already has a result; remove one of "
+                        "the two"
+                    )
                 self._note(result, line)
         self._file.truncate(self._end)
         if result is not None and not line.endswith(b"\n"):  # all of it is there but its end

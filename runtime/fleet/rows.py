@@ -92,7 +92,7 @@ def folder_rows(folder: str | Path, question: str) -> list[Row]:
         path for path in Path(folder).iterdir() if path.is_dir() and path.name[:1] != "."
     )
     if not found:
-        raise RowError(f"{folder} has no folders in it")
+        raise RowError(f"{folder} contains no folders")
     given = ((str(path), {"name": path.name, "dir": str(path)}) for path in found)
     return make_rows(given, question)
 
@@ -116,7 +116,7 @@ def make_rows(
         row = _row(where, len(rows), fields, question)
         if (name := row.fields.get("id")) is not None:
             if (before := places.setdefault(f"{type(name)}{name}", where)) is not where:
-                raise RowError(f"{where}: the id {name!r} is that of {before}, too")
+                raise RowError(f"{where}: the id {name!r} is already used by {before}")
         else:
             # Rows that say the same are told from each other by their order.
             copies[row.key] = copies.get(row.key, 0) + 1
@@ -140,8 +140,10 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
         fields = {"question": _filled(template, fields, where), **_without(fields, "question")}
     question = fields.get("question")
     if not isinstance(question, str) or not question.strip():
-        wanted = "it must be a text" if "question" in fields else "give one, or a template of it"
-        raise RowError(f"{where}: there is no question; {wanted}")
+        wanted = (
+            "it must be a string" if "question" in fields else "give one, or a question template"
+        )
+        raise RowError(f"{where}: the row has no question; {wanted}")
     try:
         text = json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
         plain = json.loads(text)
@@ -152,9 +154,9 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
     for name in ("dir", "model"):
         value = fields.get(name)
         if value is not None and not (isinstance(value, str) and value and "\0" not in value):
-            raise RowError(f"{where}: {name} must be a text, not {value!r}")
+            raise RowError(f"{where}: {name} must be a string, not {value!r}")
     if not isinstance(fields.get("id", ""), str | int) or isinstance(fields.get("id"), bool):
-        raise RowError(f"{where}: id must be a text or a whole number, not {fields['id']!r}")
+        raise RowError(f"{where}: id must be a string or a whole number, not {fields['id']!r}")
     return Row(
         number,
         key,
@@ -229,7 +231,7 @@ def _json_lines(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             except (ValueError, RecursionError) as error:
                 raise RowError(f"{where}: not JSON: {error}") from None
             if not isinstance(fields, dict):
-                raise RowError(f"{where}: not a JSON object; each line is one")
+                raise RowError(f"{where}: not a JSON object; each line must be one")
             yield where, fields
 
 
@@ -240,7 +242,7 @@ def _csv(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             for cells in reader:
                 where = f"{path}, line {reader.line_num}"
                 if None in cells:
-                    raise RowError(f"{where}: it has more cells than the first line has names")
+                    raise RowError(f"{where}: it has more cells than the header has names")
                 yield where, {name: cell for name, cell in cells.items() if cell}
         except (csv.Error, UnicodeDecodeError) as error:
             raise RowError(f"{path}, line {reader.line_num}: not CSV in UTF-8: {error}") from None

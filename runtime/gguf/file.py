@@ -117,7 +117,7 @@ class GGUFFile:
     @property
     def _mapping(self) -> mmap.mmap:
         if self._buffer is None:
-            raise ModelError(f"{self.path} has been closed")
+            raise ModelError(f"{self.path} is closed")
         return self._buffer
 
     def data(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

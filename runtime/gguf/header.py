@@ -194,7 +194,7 @@ class HeaderReader:
         key = self._name(f"metadata {index} key", MAX_KEY)
         field = f"metadata {shown(key)}"
         if key in self.metadata:
-            self._fail("this key comes twice", field, at)
+            self._fail("this key occurs twice", field, at)
         kind = self._value_type(field)
         self.metadata_offsets[key] = self._pos
         self.metadata_types[key] = kind
@@ -219,7 +219,7 @@ class HeaderReader:
         if kind is not ValueType.BOOL:
             return value
         if value > 1:
-            self._fail(f"a boolean is 0 or 1, not {value}", field, at)
+            self._fail(f"a boolean must be 0 or 1, not {value}", field, at)
         return bool(value)
 
     def _array(self, field: str, depth: int) -> MetadataValue:
@@ -247,7 +247,7 @@ class HeaderReader:
             return values
         if count and values.max() > 1:
             bad = int(np.argmax(values > 1))
-            message = f"a boolean is 0 or 1, not {values[bad]}"
+            message = f"a boolean must be 0 or 1, not {values[bad]}"
             self._fail(message, f"{field}[{bad}]", start + bad)
         return values.view(np.bool_)
 
@@ -303,7 +303,7 @@ class HeaderReader:
         for index in range(count):
             entry = self._read_entry(index)
             if entry.name in entries:
-                message = "this tensor name comes twice"
+                message = "this tensor name occurs twice"
                 self._fail(message, f"tensor {shown(entry.name)}", entry.at)
             entries[entry.name] = entry
         # Only now is it known where the data starts.
@@ -329,7 +329,7 @@ class HeaderReader:
             message = f"{entry.offset} is not a multiple of the alignment {self.alignment}"
             self._fail(message, field, entry.offset_at)
         if start + nbytes > self._size:
-            message = f"its {nbytes} bytes from byte {start} on run past the file's {self._size}"
+            message = f"its {nbytes} bytes from byte {start} run past the file's {self._size}"
             truncated = entry.offset + nbytes <= room
             self._fail(message, field, entry.offset_at, truncated=truncated)
         return TensorInfo(entry.name, entry.shape, entry.type, start, nbytes, entry.at)
@@ -342,7 +342,7 @@ class HeaderReader:
         kind = self._tensor_type(field)
         if shape[-1] % kind.block_size:
             blocks = f"{kind.name} blocks of {kind.block_size}"
-            message = f"rows of {shape[-1]} do not divide into {blocks}"
+            message = f"rows of {shape[-1]} are not a multiple of {blocks}"
             self._fail(message, f"{field} dimension 0", dims_at)
         offset = self._u64(f"{field} offset")
         return _Entry(name, shape, kind, offset, at, self._pos - 8)
@@ -351,7 +351,7 @@ class HeaderReader:
         """(shape in numpy order, where the dimensions start)."""
         n_dims = self._u32(f"{field} n_dims")
         if not 1 <= n_dims <= MAX_DIMS:
-            message = f"{n_dims} dimensions, 1 to {MAX_DIMS} are allowed"
+            message = f"{n_dims} dimensions; 1 to {MAX_DIMS} are allowed"
             self._fail(message, f"{field} n_dims", self._pos - 4)
         dims_at, count, dims = self._pos, 1, []
         for axis in range(n_dims):

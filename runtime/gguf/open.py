@@ -36,7 +36,8 @@ def _join(first: GGUFFile) -> GGUFFile:
     if match is None or int(match["count"]) != count or int(match["number"]) != number + 1:
         raise ModelError(
             f"{first.path} is part {number + 1} of {count} of a model, but its name does not end "
-            f"in -{number + 1:05}-of-{count:05}.gguf, so the others cannot be found; rename it back"
+            f"in -{number + 1:05}-of-{count:05}.gguf, so the other parts cannot be found; rename "
+            "it back"
         )
     paths = [
         first.path.with_name(f"{match['stem']}-{n:05}-of-{count:05}.gguf")
@@ -49,7 +50,7 @@ def _join(first: GGUFFile) -> GGUFFile:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ModelError(
             f"{first.path} is part 1 of {count} of a model; {', '.join(missing[:3])}{more} "
-            f"{'is' if len(missing) == 1 else 'are'} missing beside it"
+            f"{'is' if len(missing) == 1 else 'are'} missing in the same folder"
         )
     return SplitGGUFFile([first, *(_part(path, n, count) for n, path in enumerate(paths) if n)])
 

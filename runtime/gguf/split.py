@@ -38,7 +38,7 @@ class SplitGGUFFile(GGUFFile):
             for name, info in part.tensors.items():
                 if name in self.tensors:
                     other = self._part_of[name].path.name
-                    message, field = f"this tensor is in {other} too", f"tensor {shown(name)}"
+                    message, field = f"this tensor is also in {other}", f"tensor {shown(name)}"
                     raise GGUFError(message, path=part.path, field=field, offset=info.at)
                 self.tensors[name] = info
                 self._part_of[name] = part

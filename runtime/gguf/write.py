@@ -77,14 +77,14 @@ class GGUFWriter:
         """
         assert not self._begun, f"metadata {key!r} added after the header was written"
         if key in self._metadata:
-            raise ValueError(f"metadata {key!r} is there already")
+            raise ValueError(f"metadata {key!r} already exists")
         self._metadata[key] = _tagged(value, kind)
 
     def add_stored(self, key: str, kind: ValueType, value: bytes) -> None:
         """Add metadata whose bytes come from another file: `GGUFFile.stored`."""
         assert not self._begun, f"metadata {key!r} added after the header was written"
         if key in self._metadata:
-            raise ValueError(f"metadata {key!r} is there already")
+            raise ValueError(f"metadata {key!r} already exists")
         self._metadata[key] = struct.pack("<I", kind) + value
 
     def declare(self, name: str, shape: Sequence[int], kind: GGMLType) -> None:
@@ -92,12 +92,12 @@ class GGUFWriter:
         assert not self._begun, f"tensor {name!r} declared after the header was written"
         shape = tuple(int(dim) for dim in shape)
         if name in self._tensors:
-            raise ValueError(f"tensor {name!r} is there already")
+            raise ValueError(f"tensor {name!r} already exists")
         if not 1 <= len(shape) <= MAX_DIMS or min(shape) < 1:
             raise ValueError(f"tensor {name!r}: shape {shape} needs 1 to {MAX_DIMS} dimensions > 0")
         if shape[-1] % kind.block_size:
             blocks = f"{kind.name} blocks of {kind.block_size}"
-            raise ValueError(f"tensor {name!r}: rows of {shape[-1]} do not divide into {blocks}")
+            raise ValueError(f"tensor {name!r}: rows of {shape[-1]} are not a multiple of {blocks}")
         self._tensors[name] = shape, kind
         self._todo.append(name)
 

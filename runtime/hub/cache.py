@@ -188,8 +188,8 @@ def as_model_error(what: str, cache: Path) -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise ModelError(
-            f"{what}: {where}{error.strerror or error}; the cache is {cache}, HF_HUB_CACHE names "
-            f"another"
+            f"{what}: {where}{error.strerror or error}; the cache is {cache}; set HF_HUB_CACHE "
+            "to use another"
         ) from error
 
 

@@ -74,7 +74,7 @@ class Download:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise ModelError(
-                f"the disk of {self.part.parent} is full after {size_text(part.size)} of "
+                f"the disk with {self.part.parent} is full after {size_text(part.size)} of "
                 f"{size_text(self.file.size)} of {self.file.path}; free some space, and pull "
                 "again to resume"
             ) from error
@@ -115,7 +115,7 @@ class Download:
             self._take(part, response)
         if part.size < self.file.size:
             raise TransientError(
-                f"the answer ended after {part.size:,} of {self.file.size:,} bytes"
+                f"the download ended after {part.size:,} of {self.file.size:,} bytes"
             )
 
     def _take(self, part: _Part, response: Any) -> None:
@@ -127,43 +127,43 @@ class Download:
         if status not in (200, 206, 416):
             raise RefusedError(response)
         if headers.get("content-encoding", "identity") != "identity":
-            raise ModelError(f"{self.file.path} comes compressed, which was not asked for")
+            raise ModelError(f"{self.file.path} was sent compressed, which was not requested")
         if status == 416:
-            raise _WrongRangeError("the server has fewer bytes than are here already")
+            raise _WrongRangeError("the server's file is smaller than the part already downloaded")
         if status == 206 and part.size:
             found = _RANGE.fullmatch(headers.get("content-range", ""))
             if found is None or (int(found[1]), int(found[3])) != (part.size, self.file.size):
-                raise _WrongRangeError("the server sends another range than was asked for")
+                raise _WrongRangeError("the server sent a different range than requested")
         elif part.size:
             # A server that ignores Range sends the file from its start: it must not be added.
-            self.watcher.note("the server cannot go on from the middle; starting again")
+            self.watcher.note("the server cannot resume; starting again")
             part.restart()
         length = headers.get("content-length", "")
         if length.isdigit() and part.size + int(length) != self.file.size:
             raise TransientError(
-                f"the server announces {part.size + int(length):,} bytes, it should be "
+                f"the server announces {part.size + int(length):,} bytes instead of "
                 f"{self.file.size:,}"
             )
         part.answers = part.answers + 1 if part.size else 1
         for chunk in self.hub.chunks(response):
             if part.size + len(chunk) > self.file.size:
                 part.restart()
-                raise TransientError(f"the server sends more than {self.file.size:,} bytes")
+                raise TransientError(f"the server sent more than {self.file.size:,} bytes")
             part.add(chunk)
             self.watcher.at(part.size)
 
     def _too_large(self) -> str:
         if self.file.size <= _LARGEST:
             return ""
-        return " (the Hub serves no single file over 50 GB in this way)"
+        return " (the Hub does not serve single files over 50 GB this way)"
 
     def _check_etag(self, etag: str, *, elsewhere: bool) -> None:
         """The Hub says the hash again with the file; a mirror may have other etags of its own."""
         same_kind = re.fullmatch(r"[0-9a-f]+", etag) and len(etag) == len(self.file.digest or "")
         if etag and etag != self.file.digest and (same_kind or elsewhere):
             raise ModelError(
-                f"{self.file.path} was changed on the server while it was being pulled: its hash "
-                f"was {(self.file.digest or '')[:16]}…, now it is {etag[:16]}…; pull again"
+                f"{self.file.path} changed on the server during the download: its hash was "
+                f"{(self.file.digest or '')[:16]}…, now it is {etag[:16]}…; pull again"
             )
 
 

@@ -113,8 +113,8 @@ def verify(file: CachedFile, watcher: ProgressReporter) -> None:
         watcher.begin(f"checking {file.path}", file.size)
     if not checked(file.place, file.digest, watcher):
         raise ModelError(
-            f"{file.place} is damaged: it does not have the hash {file.digest[:16]}… that its blob "
-            f"is named by; pull it again"
+            f"{file.place} is damaged: its hash is not {file.digest[:16]}…, as its blob's name "
+            "says; pull it again"
         )
 
 
@@ -139,7 +139,7 @@ def _named(one: Found, models: list[Found]) -> Found:
 
 def _missing(name: ModelName, repo: CachedRepo, settings: HubSettings) -> str:
     parts = sum(part.stat().st_size for part in repo.parts())
-    unfinished = f" ({size_text(parts)} of an unfinished pull are)" if parts else ""
+    unfinished = f" ({size_text(parts)} of an unfinished download are)" if parts else ""
     known = alias_of(name.repo, name.selector) or name
     if settings.offline:
         return f"{name} is not in {settings.cache}{unfinished}, and HF_HUB_OFFLINE is set"

@@ -47,8 +47,8 @@ def list_repository(hub: Hub, name: ModelName, note: Callable[[str], None]) -> L
     found = _ask(hub, name, note)
     if not (isinstance(found.sha, str) and _COMMIT.fullmatch(found.sha)):
         raise ModelError(
-            f"{hub.settings.endpoint} does not answer as a Hub does: {str(found.sha)[:50]!r} is no "
-            f"commit"
+            f"{hub.settings.endpoint} does not answer like a Hub: {str(found.sha)[:50]!r} is not "
+            "a commit"
         )
     siblings = [f for f in found.siblings or () if str(f.rfilename).lower().endswith(".gguf")]
     files = tuple(_checked(file) for file in siblings)
@@ -68,7 +68,7 @@ def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None =
     token, endpoint = hub.settings.token, hub.settings.endpoint
     if code == "GatedRepo":
         if token is None:
-            how = "accept its terms there, then set HF_TOKEN to a token of your account"
+            how = "accept its terms there, then set HF_TOKEN to your token"
         else:
             how = "the token's account has no access yet; ask for it there"
         raise ModelError(f"{endpoint}/{name.repo} is gated: {how}")
@@ -77,7 +77,7 @@ def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None =
     if code == "RevisionNotFound":
         raise ModelError(f"{name.repo} has no branch, tag or commit {name.revision!r}")
     if file is not None and status == 404:
-        raise ModelError(f"{name.repo} has no file {file!r} any more; pull again")
+        raise ModelError(f"{name.repo} no longer has the file {file!r}; pull again")
     if status in (401, 404):
         hint = _hint(hub, name.repo)
         private = " (it may be private: then set HF_TOKEN)" if token is None else ""
@@ -130,10 +130,10 @@ def _checked(file: RepoSibling) -> RepoFile:
     if any(len(part.encode()) > _LONGEST_NAME for part in parts):
         raise ModelError(
             f"the repository lists a file whose name is too long for a disk: {path[:100]!r}…; "
-            f"nothing of it can be pulled until that is renamed there"
+            "the repository cannot be pulled until the file is renamed there"
         )
     size = file.lfs.size if file.lfs else file.size
     digest = (file.lfs.sha256 if file.lfs else file.blob_id) or ""
     if not (isinstance(size, int) and size >= 0 and _DIGEST.fullmatch(str(digest))):
-        raise ModelError(f"the endpoint gives no size or hash for {path}; it cannot be checked")
+        raise ModelError(f"the endpoint gives no size or hash for {path}, so it cannot be verified")
     return RepoFile(path, size, digest)

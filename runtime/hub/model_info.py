@@ -160,7 +160,7 @@ def _problems(gguf: GGUFFile, architecture: str, types: dict[str, TypeShare]) ->
 
     found = []
     if not architecture:
-        found.append("it does not say its architecture (general.architecture)")
+        found.append("the file does not name its architecture (general.architecture)")
     elif why := unsupported_architecture(architecture):
         found.append(why)
     strange = [kind for kind in types if kind.lower() not in FORMATS]

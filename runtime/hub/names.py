@@ -85,8 +85,8 @@ def parse_name(text: str) -> ModelName:
     match = _NAME.fullmatch(short)
     if match is None or not is_repo(match["repo"]):
         raise ModelError(
-            f"{text!r} is not the name of a model on the Hub; they look like "
-            f"Qwen/Qwen3-4B-GGUF:Q4_K_M, and aliases like qwen3:4b{alias_hint(text)}"
+            f"{text!r} is not a model name; names on the Hub look like "
+            f"Qwen/Qwen3-4B-GGUF:Q4_K_M, aliases like qwen3:4b{alias_hint(text)}"
         )
     return _made(text, match["repo"], match["revision"] or MAIN, match["selector"])
 
@@ -94,7 +94,11 @@ def parse_name(text: str) -> ModelName:
 def alias_hint(text: str) -> str:
     """Aliases near to a name that means nothing, and where all are, as the end of a message."""
     near = near_aliases(text)
-    return f"; did you mean {' or '.join(near)}?" if near else "; `triplepoint models` lists those"
+    return (
+        f"; did you mean {' or '.join(near)}?"
+        if near
+        else "; `triplepoint models` lists the aliases"
+    )
 
 
 def _strip_host(text: str) -> str:
@@ -105,8 +109,8 @@ def _strip_host(text: str) -> str:
         parts = urlsplit(text)
         if parts.hostname not in HOSTS:
             raise ModelError(
-                f"{text!r} is not an address on huggingface.co; for a mirror set HF_ENDPOINT and "
-                f"give the model's name alone"
+                f"{text!r} is not a huggingface.co URL; for a mirror, set HF_ENDPOINT and give "
+                "only the model's name"
             )
         return unquote(parts.path).strip("/")
     for host in HOSTS:

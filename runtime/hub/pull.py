@@ -116,14 +116,14 @@ def _fetch(
     assert file.digest is not None
     watcher.begin(file.path, file.size)
     blob, part = repo.blob(file.digest), repo.part(file.digest)
-    waiting = f"waiting for another process that pulls {file.path}"
+    waiting = f"waiting for another process that is pulling {file.path}"
     with repo.lock(file.digest, lambda: watcher.note(waiting)):
         there = blob if blob.exists() else repo.snapshots / commit / file.path
         if there.exists():
             if checked(there, file.digest, watcher):
                 watcher.at(file.size)
                 return 0
-            watcher.note(f"{file.path} is here, but damaged; pulling it again")
+            watcher.note(f"{file.path} is downloaded but damaged; pulling it again")
         repo.make()  # `rm` in another process may have taken the empty folders away
         had = part.stat().st_size if part.exists() else 0
         Download(hub, name, commit, file, part, watcher).run()
@@ -138,8 +138,8 @@ def _make_room(repo: CachedRepo, variant: Variant) -> None:
     try:
         repo.make()
     except OSError as error:
-        message = f"cannot make the cache folder {repo.blobs}: {error.strerror}"
-        raise ModelError(f"{message}; HF_HUB_CACHE names another") from error
+        message = f"cannot create the cache folder {repo.blobs}: {error.strerror}"
+        raise ModelError(f"{message}; set HF_HUB_CACHE to use another") from error
     needed = 0
     for file in variant.files:
         assert file.digest is not None
@@ -150,7 +150,8 @@ def _make_room(repo: CachedRepo, variant: Variant) -> None:
     if needed and needed + _MARGIN > free:
         raise ModelError(
             f"{variant.name} needs {size_text(needed)} more, but {repo.cache} has "
-            f"{size_text(free)} free; make room, or name another disk in HF_HUB_CACHE"
+            f"{size_text(free)} free; free some space, or set HF_HUB_CACHE to a folder on "
+            "another disk"
         )
 
 
@@ -160,7 +161,7 @@ def _refuse_unsupported(name: ModelName, listing: Listing, variant: Variant) -> 
 
     why = unsupported_architecture(listing.architecture) or unsupported_quant(variant.quant)
     if why:
-        raise UnsupportedModelError(f"{name.repo}: {why}; --force pulls it all the same")
+        raise UnsupportedModelError(f"{name.repo}: {why}; --force downloads it anyway")
 
 
 def _selector(listing: Listing, variant: Variant) -> str:

@@ -89,7 +89,7 @@ class Retrier:
         if self._failed >= self._patience.tries:
             raise ModelError(f"{self._what}: {error}; {self._failed} attempts failed") from error
         if error.wait_s > _LONGEST_WAIT:
-            message = f"{self._what}: {error}; the server asks to wait {error.wait_s:.0f} s"
+            message = f"{self._what}: {error}; the server asks for a wait of {error.wait_s:.0f} s"
             raise ModelError(message) from error
         pause = self._patience.pause_s * 2 ** (self._failed - 1) * random.uniform(0.8, 1.2)
         pause = max(min(pause, 30.0), error.wait_s)
@@ -178,7 +178,7 @@ class Hub:
                 url = str(response.next_request.url)
             finally:
                 response.close()
-        raise ModelError(f"{bare(url)} leads in circles: {MAX_HOPS} redirects")
+        raise ModelError(f"{bare(url)} redirects in a loop: {MAX_HOPS} redirects")
 
     def chunks(self, response: Any) -> Iterator[bytes]:
         """The body as it comes. Raises TransientError when it is cut, stalls or drips."""
@@ -194,7 +194,7 @@ class Hub:
             now = time.monotonic()
             if now - since >= self.patience.window_s:
                 if count < self.patience.slowest * (now - since):
-                    raise TransientError(f"only {count} bytes came in {now - since:.0f} s")
+                    raise TransientError(f"only {count} bytes arrived in {now - since:.0f} s")
                 since, count = now, 0
 
     def is_endpoint(self, url: str) -> bool:
@@ -211,9 +211,11 @@ class Hub:
         where = f"{endpoint.hostname} redirects to {bare(url)}"
         downgraded = (endpoint.scheme, found.scheme) == ("https", "http")
         if found.scheme not in ("http", "https") or downgraded:
-            raise ModelError(f"{where}, which is not https; not followed")
+            raise ModelError(f"{where}, which is not https; the redirect was not followed")
         if not self._private and is_private(found.hostname or ""):
-            raise ModelError(f"{where}, which is in a private network; not followed")
+            raise ModelError(
+                f"{where}, which is on a private network; the redirect was not followed"
+            )
 
     @contextmanager
     def _asking(self, url: str) -> Iterator[None]:
@@ -236,13 +238,13 @@ class Hub:
             raise RefusedError(error.response) from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             text = (str(error) or type(error).__name__).splitlines()[0]
-            message = f"{self.settings.endpoint} does not answer as a Hub does: {text}"
+            message = f"{self.settings.endpoint} does not answer like a Hub: {text}"
             raise ModelError(message) from error
         except Exception as error:  # of the HTTP library, which is huggingface_hub's own matter
             kind = type(error).__name__
             text = _QUERY.sub("", str(error)) or kind
             if kind == "TooManyRedirects":
-                raise ModelError(f"{bare(url)} leads in circles: {text}") from error
+                raise ModelError(f"{bare(url)} redirects in a loop: {text}") from error
             if "CERTIFICATE" in text.upper():
                 raise ModelError(f"{bare(url)}: its certificate is not trusted: {text}") from error
             why = " does not answer" if "Timeout" in kind else f": {text}"

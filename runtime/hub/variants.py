@@ -134,7 +134,9 @@ def choose(
     if selector is None:
         chosen = models if len(models) == 1 else [v for v in models if v.quant == DEFAULT]
         if not chosen:
-            message = f"{where} has no {DEFAULT}; add which you want, as in :{_example(models)}"
+            message = (
+                f"{where} has no {DEFAULT}; choose one by adding it, as in :{_example(models)}"
+            )
             raise ChoiceError(message, models)
     else:
         chosen = _matching(variants, selector)

@@ -98,7 +98,7 @@ def _value(key: str, value: Any) -> int | float | bool:
     text = str(value).strip().lower()
     if key in ("pages", "adaptive", "kv_split"):
         if text not in ("on", "off", "true", "false"):
-            raise EngineError(f"{key} is on or off, not {value!r}")
+            raise EngineError(f"{key} must be on or off, not {value!r}")
         return text in ("on", "true")
     if key == "spin":
         unit = next((u for u in ("us", "ms", "s") if text.endswith(u)), "")
@@ -439,7 +439,7 @@ class Autotuner:
         self._contended = len(self.contention.changes)
         if self._late:
             count = "a pass" if self._late == 1 else f"{self._late} passes"
-            self._lines.append(f"threads: 1 in {count}, where others had no core when woken")
+            self._lines.append(f"threads: 1 in {count}, whose other threads had no core when woken")
             self._late = 0
         lines, self._lines = self._lines, []
         return lines
@@ -459,7 +459,7 @@ class Autotuner:
         else:  # whatever comes in between takes longer: spinning is in vain
             self._raised = -1
             self.spin = float(self._spin.value)
-            why = "longer spinning was in vain"
+            why = "longer spinning did not pay off"
         self.apply()
         self._lines.append(f"spin: {self.spin * 1e6:.0f} µs, {why}")
 

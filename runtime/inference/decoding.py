@@ -87,9 +87,7 @@ class Decoding:
         self._lookahead = constraint if isinstance(constraint, LookaheadConstraint) else None
         self._jump = sequence.speculative.jump_forward and self._lookahead is not None
         if sampling.stop:
-            raise EngineError(
-                "a session has tokens, no text: stop texts are an agent's to look for"
-            )
+            raise EngineError("a session has tokens and no text; only an agent can use stop texts")
         self._sampler = None
         if not sampling.filled().plain:
             at = len(sequence.tokens)

@@ -71,7 +71,7 @@ class Embedder:
         if self.pooling is None:
             model = self._engine.model
             raise SettingError(
-                f"{model.name} does not say how its states become a vector "
+                f"{model.name} does not say how to pool its states into a vector "
                 f"({model.architecture}.pooling_type); give pooling: mean, cls or last"
             )
         return self.pooling
@@ -115,7 +115,7 @@ class Embedder:
         """A session with these tokens, none of them read, while no other text is read."""
         engine, size = self._engine, len(ids)
         if not size:
-            raise SettingError("a text of no tokens has no vector")
+            raise SettingError("an empty text has no vector")
         if size > engine.context:
             raise ContextOverflowError(
                 f"the text has {size} tokens, but the context holds {engine.context}"

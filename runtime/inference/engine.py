@@ -32,7 +32,7 @@ NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
 
 class Engine(EngineCore):
-    """Runs one model. Sessions of an engine share its weights, and passes of its threads."""
+    """Runs one model. An engine's sessions share its weights, threads and passes."""
 
     @classmethod
     def load(
@@ -56,40 +56,40 @@ class Engine(EngineCore):
         """Load a model.
 
         Args:
-            model: ``nano`` (the embedded one), a path to a GGUF file, the name or alias of a model
-                that `triplepoint pull` brought, such as ``Qwen/Qwen3-4B-GGUF:Q4_K_M`` or
-                ``qwen3:4b``, or ``synthetic:NAME:QUANT`` (real shapes, random weights); default:
-                what `triplepoint use` set, else nano.
-            threads: threads of every pass; default: as many as are quickest for each kind of pass,
-                up to the physical cores this process may use.
+            model: ``nano`` (the embedded one), a path to a GGUF file, the name or alias of a pulled
+                model, such as ``Qwen/Qwen3-4B-GGUF:Q4_K_M`` or ``qwen3:4b``, or
+                ``synthetic:NAME:QUANT`` (real shapes, random weights); default: what
+                `triplepoint use` set, else nano.
+            threads: threads of every pass; default: as many as are fastest for each kind of pass,
+                up to the physical cores that this process can use.
             target: CPU feature set, e.g. ``avx2``; default: the best of this machine.
-            kv: format of the KV cache: ``bf16``, ``q8`` (int8: half the bytes, faster the longer
-                the context) or ``f32``.
-            context: most positions of a session; default: what the model was made for, at most
+            kv: KV cache format: ``bf16``, ``q8`` (int8: half the bytes, and faster in long
+                contexts) or ``f32``.
+            context: maximum positions of a session; default: what the model was made for, at most
                 32,768.
-            progress: hears the share of the weights that is packed, 0 to 1.
+            progress: called with the share of the weights that is packed, 0 to 1.
             cache_packed_weights: keep the packed weights on disk, as large as the model's file, and
-                map them from there the next time; `Engine.packed_cache` says what became of it.
-            jump_forward: take tokens that a grammar forces without decoding them.
-            draft_tokens: most tokens that a pass drafts; 0: none, ``auto``: chosen automatically.
-                Neither changes what is written.
-            draft_source: what drafts them: ``lookup``, the context; ``mtp``, a layer that the model
-                has for it; ``auto``: what is worth more.
-            draft_vocabulary: of how many tokens ``mtp`` chooses, the most frequent ones; 0: of all.
-            tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
-                (seconds, or a text such as ``300us``), ``tile`` and ``max_single_tile`` (tokens of
-                a register tile), ``kv_split``, ``pages`` and ``adaptive`` (on or off).
-            kv_memory: bytes that KV caches may take in all; default: three quarters of what is free
-                once the weights are there. Sessions that do not fit beside each other wait, and
-                compute again what they had to let go of.
-            spill: bytes on disk, in the user's cache folder, for prefixes that memory has no room
-                for and that are read sooner than computed; 0: none. Default: 4 GiB, and a tenth of
-                what is free on the disk at most.
+                map them on later loads; see `Engine.packed_cache` for the outcome.
+            jump_forward: skip decoding of tokens that a grammar forces.
+            draft_tokens: maximum tokens that a pass drafts; 0: none; ``auto``: chosen
+                automatically. Drafting does not change the output.
+            draft_source: ``lookup`` drafts from the context, ``mtp`` with the model's MTP layer,
+                ``auto`` with whichever pays more.
+            draft_vocabulary: ``mtp`` chooses from this many most frequent tokens; 0: from all.
+            tune: overrides of settings that are otherwise chosen automatically: ``chunk`` (tokens),
+                ``spin`` (seconds, or a string such as ``300us``), ``tile`` and ``max_single_tile``
+                (tokens of a register tile), ``kv_split``, ``pages`` and ``adaptive`` (on or off).
+            kv_memory: maximum bytes for all KV caches; default: three quarters of what is free
+                after the weights are loaded. Sessions that do not fit at the same time wait, and
+                recompute what was evicted.
+            spill: bytes on disk, in the user's cache folder, for prefixes that do not fit in memory
+                and are faster to read than to recompute; 0: none. Default: 4 GiB, but at most a
+                tenth of the free disk space.
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
             TargetError: the target is unknown or cannot run here.
-            SettingError: another setting makes no sense.
+            SettingError: another setting is invalid.
         """
         if kv not in get_args(KVFormat):
             known = ", ".join(get_args(KVFormat))
@@ -134,15 +134,14 @@ class Engine(EngineCore):
         return Session(self, KVCache(self.layout, size), size)
 
     def load_session(self, folder: str | Path, context: int | None = None) -> Session:
-        """The conversation that `Session.save` kept in a folder, with its KV cache.
+        """Load a conversation and its KV cache from a folder that `Session.save` wrote.
 
-        Every page is compared with its SHA-256 before it is used. From the first that is damaged or
-        missing on, the tokens are there but have to be computed again, as the next prefill does;
-        `Session.restore_error` says why.
+        Every page is checked against its SHA-256 before it is used. If one is damaged or missing,
+        the next prefill recomputes the tokens from there on; `Session.restore_error` says why.
 
         Raises:
-            EngineError: there is none, its index is damaged, it is of another model, KV format or
-                target, or it does not fit the context.
+            EngineError: the folder has no session, its index is damaged, it was saved with another
+                model, KV format or target, or it does not fit the context.
         """
         from .kv_snapshot import load
 
@@ -162,22 +161,22 @@ class Engine(EngineCore):
         pooling: str | None = None,
         normalize: bool = True,
     ) -> np.ndarray:
-        """Vectors of texts, or of lists of token ids: float32 [texts, width].
+        """Embed texts, or lists of token ids: float32 [texts, width].
 
         Args:
-            texts: each of a token at least; markers such as ``<|im_end|>`` are recognized in them.
-            pooling: how the states of a text's tokens become its vector: ``mean``, ``cls`` (the
-                first token's) or ``last``; default: what the model's file says.
-            normalize: make each as long as 1.
+            texts: not empty; markers such as ``<|im_end|>`` are recognized in them.
+            pooling: how to pool a text's token states into a vector: ``mean``, ``cls`` (the first
+                token's) or ``last``; default: what the model's file says.
+            normalize: scale each vector to length 1.
 
         Raises:
-            SettingError: the model's file says nothing of pooling, or a text is empty.
+            SettingError: the model's file does not define pooling, or a text is empty.
             ContextOverflowError: a text is longer than the context.
         """
         given = as_list(texts, "texts must be a list", SettingError)
         way = self.embedder.pooling_of(pooling)
         if way == "none":
-            raise SettingError("pooling must be mean, cls or last: one vector for each text")
+            raise SettingError("pooling must be mean, cls or last, which give one vector per text")
         found = np.empty((len(given), self.embedder.width), np.float32)
         for n, text in enumerate(given):
             ids = self.embedder.ids(text) if isinstance(text, str) else self.as_ids(text)
@@ -199,11 +198,11 @@ def resolve_model(model: str | Path) -> Path:
     """
     if not isinstance(model, str | Path) or not (name := str(model).strip()):
         raise ModelError(
-            f"{model!r} names no model; give nano, the path of a GGUF file, or a pulled model"
+            f"{model!r} is not a model; give nano, the path of a GGUF file, or a pulled model"
         )
     if name == "nano":
         if not NANO.exists():
-            raise ModelError(f"the embedded model is missing ({NANO}); install triplepoint again")
+            raise ModelError(f"the embedded model is missing ({NANO}); reinstall triplepoint")
         return NANO
     if name.startswith("synthetic:"):
         from ..synthetic.write import synthetic_path
@@ -220,6 +219,6 @@ def resolve_model(model: str | Path) -> Path:
 
         return find(parse_name(name), HubSettings.from_environ()).paths[0]
     raise ModelError(
-        f"no such model: {name}; give a path to a GGUF file, the name or alias of a model that was "
-        f"pulled, nano, or synthetic:NAME:QUANT{alias_hint(name)}"
+        f"no such model: {name}; give a path to a GGUF file, the name or alias of a pulled "
+        f"model, nano, or synthetic:NAME:QUANT{alias_hint(name)}"
     )

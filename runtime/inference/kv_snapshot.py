@@ -106,7 +106,7 @@ def save(loaded: LoadedModel, session: TokenSequence, folder: str | Path) -> Sav
         _sweep(where, {f"{name}{SUFFIX}" for name, *_ in done} | {
             f"{name}{STATE_SUFFIX}" for _, name, _ in states})  # fmt: skip
     except OSError as error:
-        raise EngineError(f"the session cannot be kept in {where}: {error.strerror}") from error
+        raise EngineError(f"the session cannot be saved in {where}: {error.strerror}") from error
     written = bytes_of_states + sum(nbytes for *_, nbytes in done)
     return Saved(len(names), written, time.perf_counter() - began)
 
@@ -159,7 +159,9 @@ def load(
             for key in here
             if of.get(key) != here[key]
         ]
-        raise EngineError(f"the session in {where} is of something else ({'; '.join(what)})")
+        raise EngineError(
+            f"the session in {where} was saved with other settings ({'; '.join(what)})"
+        )
     tokens, cached, cache = body["tokens"], body["cached"], session.cache
     if len(tokens) > session.context:
         raise EngineError(
@@ -224,7 +226,7 @@ def _load_states(
             data = map_page(path, state.layout.nbytes, digest)
             found.append(Checkpoint(position, data.view(np.float32)))
         except ValueError as error:
-            wrong = f"the state behind {position} tokens on disk {error}"
+            wrong = f"the state after {position} tokens on disk {error}"
             with contextlib.suppress(OSError):
                 path.unlink()
     if found:
@@ -273,7 +275,7 @@ def make_folder(folder: Path) -> None:
     files.make_folder(folder)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or not _is_ours(found):
-        raise EngineError(f"{folder} is not a folder that you own; a session is not saved there")
+        raise EngineError(f"{folder} is not a folder that you own, so no session is saved there")
 
 
 def write_file(path: Path, data: bytes | memoryview) -> str:
@@ -327,7 +329,7 @@ def read_sealed(path: Path) -> bytes:
         data = file.read(MOST_INDEX + 1)
     digest, _, text = data.partition(b"\n")
     if len(data) > MOST_INDEX or hashlib.sha256(text).hexdigest().encode() != digest:
-        raise ValueError("is damaged: its SHA-256 is another")
+        raise ValueError("is damaged: its SHA-256 does not match")
     return text
 
 
@@ -361,7 +363,7 @@ def map_page(path: Path, size: int, digest: str) -> np.ndarray:
     try:
         found = os.fstat(descriptor).st_size
         if found != size:
-            raise ValueError(f"has {found:,} bytes and not {size:,}")
+            raise ValueError(f"has {found:,} bytes instead of {size:,}")
         if not size:
             return np.empty(0, np.uint8)
         data = np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8)
@@ -369,7 +371,7 @@ def map_page(path: Path, size: int, digest: str) -> np.ndarray:
         os.close(descriptor)
     will_need(data)
     if hashlib.sha256(data.data).hexdigest() != digest:
-        raise ValueError("is damaged: its SHA-256 is another")
+        raise ValueError("is damaged: its SHA-256 does not match")
     return data
 
 
@@ -393,10 +395,14 @@ def _read_index(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise EngineError(f"there is no session in {folder}") from None
     except (ValueError, KeyError, TypeError) as error:
-        what = str(error) if type(error) is ValueError else "is not what this version writes"
+        what = (
+            str(error)
+            if type(error) is ValueError
+            else "has a format that this version does not read"
+        )
         raise EngineError(f"{path} {what}") from None
     if not sound:
-        raise EngineError(f"{path} is not what this version writes")
+        raise EngineError(f"{path} has a format that this version does not read")
     return body
 
 

@@ -143,8 +143,8 @@ class LoadedModel:
         self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
         if self.context > config.context:
             raise SettingError(
-                f"a context of {self.context} tokens was asked for, but {self.model.name} was made "
-                f"for {config.context}; ask for at most that"
+                f"a context of {self.context} tokens is too long; {self.model.name} was made for "
+                f"{config.context} at most"
             )
         self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
         self.buffers = Workspace()

@@ -237,7 +237,7 @@ class LogitRanker:
         while (at := tape.run(at)) < end:
             if self._pool.stopped:
                 self._pool.clear_stop()
-                raise PassCancelledError("stopped; the session keeps what it has")
+                raise PassCancelledError("stopped; the session keeps the tokens computed so far")
 
 
 def _edges(low: float, high: float) -> np.ndarray:

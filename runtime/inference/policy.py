@@ -251,7 +251,7 @@ def _tile_choice(known: TuningInputs, name: str, value: int, default: int) -> De
         if told.startswith(f"{name}=")
     }
     if not gains:
-        return Decision(value, f"as usual for {known.target}; no other was measured")
+        return Decision(value, f"the default for {known.target}; no other was measured")
     times = ", ".join(f"{n}: {min(g):.2f} to {max(g):.2f} ×" for n, g in gains.items())
-    why = "as usual: no other was clearly faster" if value == default else "clearly faster"
+    why = "the default; no other was clearly faster" if value == default else "clearly faster"
     return Decision(value, f"{why} ({times})")

@@ -430,5 +430,5 @@ class Runner:
             if pool.stopped:
                 pool.clear_stop()
                 raise PassCancelledError(
-                    "the pass was stopped; the sequence keeps what it had before"
+                    "the pass was stopped; the sequence keeps its earlier tokens"
                 )

@@ -137,17 +137,18 @@ _RANGES = {
     "top_p": "give more than 0, at most 1",
     "min_p": "give 0 to 1",
     "seed": "give 0 to 2^64 - 1",
-    "repeat_penalty": "give more than 0; 1 is none",
-    "presence_penalty": "give a number; 0 is none",
-    "frequency_penalty": "give a number; 0 is none",
+    "repeat_penalty": "give a number above 0; 1 is off",
+    "presence_penalty": "give a number; 0 is off",
+    "frequency_penalty": "give a number; 0 is off",
     "penalty_last": "give a number of tokens, or -1 for all of the turn",
-    "logit_bias": "give ids of tokens, each with a number or -inf",
+    "logit_bias": "give token ids, each with a number or -inf",
     "order": (
-        f"give names of {', '.join(LLAMA_ORDER)}, temperature among them; infill may be the last"
+        f"give names of {', '.join(LLAMA_ORDER)}, including temperature; infill can only be the "
+        "last"
     ),
     "stop": f"give at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters",
-    "min_keep": "give a number of tokens; 0 is none",
-    "typical_p": "give more than 0, at most 1 (all)",
+    "min_keep": "give a number of tokens; 0 is off",
+    "typical_p": "give a number above 0, at most 1 (all)",
     "top_n_sigma": "give a number of standard deviations; 0 or less is off",
     "xtc_probability": "give 0 (off) to 1",
     "xtc_threshold": "give 0 to 1; more than 0.5 is off",
@@ -156,10 +157,10 @@ _RANGES = {
     "dry_multiplier": "give 0 (off) or more",
     "dry_base": "give 1 or more",
     "dry_allowed_length": f"give a number of tokens, at most {MAX_REPEATED}",
-    "dry_penalty_last_n": "give a number of tokens, or -1 for all that there are",
+    "dry_penalty_last_n": "give a number of tokens, or -1 for all of them",
     "dry_sequence_breakers": f"give at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters",
     "mirostat": "give 0 (off), 1 or 2",
-    "mirostat_tau": "give bits of surprise, 0 or more",
+    "mirostat_tau": "give a surprise in bits, 0 or more",
     "mirostat_eta": "give 0 or more",
 }
 
@@ -170,47 +171,47 @@ def _senseless(name: str, value: object) -> SettingError:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Settings of a decode. What is None is left to the model's file, or else to the default.
+    """Settings of a decode. None means the model file's setting, else the default.
 
     Attributes:
-        temperature: 0 (the default) takes the likeliest token.
-        top_k: keep the k likeliest tokens; 0 keeps all.
-        top_p: of these keep the likeliest that together reach this probability.
-        min_p: of these drop the ones less likely than this share of the likeliest.
+        temperature: 0 (the default) takes the most likely token.
+        top_k: keep the k most likely tokens; 0 keeps all.
+        top_p: of these, keep the most likely ones whose probabilities add up to this.
+        min_p: of these, drop tokens less likely than this share of the most likely one.
         seed: the same seed gives the same text (0).
-        repeat_penalty: divide the logit of what was written by it (multiply a negative one).
-        presence_penalty: subtract it from the logit of what was written.
-        frequency_penalty: subtract it for each time that it was written.
-        penalty_last: tokens of the turn, counted from its end, that penalties look at; -1 is all.
+        repeat_penalty: divide the logits of written tokens by this (multiply negative ones).
+        presence_penalty: subtract this from the logits of written tokens.
+        frequency_penalty: subtract this for each time that a token was written.
+        penalty_last: penalties apply to the turn's last N tokens; -1 is all.
         logit_bias: what is added to the logits of tokens, by id; -inf forbids one.
-        stop: texts that end the answer; they are no part of it.
+        stop: texts that end the answer; they are not part of it.
         order: in which temperature, top-k, top-p, min-p and the like come, after the penalties;
             what is not in it is left out. ``infill`` may be the last: see `fill_sampling.py`.
             Without one it is `ORDER`, or `LLAMA_ORDER` where dynamic temperature, typical-p,
             top-n-sigma or XTC is in use.
-        min_keep: tokens that top-p, min-p, typical-p and XTC leave at least (0).
-        typical_p: keep those whose surprise is nearest to the entropy, up to this probability (1).
+        min_keep: minimum number of tokens that top-p, min-p, typical-p and XTC keep (0).
+        typical_p: keep tokens whose surprise is nearest to the entropy, up to this probability (1).
         top_n_sigma: keep logits at most so many standard deviations below the highest (-1: off).
         xtc_probability: how often XTC drops all but the last of the likely tokens (0).
-        xtc_threshold: probability from which on XTC calls a token likely (0.1).
-        dynatemp_range: the temperature moves by up to this, with the entropy (0).
-        dynatemp_exponent: of the entropy, as a share of the highest that there can be (1).
-        dry_multiplier: of DRY's penalty for a token that goes on with a repetition (0).
+        xtc_threshold: probability at which XTC considers a token likely (0.1).
+        dynatemp_range: the temperature varies by up to this with the entropy (0).
+        dynatemp_exponent: exponent of the entropy, as a share of its maximum (1).
+        dry_multiplier: factor of DRY's penalty for a token that continues a repetition (0).
         dry_base: DRY's penalty grows by this factor with each token of the repetition (1.75).
         dry_allowed_length: tokens that may be repeated before DRY penalizes the next (2).
-        dry_penalty_last_n: last tokens of the session, prompt and all, that DRY looks at (64); -1
+        dry_penalty_last_n: DRY looks at the session's last N tokens, including the prompt (64); -1
             is all.
-        dry_sequence_breakers: texts over which no repetition goes.
-        mirostat: 1 or 2 holds the surprise of tokens near `mirostat_tau`, and leaves all but bias
-            and temperature out (0).
-        mirostat_tau: bits of surprise to be held (5).
+        dry_sequence_breakers: texts that end a repetition.
+        mirostat: 1 or 2 keeps the surprise of tokens near `mirostat_tau`, and uses only bias and
+            temperature besides (0).
+        mirostat_tau: target surprise in bits (5).
         mirostat_eta: how fast Mirostat learns from each token (0.1).
 
-    Penalties are for what the model writes in one turn. They do not look at what it was given,
-    which it may have to quote, and leave tool calls alone.
+    Penalties apply to what the model writes in one turn. They ignore its input, which it may have
+    to quote, and tool calls.
 
     Raises:
-        EngineError: a setting makes no sense.
+        EngineError: a setting is out of range.
     """
 
     temperature: float | None = None
@@ -339,7 +340,9 @@ def file_sampling(metadata: Mapping[str, Any]) -> tuple[Sampling, list[str]]:
             found = replace(found, **{name: _number(value, name in _COUNTS)})
         except (EngineError, ValueError, OverflowError):
             shown = str(value)[:40]
-            notes.append(f"the file's general.sampling.{key} ({shown}) is out of range; not used")
+            notes.append(
+                f"the file's general.sampling.{key} ({shown}) is out of range and is not used"
+            )
     return found, notes
 
 

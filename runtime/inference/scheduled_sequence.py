@@ -91,9 +91,7 @@ class ScheduledSequence(TokenSequence):
     def last_logits(self) -> Logits:
         """The same as the pass left them."""
         if self._logits is None or not self.has_logits:
-            raise EngineError(
-                "the last token has not been computed: prefill([]) computes what is left"
-            )
+            raise EngineError("the last token has not been computed; compute it with prefill([])")
         return self._logits
 
     @property
@@ -134,7 +132,7 @@ class ScheduledSequence(TokenSequence):
             raise PassCancelledError("the session was closed")
         if self.stopped:
             self.stopped = False
-            raise PassCancelledError("stopped; the session keeps what it has")
+            raise PassCancelledError("stopped; the session keeps the tokens computed so far")
 
     def forget(self) -> None:
         """See `TokenSequence.forget`."""

@@ -30,7 +30,7 @@ G = TypeVar("G", bound=GraphBuilder)
 
 def _check_purpose(purpose: object) -> None:
     if not isinstance(purpose, str):
-        raise EngineError(f"purpose must be a text, not {purpose!r}")
+        raise EngineError(f"purpose must be a string, not {purpose!r}")
 
 
 class Session(ScheduledSequence):
@@ -39,7 +39,7 @@ class Session(ScheduledSequence):
     Attributes:
         tokens: every accepted token, in order.
         n_cached: how many of them are in the KV cache.
-        restore_error: why not all that was kept of it on disk could be used; empty otherwise.
+        restore_error: why some of the saved session could not be used; empty otherwise.
     """
 
     restore_error = ""
@@ -128,12 +128,11 @@ class Session(ScheduledSequence):
     def fork(self, n: int | None = None) -> Session:
         """Another session with the first `n` tokens of this one; with all, if not given.
 
-        Nothing is computed again: both use the same pages of the KV cache, and the first to write
-        on a shared one gets a copy of that. So neither sees what becomes of the other, and both go
-        on bit for bit as if they had read everything themselves.
+        Nothing is recomputed: both use the same pages of the KV cache, copied on write. The two are
+        independent, and continue bit for bit as if each had read everything itself.
 
         Raises:
-            EngineError: there are not so many tokens.
+            EngineError: the session has fewer tokens.
         """
         with self.engine.scheduler.mutex:
             n = len(self.tokens) if n is None else n
@@ -154,13 +153,12 @@ class Session(ScheduledSequence):
         return other
 
     def save(self, folder: str | Path) -> Saved:
-        """Keep the tokens and their KV cache in a folder, for `Engine.load_session`.
+        """Save the tokens and their KV cache to a folder, for `Engine.load_session`.
 
-        Only pages that are not there yet are written: after a turn, its own. The folder and its
-        files are for this user alone.
+        Only new pages are written. The folder and its files are private to this user.
 
         Raises:
-            EngineError: they cannot be written; what was there before still is.
+            EngineError: they cannot be written; what was saved before is still there.
         """
         from .kv_snapshot import save
 
@@ -187,18 +185,18 @@ class Session(ScheduledSequence):
     def stop(self) -> None:
         """End this session's prefill or decode, from any thread; it stays usable.
 
-        Others on the same engine go on: a pass that nobody else waits for ends at once, one that it
-        shares without its rows' being used, and rows that wait for a pass are taken back.
+        Other sessions on the same engine continue. A pass of this session alone stops at once; in a
+        shared pass its rows are ignored; rows waiting for a pass are withdrawn.
         """
         self.stopped = True
         self.engine.scheduler.withdraw(self)
         self.engine.runner.cancel(self)
 
     def close(self) -> None:
-        """Forget the tokens and let go of the pages, from any thread; it stays usable.
+        """Drop the tokens and free their pages, from any thread; the session stays usable.
 
-        A dropped session waits for Python's garbage collection to do so. A prefill or decode of it
-        ends as with `stop`; where a pass has its rows, the pages go when that has ended.
+        Without this, Python's garbage collection does it. A running prefill or decode ends as with
+        `stop`; pages that a pass uses are freed when it ends.
         """
         self.engine.scheduler.close(self)
 

@@ -60,7 +60,8 @@ class SpeculativeConfig:
             )
         if self.draft_source not in get_args(DraftSource):
             raise SettingError(
-                f"draft_source={self.draft_source!r} is none of {', '.join(get_args(DraftSource))}"
+                f"draft_source={self.draft_source!r} is not one of "
+                f"{', '.join(get_args(DraftSource))}"
             )
         most = self.draft_vocabulary
         if not isinstance(most, int) or isinstance(most, bool) or most < 0:

@@ -275,7 +275,7 @@ def read(path: str | Path) -> tuple[Forecaster, list[Seen], str]:
     path = Path(path)
     try:
         if not is_file(path, "cannot read the clock", SettingError):
-            raise SettingError(f"cannot read the clock {path}: it is no file")
+            raise SettingError(f"cannot read the clock {path}: it is not a file")
         fields = json.loads(path.read_text(encoding="utf-8"))
         cost = dict(fields["cost"])
         cost["windows"] = tuple(cost["windows"])
@@ -298,7 +298,7 @@ def read(path: str | Path) -> tuple[Forecaster, list[Seen], str]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"cannot read the clock {path}: {error}") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError):
-        raise SettingError(f"{path} is not what `plan --learn` writes") from None
+        raise SettingError(f"{path} is not a valid clock from `plan --learn`") from None
 
 
 _SHAPES = ([Part(1, 0, 1)], [Part(512, 4096, 1)], [Part(1, 4096, 1)] * 8 + [Part(100, 0, 1)])
@@ -313,6 +313,6 @@ def _check(forecaster: Forecaster, seen: Sequence[Seen]) -> None:
     times += [1.0 + abs(second) for one in seen for second in one[2:]]
     good = all(0 < second < math.inf for second in times) and all(one.parts for one in seen)
     if not good or not all(0 <= size < 1 << 40 for size in sizes):
-        raise ValueError("no times of passes")
+        raise ValueError("no pass times")
     if any(part[0] < 1 for one in seen for part in one.parts):
         raise ValueError("a pass without tokens")

@@ -213,7 +213,7 @@ def gpu_speeds(
     if hardware.memory_gb and nbytes + cache > hardware.memory_gb * 1e9:
         raise SettingError(
             f"{nbytes / 1e9:.0f} GB of weights and {cache / 1e9:.1f} GB of KV cache do not fit "
-            f"into the {hardware.memory_gb:g} GB of {hardware.name}"
+            f"in the {hardware.memory_gb:g} GB of {hardware.name}"
         )
     tokens = max(1.0, usage.computed / usage.steps)
     prefill_s = 2.0 * active * tokens / (book.prefill_share * hardware.tflops * 1e12)

@@ -32,27 +32,27 @@ def picture(
     for name, day in apis:
         even = break_even(mine, day, high)
         if even is not None and even > 1.01:
-            marks.append((even, DAYS * mine(even), f"{number(even)} a day: {name}"))
+            marks.append((even, DAYS * mine(even), f"{number(even)} per day: {name}"))
     told = (
         f"{number(usage.computed)} + {number(usage.cached)} cached in, {number(usage.output)} out"
     )
     now = machine_choice(hardware, speeds, usage, book.kwh).question
     lines = Lines(
-        "What a month costs",
-        "questions a day",
-        "dollars a month",
+        "Cost per month",
+        "questions per day",
+        "dollars per month",
         [
             Series(name, [(t, DAYS * day(t)) for t in turns], dashed=n > len(gpus))
             for n, (name, day) in enumerate(days)
         ],
         log_x=True,
         log_y=True,
-        notes=[f"a question: {told}; prices of {book.checked}"],
+        notes=[f"per question: {told}; prices as of {book.checked}"],
         marks=marks,
     )
     bars = Bars(
-        f"What moves the price of a question on {hardware.name}",
-        "cents a question",
+        f"What changes the cost per question on {hardware.name}",
+        "cents per question",
         [
             Bar(
                 one.name,
@@ -65,6 +65,8 @@ def picture(
         ],
         base=100 * now,
         log=True,
-        notes=[f"half and twice of each, the rest as it is: {number(100 * now)} cents"],
+        notes=[
+            f"each at half and twice its value, the rest unchanged: {number(100 * now)} cents now"
+        ],
     )
     return document([lines, bars], 640, 460)

@@ -56,7 +56,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if self.machines < 1 or self.count < 1:
-            raise SettingError("there must be at least one machine, and one conversation")
+            raise SettingError("a plan needs at least one machine and one conversation")
         if not self.programs and self.mix is None:
             raise SettingError("there are no programs to simulate")
         free = self.policy.memory

@@ -318,7 +318,9 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         if not picked:
             if changed:
                 return
-            raise AssertionError(f"nobody can go on: {len(self._waiting)} wait, {self._used} pages")
+            raise AssertionError(
+                f"no sequence can continue: {len(self._waiting)} wait, {self._used} pages"
+            )
         parts = [
             Part(count, one.start, one.outputs if count == len(one.ids) else 0)
             for one, count in picked

@@ -81,7 +81,7 @@ def page(plan: Plan) -> str:
         document([_latencies(plan.base), _time(plan)], 620, 400),
     ]
     if len(plan.rows) > 1:
-        parts += [f"<h2>Over {text(plan.sweep)}</h2>", sweep_svg(plan)]
+        parts += [f"<h2>Sweep over {text(plan.sweep)}</h2>", sweep_svg(plan)]
     if plan.changes:
         parts += ["<h2>What would help</h2>", _changes(plan)]
     if plan.compared:
@@ -104,7 +104,7 @@ def _latencies(result: Result) -> Lines:
         if len(values):
             points = [(float(np.quantile(values, s)) * scale, 100 * s) for s in shares]
             lines.append(Series(name.upper(), points))
-    return Lines("Requests by their times", "seconds", "% of requests", lines, log_x=True)
+    return Lines("Requests by latency", "seconds", "% of requests", lines, log_x=True)
 
 
 def _time(plan: Plan) -> Bars:
@@ -144,7 +144,7 @@ def sweep_svg(plan: Plan) -> str:
 
 def _changes(plan: Plan) -> str:
     more = Bars(
-        "How much more work the same machines could do",
+        "Extra work that the same machines could do",
         "% more",
         [
             Bar(one.name, 0.0, 100 * one.gain, ("", f"{one.gain:+.0%}"), n)

@@ -113,7 +113,7 @@ class PriceBook:
         """
         if name not in self.hardware:
             known = ", ".join(self.hardware)
-            raise SettingError(f"no hardware {name!r} in the prices; there are {known}")
+            raise SettingError(f"no hardware {name!r} in the price list; choose from {known}")
         return self.hardware[name]
 
 
@@ -156,7 +156,7 @@ def _read(path: Path) -> dict[str, Any]:
     import tomllib
 
     if not is_file(path, "cannot read the prices", SettingError):
-        raise SettingError(f"cannot read the prices {path}: it is no file")
+        raise SettingError(f"cannot read the prices {path}: it is not a file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -190,7 +190,7 @@ def _entry(kind: type[T], entry: Any, key: str, where: str) -> T:
         if texts and value not in texts:
             raise SettingError(f"{where}: {told}: {one} is one of {', '.join(texts)}")
         if one == "source" and not isinstance(value, str):
-            raise SettingError(f"{where}: {told}: source must be a text, not {value!r}")
+            raise SettingError(f"{where}: {told}: source must be a string, not {value!r}")
         if one == "date" and not _is_date(value):
             raise SettingError(f"{where}: {told}: date must be a date, not {value!r}")
         if not texts and one not in ("name", "date", "source"):
@@ -201,7 +201,7 @@ def _entry(kind: type[T], entry: Any, key: str, where: str) -> T:
     if kind is Hardware and not (table.get("price") or table.get("hourly")):
         raise SettingError(f"{where}: {told} has neither price nor hourly")
     if kind is Hardware and not (0 < table.get("hours", 24) <= 24 and table.get("years", 3) > 0):
-        raise SettingError(f"{where}: {told}: hours must be up to 24 a day, and years above 0")
+        raise SettingError(f"{where}: {told}: hours must be at most 24 per day, and years above 0")
     return kind(**table)
 
 

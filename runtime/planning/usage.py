@@ -118,8 +118,8 @@ def read_recorded(paths: Iterable[Path]) -> Recorded:
                 raise SettingError(f"{path}, row {number}: {error}") from None
     if not found.questions or not found.input or not found.output:
         raise SettingError(
-            f"{', '.join(names)}: no answered question with its tokens; give traces, or results "
-            "whose rows have usage"
+            f"{', '.join(names)}: no answered question with token counts; give traces, or "
+            "results whose rows have usage"
         )
     return found
 
@@ -142,7 +142,7 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]] | None:
     except (ValueError, RecursionError):
         rows = _lines(text, path)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise SettingError(f"{path} is neither a trace nor rows of results")
+        raise SettingError(f"{path} is neither a trace nor a results file")
     return rows
 
 
@@ -150,4 +150,4 @@ def _lines(text: str, path: Path) -> list[Any]:
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError):
-        raise TraceError(f"{path} is neither a trace nor rows of results") from None
+        raise TraceError(f"{path} is neither a trace nor a results file") from None

@@ -92,5 +92,5 @@ def bottleneck(result: Result) -> str:
     lost = tally.evicted + tally.preempted
     if lost > 0.05 * result.requests:
         share = lost / result.requests
-        return f"memory for KV caches: {share:.0%} of the requests lost theirs; then {words}"
+        return f"memory for KV caches: {share:.0%} of the requests lost their pages; then {words}"
     return f"{words} ({bounds[first]:.0%} of the machines' time, {bounds['idle']:.0%} is idle)"

@@ -1,4 +1,4 @@
-"""A recorded run again: verified token by token, done elsewhere and timed, or predicted."""
+"""Replay a recorded run: verify it token by token, time it anew, predict it or continue it."""
 
 from __future__ import annotations
 

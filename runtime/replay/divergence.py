@@ -82,23 +82,28 @@ def likely_cause(header: RunStart, engine: Engine, phase: PhaseEvent, margin: fl
     drawn = not sampling_of(phase).greedy
     shown = [*map(str, differs)]
     if drawn:
-        shown.append("sampling: tokens are drawn, so that a small difference picks another one")
+        shown.append(
+            "sampling: tokens are drawn at random, so a small difference can pick another one"
+        )
     able = [one for one in differs if one.effect != "none"]
     if not able and not drawn:
-        but = f"{'; '.join(shown)}; which changes no token. But for that " if shown else ""
+        but = f"{'; '.join(shown)}; this changes no token. Apart from that, " if shown else ""
         return (
-            f"{but}nothing that a trace records differs: the trace was changed, or this is a bug, "
-            "since the same settings on the same machine give the same tokens"
+            f"{but}nothing that a trace records differs; either the trace was changed or this is "
+            "a bug, because the same settings on the same machine give the same tokens"
         )
     if [one.effect for one in able] != ["order"]:
         return "; ".join(shown)
     if margin is None:
-        return f"{'; '.join(shown)}: its sums are made in another order"
+        return f"{'; '.join(shown)}, which adds in a different order"
     if margin <= ROUNDING:
-        return f"{'; '.join(shown)}: the tokens are as near as sums in another order make them"
+        return (
+            f"{'; '.join(shown)}; the two tokens are as close as a different order of sums can "
+            "make them"
+        )
     return (
-        f"{'; '.join(shown)}; but the tokens are far apart, which sums in another order alone do "
-        "not make"
+        f"{'; '.join(shown)}; but the two tokens are too far apart for a different order of sums "
+        "alone"
     )
 
 

@@ -43,6 +43,6 @@ def load(name: str) -> Trace:
         TraceError: there is none of that name; says which there are.
     """
     if name not in names():
-        known = ", ".join(names()) or "none: they are in a checkout's examples/runs"
+        known = ", ".join(names()) or "none; they are in examples/runs of a source checkout"
         raise TraceError(f"no recorded run {name!r}; there are {known}")
     return Trace.load(folder() / f"{name}{SUFFIX}")

@@ -40,16 +40,16 @@ def branch(
     prompt: str | None = None,
     run: int = -1,
 ) -> Iterator[AgentEvent]:
-    """Go on from where a recorded run was asked for a step; yields what `Agent.stream` yields.
+    """Continue a recorded run from one of its steps; yields what `Agent.stream` yields.
 
-    The new trace names the run as its parent. From step 2 on, the results of the recorded calls
-    are what the model is given first.
+    The new trace names the run as its parent. From step 2 on, the model first gets the results of
+    the recorded calls.
 
     Args:
         trace: a loaded trace with its text, of a run on any model.
-        agent: a new agent; its model and tools may be others than the recorded ones.
-        turn, step: the step that the model is asked for now, from 1.
-        prompt: what is asked instead of the recorded question; from step 2 on, what is said after
+        agent: a new agent; its model and tools may differ from the recorded ones.
+        turn, step: the step to continue from, counted from 1.
+        prompt: the question to ask instead of the recorded one; from step 2 on, a message after
             the results.
         run: which run of the trace, counted as list indices are; the last one by default.
 
@@ -59,7 +59,7 @@ def branch(
     """
     past, header = history_of(trace, turn, step, run=run)
     if agent.turn or agent.messages:
-        raise ReplayError("the agent has a conversation already; give a new one")
+        raise ReplayError("the agent already has a conversation; give a new agent")
     phase, note = _take_over(past, agent, header, turn, step)
     task = past.question(turn) if prompt is None else prompt
     write_continuation(agent.trace, agent.setup, task, parent=header.run, step=f"{turn}.{step}")
@@ -88,9 +88,9 @@ def history_of(
     chosen, header = run_of(trace, run)
     if header.redacted:
         raise ReplayError(
-            f"{trace.path}: the trace is redacted: it holds neither texts nor token ids, so there "
-            "is nothing to go on from or to verify. What still works is to show it and to compare "
-            "times (--benchmark, --predict); record a run without --redact to go on from it"
+            f"{trace.path}: the trace is redacted: it has no text and no token ids, so it cannot "
+            "be continued or verified. You can still show it and compare times (--benchmark, "
+            "--predict). To continue from a run, record it without --redact"
         )
     past = RecordedHistory(chosen)
     past.check(turn, step)
@@ -130,7 +130,7 @@ class RecordedHistory:
         header = self._run.header
         if header and header.parent and header.parent_step != "1.1" and not self._run.history:
             raise ReplayError(
-                f"from {turn}.{step}: the run continues {header.parent}, and an older version "
+                f"from {turn}.{step}: the run continues {header.parent}, but an older version "
                 "recorded it without that history; use --from on that run, or record it again"
             )
         turns = {number for number, _ in self._own | self._taken.keys()}
@@ -216,8 +216,8 @@ def _attach_again(past: RecordedHistory, agent: Agent[Any], turn: int) -> Iterat
                 yield f"{origin} was attached as {name} and is {now} now: the folder has a {name}"
         except OSError:
             yield (
-                f"{name}, which was attached to the run ({origin}), is gone: it can be read no "
-                f"more; a copy in {files.root} under that name can be"
+                f"{name} was attached to the run from {origin}, which no longer exists; put a "
+                f"copy in {files.root} under that name to make it readable"
             )
 
 
@@ -240,15 +240,15 @@ def _take_over(
 def _other(agent: Agent[Any], header: RunStart) -> str:
     """Why the recorded tokens are not this agent's; empty if they are."""
     if not isinstance(agent.conversation, LocalConversation) or header.config.get("server"):
-        return "the model runs in another server"
+        return "the model runs on a server"
     if not header.model.sha256 or agent.engine.model.sha256 != header.model.sha256:
         return f"the model is {agent.engine.model.name} and was {header.model.name}"
     if agent.tools.schemas() != header.tools:
-        return "the tools are others"
+        return "the tools are different"
     if agent.config.system != header.config.get("system"):
-        return "the system message is another one"
+        return "the system message is different"
     if dict(agent.config.options) != header.config.get("options"):
-        return "the template's options are others"
+        return "the template options are different"
     return ""
 
 
@@ -279,11 +279,11 @@ def _played(
                 run = RunContext(agent.config, trace, number, files=agent.files)
             _play_step(conversation, run, past, paper, other)
     except TriplepointError as error:
-        return None, f"the recorded tokens cannot be taken over ({error})"
+        return None, f"the recorded tokens cannot be reused ({error})"
     finally:
         conversation.session = session
     if own and paper.tokens != past.tokens(turn, step):
-        return None, "the recorded tokens are not what these messages make now"
+        return None, "these messages no longer render to the recorded tokens"
     conversation.turn = turn - 1
     if not paper.tokens:
         return None, ""

@@ -36,7 +36,7 @@ def read_machine(path: str | Path) -> tuple[MachineProfile, Efficiency | None]:
     found = _object(text)
     if found is None:
         raise ReplayError(
-            f"{path} is not a JSON object: give what `triplepoint doctor --json` prints"
+            f"{path} is not a JSON object; give the output of `triplepoint doctor --json`"
         )
     for place in ((), *_PLACES):
         inside: Any = found
@@ -45,8 +45,8 @@ def read_machine(path: str | Path) -> tuple[MachineProfile, Efficiency | None]:
         if isinstance(inside, Mapping) and "read_gbps" in inside:
             return _profile(inside, path), _efficiency(found, path)
     raise ReplayError(
-        f"machine differs: {path} has no read_gbps, so no limits of a machine; "
-        "give what `triplepoint doctor --json` prints there"
+        f"machine differs: {path} has no read_gbps, so it does not describe a machine; give the "
+        "output of `triplepoint doctor --json` on that machine"
     )
 
 
@@ -74,7 +74,7 @@ def _profile(fields: Mapping[str, Any], path: Path) -> MachineProfile:
     values |= {f"read_gbps.{level}": rates[level] for level in LEVELS if level in rates}
     for name, value in values.items():
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise ReplayError(f"machine differs: {path}: {name} is {value!r}, no number above 0")
+            raise ReplayError(f"machine differs: {path}: {name} is {value!r}, not a number above 0")
     caches = fields.get("caches") or {}
     return MachineProfile(**{**{k: v for k, v in fields.items() if k in known}, "caches": caches})
 

@@ -121,14 +121,14 @@ def verify(
 ) -> VerifyReport:
     """Run one run of a trace again and compare the sampled tokens of every phase.
 
-    Ends at the first phase or tool that differs: what follows it has another history.
+    Stops at the first phase or tool result that differs, because the history differs after it.
 
     Args:
         trace: a loaded trace.
         engine: an engine with the model of the trace.
         run: which run of the trace, counted as list indices are; the last one by default.
-        tools: runs a recorded call again and gives the text that the model would be told, or None
-            for one that it leaves; without it, the recorded results stand.
+        tools: function that reruns a recorded call and returns the text for the model, or None to
+            keep the recorded result; without it, all recorded results are used.
         on_phase: called after each phase.
 
     Raises:
@@ -168,9 +168,9 @@ def check_has_tokens(trace: Trace, header: RunStart) -> None:
     """
     if header.redacted:
         raise ReplayError(
-            f"{trace.path}: the trace is redacted, so it has no token ids to run again or compare; "
-            "show it, or compare its times (--benchmark, --predict). Record a "
-            "run without --redact to verify it"
+            f"{trace.path}: the trace is redacted, so it has no token ids to replay or compare. "
+            "You can still show it or compare its times (--benchmark, --predict). To verify a "
+            "run, record it without --redact"
         )
 
 
@@ -235,8 +235,9 @@ class Replay:
         if not follows or not 0 <= new <= len(phase.token_ids):
             raise ReplayError(
                 f"phase {number} ({phase.purpose}): kv_before {phase.kv_before}, kv_after "
-                f"{phase.kv_after} and {len(phase.token_ids)} token_ids do not follow the phases "
-                f"before it, which made {len(session.tokens)} tokens; the trace lacks a phase"
+                f"{phase.kv_after} and {len(phase.token_ids)} token_ids do not follow from the "
+                f"phases before it, which made {len(session.tokens)} tokens; the trace lacks a "
+                "phase"
             )
         ids = phase.token_ids[len(phase.token_ids) - new :]
         return PhaseCheck(number, phase, session.prefill(ids, purpose=phase.purpose))

@@ -34,7 +34,7 @@ def run_workload(
     waits: bool = True,
     on_phase: Callable[[PerfPhase], None] | None = None,
 ) -> PerfReport:
-    """Do the work of one run of a trace on an engine, and lay it beside the recording.
+    """Do the work of one run of a trace on an engine and compare it with the recording.
 
     Args:
         trace: a loaded trace, redacted or not.
@@ -142,12 +142,12 @@ def predict(
     *,
     run: int = -1,
 ) -> PerfReport:
-    """What the cost model expects of the same work; nothing is run.
+    """Predict the times of the same work with the cost model; nothing runs.
 
     Args:
         trace: a loaded trace, redacted or not.
         engine: an engine with the model.
-        calibration: what the kernels reach of a machine's limits.
+        calibration: the share of a machine's limits that kernels reach.
         machine: limits of another machine; by default those of the calibration.
         run: which run of the trace, counted as list indices are; the last one by default.
 

@@ -51,13 +51,13 @@ def run_of(trace: Trace, run: int) -> tuple[Trace, RunStart]:
     if not isinstance(trace, Trace):
         raise ReplayError(f"trace must be a Trace, not {trace!r}; see Trace.load")
     if not isinstance(run, int):
-        raise ReplayError(f"run must be the number of a run, not {run!r}")
+        raise ReplayError(f"run must be a run's number, not {run!r}")
     runs = trace.runs
     if not -len(runs) <= run < len(runs):
-        raise ReplayError(f"{trace.path}: there are {len(runs)} runs in it, and no number {run}")
+        raise ReplayError(f"{trace.path}: it has {len(runs)} runs, but no number {run}")
     header = runs[run].header
     if header is None:
-        raise ReplayError(f"{trace.path}: it has no run_start event, so no model to run again")
+        raise ReplayError(f"{trace.path}: it has no run_start event, so the model is unknown")
     return runs[run], header
 
 
@@ -69,8 +69,8 @@ def check_replayable(header: RunStart) -> None:
     """
     if server := header.config.get("server"):
         raise ReplayError(
-            f"the model ran in another server ({server}), whose tokens are not in the trace; "
-            "only runs of a local model can be run again"
+            f"the model ran on a server ({server}), whose tokens are not in the trace; only runs "
+            "of a local model can be replayed"
         )
 
 

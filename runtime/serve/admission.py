@@ -142,7 +142,7 @@ class Line:
             seconds = place.expected_s * self._error
             if deadline_s is not None and seconds > deadline_s:
                 raise busy(
-                    f"the first token would be there in {seconds:.1f} s, later than within the "
+                    f"the first token would take {seconds:.1f} s, more than the "
                     f"{max(0.0, deadline_s):.1f} s that are left; try again later",
                     status=429,
                     wait_s=seconds - deadline_s,

@@ -76,11 +76,9 @@ def agent_request(
             )
     *before, question = asked.messages or [None]
     if question is None or question.role != "user" or not question.content.strip():
-        raise APIError(
-            "an agent answers a question: the last message is the user's", param="messages"
-        )
+        raise APIError("the last message must be the user's question", param="messages")
     if any(message.role == "tool" or message.calls for message in before if message):
-        raise APIError("an agent's own calls are not in its messages", param="messages")
+        raise APIError("messages to an agent cannot contain its own tool calls", param="messages")
     system = "\n\n".join(m.content for m in before if m and m.role == "system")
     history = [m for m in before if m and m.role != "system"]
 

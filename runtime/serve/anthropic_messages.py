@@ -119,7 +119,7 @@ def messages_of(system: Texts, messages: Sequence[BlocksMessage], limits: Limits
     if len(messages) > limits.messages:
         raise APIError(f"there are more than {limits.messages:,} messages", param="messages")
     if len(messages) == 1 and messages[0].role == "assistant":
-        raise APIError("the first message is the assistant's", param="messages[0].role")
+        raise APIError("the first message must not be the assistant's", param="messages[0].role")
     turns = Turns()
     if not isinstance(system, str):
         # A header of HTTP that Claude Code writes here. It may hold a nonce, and all that follows
@@ -140,7 +140,7 @@ def messages_of(system: Texts, messages: Sequence[BlocksMessage], limits: Limits
     last = turns.messages[-1] if turns.messages else None
     if last is not None and last.role == "assistant" and last.calls:
         raise APIError(
-            "the last message has calls without results, so that the model cannot go on",
+            "the last message has tool calls without results, so the model cannot continue",
             param=f"messages[{len(messages) - 1}]",
             code="unsupported_content",
         )
@@ -206,7 +206,7 @@ def _joined(texts: Sequence[str]) -> str:
 
 def _refused(kind: str, where: str) -> APIError:
     return APIError(
-        f"content of type {kind!r:.50} is not supported here: models here take text",
+        f"content of type {kind!r:.50} is not supported: these models take only text",
         param=where,
         code="unsupported_content",
     )

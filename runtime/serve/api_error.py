@@ -140,7 +140,7 @@ def as_api_error(error: BaseException) -> APIError:
     if isinstance(error, SettingError):
         return APIError(str(error))
     if isinstance(error, PassCancelledError):
-        return busy("the request was ended by the server")
+        return busy("the server stopped the request")
     if isinstance(error, ModelError):  # its file was changed in place: it is loaded anew soon
         refused = busy(str(error), wait_s=10)
         refused.code = "model_error"

@@ -178,11 +178,11 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
         message, code = f"this server has no {what}: {path[:200]}", "not_supported"
         kind = "not_supported_error"
     elif status == 404:
-        message, code = f"there is no {path[:200]}", "not_found"
+        message, code = f"no such path: {path[:200]}", "not_found"
         if absent := next((ABSENT[word] for word in words if word in ABSENT), what):
             message += f": this server has no {absent}"
     elif status == 405:
-        message = f"{request.method} is not for {path[:200]}"
+        message = f"{path[:200]} does not accept {request.method}"
     refused = APIError(message, status=status, code=code, type=kind, headers=headers)
     return error_response(refused, path)
 

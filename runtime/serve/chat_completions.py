@@ -69,14 +69,14 @@ class ChatBody(SamplingBody, OutputFormatBody, Talk):
         if not begun and (self.continue_final_message or not self.add_generation_prompt):
             name = "continue_final_message" if self.continue_final_message else None
             raise APIError(
-                "the last message is not the assistant's, so that it cannot go on with it",
+                "it cannot continue a last message that is not the assistant's",
                 param=name or "add_generation_prompt",
             )
         calls, call_of = self.tool_choice or "auto", None
         if isinstance(calls, NamedTool):
             call_of, calls = calls.function.name, "required"
             if call_of not in (tool.function.name for tool in self.tools):
-                raise APIError(f"there is no tool {call_of:.100}", param="tool_choice")
+                raise APIError(f"no such tool: {call_of:.100}", param="tool_choice")
         if calls == "required" and not self.tools:
             raise APIError("tool_choice needs tools", param="tool_choice")
         return Conversation(
@@ -100,7 +100,7 @@ class ChatBody(SamplingBody, OutputFormatBody, Talk):
         if self.response_format is not None:
             raise APIError(f"give {name} or response_format", param=name)
         if name == "grammar" and self.tools:
-            raise APIError("a grammar is for answers; leave out the tools", param=name)
+            raise APIError("a grammar cannot be combined with tools", param=name)
         return form
 
     @property
@@ -137,7 +137,7 @@ async def chat_completions(request: Request) -> Answer:
     check_logprobs(body.logprobs, body.top_logprobs, limits)
     check_logprobs(True, body.n_probs, limits, "n_probs")
     if body.stream_options is not None and not body.stream:
-        raise APIError("stream_options is for streams", param="stream_options")
+        raise APIError("stream_options needs stream: true", param="stream_options")
     folder = service.settings.agents.get(body.model)
     name = service.models.check(None if folder is not None else body.model)
     writer = ChatWriter(

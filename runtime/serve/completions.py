@@ -63,7 +63,7 @@ class PromptBody(SamplingBody, OutputFormatBody):
         if self.n > limits.choices:
             raise APIError(f"Invalid 'n': at most {limits.choices}, not {self.n}.", param="n")
         if self.stream_options is not None and not self.stream:
-            raise APIError("stream_options is for streams", param="stream_options")
+            raise APIError("stream_options needs stream: true", param="stream_options")
 
     @property
     def told_logprobs(self) -> int | None:
@@ -87,7 +87,9 @@ class PromptBody(SamplingBody, OutputFormatBody):
         tokenizer = model.engine.tokenizer
         form = self.output_format(limits)
         if form is not None and self.ignore_eos:
-            raise APIError("with a grammar it ends where that ends", param="ignore_eos")
+            raise APIError(
+                "with a grammar, the answer ends where the grammar ends", param="ignore_eos"
+            )
         grammar = None if form is None else model.prompts.text_grammar(form)
         return GenerationRequest(
             Prompt(prompt, grammar=grammar),
@@ -203,12 +205,12 @@ async def completions(request: Request) -> Answer:
     body.check(limits)
     prompts = prompts_of(body.prompt, limits.prompts)
     if body.best_of is not None and body.best_of != body.n:
-        raise APIError("best_of is not supported beside n", param="best_of")
+        raise APIError("best_of cannot be combined with n", param="best_of")
     if body.logprobs is not None and body.logprobs > limits.logprobs:
         raise APIError(f"Invalid 'logprobs': at most {limits.logprobs}.", param="logprobs")
     texts = [one for one in prompts if isinstance(one, str)]
     if body.echo and (body.logprobs is not None or len(texts) < len(prompts)):
-        raise APIError("echo is for texts, and without logprobs", param="echo")
+        raise APIError("echo needs a text prompt and no logprobs", param="echo")
     name = service.models.check(body.model)
     usage = body.stream_options is not None and body.stream_options.include_usage
     writer = CompletionWriter(

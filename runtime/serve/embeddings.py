@@ -129,8 +129,8 @@ class EmbeddingWork:
         values = engine.embedder.width * (sum(map(len, ids)) if way == "none" else len(ids))
         if values > self._limits.vector_values:
             raise APIError(
-                f"the answer would have {values:,} numbers; {self._limits.vector_values:,} is the "
-                "most; send fewer or shorter texts",
+                f"the answer would have {values:,} numbers, but the limit is "
+                f"{self._limits.vector_values:,}; send fewer or shorter texts",
                 param=self._param,
             )
 

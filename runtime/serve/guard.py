@@ -64,7 +64,8 @@ class Guard:
         host = headers.get("host", "")
         if not self._known(host):
             raise APIError(
-                f"this server does not answer to the name {host[:100]!r} (--allow-host)",
+                f"this server does not accept the host name {host[:100]!r}; allow it with "
+                "--allow-host",
                 status=403,
                 code="host_not_allowed",
                 type="permission_error",
@@ -72,7 +73,8 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and not self._from_here(origin.lower(), host.lower()):
             raise APIError(
-                f"pages of {origin[:100]!r} may not ask this server (--allow-origin)",
+                f"this server does not accept requests from {origin[:100]!r}; allow it with "
+                "--allow-origin",
                 status=403,
                 code="origin_not_allowed",
                 type="permission_error",
@@ -100,7 +102,7 @@ class Guard:
             )
         if operator and mine not in self._operators:
             raise APIError(
-                "this key may not see what others ask; the server has an operator's key for that",
+                "this key cannot see the requests of others; use an operator key",
                 status=403,
                 code="operator_only",
                 type="permission_error",

@@ -46,7 +46,7 @@ def filled(
     marks = tokenizer.vocabulary.fill
     if missing := [name for name in ("prefix", "suffix", "middle") if name not in marks]:
         raise APIError(
-            f"the model {model.name} has no tokens for filling in: {', '.join(missing)}",
+            f"the model {model.name} has no fill-in-the-middle tokens: {', '.join(missing)}",
             param=param,
             code="not_supported",
         )

@@ -133,7 +133,7 @@ def items_of(given: str | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 async def show_response(request: Request) -> JSONResponse:
     """A response that was kept."""
     if request.query_params.get("stream") in ("true", "1"):
-        raise APIError("a response that has ended is not streamed again", param="stream")
+        raise APIError("a finished response cannot be streamed again", param="stream")
     return JSONResponse(_kept(request)[0])
 
 
@@ -150,13 +150,13 @@ async def input_items(request: Request) -> JSONResponse:
     _, items = _kept(request)
     query = request.query_params
     if (order := query.get("order", "desc")) not in ("asc", "desc"):
-        raise APIError("order is asc or desc", param="order")
+        raise APIError("order must be asc or desc", param="order")
     try:
         limit = int(query.get("limit", "20"))
     except ValueError:
         limit = 0
     if not 1 <= limit <= MOST_LISTED:
-        raise APIError(f"limit is from 1 to {MOST_LISTED}", param="limit")
+        raise APIError(f"limit must be from 1 to {MOST_LISTED}", param="limit")
     if order == "desc":
         items.reverse()
     if (after := query.get("after")) is not None:
@@ -181,7 +181,7 @@ def _kept(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     found = request.app.state.service.kept.get(request.scope.get(NAMESPACE, ""), name)
     if found is None:
         raise APIError(
-            f"Response with id '{name:.100}' not found: responses are kept for a while only.",
+            f"Response with id '{name:.100}' not found: responses are kept only for a while.",
             status=404,
             param="id",
             code="not_found",

@@ -62,21 +62,21 @@ class LlamaBody(Body):
     @classmethod
     def _is_endless(cls, given: bool) -> bool:
         if given and not cls.goes_on:
-            raise ValueError("it is for completions; a conversation's turn ends")
+            raise ValueError("it works only for completions; a conversation's turn has an end")
         return given
 
     @field_validator("n_indent")
     @classmethod
     def _has_lines(cls, given: int) -> int:
         if given and not cls.goes_on:
-            raise ValueError("it is for completions")
+            raise ValueError("it works only for completions")
         return given
 
     @field_validator("post_sampling_probs")
     @classmethod
     def _has_place(cls, given: bool) -> bool:
         if given and not cls.tells_sampled_probs:
-            raise ValueError("it is for llama-server's own formats of completions")
+            raise ValueError("it works only for llama-server's own completion formats")
         return given
 
     @field_validator("sse_ping_interval")
@@ -122,12 +122,12 @@ class OutputFormatBody(Body):
         if self.json_schema is None:
             if len(self.grammar or "") > limits.schema:
                 raise APIError(
-                    f"the grammar has {len(self.grammar or ''):,} characters; "
-                    f"{limits.schema:,} is the most that is accepted",
+                    f"the grammar has {len(self.grammar or ''):,} characters; the limit is "
+                    f"{limits.schema:,}",
                     param="grammar",
                 )
             return self.grammar or None
         if self.grammar:
-            raise APIError("give json_schema or grammar", param="json_schema")
+            raise APIError("give either json_schema or grammar", param="json_schema")
         check_size(self.json_schema, "json_schema", limits)
         return self.json_schema or {"type": "object"}

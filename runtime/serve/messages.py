@@ -104,7 +104,7 @@ class CountBody(Body):
         choice = self.tool_choice or ToolChoice(type="auto")
         named = choice.name if choice.type == "tool" else None
         if choice.type == "tool" and named not in {tool.name for tool in self.tools}:
-            raise APIError(f"there is no tool {named!r:.100}", param="tool_choice.name")
+            raise APIError(f"no such tool: {named!r:.100}", param="tool_choice.name")
         if choice.type == "any" and not self.tools:
             raise APIError("tool_choice needs tools", param="tool_choice")
         output = None
@@ -195,7 +195,7 @@ def _check_version(request: Request) -> None:
     version = request.headers.get("anthropic-version", VERSIONS[0])
     if version not in VERSIONS:
         raise APIError(
-            f"anthropic-version {version:.50} is not known; there are {', '.join(VERSIONS)}",
+            f"anthropic-version {version:.50} is not known; known: {', '.join(VERSIONS)}",
             param="anthropic-version",
         )
 

@@ -31,82 +31,86 @@ _LONG = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 
 _RATIO = (0.25, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2, 4)
 
 _HISTOGRAMS = {
-    "vllm:time_to_first_token_seconds": (_LONG, "From a request's arrival to its first token"),
-    "vllm:inter_token_latency_seconds": (_LATENCY, "Between two pieces of an answer"),
+    "vllm:time_to_first_token_seconds": (_LONG, "Time from a request's arrival to its first token"),
+    "vllm:inter_token_latency_seconds": (_LATENCY, "Time between two pieces of an answer"),
     "vllm:request_time_per_output_token_seconds": (
         _LATENCY,
         "(E2E - TTFT) / (tokens - 1) of a request",
     ),
-    "vllm:e2e_request_latency_seconds": (_LONG, "From a request's arrival to its end"),
-    "vllm:request_queue_time_seconds": (_LONG, "From a request's arrival until it is worked on"),
+    "vllm:e2e_request_latency_seconds": (_LONG, "Time from a request's arrival to its end"),
+    "vllm:request_queue_time_seconds": (
+        _LONG,
+        "Time from a request's arrival until work on it starts",
+    ),
     "triplepoint_shared_pass_prediction_ratio": (
         _RATIO,
         "Time of a pass of several sequences, divided by its prediction",
     ),
 }
 _COUNTERS = {
-    "vllm:prompt_tokens_total": "Tokens of prompts, those found in the prefix cache included",
-    "vllm:generation_tokens_total": "Tokens of answers",
-    "vllm:prefix_cache_queries_total": "Tokens of prompts that were looked for in the prefix cache",
-    "vllm:prefix_cache_hits_total": "Those of them that were found",
-    "vllm:request_success_total": "Answers by why they ended",
-    "triplepoint_requests_failed_total": "Requests that failed, by HTTP status",
-    "triplepoint_requests_cancelled_total": "Requests whose clients went",
+    "vllm:prompt_tokens_total": "Prompt tokens, including those found in the prefix cache",
+    "vllm:generation_tokens_total": "Generated tokens",
+    "vllm:prefix_cache_queries_total": "Prompt tokens looked up in the prefix cache",
+    "vllm:prefix_cache_hits_total": "Prompt tokens found in the prefix cache",
+    "vllm:request_success_total": "Finished answers by finish reason",
+    "triplepoint_requests_failed_total": "Failed requests by HTTP status",
+    "triplepoint_requests_cancelled_total": "Requests whose clients disconnected",
     "triplepoint_phases_total": "Phases by regime",
-    "triplepoint_phase_passes_total": "Passes of phases by regime, shared ones in each that has it",
-    "triplepoint_phase_tokens_total": "Tokens of phases by regime",
-    "triplepoint_phase_seconds_total": "Time of phases by regime",
-    "triplepoint_phase_predicted_seconds_total": "Time that was predicted of them",
-    "triplepoint_shared_passes_total": "Passes of several sequences, by what ended their filling",
-    "triplepoint_shared_pass_rows_total": "Their rows",
-    "triplepoint_shared_pass_seconds_total": "Their time",
-    "triplepoint_shared_pass_predicted_seconds_total": "Time that was predicted of them",
-    "triplepoint_recomputed_tokens_total": "Tokens whose pages others needed",
-    "triplepoint_prompt_seconds_total": "Time in which prompts were read",
-    "triplepoint_tokens_predicted_seconds_total": "Time in which answers were written",
-    "triplepoint_drafted_tokens_total": "Tokens that were drafted",
-    "triplepoint_accepted_tokens_total": "Drafts that were right",
+    "triplepoint_phase_passes_total": "Passes by regime of their phase; a shared pass counts in "
+    "each of its phases",
+    "triplepoint_phase_tokens_total": "Tokens by regime of their phase",
+    "triplepoint_phase_seconds_total": "Time by regime of the phase",
+    "triplepoint_phase_predicted_seconds_total": "Predicted time by regime of the phase",
+    "triplepoint_shared_passes_total": "Shared passes by what limited their rows",
+    "triplepoint_shared_pass_rows_total": "Rows in shared passes",
+    "triplepoint_shared_pass_seconds_total": "Time of shared passes",
+    "triplepoint_shared_pass_predicted_seconds_total": "Predicted time of shared passes",
+    "triplepoint_recomputed_tokens_total": "Tokens recomputed because their pages were evicted",
+    "triplepoint_prompt_seconds_total": "Time spent in prefill",
+    "triplepoint_tokens_predicted_seconds_total": "Time spent generating answers",
+    "triplepoint_drafted_tokens_total": "Drafted tokens",
+    "triplepoint_accepted_tokens_total": "Accepted draft tokens",
 }
 _OF_ENGINES: dict[str, tuple[str, str, Callable[[Engine], float]]] = {
     "vllm:kv_cache_usage_perc": (
         "gauge",
-        "Share of the KV cache's memory that is taken, 0 to 1",
+        "Used share of the KV cache memory, 0 to 1",
         lambda engine: engine.layout.memory.used / (engine.layout.memory.budget or float("inf")),
     ),
     "vllm:num_preemptions_total": (
         "counter",
-        "Sequences whose pages were taken back",
+        "Sequences preempted for memory",
         lambda engine: engine.scheduler.preempted,
     ),
     "triplepoint_passes_total": ("counter", "Passes", lambda engine: engine.scheduler.passes),
     "triplepoint_kv_used_bytes": (
         "gauge",
-        "Memory of pages",
+        "Memory used by KV cache pages",
         lambda engine: engine.layout.memory.used,
     ),
     "triplepoint_kv_budget_bytes": (
         "gauge",
-        "Memory that they may take",
+        "Memory allowed for KV cache pages",
         lambda engine: engine.layout.memory.budget or 0,
     ),
     "triplepoint_prefix_cache_bytes": (
         "gauge",
-        "Memory of pages that the prefix cache holds",
+        "Memory used by the prefix cache",
         lambda engine: engine.prefix_cache.nbytes,
     ),
     "triplepoint_evicted_pages_total": (
         "counter",
-        "Pages of the prefix cache that memory let go of",
+        "Pages evicted from the prefix cache",
         lambda engine: engine.prefix_cache.evicted_pages,
     ),
     "triplepoint_spill_written_bytes_total": (
         "counter",
-        "Bytes of pages written to disk",
+        "KV cache bytes written to disk",
         lambda engine: engine.spill.written,
     ),
     "triplepoint_spill_recalled_bytes_total": (
         "counter",
-        "Bytes of pages read back from there",
+        "KV cache bytes read back from disk",
         lambda engine: engine.spill.recalled,
     ),
 }
@@ -185,8 +189,8 @@ class Metrics:
         waiting = Counter(one.model for one in live if one.started is None)
         names = models.names
         for name, found, text in (
-            ("vllm:num_requests_running", running, "Requests that are worked on"),
-            ("vllm:num_requests_waiting", waiting, "Requests that wait"),
+            ("vllm:num_requests_running", running, "Running requests"),
+            ("vllm:num_requests_waiting", waiting, "Queued requests"),
         ):
             lines = [sample(name, (("model_name", one),), found[one]) for one in names]
             parts.append(family(name, "gauge", text, lines))
@@ -204,8 +208,8 @@ class Metrics:
         passes = sum(engine.scheduler.passes for _, engine in engines)
         for name, kind, text, number in (
             *_llama_counts(sums, passes),
-            ("requests_processing", "gauge", "Requests that are worked on", running.total()),
-            ("requests_deferred", "gauge", "Requests that wait", waiting.total()),
+            ("requests_processing", "gauge", "Running requests", running.total()),
+            ("requests_deferred", "gauge", "Queued requests", waiting.total()),
         ):
             name = f"llamacpp:{name}"
             parts.append(family(name, kind, text, [sample(name, (), number)]))
@@ -295,9 +299,14 @@ def _llama_counts(sums: Mapping[str, float], passes: int) -> Iterator[tuple[str,
     ):
         spent = sums[f"triplepoint_{name}_seconds_total"]
         total = "prompt_tokens_total" if name == "prompt" else f"{name}_total"
-        yield total, "counter", "Tokens that were computed", tokens
-        yield f"{name}_seconds_total", "counter", "Time of them in their requests", spent
-        yield rate, "gauge", "Tokens a second, on average", tokens / spent if spent else 0.0
+        yield total, "counter", "Computed tokens", tokens
+        yield (
+            f"{name}_seconds_total",
+            "counter",
+            "Time spent on these tokens, summed over requests",
+            spent,
+        )
+        yield rate, "gauge", "Mean tokens per second", tokens / spent if spent else 0.0
     yield "n_decode_total", "counter", "See triplepoint_passes_total", passes
 
 

@@ -145,7 +145,7 @@ class Models:
         if name not in self._entries:
             known = ", ".join(self._entries)
             raise APIError(
-                f"The model '{name:.100}' does not exist; there are: {known}",
+                f"The model '{name:.100}' does not exist; available: {known}",
                 status=404,
                 param="model",
                 code="model_not_found",
@@ -286,8 +286,8 @@ class Models:
             found = self._read(entry)
         except (TriplepointError, MemoryError, OSError) as error:
             entry.file = now  # until it changes once more
-            entry.error = f"its file has changed, and could not be loaded: {error}"
-            log.warning("a model could not be loaded anew", model=entry.name, error=str(error))
+            entry.error = f"its file changed and could not be reloaded: {error}"
+            log.warning("a model could not be reloaded", model=entry.name, error=str(error))
             return
         old.outdated = True
         self._put(entry, *found)
@@ -315,8 +315,8 @@ class Models:
                 victim = min(idle, key=lambda e: e.used, default=None)
             if victim is None:
                 raise busy(
-                    f"there is no room for {entry.name} beside the models that are in use; "
-                    "try again later",
+                    f"not enough memory for {entry.name} while other models are in use; try "
+                    "again later",
                     wait_s=10,
                 )
             self._let_go(victim)

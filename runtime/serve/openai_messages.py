@@ -253,7 +253,7 @@ def text_of(content: Content, where: str) -> str:
             texts.append(part.refusal)
         else:
             raise APIError(
-                f"content of type {part.type!r:.50} is not supported: models here take text",
+                f"content of type {part.type!r:.50} is not supported: these models take only text",
                 param=f"{where}[{number}].type",
                 code="unsupported_content",
             )

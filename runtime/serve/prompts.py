@@ -179,7 +179,7 @@ class Prompts:
             ids += part
         if not ids:
             raise APIError(
-                "the conversation is empty: the chat template makes no token of it",
+                "the conversation is empty: the chat template renders it to no tokens",
                 param="messages",
             )
         grammar, tools = self._grammar(asked, chat)
@@ -225,8 +225,8 @@ class Prompts:
         for name in options:
             if name not in SWITCHES:
                 raise APIError(
-                    f"chat_template_kwargs.{name} cannot be set by a request; "
-                    f"there are {', '.join(sorted(SWITCHES))}",
+                    f"chat_template_kwargs.{name} cannot be set by a request; allowed: "
+                    f"{', '.join(sorted(SWITCHES))}",
                     param=f"chat_template_kwargs.{name}",
                     code="unsupported_parameter",
                 )

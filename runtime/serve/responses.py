@@ -117,7 +117,7 @@ class ResponsesBody(SamplingBody):
         if isinstance(calls, NamedTool):
             calls, named = "required", calls.name
             if named not in {tool["function"]["name"] for tool in tools}:
-                raise APIError(f"there is no tool {named:.100}", param="tool_choice")
+                raise APIError(f"no such tool: {named:.100}", param="tool_choice")
         if calls == "required" and not tools:
             raise APIError("tool_choice needs tools", param="tool_choice")
         return Conversation(
@@ -154,7 +154,7 @@ async def responses(request: Request) -> Answer:
             raise APIError(f"top_logprobs needs include: [{LOGPROBS!r}]", param="top_logprobs")
         check_logprobs(True, body.top_logprobs, limits)
     if body.stream_options is not None and not body.stream:
-        raise APIError("stream_options is for streams", param="stream_options")
+        raise APIError("stream_options needs stream: true", param="stream_options")
     body, items = continued(request, body)
     writer = ResponsesWriter(service.models.check(body.model), body)
     if body.store and service.kept.enabled:
@@ -177,7 +177,7 @@ def continued(request: Request, body: ResponsesBody) -> tuple[ResponsesBody, lis
     kept = request.app.state.service.kept
     if "store" in body.model_fields_set and body.store and not kept.enabled:
         raise APIError(
-            "no responses are kept by this server (--keep-responses)",
+            "this server keeps no responses (--keep-responses)",
             param="store",
             code="unsupported_parameter",
         )
@@ -190,8 +190,8 @@ def continued(request: Request, body: ResponsesBody) -> tuple[ResponsesBody, lis
     found = kept.get(request.scope.get(NAMESPACE, ""), before)
     if found is None:
         raise APIError(
-            f"Previous response with id '{before:.100}' not found: responses "
-            "are kept for a while only, so send the whole conversation as input.",
+            f"Previous response with id '{before:.100}' not found: responses are kept only for a "
+            "while; send the whole conversation as input.",
             param="previous_response_id",
             code="previous_response_not_found",
         )

@@ -92,8 +92,8 @@ def bound_socket(settings: ServerSettings) -> socket.socket:
     except (OSError, UnicodeError) as error:
         made.close()
         raise EngineError(
-            f"cannot listen on {settings.host}:{settings.port}: {error}; "
-            "is a server running already (triplepoint ps)? --port takes another one"
+            f"cannot listen on {settings.host}:{settings.port}: {error}; is another server "
+            "running (triplepoint ps)? Choose another port with --port"
         ) from None
     return made
 

@@ -111,11 +111,11 @@ class SamplingBody(LlamaBody):
     def _are_samplers(cls, given: list[str] | None) -> list[str] | None:
         names = given or []
         if unknown := [name for name in names if name not in _SAMPLERS]:
-            raise ValueError(f"there is no {unknown[0]:.40}")
+            raise ValueError(f"no such sampler: {unknown[0]:.40}")
         if len(set(names)) < len(names):
-            raise ValueError("each may be there once")
+            raise ValueError("each sampler can occur only once")
         if "infill" in names[:-1] or ("infill" in names and "top_k" not in names):
-            raise ValueError("infill comes last, and after top_k")
+            raise ValueError("infill must be the last sampler, and needs top_k before it")
         return given
 
     @field_validator("logit_bias", mode="before")
@@ -202,7 +202,7 @@ class SamplingBody(LlamaBody):
         active = [name for name in names if not off.get(name)]
         for first in ("penalties", "dry"):
             if first in active[1:]:
-                raise APIError("penalties come first, and dry behind them", param="samplers")
+                raise APIError("penalties must come first, followed by dry", param="samplers")
             active = [name for name in active if name != first]
 
     def stops(self, limits: Limits) -> tuple[str, ...]:

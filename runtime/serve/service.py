@@ -280,7 +280,7 @@ class Service:
         limits = self.settings.limits
         if len(self._jobs) >= limits.parallel + limits.queue:
             raise busy(
-                f"{limits.queue} requests are waiting already; try again later",
+                f"{limits.queue} requests are already waiting; try again later",
                 status=429,
                 wait_s=self.line.slot_s(),
             )

@@ -133,7 +133,7 @@ class ServerSettings:
             raise SettingError(f"pooling must be one of {known}, not {self.pooling!r}")
         for url, path in ((self.otlp, "traces"), (self.otlp_metrics, "metrics")):
             if url is not None and not re.match(r"https?://[^/\s]", url):
-                raise SettingError(f"{url!r} is no address such as http://127.0.0.1:4318/v1/{path}")
+                raise SettingError(f"{url!r} is not a URL such as http://127.0.0.1:4318/v1/{path}")
         for name, folder in self.agents.items():
             if not folder.is_dir():
                 raise SettingError(f"the folder of {name}, {folder}, does not exist")
@@ -143,11 +143,13 @@ class ServerSettings:
                 raise SettingError("a key must be printable ASCII without spaces")
         for name in self.key_names.values():
             if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
-                raise SettingError("a key's name is of up to 64 letters, digits, '_', '.' and '-'")
+                raise SettingError(
+                    "a key's name can have up to 64 letters, digits, '_', '.' and '-'"
+                )
         if not self.keys and not is_loopback(self.host):
             raise SettingError(
-                f"on {self.host} others can reach the server, so it needs a key (--api-key); "
-                "without one it listens on 127.0.0.1"
+                f"other machines can reach {self.host}, so the server needs a key: give "
+                "--api-key, or listen on 127.0.0.1"
             )
 
 

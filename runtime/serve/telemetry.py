@@ -97,6 +97,6 @@ class Telemetry:
             client.post(self._url, json={"resourceSpans": spans}).raise_for_status()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             if not self.lost:
-                log.warning("spans cannot be sent to %s: %s; further losses are counted only",
+                log.warning("spans cannot be sent to %s: %s; further losses are only counted",
                             self._url, error)  # fmt: skip
             self.lost += len(spans)

@@ -49,13 +49,25 @@ _FIRST = (
 _EACH = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 _TOKENS = tuple(float(4**n) for n in range(14))
 HISTOGRAMS = {
-    "gen_ai.server.request.duration": ("s", _DURATION, "From a request's arrival to its end"),
-    "gen_ai.client.operation.duration": ("s", _DURATION, "The same, for dashboards of clients"),
-    "gen_ai.server.time_to_first_token": ("s", _FIRST, "From its arrival to its first token"),
-    "gen_ai.server.time_per_output_token": ("s", _EACH, "Of the tokens after the first"),
-    "gen_ai.client.token.usage": ("{token}", _TOKENS, "Tokens of a prompt, and of its answers"),
-    "triplepoint.request.queue_time": ("s", _DURATION, "From its arrival until it is worked on"),
-    "triplepoint.phase.duration": ("s", _DURATION, "Of prefills and decodes, by regime"),
+    "gen_ai.server.request.duration": ("s", _DURATION, "Time from a request's arrival to its end"),
+    "gen_ai.client.operation.duration": (
+        "s",
+        _DURATION,
+        "Time from a request's arrival to its end, under the name for clients",
+    ),
+    "gen_ai.server.time_to_first_token": (
+        "s",
+        _FIRST,
+        "Time from a request's arrival to its first token",
+    ),
+    "gen_ai.server.time_per_output_token": ("s", _EACH, "Time per token after the first"),
+    "gen_ai.client.token.usage": ("{token}", _TOKENS, "Tokens of a prompt and of its answers"),
+    "triplepoint.request.queue_time": (
+        "s",
+        _DURATION,
+        "Time from a request's arrival until work on it starts",
+    ),
+    "triplepoint.phase.duration": ("s", _DURATION, "Time of prefills and decodes by regime"),
 }
 """Unit, bounds and meaning of each."""
 
@@ -182,6 +194,6 @@ class TelemetryMetrics:
             client.post(self._url, json=self.document()).raise_for_status()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             if not self.lost:
-                log.warning("metrics cannot be sent to %s: %s; further losses are counted only",
+                log.warning("metrics cannot be sent to %s: %s; further losses are only counted",
                             self._url, error)  # fmt: skip
             self.lost += 1

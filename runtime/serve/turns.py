@@ -106,7 +106,7 @@ def check_size(schema: Any, where: str, limits: Limits) -> None:
     size = len(json.dumps(schema))
     if size > limits.schema:
         raise APIError(
-            f"the schema has {size:,} characters; {limits.schema:,} is the most that is accepted",
+            f"the schema has {size:,} characters; the limit is {limits.schema:,}",
             param=where,
         )
 
@@ -146,7 +146,7 @@ def tools_of(
             continue
         if tool.kind != kind:
             raise APIError(
-                f"tools of type {tool.kind!r:.50} are not supported; there is {kind!r}",
+                f"tools of type {tool.kind!r:.50} are not supported; supported: {kind!r}",
                 param=f"tools[{number}].type",
                 code="unsupported_parameter",
             )

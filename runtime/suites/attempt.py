@@ -67,7 +67,7 @@ def _folder(suite: Suite, task: Task) -> Iterator[Path | None]:
     place = suite.folder_of(task)
     described = folder_of(place) if place is not None else None
     if described is None and place is not None and not place.is_dir():
-        raise SettingError(f"task {task.id}: there is no folder {place}")
+        raise SettingError(f"task {task.id}: no such folder: {place}")
     copied = described is not None or task.files or WRITING & {*suite.tools_of(task)}
     if not copied:
         yield place
@@ -201,7 +201,7 @@ def _tools(groups: list[Any], files: Workspace | None) -> list[Tool[..., Any]]:
         if name == "net":
             made += FetchTools()
         elif files is None:
-            raise SettingError(f"the tools {name} need a folder: give the task a dir or files")
+            raise SettingError(f"the tools {name} need a folder; give the task a dir or files")
         else:
             made += {"find": FindTools, "edit": EditTools, "exec": CommandTools}[name](files)
     return made

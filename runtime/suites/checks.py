@@ -86,8 +86,7 @@ def check_requirements(suite: Suite) -> None:
     ]
     if schemas and find_spec("jsonschema") is None:
         raise SettingError(
-            "checks of a schema need jsonschema, which is not installed: "
-            "pip install 'triplepoint[eval]'"
+            "schema checks need jsonschema, which is not installed: pip install 'triplepoint[eval]'"
         )
     for task, schema in schemas:
         from jsonschema import Draft202012Validator
@@ -96,7 +95,9 @@ def check_requirements(suite: Suite) -> None:
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as error:
-            raise SettingError(f"task {task}: a check's schema is none: {error.message}") from None
+            raise SettingError(
+                f"task {task}: a check has an invalid schema: {error.message}"
+            ) from None
 
 
 # --- each kind: what is wrong, empty if nothing
@@ -132,7 +133,7 @@ def _equals(check: Check, outcome: Outcome) -> str:
 def _regex(check: Check, outcome: Outcome) -> str:
     flags = re.IGNORECASE if check.ignore_case else 0
     found = re.search(check.regex or "", outcome.answer, flags | re.MULTILINE)
-    return "" if found else f"nothing in it fits {check.regex!r}"
+    return "" if found else f"it has no match for {check.regex!r}"
 
 
 def _schema(check: Check, outcome: Outcome) -> str:
@@ -148,7 +149,7 @@ def _schema(check: Check, outcome: Outcome) -> str:
     try:
         error = next(Draft202012Validator(check.json_schema or {}).iter_errors(value), None)
     except Exception as failure:  # a reference that leads nowhere, or in circles
-        raise SettingError(f"the schema cannot be used: {failure}") from None
+        raise SettingError(f"the schema is unusable: {failure}") from None
     if error is None:
         return ""
     where = ".".join(str(part) for part in error.absolute_path)
@@ -166,7 +167,7 @@ def _changed(check: Check, outcome: Outcome) -> str:
     missing = [
         one for one, fits in zip(wanted, matchers, strict=True) if not any(map(fits, changed))
     ]
-    parts = [f"changed too: {', '.join(wrong)}"] if wrong else []
+    parts = [f"also changed: {', '.join(wrong)}"] if wrong else []
     parts += [f"not changed: {', '.join(missing)}"] if missing else []
     return "; ".join(parts)
 
@@ -185,7 +186,7 @@ def _file(root: Path, name: str, rule: FileCheck) -> str:
     if not path.resolve().is_relative_to(root.resolve()):
         return "it is outside of the folder"
     if rule.absent:
-        return "it is there" if path.exists() else ""
+        return "it exists" if path.exists() else ""
     try:
         text = path.read_bytes().decode("utf-8", "replace")
     except OSError as error:
@@ -197,22 +198,22 @@ def _file(root: Path, name: str, rule: FileCheck) -> str:
     if surplus:
         return f"it has {surplus[0]!r}"
     if rule.equals is not None and text.strip() != rule.equals.strip():
-        return "its text is another one"
+        return "its text is different"
     if rule.regex is not None and not re.search(rule.regex, text, re.MULTILINE):
-        return f"nothing in it fits {rule.regex!r}"
+        return f"it has no match for {rule.regex!r}"
     return ""
 
 
 def _called(check: Check, outcome: Outcome) -> str:
     done = {name for name, succeeded in outcome.calls if succeeded}
     missing = [name for name in _texts(check.called) if name not in done]
-    return f"{', '.join(missing)} was not called with success" if missing else ""
+    return f"{', '.join(missing)} was not called successfully" if missing else ""
 
 
 def _facts(check: Check, outcome: Outcome) -> str:
     assert check.facts is not None
     turn = Turn.read({"ask": outcome.question, **check.facts.model_dump()})
-    return "" if accept(turn, outcome.answer) else "its facts are not those that were asked for"
+    return "" if accept(turn, outcome.answer) else "its facts are not the requested ones"
 
 
 def _grounded(check: Check, outcome: Outcome) -> str:

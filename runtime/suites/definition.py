@@ -79,13 +79,13 @@ class Check(_Strict):
         kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
         if len(kinds) != 1:
             shown = ", ".join("schema" if kind == "json_schema" else kind for kind in KINDS)
-            raise ValueError(f"a check has exactly one of {shown}")
+            raise ValueError(f"a check needs exactly one of {shown}")
         patterns = [self.regex, *(one.regex for one in (self.files or {}).values())]
         for pattern in patterns:
             try:
                 re.compile(pattern or "")
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         return self
 
     @property
@@ -129,11 +129,11 @@ class Task(_Strict):
     @model_validator(mode="after")
     def _either(self) -> Task:
         if (self.question is None) == (not self.turns):
-            raise ValueError("a task has either a question or turns")
+            raise ValueError("a task needs either a question or turns")
         if self.question is not None and not self.checks:
             raise ValueError("a task with a question needs checks")
         if self.turns and self.checks:
-            raise ValueError("with turns, each turn has checks of its own")
+            raise ValueError("with turns, each turn needs its own checks")
         return self
 
     @property
@@ -205,12 +205,12 @@ class Suite(_Strict):
         ):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
-                raise ValueError(f"{what} must differ: {', '.join(twice)} come twice")
+                raise ValueError(f"{what} must be unique: {', '.join(twice)} occur twice")
         judged = [t.id for t in self.tasks for q in t.questions for c in q.checks if c.judge]
         if judged and self.judge is None:
             raise ValueError(f"task {judged[0]} has a judge check, and the suite names no judge")
         if max(self.k) > self.repeats:
-            raise ValueError(f"pass@{max(self.k)} needs {max(self.k)} repeats or more")
+            raise ValueError(f"pass@{max(self.k)} needs at least {max(self.k)} repeats")
         return self
 
     def tools_of(self, task: Task) -> list[ToolGroup]:
@@ -253,7 +253,7 @@ def read_suite(path: str | Path) -> Suite:
     path = Path(path)
     data = _parsed(path)
     if not isinstance(data, dict):
-        raise SettingError(f"{path}: a suite is a table of fields, with name, models and tasks")
+        raise SettingError(f"{path}: a suite must be a table with name, models and tasks")
     data = {"name": path.stem, **data, "place": path.resolve().parent}
     if "judge" in data:
         data["judge"] = _model(data["judge"])
@@ -288,7 +288,7 @@ def _parsed(path: Path) -> Any:
     except ValueError as error:
         raise SettingError(f"cannot read the suite {path}: {error}") from None
     if path.suffix not in SUFFIXES:
-        raise SettingError(f"{path}: a suite ends in {', '.join(SUFFIXES)}")
+        raise SettingError(f"{path}: a suite's file name must end in {', '.join(SUFFIXES)}")
     try:
         if path.suffix == ".toml":
             return tomllib.loads(text)

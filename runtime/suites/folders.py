@@ -24,12 +24,12 @@ def tasks_of(suite: Path, patterns: Any) -> list[dict[str, Any]]:
         SettingError: there are none, or one is not such a file.
     """
     if not isinstance(patterns, str | list):
-        raise SettingError(f"{suite}: folders is a pattern, or a list of some")
+        raise SettingError(f"{suite}: folders must be a pattern or a list of patterns")
     tasks = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         paths = sorted(glob.glob(str(suite.resolve().parent / str(pattern)), recursive=True))
         if not paths:
-            raise SettingError(f"{suite}: no file fits folders = {str(pattern)!r}")
+            raise SettingError(f"{suite}: no file matches folders = {str(pattern)!r}")
         for path in paths:
             tasks += _tasks(Path(path), suite.resolve().parent)
     return tasks
@@ -77,4 +77,4 @@ def _read(path: Path) -> Folder:
     try:
         return read_folder(path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SettingError(f"{path}: not a file of a folder and its questions: {error}") from None
+        raise SettingError(f"{path}: not a file with a folder and its questions: {error}") from None

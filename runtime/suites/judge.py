@@ -64,8 +64,8 @@ class ModelJudge:
         finally:
             let_go(agent)
         if result is None or result.status != "answered":
-            why = result.message if result else "it said nothing"
-            raise EngineError(f"the judge came to no verdict: {why}")
+            why = result.message if result else "the reply was empty"
+            raise EngineError(f"the judge gave no verdict: {why}")
         with self._lock:
             self.tokens[0] += result.usage.input_tokens
             self.tokens[1] += result.usage.output_tokens
@@ -73,4 +73,4 @@ class ModelJudge:
             verdict: Any = result.output
             return bool(verdict["meets_criterion"]), str(verdict["reason"])
         except (AgentError, KeyError, TypeError) as error:
-            raise EngineError(f"the judge came to no verdict: {error}") from None
+            raise EngineError(f"the judge gave no verdict: {error}") from None

@@ -60,14 +60,14 @@ def _scores(suite: Suite, scores: Sequence[Score]) -> Section:
     ]
     if any(one.cost is not None for one in scores):
         columns.append(_column("cost", "cost", "money"))
-        columns.append(_column("cost_of_right", "cost of a right one", "money"))
+        columns.append(_column("cost_of_right", "cost per right answer", "money"))
     rows = []
     for one in scores:
         row = {**asdict(one), **{f"pass@{k}": share for k, share in one.pass_at.items()}}
         rows.append({column.name: row[column.name] for column in columns})
     about = (
-        "Accuracy of questions, with the 95 % interval of Wilson over different questions; pass@k "
-        "of tasks. Time, steps, tokens and cost are means of an attempt, TTFT is a median."
+        "Accuracy of questions, with the 95 % Wilson interval over distinct questions; pass@k "
+        "of tasks. Time, steps, tokens and cost are means per attempt; TTFT is the median."
     )
     report = Report("scores", "Models and settings", about, columns, bar="accuracy")
     return report, Found(columns, rows)
@@ -93,7 +93,7 @@ def _groups(suite: Suite, rows: Sequence[Row]) -> Section | None:
         row: dict[str, Any] = {"group": group, "questions": max(c[0] for c in counts)}
         shares = {"/".join(c): n[1] for c, n in zip(cells, counts, strict=True)}
         found.append({**row, **shares})
-    report = Report("groups", "By group", "Accuracy of the questions of each group.", columns)
+    report = Report("groups", "By group", "Accuracy on each group's questions.", columns)
     return report, Found(columns, found)
 
 
@@ -133,7 +133,7 @@ def _misses(rows: Sequence[Row]) -> Section | None:
     if not lines:
         return None
     lines.sort(key=lambda row: (-row["wrong"] / row["attempts"], row["task"]))
-    about = "Each question that was wrong, with the first wrong answer to it and what was wrong."
+    about = "Each question with a wrong answer: the first wrong answer and why it is wrong."
     return Report("misses", "What was wrong", about, columns), Found(columns, lines)
 
 
@@ -154,8 +154,8 @@ def _errors(rows: Sequence[Row]) -> Section | None:
     ]
     if not found:
         return None
-    about = "Neither right nor wrong: they are made again by the next eval with this file."
-    return Report("errors", "Attempts that failed on our side", about, columns), Found(
+    about = "Neither right nor wrong: the next eval with this file repeats them."
+    return Report("errors", "Attempts that failed for technical reasons", about, columns), Found(
         columns, found
     )
 

@@ -48,7 +48,7 @@ class ResultsFile:
             raise SettingError(f"cannot write the results {path}: {error.strerror}") from None
         try:
             if not claim(self._file.fileno()):
-                raise SettingError(f"{self.path}: another eval is writing it")
+                raise SettingError(f"{self.path}: another eval is writing to it")
             self.rows = {key_of(row): row for row in self._whole_rows()}
             if fresh:
                 self._file.truncate(0)
@@ -64,7 +64,7 @@ class ResultsFile:
         rows = list(_rows(data[:end].splitlines(), self.path))
         if end < len(data):
             if not data[end:].startswith(_OPENING[: len(data) - end]):
-                raise SettingError(f"{self.path} is no file of results: name another with -o")
+                raise SettingError(f"{self.path} is not a results file; name another with -o")
             self._file.truncate(end)
         yield from rows
 
@@ -117,9 +117,11 @@ def _rows(lines: Sequence[bytes], path: Path) -> Iterator[Row]:
             hash((key_of(row), row["cell"], row["status"], row["passed"]))
             _ = row["questions"], row["usage"]
             if row["v"] != VERSION:
-                raise SettingError(f"{path} is of another version: name another file with -o")
+                raise SettingError(
+                    f"{path} was written by another version; name another file with -o"
+                )
         except (ValueError, KeyError, TypeError, RecursionError):
             raise SettingError(
-                f"{path}, line {number}: no row of results; name another file with -o"
+                f"{path}, line {number}: not a results row; name another file with -o"
             ) from None
         yield row

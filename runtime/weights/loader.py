@@ -46,8 +46,8 @@ class WeightLoader:
         if rows:
             self._tensor(name, (rows, depth))
         if self.format_of(name).factor_bytes(self.lanes) and _beside(name) in self.gguf.tensors:
-            message = f"{self.gguf.path_of(name)}: the rows of {name}, which are read singly,"
-            raise UnsupportedModelError(f"{message} have a factor of their own ({_beside(name)})")
+            message = f"{self.gguf.path_of(name)}: the rows of {name}, which are read one by one,"
+            raise UnsupportedModelError(f"{message} have their own scale factor ({_beside(name)})")
         self._tables.append(name)
         return self.gguf.data(name)
 
@@ -127,7 +127,9 @@ class WeightLoader:
             self.gguf.refuse_tensor(name, f"no tensor {name!r}", "shape")
         # A matrix of one row may be a vector in the file.
         if tuple(info.shape) not in (shape, shape[1:] if shape[0] == 1 else shape):
-            message = f"tensor {name!r} is {list(info.shape)}, the metadata say {list(shape)}"
+            message = (
+                f"tensor {name!r} has shape {list(info.shape)}, but the metadata say {list(shape)}"
+            )
             self.gguf.refuse_tensor(name, message, "shape")
         return info
 
@@ -237,7 +239,7 @@ class WeightLoader:
                     what = f"a scale of block {block}" if form.quantized else f"weight {block}"
                     message = f"{what} of row {row} is NaN or infinite"
                     self.gguf.refuse_tensor(name, message, "data", at)
-        raise AssertionError(f"{names}: the kernel saw a number that is not finite")
+        raise AssertionError(f"{names}: the kernel found a value that is not finite")
 
     def _source(self, matrix: Matrix, expert: int) -> Source:
         sources = [_part(self.gguf.data(name), expert, matrix.copies) for name in matrix.sources]

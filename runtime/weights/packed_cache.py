@@ -144,7 +144,7 @@ def pack_or_map(
     except RefusedCopyError as error:
         refused = str(error)
     except OSError as error:
-        refused = f"the packed copy {path} cannot be read: {error.strerror}"
+        refused = f"cannot read the packed copy {path}: {error.strerror}"
     else:
         weights.place(arena)
         if progress:

@@ -58,7 +58,7 @@ def map_file(path: Path, identity: Fields) -> Arena:
         if header["identity"] != identity:
             different = [k for k, v in identity.items() if header["identity"].get(k) != v]
             what = ", ".join(different)
-            raise RefusedCopyError(f"the packed copy {path} is of something else ({what})")
+            raise RefusedCopyError(f"the packed copy {path} is for something else ({what})")
         count = len(header["crc"])
         some = {0, count - 1, *random.sample(range(count), min(count, SAMPLED))}
         check_pieces(descriptor, path, header, range(count) if count <= WHOLE else sorted(some))
@@ -78,13 +78,13 @@ def read_header(descriptor: int, path: Path) -> Fields:
     size = os.fstat(descriptor).st_size
     head = os.pread(descriptor, 16, 0)
     if len(head) < 16 or head[:8] != MAGIC:
-        raise refuse("it does not start as one")
+        raise refuse("it does not start like a packed copy")
     (length,) = struct.unpack("<Q", head[8:])
     if not 0 < length <= min(MOST_HEADER, size):
         raise refuse(f"a header of {length} bytes")
     text = os.pread(descriptor, length, 16)
     if os.pread(descriptor, 32, 16 + length) != hashlib.sha256(head + text).digest():
-        raise refuse("its header is not as it was written")
+        raise refuse("its header was changed")
     header = json.loads(text)  # as we wrote it: the hash says so
     if header.get("version") != VERSION:
         raise RefusedCopyError(f"the packed copy {path} has version {header.get('version')}")
@@ -99,7 +99,7 @@ def check_pieces(descriptor: int, path: Path, header: Fields, pieces: Iterable[i
         at, end = n * PIECE, min((n + 1) * PIECE, header["identity"]["nbytes"])
         data = os.pread(descriptor, end - at, header["offset"] + at)
         if zlib.crc32(data) != header["crc"][n]:
-            where = f"bytes {at:,} to {end:,} of its data are not as they were written"
+            where = f"bytes {at:,} to {end:,} of its data were changed"
             raise RefusedCopyError(f"the packed copy {path} is damaged: {where}")
 
 

@@ -57,11 +57,11 @@ def test_comments_stay() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("model = nano", "line 1.*it must look like: model = "),
-        ('\nmodle = "nano"', "line 2: there is no setting 'modle'; there is: model"),
-        ("# x\n[model]\nname = 1", "line 2: model must be a name in quotes"),
-        ("model = 3", "line 1: model must be a name in quotes"),
-        ('model = ""', "line 1: model must be a name in quotes"),
+        ("model = nano", "line 1.*a valid line is: model = "),
+        ('\nmodle = "nano"', "line 2: no such setting: 'modle'; known: model"),
+        ("# x\n[model]\nname = 1", "line 2: model must be a quoted name"),
+        ("model = 3", "line 1: model must be a quoted name"),
+        ('model = ""', "line 1: model must be a quoted name"),
     ],
 )
 def test_a_file_that_says_something_else(text: str, message: str) -> None:

@@ -174,7 +174,7 @@ class RemoteConversation(Conversation[int]):
                 yield TextDelta(rest)
             if said.as_text and not self._told_of_text:
                 self._told_of_text = True
-                yield Notice("the server passes tool calls on as text; they are read from it")
+                yield Notice("the server sends tool calls as text; they are parsed from it")
         except BusyError as error:
             if said.pieces:
                 raise EngineError(str(error)) from None
@@ -188,7 +188,7 @@ class RemoteConversation(Conversation[int]):
         if reply.repeated:
             yield Notice(
                 f"the model repeated itself for {counted(reply.repeated, 'word')} and sign, so "
-                "this was ended"
+                "its reply was stopped"
             )
         else:
             self._check_whole(run, said, reply)
@@ -318,8 +318,8 @@ class RemoteConversation(Conversation[int]):
     def _check_whole(self, run: RunContext, said: StreamedReply, reply: Reply) -> None:
         """A turn that was cut is no answer, and a call that was cut never runs."""
         if not said.finish:
-            what = "it ended in the middle" if said.pieces else "nothing came"
-            raise EngineError(f"the stream of {self.engine.base_url} broke off: {what}")
+            what = "it ended early" if said.pieces else "no data"
+            raise EngineError(f"the stream from {self.engine.base_url} broke off: {what}")
         if said.finish != "length":
             return
         total = _number(said.usage, "prompt_tokens") + _number(said.usage, "completion_tokens")

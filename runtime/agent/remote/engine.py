@@ -45,21 +45,21 @@ class RemoteEngine:
 
         agent = Agent(RemoteEngine("http://localhost:8080/v1"), workspace="notes")
 
-    The agent, its tools, its policy and its traces are the same as with a local engine. What
-    only a local engine has is missing: the token ledger, grammars, regimes. Phases are timed
-    from outside and marked so (``source == "remote"``).
+    The agent, its tools, policy and traces work as with a local engine. The token ledger, grammars
+    and regimes need a local engine and are missing. Phases are timed from outside and marked
+    (``source == "remote"``).
 
     Args:
-        base_url: address up to and with ``/v1``.
-        model: name of the model; by default the first that the server lists.
+        base_url: URL up to and including ``/v1``.
+        model: name of the model; default: the first one that the server lists.
         api_key: sent as a bearer token; never written to a trace.
-        context: tokens that a conversation may hold, as far as is known.
-        silence: seconds without a byte after which the server is given up. Such a request is not
-            sent again: it would begin from the start.
-        tries: times that a request is sent while the server is busy or cannot be reached.
+        context: maximum tokens of a conversation, if known.
+        silence: give up after so many seconds without a byte. Such a request is not repeated,
+            because it would start over.
+        tries: attempts to send a request while the server is busy or unreachable.
 
     Raises:
-        EngineError: the address is none.
+        EngineError: base_url is not a URL.
         ModelError: the server cannot be reached, or lists no model.
     """
 
@@ -76,7 +76,7 @@ class RemoteEngine:
         self.server = Server(base_url, api_key, silence)
         self.base_url = self.server.url
         if model is not None and not (isinstance(model, str) and _is_text(model)):
-            raise SettingError("model must be a text")
+            raise SettingError("model must be a string")
         check_whole(context, "context", SettingError, 1)
         check_whole(tries, "tries", SettingError, 1)
         self.context = context
@@ -86,7 +86,7 @@ class RemoteEngine:
         self.model = RemoteModel(model or self._first_model(), self.base_url)
 
     def close(self) -> None:
-        """Nothing is held open between two requests."""
+        """Does nothing: no connection is kept between requests."""
 
     def __enter__(self) -> RemoteEngine:
         return self

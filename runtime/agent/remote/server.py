@@ -44,10 +44,10 @@ class Server:
             raise SettingError(f"silence must be above 0 seconds, not {silence!r}")
         if api_key is not None and not (isinstance(api_key, str) and _is_plain(api_key)):
             # A key is not shown.
-            raise SettingError("api_key must be a text of printable ASCII: it is sent in a header")
+            raise SettingError("api_key must be printable ASCII: it is sent in a header")
         host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         if parts.username is not None:
-            raise EngineError("give a key as api_key, not in the address")
+            raise EngineError("give the key as api_key, not in the URL")
         self.url = urlunsplit((parts.scheme, _bracketed(host, parts.hostname), "", "", ""))
         self.url += parts.path.rstrip("/")
         self.silence = silence

@@ -125,7 +125,7 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
             try:
                 return json.loads(body)
             except ValueError:
-                raise EngineError(f"{server.url}{path} does not answer in JSON") from None
+                raise EngineError(f"{server.url}{path} does not answer with JSON") from None
 
     answers: queue.Queue[Any] = queue.Queue()
 
@@ -188,9 +188,9 @@ async def _network_errors(server: Server) -> AsyncIterator[None]:
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise BusyError(f"cannot reach {url}: {error or 'no answer'}") from None
     except httpx.TimeoutException:
-        raise EngineError(f"nothing came from {url} for {server.silence:g} seconds") from None
+        raise EngineError(f"no data from {url} for {server.silence:g} seconds") from None
     except httpx.RemoteProtocolError as error:
-        raise BusyError(f"{url} broke off before it answered: {error}") from None
+        raise BusyError(f"{url} closed the connection before it answered: {error}") from None
     except httpx.HTTPError as error:
         raise EngineError(f"{url}: {error or type(error).__name__}") from None
 
@@ -204,7 +204,7 @@ async def _events(response: httpx.Response) -> AsyncIterator[str]:
         total += len(piece)
         *lines, rest = held.split(b"\n")
         if len(rest) > MAX_LINE or total > MAX_STREAM:
-            raise EngineError("the stream of the server is longer than any answer")
+            raise EngineError("the server's stream is longer than any answer")
         held = bytearray(rest)
         for line in lines:
             if line.startswith(b"data:"):
@@ -233,7 +233,7 @@ def _parsed(server: Server, data: str) -> dict[str, Any]:
 
 
 def _broken(server: Server, what: str) -> EngineError:
-    return EngineError(f"the stream of {server.url} broke off: {what}")
+    return EngineError(f"the stream from {server.url} broke off: {what}")
 
 
 async def _read_body(response: httpx.Response) -> bytes:
@@ -256,11 +256,13 @@ def _status_error(server: Server, response: httpx.Response, body: bytes) -> Engi
     told = f"HTTP {status} from {server.url}: {_message(error)}"
     kind = {str(error.get("type")), str(error.get("code"))} if isinstance(error, dict) else set()
     if kind & set(_TOO_LONG):
-        return ContextOverflowError(f"{told}. Ask for less, or give the server a longer context")
+        return ContextOverflowError(
+            f"{told}. Ask for less, or start the server with a longer context"
+        )
     if status in _BUSY:
         return BusyError(told, _retry_after(response.headers.get("retry-after", "")))
     if status in (401, 403):
-        return EngineError(f"{told}. Does the key fit (api_key)?")
+        return EngineError(f"{told}. Is the key (api_key) right?")
     return EngineError(told)
 
 

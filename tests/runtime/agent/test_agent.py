@@ -256,7 +256,7 @@ def test_one_run_at_a_time(scripted: MakeEngine, folder: Path) -> None:
     stream = agent.stream("Hello")
     next(stream)
 
-    with pytest.raises(AgentError, match="running already"):
+    with pytest.raises(AgentError, match="already running"):
         agent.run("Hello again")
     assert next(e for e in stream if isinstance(e, RunFinished)).result.answer == "Hi."
 
@@ -409,5 +409,5 @@ def test_options_of_the_template(scripted: MakeEngine) -> None:
 )
 def test_options_that_are_none(scripted: MakeEngine, options: Any) -> None:
     """Anything but names with JSON values is refused before it reaches a template or a trace."""
-    with pytest.raises(SettingError, match="template_options must be names with JSON values"):
+    with pytest.raises(SettingError, match="template_options must map names to JSON values"):
         Agent(scripted(), trace=False, template_options=options)

@@ -154,7 +154,7 @@ def test_a_context_that_fills_while_decoding(scripted: MakeEngine, folder: Path)
     words = " ".join(f"word {n}" for n in range(500))
     agent = Agent(scripted(words + END, context=300), workspace=folder, trace=False)
 
-    with pytest.raises(ContextOverflowError, match="full before the model had finished"):
+    with pytest.raises(ContextOverflowError, match="filled up before the model finished"):
         agent.run("Talk")
 
     assert agent.session.tokens == agent.ledger.ids
@@ -272,5 +272,5 @@ def test_a_trace_that_cannot_be_written_leaves_nothing(
         agent.run("Hello")
 
     assert (agent.turn, agent.messages) == (0, [])
-    with pytest.raises(AgentError, match="no question to take back"):
+    with pytest.raises(AgentError, match="no question to undo"):
         agent.undo()

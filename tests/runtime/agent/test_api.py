@@ -287,7 +287,7 @@ def test_undo_goes_back_without_reading_again(scripted: MakeEngine, tmp_path: Pa
     assert len(session.prefills) == prefills + 3  # the second's two, and the third's own
     assert agent.undo() == "Third?"
     assert agent.undo() == "First?"
-    with pytest.raises(AgentError, match="no question to take back"):
+    with pytest.raises(AgentError, match="no question to undo"):
         agent.undo()
 
 

@@ -62,7 +62,7 @@ def test_when_asked_the_oldest_results_go(scripted: MakeEngine, folder: Path) ->
     events = [event for name in "bc" for event in agent.stream(f"Read {name}.txt")]
 
     notices = [e.message for e in events if isinstance(e, Notice)]
-    assert notices[0].startswith("the context was full: took 2 results of tools out of the context")
+    assert notices[0].startswith("the context was full: removed 2 tool results from the context")
     text = said(agent)
     assert text.count("[dropped to make room: ") == len(
         [one for p in agent.trace.phases for one in p.dropped]
@@ -88,11 +88,11 @@ def test_compacting_by_hand(scripted: MakeEngine, folder: Path) -> None:
     for name in "abc":
         agent.run(f"Read {name}.txt")
 
-    assert agent.compact().startswith("took 2 results of tools out of the context, ")
+    assert agent.compact().startswith("removed 2 tool results from the context, ")
 
     assert "12\tc line of words" in said(agent)
     assert agent.trace.phases[-1].purpose == "compaction"
-    with pytest.raises(AgentError, match="no older result"):
+    with pytest.raises(AgentError, match="no older tool result"):
         agent.compact()
     assert agent.undo() == "Read c.txt"
     assert said(agent).endswith(f"Read.{END}")

@@ -128,7 +128,7 @@ def test_an_answer_ends_with_a_notice(scripted: MakeEngine, folder: Path, tmp_pa
         assert result.answer.startswith("The error is: ====")
         assert result.usage.output_tokens < 200
         notices = [event.message for event in events if isinstance(event, Notice)]
-        assert f"the model repeated itself for {MOST} tokens, so this was ended" in notices
+        assert f"the model repeated itself for {MOST} tokens, so its reply was stopped" in notices
         assert agent.run("And now?").answer == "Fine."
     trace = Trace.load(path)
     assert [p.finish_reason for p in trace.phases if p.phase == "decode"] == ["repetition", ""]
@@ -164,7 +164,7 @@ def test_a_call_is_refused_and_the_model_told_once(scripted: MakeEngine, folder:
         assert decodes[0].tokens < 250
     with (
         Agent(scripted(bad, bad), workspace=folder, trace=False) as agent,
-        pytest.raises(LimitReachedError, match="a tool call, which was not run, was ended"),
+        pytest.raises(LimitReachedError, match="a tool call, which was not run, was stopped"),
     ):
         agent.run("What is it?")
 
@@ -174,7 +174,7 @@ def test_thinking_that_repeats_itself_ends_the_run(scripted: MakeEngine, folder:
     said = "<think>\n" + "Hmm, let me see. " * 100
     with (
         Agent(scripted(said), workspace=folder, trace=False) as agent,
-        pytest.raises(LimitReachedError, match="the thinking was ended"),
+        pytest.raises(LimitReachedError, match="the thinking was stopped"),
     ):
         agent.run("What is it?")
 

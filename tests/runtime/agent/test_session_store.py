@@ -115,9 +115,9 @@ def _flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "damage", "says"),
     [
-        ("*.kv", _flip, "is damaged: its SHA-256 is another"),
+        ("*.kv", _flip, "is damaged: its SHA-256 does not match"),
         ("*.kv", Path.unlink, "is missing"),
-        ("index.json", _flip, "is damaged: its SHA-256 is another"),
+        ("index.json", _flip, "is damaged: its SHA-256 does not match"),
         ("index.json", Path.unlink, "there is no session"),
         ("index.json", lambda path: path.write_bytes(b""), "is damaged"),
     ],
@@ -203,7 +203,7 @@ def test_a_damaged_conversation_is_refused(
     path = root / "it" / "conversation.json"
     damage(path)
     agent = _agent(engine, work)
-    with open_session("it", root) as kept, pytest.raises(AgentError, match="cannot go on"):
+    with open_session("it", root) as kept, pytest.raises(AgentError, match="cannot continue"):
         kept.resume(agent)
     assert path.exists()
     assert not agent.messages
@@ -215,7 +215,7 @@ def test_a_damaged_conversation_is_refused(
 )
 def test_a_name_is_no_path(root: Path, name: str) -> None:
     """Nothing but plain names; what could lead elsewhere is refused before anything is made."""
-    with pytest.raises(AgentError, match="cannot name a session"):
+    with pytest.raises(AgentError, match="is not a session name"):
         open_session(name, root)
     assert not root.exists()
 
@@ -276,8 +276,8 @@ def test_with_another_model_or_other_tools(
     with open_session("it", root) as kept:
         (line,) = kept.resume(agent)
         assert line == (
-            "session it was kept with "
-            f"{'other tools' if change == 'system' else 'another model'}: it is read once more"
+            "session it was saved with "
+            f"{'other tools' if change == 'system' else 'another model'}, so it is read again"
         )
         _ask(agent, "And?")
     tokenizer = replies.tokenizer if change == "model" else engine.tokenizer
@@ -345,7 +345,7 @@ def test_a_full_disk_is_told(
 
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
-            with pytest.raises(AgentError, match=r"session it could not be kept.*No space left"):
+            with pytest.raises(AgentError, match=r"session it could not be saved.*No space left"):
                 kept.save(agent)
     again = _agent(engine, work)
     with open_session("it", root) as kept:
@@ -361,5 +361,5 @@ def test_only_an_agent_that_has_not_begun(engine: Engine, work: Path, root: Path
         kept.save(agent)
         assert not kept.exists
         _ask(agent, FIRST)
-        with pytest.raises(AgentError, match="asked nothing yet"):
+        with pytest.raises(AgentError, match="without questions so far"):
             kept.resume(agent)

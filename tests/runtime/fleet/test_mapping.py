@@ -112,7 +112,7 @@ def test_the_row_that_kills_its_worker_is_set_aside() -> None:
     report = run.run([killer])
 
     assert len(results) == 4
-    assert [one["error"] for one in poison] == ["2 workers died with it: killed"]
+    assert [one["error"] for one in poison] == ["2 workers died while working on it: killed"]
     assert (report.lost, report.aside) == (2, 1)
 
 
@@ -141,7 +141,7 @@ def test_nobody_is_left() -> None:
 
     notes: list[str] = []
     run, results, _ = mapping(4, on_note=notes.append)
-    with pytest.raises(FleetError, match=r"no worker is left; 4 rows have no result.*for 60 s"):
+    with pytest.raises(FleetError, match=r"no workers are left; 4 rows have no result.*for 60 s"):
         run.run([Gone("a", answered), Gone("b", answered)])
 
     assert notes == ["a: no answer for 60 s", "b: no answer for 60 s"]

@@ -68,7 +68,7 @@ def test_another_file_is_left_as_it_is(text: str, tmp_path: Path) -> None:
     """A wrong -o does not cost a file."""
     path = tmp_path / "notes.txt"
     path.write_text(text)
-    with pytest.raises(RowError, match="line 1 is no result"):
+    with pytest.raises(RowError, match="line 1 is not a result"):
         Results(path)
 
     assert path.read_text() == text
@@ -77,7 +77,7 @@ def test_another_file_is_left_as_it_is(text: str, tmp_path: Path) -> None:
 def test_one_writer(tmp_path: Path) -> None:
     """A second run on the same file is refused while the first goes on."""
     first = Results(tmp_path / "r.jsonl")
-    with pytest.raises(RowError, match="another run is writing it"):
+    with pytest.raises(RowError, match="another run is writing to it"):
         Results(tmp_path / "r.jsonl")
     first.close()
     Results(tmp_path / "r.jsonl").close()
@@ -125,5 +125,5 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_device_is_no_results_file() -> None:
     """What cannot be read again is refused."""
-    with pytest.raises(RowError, match="no regular file"):
+    with pytest.raises(RowError, match="not a regular file"):
         Results(Path("/dev/null"))

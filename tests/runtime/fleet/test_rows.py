@@ -92,11 +92,11 @@ def test_affinity() -> None:
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "no question": ({"dir": "d"}, "there is no question; give one"),
-    "a number": ({"question": 3}, "it must be a text"),
-    "blank": ({"question": " "}, "there is no question"),
+    "no question": ({"dir": "d"}, "the row has no question; give one"),
+    "a number": ({"question": 3}, "it must be a string"),
+    "blank": ({"question": " "}, "the row has no question"),
     "a name of ours": ({"question": "q", "answer": "x"}, "'answer': results have one"),
-    "a folder": ({"question": "q", "dir": 3}, "dir must be a text"),
+    "a folder": ({"question": "q", "dir": 3}, "dir must be a string"),
     "a schema": ({"question": "q", "schema": [1]}, "schema must be"),
     "no schema": ({"question": "q", "schema": "missing.json"}, "cannot read the schema"),
     "a tool": ({"question": "q", "tools": ["hammer"]}, "tools must be a list of find, edit"),

@@ -93,7 +93,7 @@ def test_rows_are_what_an_agent_is_made_of(engine: Engine, folders: list[Path]) 
         assert isinstance(found[0]["output"]["n"], int)
     assert "no such folder" in found[1]["error"]
     assert "need a folder" in found[2]["error"]
-    assert "an engine has one alone" in found[3]["error"]
+    assert "a local engine has only one" in found[3]["error"]
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_run() -> None:
@@ -217,7 +217,7 @@ def test_a_server_that_is_not_there(quick: None) -> None:
         url = server.url
     fleet = Fleet(parse_target(url, 1), patience_s=0.1)
     results, poison = Results(None), Results(None)
-    with pytest.raises(FleetError, match="no worker is left; 1 rows"):
+    with pytest.raises(FleetError, match="no workers are left; 1 rows"):
         run_map(
             make_rows([("", {"question": "q"})]),
             remote,

@@ -171,13 +171,13 @@ def test_misuse_is_refused(tmp_path: Path) -> None:
     writer.declare("t", (2, 4), GGMLType.F32)
     writer.declare("u", (4,), GGMLType.F32)
 
-    with pytest.raises(ValueError, match="'key' is there already"):
+    with pytest.raises(ValueError, match="'key' already exists"):
         writer.add("key", 2)
     with pytest.raises(TypeError, match="mixed types"):
         writer.add("mixed", [1, "a"])
     with pytest.raises(TypeError, match="cannot hold a object"):
         writer.add("object", object())  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="'t' is there already"):
+    with pytest.raises(ValueError, match="'t' already exists"):
         writer.declare("t", (4,), GGMLType.F32)
     for shape in ((), (0,), (1, 1, 1, 1, 1)):
         with pytest.raises(ValueError, match="1 to 4 dimensions"):

@@ -117,7 +117,7 @@ def test_what_is_not_there(make: Make, settings: HubSettings) -> None:
     with pytest.raises(ChoiceError, match="has no Q4_K_M"):
         find(ONE, settings)
     repo.part("ab" * 32).write_bytes(b"x" * 5000)
-    with pytest.raises(NotPulledError, match=r"5\.0 kB of an unfinished pull"):
+    with pytest.raises(NotPulledError, match=r"5\.0 kB of an unfinished download"):
         find(parse_name("org/one:Q4_0"), settings)
     (repo.snapshots / COMMIT / "A-Q8_0.gguf").resolve().unlink()
     assert [str(m.name) for m in models_of(repo)] == ["org/one:Q5_0"]
@@ -133,7 +133,7 @@ def test_a_damaged_file_is_refused(make: Make, settings: HubSettings, recorder: 
         assert recorder.files == [("checking A.gguf", 1000)] * checks
 
     blob.resolve().write_bytes(b"b" * 1000)
-    with pytest.raises(ModelError, match="is damaged: it does not have the hash"):
+    with pytest.raises(ModelError, match="is damaged: its hash is not"):
         find(ONE, settings)
 
 

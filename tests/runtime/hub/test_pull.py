@@ -176,7 +176,7 @@ def test_what_the_hub_is_told_of_us(
         ("cut:100000", "peer closed connection"),
         ("short:100000", "announces 100,000 bytes"),
         ("silence:100000", "does not answer"),
-        ("drip:50", "bytes came in"),
+        ("drip:50", "bytes arrived in"),
         ("500", "answers 500"),
         ("503:0", "answers 503"),
         ("429:0", "answers 429"),
@@ -362,7 +362,7 @@ def test_a_change_between_two_attempts(
     """When the server names another hash than at first, nothing is mixed."""
     hub.faults.extend(["cut:100000", "changed"])
 
-    with pytest.raises(ModelError, match="changed on the server while it was being pulled"):
+    with pytest.raises(ModelError, match="changed on the server during the download"):
         get()
 
     assert visible(settings) == []
@@ -371,13 +371,13 @@ def test_a_change_between_two_attempts(
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("loop", "leads in circles: .*redirects"),
+        ("loop", "redirects in a loop: .*redirects"),
         ("gzip", "compressed"),
-        ("long", "sends more than 300,000 bytes"),
-        ("404", r"has no file 'One-Q4_K_M\.gguf' any more"),
+        ("long", "sent more than 300,000 bytes"),
+        ("404", r"no longer has the file 'One-Q4_K_M\.gguf'"),
         ("403", "/cdn/org/one/One-Q4_K_M.gguf answers 403; 4 attempts failed"),
-        ("to:file:///etc/passwd", "not https; not followed"),
-        ("429:3600", "asks to wait 3600 s"),
+        ("to:file:///etc/passwd", "not https; the redirect was not followed"),
+        ("429:3600", "asks for a wait of 3600 s"),
         ("418", "answers 418"),
     ],
 )
@@ -400,7 +400,7 @@ def test_redirects_from_outside_do_not_lead_inside(settings: HubSettings) -> Non
     hub._private = False  # as if the endpoint were a public one
     for target in ("http://127.0.0.1/x", "http://[::1]/x", "http://169.254.169.254/x",
                    "http://10.0.0.1/", "http://localhost/"):  # fmt: skip
-        with pytest.raises(ModelError, match="private network; not followed"):
+        with pytest.raises(ModelError, match="private network; the redirect was not followed"):
             hub._check(target)
     hub._check("https://8.8.8.8/")
     secure = Hub(dataclasses.replace(settings, endpoint="https://a.example"))

@@ -122,7 +122,7 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"threads": 257}, "threads must be from 1 to 256, not 257"),
     ({"context": 0}, "context must be at least 1 token, not 0"),
     ({"context": -1}, "context must be at least 1 token, not -1"),
-    ({"context": 4097}, "4097 tokens was asked for, but tiny q4_0 was made for 4096"),
+    ({"context": 4097}, "4097 tokens is too long; tiny q4_0 was made for 4096"),
 ]
 
 

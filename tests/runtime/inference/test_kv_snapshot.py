@@ -117,8 +117,8 @@ def _pipe(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (_flip, "is damaged: its SHA-256 is another"),
-        (_cut, "bytes and not"),
+        (_flip, "is damaged: its SHA-256 does not match"),
+        (_cut, "bytes instead of"),
         (Path.unlink, "is missing"),
         (_link, "cannot be read"),
         (_pipe, "it is not a file that you own"),

@@ -237,7 +237,7 @@ def test_tiles_are_the_usual_ones_unless_others_were_measured_faster() -> None:
     gains = {"tile=8": [0.98, 1.05], "max_single_tile=6": [1.31, 1.39]}
     found = dataclasses.replace(plain, tiles=TilePlan(6, 6, gains, "2026-11-21"))
     assert choose_tile(found).value == 6
-    assert choose_tile(found).why == "as usual: no other was clearly faster (8: 0.98 to 1.05 ×)"
+    assert choose_tile(found).why == "the default; no other was clearly faster (8: 0.98 to 1.05 ×)"
     assert choose_max_single_tile(found, 6).value == 6
     assert choose_max_single_tile(found, 6).why == "clearly faster (6: 1.31 to 1.39 ×)"
     assert choose_max_single_tile(found, 12).value == 12

@@ -111,7 +111,7 @@ def test_a_file_that_was_damaged(place: tuple[str | int, ...], value: Any, tmp_p
     fields[place[-1]] = value
     path = tmp_path / "clock.json"
     path.write_text(json.dumps(whole))
-    with pytest.raises(SettingError, match=r"clock\.json is not what"):
+    with pytest.raises(SettingError, match=r"clock\.json is not a valid clock"):
         read(path)
 
 
@@ -122,5 +122,5 @@ def test_files_that_are_none(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(SettingError, match=r"clock\.json"):
         read(path)
-    with pytest.raises(SettingError, match="no file"):
+    with pytest.raises(SettingError, match="not a file"):
         read(tmp_path)

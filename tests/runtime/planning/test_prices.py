@@ -53,7 +53,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("= 3", "not TOML"),
         ("checked = 2027-01-02T10:00:00", "a date"),
         ('[[apis]]\nname = "a"\ninput = 1\noutput = 1\ndate = 2027-01-02T10:00:00', "a date"),
-        ('[[apis]]\nname = "a"\ninput = 1\noutput = 1\nsource = 3', "source must be a text"),
+        ('[[apis]]\nname = "a"\ninput = 1\noutput = 1\nsource = 3', "source must be a string"),
         ('[[api]]\nname = "a"\ninput = 1\noutput = 1', "'api'; known: checked,"),
         ("[power]\nkw = 1", "power has 'kw'; known: kwh"),
     ],

@@ -145,7 +145,7 @@ def test_other_tools_and_models_are_told_all_of_it(
     """Rendered anew, the conversation before the run is there with its calls and results."""
     with Agent(engine, workspace=folder, tools=FindTools(folder), trace=False) as agent:
         notices = go_on(session[-1], agent, 4)
-        assert "the tools are others" in notices[-1]
+        assert "the tools are different" in notices[-1]
         said = engine.tokenizer.decode(agent.session.tokens)
         results = [m.content for m in agent.messages if m.role == "tool"]
     assert all(question in said for question in QUESTIONS)
@@ -163,7 +163,7 @@ def test_a_session_with_other_tools_goes_on(engine: Engine, folder: Path, tmp_pa
             agent.run(QUESTIONS[1])
             kept.save(agent)
         with Agent(engine, workspace=folder, tools=FindTools(folder), trace=path) as agent:
-            assert "read once more" in kept.resume(agent)[0]
+            assert "read again" in kept.resume(agent)[0]
             answer = agent.run("Which files are here?").answer
     trace = Trace.load(path)
 
@@ -185,7 +185,7 @@ def test_redacted_runs_of_a_session(engine: Engine, folder: Path, tmp_path: Path
         for turn in range(1, number + 2):
             with Agent(engine, workspace=folder, trace=False) as agent:
                 if hidden:
-                    with pytest.raises(ReplayError, match="redacted: it holds neither texts"):
+                    with pytest.raises(ReplayError, match="redacted: it has no text"):
                         go_on(trace, agent, turn)
                 else:
                     assert go_on(trace, agent, turn) == []

@@ -103,7 +103,9 @@ def test_other_tools_render_the_past_anew(engine: Engine, folder: Path, trace: T
     with Agent(engine, workspace=folder, tools=FindTools(folder), trace=False) as agent:
         notices = go_on(trace, agent, 2, 2)
 
-        assert "the tools are others, so the 7 earlier messages are rendered again" in str(notices)
+        assert "the tools are different, so the 7 earlier messages are rendered again" in str(
+            notices
+        )
         assert [m.role for m in agent.messages[:6]] == (
             ["system", "user", "assistant", "tool", "assistant", "user"]
         )
@@ -168,7 +170,7 @@ def test_what_cannot_be_gone_on_from_is_told(
         with pytest.raises(ReplayError, match=r"from 2\.7: turn 2 has the steps 1, 2"):
             go_on(trace, agent, 2, 7)
         agent.run("Hello!")
-        with pytest.raises(ReplayError, match="has a conversation already"):
+        with pytest.raises(ReplayError, match="already has a conversation"):
             go_on(trace, agent, 2)
     with Agent(engine, workspace=folder, trace=tmp_path / "r.jsonl", redact=True) as agent:
         agent.run(QUESTIONS[0])

@@ -299,7 +299,7 @@ def test_the_likely_cause_is_what_differs(
 
     assert found is not None
     assert cause in found.cause
-    assert ("another order" in found.cause) == cause.startswith("target")
+    assert ("different order" in found.cause) == cause.startswith("target")
 
 
 def test_all_that_differs_is_named_and_no_cause_made_up(engine: Engine, folder: Path) -> None:

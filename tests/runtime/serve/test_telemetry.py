@@ -215,7 +215,7 @@ def test_no_parent(header: str | None) -> None:
 
 def test_an_address_that_is_none() -> None:
     """It is refused at the start."""
-    with pytest.raises(SettingError, match="no address"):
+    with pytest.raises(SettingError, match="not a URL"):
         ServerSettings({"nano": "nano"}, otlp="localhost:4318")
     with pytest.raises(SettingError, match="v1/metrics"):
         ServerSettings({"nano": "nano"}, otlp_metrics="localhost:4318")

@@ -74,7 +74,7 @@ def test_files(tmp_path: Path) -> None:
 
     assert result({"changed": ["a.txt", "*.txt", "**/b.txt"]}, "", **more)["passed"]
     found = result({"changed": ["a.txt", "d.txt"]}, "", **more)
-    assert found["why"] == "changed too: c.txt, sub/b.txt; not changed: d.txt"
+    assert found["why"] == "also changed: c.txt, sub/b.txt; not changed: d.txt"
 
     for rule, passed in (
         ({"contains": "ONE", "lacks": "one", "regex": "^O"}, True),

@@ -273,21 +273,21 @@ def test_an_attempt_leaves_no_pages_and_one_run_in_its_trace(
 def test_a_schema_that_is_none(suite_of: Make, nano: Engine, tmp_path: Path) -> None:
     """It is named before anything is asked; a reference that leads nowhere fails its attempt."""
     task = {**ERROR, "checks": [{"schema": {"type": "numbr"}}]}
-    with pytest.raises(SettingError, match=r"task error: a check's schema is none: 'numbr'"):
+    with pytest.raises(SettingError, match=r"task error: a check has an invalid schema: 'numbr'"):
         run(suite_of(tasks=[task]), nano, tmp_path / "r.jsonl")
 
     task["checks"] = [{"schema": {"$ref": "#/$defs/missing"}}]
     with openai_server(text("7")) as server:
         suite = suite_of(tasks=[task], models=[server.url])
         (row,) = run(suite, RemoteEngine(server.url), tmp_path / "r.jsonl")
-    assert (row["status"], "the schema cannot be used" in row["error"]) == ("error", True)
+    assert (row["status"], "the schema is unusable" in row["error"]) == ("error", True)
 
 
 def test_a_folder_file_that_is_none(suite_of: Make, nano: Engine, tmp_path: Path) -> None:
     """It is an error of the attempt that names the file."""
     (tmp_path / "bad.toml").write_text('talk = "none"')
     (row,) = run(suite_of(tasks=[{**ERROR, "dir": "bad.toml"}]), nano, tmp_path / "r.jsonl")
-    assert (row["status"], "bad.toml: not a file of a folder" in row["error"]) == ("error", True)
+    assert (row["status"], "bad.toml: not a file with a folder" in row["error"]) == ("error", True)
 
 
 # --- the file of results
@@ -321,7 +321,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
         ResultsFile(tmp_path)
     with (
         ResultsFile(tmp_path / "r"),
-        pytest.raises(SettingError, match="another eval is writing it"),
+        pytest.raises(SettingError, match="another eval is writing to it"),
     ):
         ResultsFile(tmp_path / "r")
 

@@ -295,5 +295,5 @@ def test_factors(library: Library, pool: Pool, tmp_path: Path, experts: int) -> 
         factors[:, lanes:] *= scales["b"][expert]
         assert np.array_equal(np.split(fused.panels, fused.copies)[expert], want.reshape(-1))
     assert {"a.scale", "b.scale", "a.input_scale"} <= loader.asked
-    with pytest.raises(UnsupportedModelError, match=r"read singly, have a factor .*a\.scale"):
+    with pytest.raises(UnsupportedModelError, match=r"read one by one, have a factor .*a\.scale"):
         loader.table("a.weight")

@@ -124,13 +124,13 @@ def _older(path: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "magic": (lambda path: _flip(path, 3), "does not start as one"),
+    "magic": (lambda path: _flip(path, 3), "does not start like a packed copy"),
     "length": (lambda path: _flip(path, 15), "a header of"),
-    "header": (lambda path: _flip(path, 200), "header is not as it was written"),
+    "header": (lambda path: _flip(path, 200), "header was changed"),
     "first byte": (lambda path: _flip(path, 2 << 20), "bytes 0 to"),
-    "last byte": (lambda path: _flip(path, -1), "not as they were written"),
+    "last byte": (lambda path: _flip(path, -1), "were changed"),
     "cut": (_cut, "bytes, not"),
-    "empty": (lambda path: path.write_bytes(b""), "does not start as one"),
+    "empty": (lambda path: path.write_bytes(b""), "does not start like a packed copy"),
     "version": (_older, "has version 2"),
 }
 
@@ -162,7 +162,7 @@ def test_foreign_copy(model: Path, pool: Pool, tmp_path: Path) -> None:
     again, second = load(model, pool, folder)
 
     assert second.refused is not None
-    assert "is of something else (parts)" in second.refused
+    assert "is for something else (parts)" in second.refused
     assert np.array_equal(packed, again)
 
 

@@ -220,7 +220,7 @@ def test_calls_that_come_as_text(folder: Path, size: int) -> None:
     assert [t.result for t in agent.trace.tools] == ["a.txt", "a.txt"]
     assert (asked["content"], len(asked["tool_calls"])) == ("", 2)
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "<tool is a tag."
-    assert sum("passes tool calls on as text" in e.message for e in events if isinstance(e, Notice))
+    assert sum("sends tool calls as text" in e.message for e in events if isinstance(e, Notice))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_only_our_engine_has(folder: Path) -> None:
         agent = agent_on(server.url, folder)
         agent.run("Hi")
 
-    with pytest.raises(AgentError, match="runs in another server"):
+    with pytest.raises(AgentError, match="runs on a server"):
         _ = agent.ledger
     assert agent.trace.header is not None
     with pytest.raises(ReplayError, match="whose tokens are not in the trace"):
