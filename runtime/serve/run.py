@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
+import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from ...errors import EngineError, SettingError
 from .models import Load
 from .settings import ServerSettings
+
+if TYPE_CHECKING:
+    from .service import Service
 
 MISSING = "a server needs starlette and uvicorn: pip install 'triplepoint[serve]'"
 
@@ -18,6 +24,8 @@ def serve(
     settings: ServerSettings, load: Load, started: Callable[[str], None] | None = None
 ) -> None:
     """Serve until a signal comes: the first lets requests end, the second ends them.
+
+    A third one ends the process at once, whatever it waits for.
 
     Args:
         settings: of the server.
@@ -30,6 +38,7 @@ def serve(
     """
     try:
         import uvicorn
+        from uvicorn.server import HANDLED_SIGNALS
 
         from .app import build_app
         from .http_protocol import BoundedProtocol
@@ -45,10 +54,15 @@ def serve(
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            """Any second signal ends what still runs; uvicorn's own takes Ctrl-C alone for one."""
+            """See `serve`; uvicorn's own would cut answers off in their midst."""
+            service: Service | None = getattr(app.state, "service", None)
+            if service is not None:  # else it has not begun
+                service.running = False
+                if self.should_exit:  # in a thread: the locks may be held by what is interrupted
+                    threading.Thread(target=service.end_requests, daemon=True).start()
             if self.should_exit:
-                self.force_exit = True
-            app.state.service.running = False
+                for one in HANDLED_SIGNALS:
+                    signal.signal(one, signal.SIG_DFL)
             self.should_exit = True
 
     app = build_app(settings, load)
@@ -71,7 +85,7 @@ def serve(
             server.run(sockets=[bound])
         finally:
             if (service := getattr(app.state, "service", None)) is not None:
-                service.close()  # where it was ended by force, nothing of it has been yet
+                service.close()  # where it could not end by itself
 
 
 def bound_socket(settings: ServerSettings) -> socket.socket:

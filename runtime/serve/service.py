@@ -316,14 +316,18 @@ class Service:
 
         return await anyio.to_thread.run_sync(work)
 
-    def close(self) -> None:
-        """End everything: what still runs is cancelled. Blocks until it has ended."""
-        self.running = False
-        self.kept.clear()
+    def end_requests(self) -> None:
+        """Cancel all that run and wait; from any thread. Their clients are told."""
         with self._lock:
             jobs = list(self._jobs)
         for job in jobs:
             job.cancel(busy("the server is shutting down"))
+
+    def close(self) -> None:
+        """End everything: what still runs is cancelled. Blocks until it has ended."""
+        self.running = False
+        self.kept.clear()
+        self.end_requests()
         self.readers.shutdown(wait=True, cancel_futures=True)
         self.workers.shutdown(wait=True, cancel_futures=True)
         if (telemetry := self.telemetry) is not None:

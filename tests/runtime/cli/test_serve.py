@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +57,7 @@ def test_from_start_to_end(env: dict[str, str], triplepoint: Run) -> None:
 
 
 def test_signals_while_a_request_runs(env: dict[str, str]) -> None:
-    """The first lets it end and takes no new one; the second ends it."""
+    """The first lets it end and takes no new one; the second ends it, and its client is told."""
     body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
     with (
         serving(env) as (process, said),
@@ -68,7 +70,38 @@ def test_signals_while_a_request_runs(env: dict[str, str]) -> None:
             next(lines)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
+        *_, failed, done = filter(None, lines)
+        assert json.loads(failed.removeprefix("data: "))["error"]["code"] == "unavailable"
+        assert done == "data: [DONE]"
+        _, errors = process.communicate(timeout=60)
+
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_signals_while_a_model_is_loaded(env: dict[str, str]) -> None:
+    """A third one ends the process, although loading cannot be ended."""
+    script = """
+import time
+from triplepoint.runtime.serve.run import serve
+from triplepoint.runtime.serve.settings import ServerSettings
+serve(ServerSettings({"nano": "nano"}, port=0), lambda _: time.sleep(300), print)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", script], env=env, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    for _ in range(600):
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{url}/health").status_code == 503:
+                break
+        time.sleep(0.1)
+    for _ in range(3):
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+
+    assert process.returncode == -signal.SIGTERM
 
 
 def test_what_does_not_start(triplepoint: Run, env: dict[str, str], tmp_path: Path) -> None:
