@@ -53,6 +53,15 @@ SILENT = (  # no word of the first search; one of the second
     "{w} {w}",
     "{h} is unreachable", "request to {h} rejected: {w} {w}", "checksum of {p} is corrupt",
 )  # fmt: skip
+SYSTEM_SAYS = (  # strerror; all but the last four hold a word of the second search
+    "Connection refused", "Permission denied", "No such file or directory", "Connection timed out",
+    "Operation timed out", "Network is unreachable", "Invalid argument", "No such device",
+    "No space left on device", "Broken pipe", "Connection reset by peer", "Device or resource busy",
+)  # fmt: skip
+JAVA_SAYS = (
+    "IllegalStateException IllegalArgumentException NullPointerException NoSuchElementException "
+    "ClassNotFoundException UnsupportedOperationException NumberFormatException"
+)
 NGINX_SAYS = (
     "connect() failed (111: Connection refused) while connecting to upstream",
     'open() "{p}" failed (2: No such file or directory)',
@@ -118,6 +127,14 @@ def _more(words: Lexicon) -> Slots:
         "{F}": one(FAILED),
         "{A}": one(ABORTS),
         "{S}": one(SILENT),
+        "{no}": lambda: rng.choice(SYSTEM_SAYS),
+        "{sno}": lambda: rng.choice(SYSTEM_SAYS[:-4]),
+        "{jx}": lambda: rng.choice(JAVA_SAYS.split()),
+        "{js}": lambda: rng.choice(("TypeError", "ReferenceError", "SyntaxError", "RangeError")),
+        "{day}": lambda: rng.choice(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")),
+        "{ms}": lambda: f"{rng.randrange(1000):03d}",
+        "{id}": lambda: "".join(rng.choices("0123456789abcdef", k=12)),
+        "{port}": lambda: str(rng.choice((80, 443, 3306, 5432, 6379, 8000, 8080, 9092))),
         "{N}": one(NGINX_SAYS),
     }  # fmt: skip
     return slots
