@@ -148,15 +148,14 @@ def _refusal(errors: Sequence[ErrorDetails], value: Any) -> APIError:
 def _path(found: ErrorDetails, value: Any) -> str:
     """Where an error is, as a client writes it: names of unions' members are left out."""
     path = ""
-    *_, last = found["loc"] or ("",)
-    for step in found["loc"]:
+    for number, step in enumerate(found["loc"], 1):
         if isinstance(step, int):
             path += f"[{step}]"
             value = value[step] if isinstance(value, list) and step < len(value) else None
         elif isinstance(value, Mapping) and step in value:
             path += f".{step}" if path else step
             value = value[step]
-        elif step == last and found["type"] == "missing":
+        elif number == len(found["loc"]) and found["type"] == "missing":
             path += f".{step}" if path else step
     return path
 

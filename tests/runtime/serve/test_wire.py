@@ -57,6 +57,26 @@ def test_a_body_full_of_errors(kind: type[Body], body: dict[str, Any], param: st
     assert time.process_time() - began < 1
 
 
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "messages[0].content[0].text",
+        ),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"n_cmpl": 0}, "n_cmpl"),
+    ],
+)
+def test_where_an_error_is(more: dict[str, Any], param: str) -> None:
+    """As a client writes it."""
+    with pytest.raises(APIError) as refused:
+        checked(ChatBody, {**HELLO, **more})
+
+    assert refused.value.param == param
+
+
 def test_null_is_not_given(server: Server) -> None:
     """Also inside of what is."""
     assert server.stream(stream_options={"include_usage": None})[-1] == "[DONE]"
