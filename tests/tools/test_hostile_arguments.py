@@ -291,7 +291,7 @@ def test_what_is_no_function() -> None:
     """The error is one of ours, and for others the one that Python would raise."""
     with pytest.raises(ToolDefinitionError, match="a tool is made from a function, not from 3"):
         tool(3)  # type: ignore[call-overload]
-    with pytest.raises(ToolDefinitionError, match="has no name: give one"):
+    with pytest.raises(ToolDefinitionError, match="has no name; give one"):
         tool(functools.partial(_plain))
     assert issubclass(ToolDefinitionError, TypeError)
     assert issubclass(ToolDefinitionError, ValueError)

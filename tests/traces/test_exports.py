@@ -224,7 +224,7 @@ def test_phases_have_their_figures(run_events: list[AnyEvent]) -> None:
 
 def test_there_is_no_other_table(run_events: list[AnyEvent]) -> None:
     """A wrong name says which there are."""
-    with pytest.raises(ValueError, match="there are runs, turns, phases"):
+    with pytest.raises(ValueError, match="choose from runs, turns, phases"):
         list(tables.rows(Trace(run_events), "steps"))
 
 

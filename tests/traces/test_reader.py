@@ -242,9 +242,7 @@ def test_an_older_format_is_refused_by_its_number(file: Path) -> None:
     old = file.with_name("old.jsonl")
     old.write_text(file.read_text().replace('{"v":2,', '{"v":1,'))
 
-    with pytest.raises(
-        TraceError, match=r"old\.jsonl, line 1: this trace has format 1, .*format 2"
-    ):
+    with pytest.raises(TraceError, match=r"old\.jsonl, line 1: this trace has format 1 .*format 2"):
         Trace.load(old)
     with pytest.raises(TraceError, match="a trace of a format other than 2"):
         Trace.to_file(old)

@@ -97,7 +97,7 @@ def test_mistakes_with_a_database(cli: Cli) -> None:
     """Reports that are not there, and CSV that has no place."""
     cli("ingest", "many", "-o", "x.duckdb")
 
-    assert "no report 'speed'; there are overview" in cli("report", "x.duckdb", "speed")[2]
+    assert "no report 'speed'; choose from overview" in cli("report", "x.duckdb", "speed")[2]
     assert "needs a folder: -o FOLDER" in cli("report", "x.duckdb", "--csv")[2]
     assert "-o needs --csv" in cli("report", "x.duckdb", "-o", "y")[2]
 

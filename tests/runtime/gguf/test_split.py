@@ -96,7 +96,7 @@ def test_parts_that_do_not_belong_together(parts: list[Path]) -> None:
     shutil.copy(parts[2], parts[1])
     third.fields["split.no"].parts[-1][0] = 2
     third.data.flush()
-    with pytest.raises(GGUFError, match="is in tiny-00002-of-00003"):
+    with pytest.raises(GGUFError, match="is also in tiny-00002-of-00003"):
         open_gguf(parts[0])
 
     parts[1].write_bytes(second)

@@ -173,7 +173,7 @@ def test_a_folder_is_not_a_model(tmp_path: Path) -> None:
 def test_unknown_names_say_what_to_do() -> None:
     """The message lists the ways to name a model."""
     with pytest.raises(
-        ModelError, match=r"no such model: gpt-9.*path to a GGUF file, .*pulled, nano, or"
+        ModelError, match=r"no such model: gpt-9.*path to a GGUF file, .*pulled model, nano, or"
     ):
         resolve_model("gpt-9")
     with pytest.raises(ModelError, match="nonsense"):
@@ -187,8 +187,8 @@ BROKEN: list[tuple[dict[str, Any], type[ModelError], str]] = [
     ({"without": [NORM]}, GGUFError, rf"no tensor '{NORM}'"),
     ({"without": ["output_norm.weight"]}, GGUFError, "no tensor 'output_norm.weight'"),
     ({"without": ["token_embd.weight"]}, GGUFError, "token_embd.weight"),
-    ({"reshaped": {Q: (160, 96)}}, GGUFError, rf"'{Q}' is \[160, 96\], .* say \[192, 96\]"),
-    ({"reshaped": {NORM: (64,)}}, GGUFError, rf"'{NORM}' is \[64\], .* say \[96\]"),
+    ({"reshaped": {Q: (160, 96)}}, GGUFError, rf"'{Q}' has shape \[160, 96\], .* say \[192, 96\]"),
+    ({"reshaped": {NORM: (64,)}}, GGUFError, rf"'{NORM}' has shape \[64\], .* say \[96\]"),
     ({"reshaped": {"token_embd.weight": (300, 64)}}, GGUFError, r"\[300, 64\]"),
     ({"metadata": {"block_count": 4}}, GGUFError, r"no tensor 'blk\.3\.attn_norm\.weight'"),
     ({"metadata": {"head_count_kv": 4}}, GGUFError, "6 heads cannot share 4 KV heads"),

@@ -39,8 +39,8 @@ def test_the_common_form_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("value", "message"),
     [
         ("{", "is not JSON"),
-        ([], "it needs"),
-        ({"servers": {}}, "it needs"),
+        ([], "the file needs"),
+        ({"servers": {}}, "the file needs"),
         ({"mcpServers": {"a b": {"command": "x"}}}, "a name can have up to 40 letters"),
         ({"mcpServers": {"a": "x"}}, "server 'a': expected an object"),
         ({"mcpServers": {"a": {}}}, "the server needs a command"),

@@ -58,7 +58,7 @@ def test_every_report_has_its_question() -> None:
     """Reports and SQL are the same, and names that are not among them are refused."""
     assert set(REPORTS) == set(SQL)
     assert [one.name for one in chosen(["turns", "phases", "turns"])] == ["turns", "phases"]
-    with pytest.raises(SettingError, match="there are overview, phases"):
+    with pytest.raises(SettingError, match="choose from overview, phases"):
         chosen(["speed"])
 
 
