@@ -52,9 +52,15 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--clock", metavar="FILE", help="clock file from --learn, instead of -m and --machine"
     )
-    verb.add_argument("--machines", type=positive, default=1, metavar="N", help="how many (1)")
     verb.add_argument(
-        "--conversations", type=positive, default=1000, metavar="N", help="how many (1000)"
+        "--machines", type=positive, default=1, metavar="N", help="number of machines (default: 1)"
+    )
+    verb.add_argument(
+        "--conversations",
+        type=positive,
+        default=1000,
+        metavar="N",
+        help="number of conversations (default: 1000)",
     )
     verb.add_argument(
         "--rate",
