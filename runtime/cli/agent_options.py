@@ -135,7 +135,7 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
         const="read-only",
         default=None if session else "read-only",
         help="allow only tools that read "
-        + ("(default without a terminal)" if session else "(default)"),
+        + ("(default if nobody can be asked)" if session else "(default)"),
     )
     if session:
         mode.add_argument(
@@ -270,21 +270,21 @@ _SAMPLING: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
         "repeat_penalty",
         "X",
         float,
-        "divide the logits of tokens seen in this turn by X; 1: off",
+        "divide the logits of tokens written in this turn by X; 1: off",
     ),
     (
         "--presence-penalty",
         "presence_penalty",
         "X",
         float,
-        "subtract X from the logits of tokens seen in this turn; 0: off",
+        "subtract X from the logits of tokens written in this turn; 0: off",
     ),
     (
         "--frequency-penalty",
         "frequency_penalty",
         "X",
         float,
-        "subtract X for each time that a token occurred; 0: off",
+        "subtract X for each time that a token was written; 0: off",
     ),
     (
         "--repeat-last-n",
