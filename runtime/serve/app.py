@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import AsyncIterator
 
@@ -39,6 +40,8 @@ from .text_routes import (
     tokenize,
 )
 from .wire import error_response, note_refusal
+
+log = logging.getLogger("triplepoint.serve")
 
 UNSUPPORTED = {
     "rerank": "reranking",
@@ -156,8 +159,11 @@ def _load_first(models: Models) -> None:
 async def _let_go_idle(models: Models) -> None:
     while True:
         await asyncio.sleep(LOOK_S)
-        await asyncio.to_thread(models.let_go_idle)
-        await asyncio.to_thread(models.reload_changed)
+        for look in (models.let_go_idle, models.reload_changed):
+            try:
+                await asyncio.to_thread(look)
+            except Exception:  # of one model; later looks are at all of them
+                log.exception("looking after the models failed")
 
 
 async def _api_error(request: Request, error: Exception) -> JSONResponse:

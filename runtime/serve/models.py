@@ -237,10 +237,13 @@ class Models:
         """The model as its file has it now, what that is, and the seconds that it took."""
         began, file = time.perf_counter(), file_state(entry.source)
         engine = self._load(entry.source)
-        with contextlib.closing(engine.session()) as session:
-            session.warmup()
-        model = LoadedModel(entry.name, engine)
-        read_public(engine, map(model.prompts.beginning, self._settings.public))
+        with contextlib.ExitStack() as stack:
+            stack.callback(engine.close)
+            with contextlib.closing(engine.session()) as session:
+                session.warmup()
+            model = LoadedModel(entry.name, engine)
+            read_public(engine, map(model.prompts.beginning, self._settings.public))
+            stack.pop_all()
         return model, file, time.perf_counter() - began
 
     def _put(
@@ -284,7 +287,7 @@ class Models:
             return
         try:
             found = self._read(entry)
-        except (TriplepointError, MemoryError, OSError) as error:
+        except Exception as error:
             entry.file = now  # until it changes once more
             entry.error = f"its file changed and could not be reloaded: {error}"
             log.warning("a model could not be reloaded", model=entry.name, error=str(error))

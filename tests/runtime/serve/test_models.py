@@ -16,6 +16,7 @@ from helpers.serving import Server
 from triplepoint import Engine, ModelError
 from triplepoint.errors import SettingError
 from triplepoint.runtime.inference.engine import NANO
+from triplepoint.runtime.serve import app
 from triplepoint.runtime.serve.api_error import APIError
 from triplepoint.runtime.serve.models import Models
 from triplepoint.runtime.serve.settings import Limits, ServerSettings, parse_keep_alive
@@ -170,6 +171,59 @@ def test_a_changed_file_that_cannot_be_loaded(load: Load, file: Path) -> None:
         assert new is not old
     assert "error" not in models.status()[0]
     models.close()
+
+
+def test_a_changed_file_that_nobody_has_foreseen(load: Load, file: Path) -> None:
+    """It is not loaded again and again, and what was there goes on."""
+    loads: list[str] = []
+
+    def loaded(source: str) -> Engine:
+        loads.append(source)
+        if len(loads) > 1:
+            raise KeyError("rope")
+        return load(source)
+
+    models = Models(ServerSettings({"a": str(file)}), loaded)
+    with models.use("a") as old:
+        pass
+    replaced(file)
+    for _ in range(4):
+        models.reload_changed()
+    with models.use("a") as same:
+        assert same is old
+    assert len(loads) == 2
+    models.close()
+
+
+def test_a_model_that_fails_after_it_was_loaded(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is let go of: the next request loads it once more."""
+    closed: list[Engine] = []
+    close = Engine.close
+    monkeypatch.setattr(Engine, "close", lambda self: (closed.append(self), close(self)))
+    models = Models(ServerSettings({"a": "nano"}, public=("word " * 6000,)), load)
+    with pytest.raises(APIError), models.use("a"):
+        pass
+
+    assert len(closed) == 1
+
+
+def test_looks_go_on(start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that fails is told of in the log, and is not the last."""
+    looks: list[int] = []
+
+    def look(_: Models) -> None:
+        looks.append(1)
+        raise KeyError("x")
+
+    monkeypatch.setattr(app, "LOOK_S", 0.01)
+    monkeypatch.setattr(Models, "let_go_idle", look)
+    start().wait()
+    until = time.monotonic() + 20
+    while len(looks) < 3:
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_requests_that_wait_while_a_file_changes(start: Callable[..., Server], file: Path) -> None:
