@@ -22,7 +22,7 @@ from .llama_parameters import OutputFormatBody
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .prompts import Prompt
-from .sampling_body import SamplingBody, StreamOptions
+from .sampling_body import SamplingBody, StreamOptions, check_logprobs
 from .settings import Limits
 from .wire import Answer, Body, read_body
 
@@ -131,16 +131,15 @@ class CompletionBody(PromptBody):
     prompt: Prompts
     suffix: str = ""
     best_of: int | None = None
-    logprobs: int | None = Field(
-        default=None, ge=0, validation_alias=AliasChoices("logprobs", "n_probs")
-    )
+    logprobs: int | None = Field(default=None, ge=0)
+    n_probs: int | None = Field(default=None, ge=0)
     echo: bool = False
     user: str | None = None
 
     @property
     def told_logprobs(self) -> int | None:
-        """See `PromptBody.told_logprobs`."""
-        return self.logprobs
+        """With 0 those of the tokens alone in OpenAI's words, and none in llama-server's."""
+        return (self.n_probs or None) if self.logprobs is None else self.logprobs
 
 
 def prompts_of(given: Prompts, most: int, param: str = "prompt") -> list[str | list[Piece]]:
@@ -206,10 +205,10 @@ async def completions(request: Request) -> Answer:
     prompts = prompts_of(body.prompt, limits.prompts)
     if body.best_of is not None and body.best_of != body.n:
         raise APIError("best_of cannot be combined with n", param="best_of")
-    if body.logprobs is not None and body.logprobs > limits.logprobs:
-        raise APIError(f"Invalid 'logprobs': at most {limits.logprobs}.", param="logprobs")
+    check_logprobs(True, body.logprobs, limits, "logprobs")
+    check_logprobs(True, body.n_probs, limits, "n_probs")
     texts = [one for one in prompts if isinstance(one, str)]
-    if body.echo and (body.logprobs is not None or len(texts) < len(prompts)):
+    if body.echo and (body.told_logprobs is not None or len(texts) < len(prompts)):
         raise APIError("echo needs a text prompt and no logprobs", param="echo")
     name = service.models.check(body.model)
     usage = body.stream_options is not None and body.stream_options.include_usage

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from .admission import ANYBODY, Caller, Line, Place, prefill_s
@@ -241,6 +242,8 @@ class Service:
         self.programs = Programs()
         self._jobs: set[Job] = set()
         self._lock = threading.Lock()
+        # Those that wait until a model is loaded do not keep others from threads.
+        self._askers, self._asking = anyio.CapacityLimiter(parallel), 0
         self.telemetry_metrics: TelemetryMetrics | None = None
         if settings.otlp_metrics is not None:
             self.telemetry_metrics = TelemetryMetrics(
@@ -304,8 +307,12 @@ class Service:
         """Ask something of a model that takes no pass, in a thread.
 
         Raises:
-            APIError: it has failed.
+            APIError: it has failed, too many wait already, or the server is shutting down.
         """
+        if not self.running:
+            raise busy("the server is shutting down")
+        if self._asking >= self.settings.limits.queue:
+            raise busy(f"{self._asking} requests are already waiting; try again later", status=429)
 
         def work() -> T:
             try:
@@ -314,7 +321,11 @@ class Service:
             except Exception as error:
                 raise as_api_error(error) from error
 
-        return await anyio.to_thread.run_sync(work)
+        self._asking += 1
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._askers)
+        finally:
+            self._asking -= 1
 
     def end_requests(self) -> None:
         """Cancel all that run and wait; from any thread. Their clients are told."""

@@ -48,6 +48,8 @@ def test_other_names(server: Server) -> None:
     assert [len(one["top_logprobs"]) for one in own["completion_probabilities"]] == [2, 2, 2]
     other = server.post("/v1/completions", {**body, "n_probs": 2}).json()["choices"][0]
     assert [len(one) for one in other["logprobs"]["top_logprobs"]] == [2, 2, 2]
+    none = server.post("/v1/completions", {**body, "n_probs": 0}).json()["choices"][0]
+    assert none["logprobs"] is None
 
 
 def test_its_own_completion_streamed(server: Server) -> None:
@@ -119,8 +121,6 @@ def test_what_is_off(server: Server, path: str) -> None:
         "ignore_eos": True, "n_keep": 5, "adaptive_target": 0.5, "sse_ping_interval": 0,
         "samplers": ["mirostat"], "lora": [{"id": 0}], "n_probs": 21, "n_indent": -2,
     }.items():  # fmt: skip
-        if (path, name) == ("/v1/completions", "n_probs"):
-            continue
         if name == "ignore_eos" and "chat" not in path:
             continue
         answer = server.post(path, {**body, name: value})

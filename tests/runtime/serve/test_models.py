@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -224,6 +225,29 @@ def test_looks_go_on(start: Callable[..., Server], monkeypatch: pytest.MonkeyPat
     while len(looks) < 3:
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def test_requests_without_a_pass_while_a_model_is_loaded(start: Callable[..., Server]) -> None:
+    """They wait, so many at most, and keep nobody else from an answer."""
+    loaded = threading.Event()
+
+    def load(source: str) -> Engine:
+        loaded.wait(60)
+        return Engine.load(source)
+
+    server = start(load, limits=Limits(queue=3))
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(server.post, "/tokenize", {"content": "hello"}) for _ in range(3)]
+        while server.service._asking < 3:
+            time.sleep(0.01)
+        refused = server.post("/tokenize", {"content": "hello"})
+        wrong = server.post("/v1/chat/completions", {"messages": []})
+        loaded.set()
+        answers = [one.result(60).status_code for one in waiting]
+
+    assert (refused.status_code, "Retry-After" in refused.headers) == (429, True)
+    assert wrong.status_code == 400
+    assert answers == [200] * 3
 
 
 def test_requests_that_wait_while_a_file_changes(start: Callable[..., Server], file: Path) -> None:
