@@ -62,7 +62,7 @@ def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
         return _info(where / name, (where / name / CONVERSATION).lstat().st_mtime)
     except OSError:
         known = ", ".join(one.name for one in list_sessions(root)) or "none"
-        raise AgentError(f"there is no session {name!r} in {where}; there are: {known}") from None
+        raise AgentError(f"there is no session {name!r} in {where}; known: {known}") from None
 
 
 def remove_session(session: SessionInfo) -> None:

@@ -75,7 +75,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     kind = _kind(args.output)
     if args.beside and (kind == "html" or args.trace):
         what = "a run" if args.trace else "an .html page"
-        raise SettingError(f"--beside draws maps alone, as .svg; {what} is of one model")
+        raise SettingError(
+            f"--beside draws only diagrams, as .svg; it cannot be combined with {what}"
+        )
     path = _steps(args.trace)
     drawn: list[tuple[Picture, Calibration]] = []
     for model in (args.model, *(args.beside or ())):

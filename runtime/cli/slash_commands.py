@@ -54,7 +54,7 @@ def run_command(line: str, chats: ChatSet) -> None:
     known = COMMANDS.get(name)
     if known is None:
         there = ", ".join(COMMANDS)
-        chats.output.error(f"no such command: {short(name, 40)}; there are {there}")
+        chats.output.error(f"no such command: {short(name, 40)}; choose from {there}")
         return
     try:
         known.run(chats, rest.strip())

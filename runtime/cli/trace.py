@@ -63,7 +63,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
     diff = commands.add("diff", "compare the tokens, regimes and times of two runs")
     diff.add_argument("first", metavar="A", help=TRACE)
-    diff.add_argument("second", metavar="B", help="another one")
+    diff.add_argument("second", metavar="B", help="the run to compare with")
 
     export = commands.add("export", "export traces to formats of other tools", json=False)
     export.add_argument(
@@ -392,7 +392,7 @@ def rm(args: argparse.Namespace, output: Output) -> int:
         if examples.holds(path):
             raise TraceError(f"{path} is a recorded example and is not removed")
         if not path.is_file():
-            raise TraceError(f"there is no trace {path}")
+            raise TraceError(f"no such trace: {path}")
         return path
 
     doomed = chosen(

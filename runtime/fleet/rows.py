@@ -182,7 +182,7 @@ def _filled(template: str, fields: Mapping[str, Any], where: str) -> str:
         name = found[1]
         if name not in fields:
             known = ", ".join(map(str, fields)) or "none"
-            raise RowError(f"{where}: the question needs the field {name!r}; there are {known}")
+            raise RowError(f"{where}: the question needs the field {name!r}; the row has {known}")
         text = fields[name]
         return text if isinstance(text, str) else json.dumps(text, default=str)
 

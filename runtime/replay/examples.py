@@ -44,5 +44,5 @@ def load(name: str) -> Trace:
     """
     if name not in names():
         known = ", ".join(names()) or "none; they are in examples/runs of a source checkout"
-        raise TraceError(f"no recorded run {name!r}; there are {known}")
+        raise TraceError(f"no recorded run {name!r}; known: {known}")
     return Trace.load(folder() / f"{name}{SUFFIX}")

@@ -139,7 +139,7 @@ def find(sources: Iterable[str]) -> list[str]:
         else:
             places = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
             if not places:
-                raise TraceError(f"no trace: there is no {source}")
+                raise TraceError(f"no traces: {source} does not exist")
         for place in places:
             for path in _below(place) if os.path.isdir(place) else [place]:
                 found.setdefault(os.path.realpath(path), path)

@@ -37,7 +37,7 @@ def test_commands(triplepoint: Run, nano: Path, folder: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "no question yet"
     assert [line.split(":")[0] for line in lines[1:4]] == ["list_dir", "read_file", "search"]
-    assert "no such command: /what; there are /tools, /trace" in done.stderr
+    assert "no such command: /what; choose from /tools, /trace" in done.stderr
     assert sum("regime" in line and "tok/s" in line for line in lines) == 1
 
 

@@ -195,7 +195,7 @@ def test_commands(chat: Any, work: Path) -> None:
     assert "no question yet" in ask("/regimes")
     assert "no question yet" in ask("/save")
     assert "there is no question to undo" in ask("/undo")
-    assert "no such command: /nonsense; there are /tools, " in ask("/nonsense")
+    assert "no such command: /nonsense; choose from /tools, " in ask("/nonsense")
     ask("First?")
     assert "in conversation 2 of 2" in ask("/fork")
     ask("Second?")

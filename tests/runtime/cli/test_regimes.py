@@ -56,7 +56,7 @@ def test_a_run_on_it(triplepoint: Run, tmp_path: Path) -> None:
         (["-o", "map.png"], "cannot write PNG; write an .svg"),
         (["-o", "map.pdf"], "must end in .svg or .html"),
         (["--trace", "missing.jsonl"], "missing.jsonl"),
-        (["nano", "--beside", "nano", "-o", "map.html"], "an .html page is of one model"),
+        (["nano", "--beside", "nano", "-o", "map.html"], "cannot be combined with an .html page"),
     ],
 )
 def test_what_cannot_be_drawn_is_told(args: list[str], message: str, triplepoint: Run) -> None:

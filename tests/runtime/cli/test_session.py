@@ -58,7 +58,7 @@ def test_which_ones_go(triplepoint: Run, kept: Path) -> None:
     assert "not an age such as" in triplepoint("session", "rm", "--older-than", "soon").stderr
     unknown = triplepoint("session", "rm", "second", "-y")
     assert "there is no session 'second'" in unknown.stderr
-    assert "there are: first" in unknown.stderr
+    assert "known: first" in unknown.stderr
     os.utime(kept / "conversation.json", (1, 1))
     done = triplepoint("session", "rm", "--older-than", "1h", "--yes", "--json")
     assert json.loads(done.stdout)["removed"] == ["first"]

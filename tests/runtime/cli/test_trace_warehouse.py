@@ -79,7 +79,7 @@ def test_query_over_files_as_csv(cli: Cli) -> None:
     ("words", "status", "text"),
     [
         (["ingest", "many"], 2, "needs an output: -o"),
-        (["ingest", "nothing", "-o", "x.duckdb"], 3, "there is no nothing"),
+        (["ingest", "nothing", "-o", "x.duckdb"], 3, "nothing does not exist"),
         (["report", "nothing.duckdb"], 3, "make it with `triplepoint trace ingest"),
         (["report", "many"], 3, "many is not a folder that"),
         (["query", "nothing.duckdb", "SELECT 1"], 3, "nothing.duckdb"),

@@ -86,5 +86,5 @@ def test_the_library_is_small() -> None:
 
 def test_a_run_that_is_not_there_is_told() -> None:
     """The message names those that are."""
-    with pytest.raises(TraceError, match="no recorded run 'nope'; there are "):
+    with pytest.raises(TraceError, match="no recorded run 'nope'; known: "):
         examples.load("nope")
