@@ -305,6 +305,7 @@ class Generation:
             pieces=request.pieces,
             ids=request.ids,
             timed=request.timed,
+            tokenizer=None if turn is None else tokenizer,
         )
         tokens = session.decode(
             max_tokens=min(request.max_tokens or room, room),

@@ -13,7 +13,8 @@ from .events import Call, CallPart, Event, Text, Thought
 if TYPE_CHECKING:
     from ..conversation.reply import ReplyReader
     from ..conversation.toolcalls import ToolCall
-    from .logprobs import LogprobRecorder
+    from ..tokens.tokenizer import Tokenizer
+    from .logprobs import LogprobRecorder, TokenLogprob
     from .plain_reader import PlainReader
 
 
@@ -28,6 +29,8 @@ class Telling:
         pieces: whether to tell of calls while they are written.
         ids: whether to tell tokens beside texts.
         timed: whether to tell with each piece how many tokens there are, and for how long.
+        tokenizer: where an answer has the probabilities of the tokens that wrote it alone, and
+            not of what a turn holds besides.
 
     Attributes:
         calls: how many calls were told of.
@@ -44,7 +47,9 @@ class Telling:
         pieces: bool = False,
         ids: bool = False,
         timed: bool = False,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
+        self._tokenizer = tokenizer
         self._emit, self._reader, self._choice = emit, reader, choice
         self._recorder, self._pieces, self._timed = recorder, pieces, timed
         self._ids: list[int] | None = [] if ids else None
@@ -89,6 +94,8 @@ class Telling:
                 ids = self._ids
                 if ids is not None:
                     self._ids = []
+                if noted and self._tokenizer is not None:
+                    noted = _that_wrote(text, noted, self._tokenizer)
                 event = Text(self._choice, text, noted, ids, self._so_far())
             else:
                 event = Thought(self._choice, text, self._so_far())
@@ -117,6 +124,17 @@ class Telling:
                 event = Call(self._choice, index, call.id or new_call_id(), call.name, arguments)
             self._emit(event)
         self.calls = len(calls)
+
+
+def _that_wrote(text: str, noted: list[TokenLogprob], tokenizer: Tokenizer) -> list[TokenLogprob]:
+    """Those of the last tokens that wrote a text; before it a thought or a call may have ended."""
+    wanted, written = text.encode(), b""
+    for number in reversed(range(len(noted))):
+        written = tokenizer.token_bytes(noted[number].token) + written
+        if len(written) >= len(wanted):
+            # It may be a part of them only, where a stop text was met.
+            return noted[number:] if written.endswith(wanted) else noted
+    return noted
 
 
 def new_call_id() -> str:
