@@ -61,49 +61,51 @@ if TYPE_CHECKING:
 
 Output = TypeVar("Output", default=str)
 
-_BUSY = "this agent is running already; finish or close that stream first"
+_BUSY = "this agent is already running; finish or close the open stream first"
 
 
 class Agent(Generic[Output]):
-    """An agent and its conversation. Every run goes on where the one before it ended.
+    """An agent and its conversation. Each run continues where the last one ended.
 
     Args:
-        engine: the model that answers: an `Engine`, or a `RemoteEngine` for another server.
-        workspace: folder that the file tools may look at, or a `Workspace` of it; none without it.
-        tools: further tools: functions, `Tool` objects, or what iterates over them.
-        system: the system message; by default the one for questions about files, if there are
-            tools at all.
-        max_steps: times the model is asked in one run, at most.
-        max_tokens: tokens that it generates in one run, at most.
-        timeout: seconds that one run may take; none without it. A tool is not waited for any
-            longer either: with a timeout, tools run in threads of their own.
-        policy: which calls may run: a `Policy`, "read-only" (tools that just read) or "yes" (all).
-        result_tokens: tokens of one tool result, at most; by default a share of the context.
-        context: tokens that the conversation may hold; by default what the engine was loaded for.
-        trace: file that the trace is appended to; by default a new one in the user's state folder;
-            False keeps it in memory.
+        engine: the model that answers: an `Engine`, or a `RemoteEngine` for a model on a server.
+        workspace: folder that the file tools can read, or a `Workspace`; without it, there are no
+            file tools.
+        tools: more tools: functions, `Tool` objects, or iterables of them.
+        system: the system message; default: one for questions about files, if there are tools.
+        max_steps: maximum number of model calls per run.
+        max_tokens: maximum number of generated tokens per run.
+        timeout: maximum seconds per run; default: no limit. With a timeout, tools run in threads of
+            their own, and the run does not wait for them any longer than this.
+        policy: which calls may run: a `Policy`, "read-only" (tools that only read) or "yes" (all).
+        result_tokens: maximum tokens per tool result; default: a share of the context.
+        context: maximum tokens of the conversation; default: the engine's context.
+        trace: file to append the trace to; default: a new one in the user's state folder; False
+            keeps the trace in memory.
         redact: write neither text nor token ids to that file.
         profile: record the time of each layer in every phase.
-        thinking: for models that can think before they answer: whether to; None leaves it to them.
-        chat_template: Jinja text to use instead of the model's own.
-        template_options: further variables of the template, as ``{"reasoning_effort": "high"}`` for
-            gpt-oss, or ``{"preserve_thinking": False}``.
-        sampling: how tokens are picked; greedy by default.
-        compact: when the context is full, take old results of tools out of it and say so, instead
-            of ending the run.
-        repetition_stop: end a reply that does nothing but repeat itself: an answer with a notice,
-            a call unrun, after telling the model once.
-        output_type: what answers are to be: a pydantic model, a dataclass, ``list[int]``, …;
-            text without it. The model cannot write anything else, and `RunResult.output` has it.
-            A JSON schema will do too; then the output is what `json.loads` gives.
+        thinking: whether a model that can think does so before it answers; None: the model decides.
+        chat_template: Jinja text to use instead of the model's own template.
+        template_options: more variables for the template, such as ``{"reasoning_effort": "high"}``
+            for gpt-oss, or ``{"preserve_thinking": False}``.
+        sampling: how tokens are picked; default: the model file's settings, else greedy.
+        compact: when the context is full, remove old tool results with a notice instead of ending
+            the run.
+        repetition_stop: stop a reply that only repeats itself. An answer ends with a notice; a call
+            is not run, and the model is told once.
+        answer_forms: if the model's file declares forms of its answers, as nano's does, hold the
+            model to them: what it quotes then comes from the question or a result.
+        output_type: type of the answers: a pydantic model, a dataclass, ``list[int]``, … or a JSON
+            schema; default: text. The model can write nothing else, and `RunResult.output` is the
+            parsed value (for a JSON schema, what `json.loads` gives).
 
     Raises:
         TemplateError: the model's chat template cannot be used.
         GrammarError: no grammar can be made from a tool's schema, or from that of the answer.
-        AgentError: the engine is none, a tool is none, or output_type has no schema.
-        ToolError: the workspace is no folder.
-        SettingError: a number makes no sense, the context is larger than the engine's, or a logit
-            bias names no token.
+        AgentError: the engine or a tool has the wrong type, or output_type has no schema.
+        ToolError: the workspace is not a folder.
+        SettingError: a number is out of range, the context is larger than the engine's, or a logit
+            bias is for a token that does not exist.
 
     Attributes:
         session, ledger, messages: the conversation as the engine has it, token by token with
@@ -133,6 +135,7 @@ class Agent(Generic[Output]):
         sampling: Sampling | None = None,
         compact: bool = False,
         repetition_stop: bool = True,
+        answer_forms: bool = True,
         output_type: type[Output] | Mapping[str, Any] | None = None,
     ) -> None:
         check_engine(engine)
@@ -152,6 +155,7 @@ class Agent(Generic[Output]):
             None if self.output is None else self.output.schema,
             compact,
             repetition_stop,
+            answer_forms,
         )
         size = engine.context if context is None else context
         self._result_tokens = max_result_tokens(size, result_tokens)
@@ -183,7 +187,7 @@ class Agent(Generic[Output]):
 
     @property
     def setup(self) -> RunSetup:
-        """What its next run is made of."""
+        """The settings of its next run."""
         return RunSetup(
             self.engine,
             self.conversation,
@@ -231,7 +235,7 @@ class Agent(Generic[Output]):
 
         def add(decorated: Callable[..., Any]) -> Tool[..., Any]:
             if self.turn:
-                raise AgentError("tools are given before the first question, and stay the same")
+                raise AgentError("tools can be added only before the first question")
             made = make_tool(name=name, effect=effect, preview=preview, timeout=timeout)(decorated)
             self._given.append(made)
             messages = self.messages
@@ -263,9 +267,9 @@ class Agent(Generic[Output]):
         return _answer(last)
 
     def stream(self, task: str) -> Iterator[AgentEvent]:
-        """Answer a question, and yield what happens as it happens.
+        """Answer a question and yield events as they happen.
 
-        The last event is `RunFinished`, also when a limit ended the run. Leaving the iterator
+        The last event is `RunFinished`, even if a limit ended the run. Leaving the iterator
         early, Ctrl-C and `stop` end the run as cancelled and keep the conversation.
 
         Raises:
@@ -331,28 +335,27 @@ class Agent(Generic[Output]):
     def undo(self) -> str:
         """Forget the last question and everything since; returns the question.
 
-        Nothing is computed again: the tokens before it are still there. What tools have changed
-        stays changed.
+        Nothing is recomputed. Changes that tools made are not undone.
 
         Raises:
-            AgentError: there is none, or a run goes on.
+            AgentError: there is no question, or a run is active.
         """
         if self._running:
             raise AgentError(_BUSY)
         return self.conversation.undo()
 
     def load_history(self, turns: Iterable[tuple[str, str]]) -> None:
-        """Begin with questions and answers of another conversation, as if they were this one's.
+        """Start with questions and answers from another conversation.
 
         Raises:
             AgentError: the conversation has begun.
         """
         if self.turn or self.messages:
-            raise AgentError("a conversation that has begun cannot be given another past")
+            raise AgentError("load_history works only before the first question")
         self.conversation.load_history(messages_of(turns, self.config.system))
 
     def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
-        """Another agent that goes on from here, with the same tools; this one stays as it is.
+        """Another agent that continues from here with the same tools; this one is unchanged.
 
         On a local engine nothing is recomputed: both share the KV cache up to here.
 
@@ -373,24 +376,26 @@ class Agent(Generic[Output]):
         return other
 
     def trace_to(self, path: str | Path | bool) -> None:
-        """Write the trace there, as ``trace`` says; an AgentError once it has been begun."""
+        """Write the trace to this file (see ``trace``); an AgentError once it has started."""
         if self._trace is not None:
-            raise AgentError("the trace has been begun; say where to write it before")
+            raise AgentError(
+                "the trace has already started; set its path before the first question"
+            )
         self._trace_path = path
 
     def prefill_system(self) -> int:
         """Read the system message and the tools before the first question; returns their tokens.
 
-        Neither this agent nor its forks read them again. 0 where there was nothing to do.
+        Neither this agent nor its forks read them again. Returns 0 if there was nothing to do.
         """
         return 0 if self._running else self.conversation.prefill_system()
 
     def as_tool(self, name: str, description: str, *, effect: Effect = "read") -> Tool[..., Any]:
-        """This agent as a tool of another: each call asks a fork of it, which is then forgotten.
+        """This agent as a tool of another: each call asks a fork of it, which is then dropped.
 
-        A fork shares what this conversation has read (see `fork`), at least the system message
-        and the tools, which the first call reads for all (see `prefill_system`). Calls do not know
-        of each other. The other agent's limits do not hold for it, its own do.
+        A fork shares what this conversation has read (see `fork`): at least the system message and
+        the tools, which the first call reads for all (see `prefill_system`). Calls are independent
+        of each other. This agent's limits apply, not the other agent's.
 
         Args:
             name: of the tool.
@@ -407,18 +412,18 @@ class Agent(Generic[Output]):
         return make_tool(name=name, effect=effect)(ask)
 
     def compact(self) -> str:
-        """Take the results of tools before the last question out of the context; says which.
+        """Remove tool results before the last question from the context; returns which.
 
-        What follows the first of them is read once more. What was taken out is in the trace.
+        The tokens after the first of them are read again. The trace has what was removed.
 
         Raises:
-            AgentError: there is none, a run goes on, or the model runs in another server.
+            AgentError: there is nothing to remove, a run is active, or the model runs on a server.
         """
         if self._running:
             raise AgentError(_BUSY)
         phase = self._local.compact()
         if phase is None:
-            raise AgentError("there is no older result of a tool to take out")
+            raise AgentError("there is no older tool result to remove")
         phase.turn = self.turn
         self.trace.write(phase)
         return dropped_text(phase)
@@ -450,7 +455,7 @@ class Agent(Generic[Output]):
         self.conversation.stop()
 
     def close(self) -> None:
-        """Close the trace file; the conversation is over."""
+        """Close the trace file and end the conversation."""
         if self._trace is not None:
             self._trace.close()
 
@@ -462,7 +467,7 @@ class Agent(Generic[Output]):
 
     @property
     def notes(self) -> list[str]:
-        """What had to be done because the model file or a tool's schema lack something."""
+        """Notes on workarounds for gaps in the model file or a tool's schema."""
         return self.setup.notes
 
     @property
@@ -477,18 +482,18 @@ class Agent(Generic[Output]):
 
     @property
     def chat(self) -> Chat:
-        """How the model is talked to."""
+        """The model's chat format."""
         return self._local.chat
 
     @property
     def grammar(self) -> CallGrammar:
-        """What its calls may be made of."""
+        """The grammar of its tool calls."""
         return self._local.grammar
 
     @property
     def _local(self) -> LocalConversation:
         if not isinstance(self.conversation, LocalConversation):
-            raise AgentError("the model runs in another server: its tokens are not known here")
+            raise AgentError("the model runs on a server, so its tokens are not known here")
         return self.conversation
 
 

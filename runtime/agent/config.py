@@ -37,6 +37,7 @@ class AgentConfig:
     """JSON schema that answers must fit."""
     compact: bool = False
     repetition_stop: bool = True
+    answer_forms: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens"):
@@ -72,7 +73,7 @@ def check_engine(engine: object) -> None:
         raise AgentError(
             f"engine is a name, not an engine; write Agent({make}({str(engine)!r}), …)"
         )
-    raise AgentError(f"engine is {engine!r}, not an Engine or RemoteEngine: see Engine.load")
+    raise AgentError(f"engine is {engine!r}, not an Engine or RemoteEngine; see Engine.load")
 
 
 def check_text(name: str, value: object) -> None:
@@ -82,7 +83,7 @@ def check_text(name: str, value: object) -> None:
         SettingError: it is none; names it.
     """
     if value is not None and not isinstance(value, str):
-        raise SettingError(f"{name} must be a text, not {value!r}")
+        raise SettingError(f"{name} must be a string, not {value!r}")
 
 
 def check_template_options(options: object, thinking: bool | None) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def check_template_options(options: object, thinking: bool | None) -> dict[str, 
     Raises:
         SettingError: they are no names with JSON values.
     """
-    refusal = SettingError(f"template_options must be names with JSON values, not {options!r:.200}")
+    refusal = SettingError(f"template_options must map names to JSON values, not {options!r:.200}")
     given = {} if options is None else options
     if not isinstance(given, Mapping):
         raise refusal
@@ -115,9 +116,9 @@ def check_task(task: object) -> None:
         AgentError: it is no text, or has nothing but space in it.
     """
     if not isinstance(task, str):
-        raise AgentError(f"the question must be a text, not {task!r}")
+        raise AgentError(f"the question must be a string, not {task!r}")
     if not task.strip():
-        raise AgentError("the question is empty; give a text")
+        raise AgentError("the question is empty")
 
 
 def sampling_notes(config: AgentConfig, engine: Engine) -> list[str]:
@@ -132,7 +133,7 @@ def sampling_notes(config: AgentConfig, engine: Engine) -> list[str]:
     ]
     if not used or given.over(found).filled().plain:
         return list(engine.sampling_notes)
-    return [f"sampling as the model's file says: {', '.join(used)}", *engine.sampling_notes]
+    return [f"sampling settings from the model file: {', '.join(used)}", *engine.sampling_notes]
 
 
 def max_result_chars(context: int) -> int:
@@ -166,8 +167,8 @@ def flatten_tools(
         yield tools
         return
     if isinstance(tools, str) or not isinstance(tools, Iterable):
-        raise AgentError(f"{tools!r} is not a tool: give functions, Tool objects or groups of them")
+        raise AgentError(f"{tools!r} is not a tool; give functions, Tool objects or groups of them")
     for item in as_list(tools, "tools must be functions, Tool objects or groups", AgentError):
         if isinstance(item, str):  # what iterates over itself
-            raise AgentError(f"{item!r} is a name, not a tool: give the function itself")
+            raise AgentError(f"{item!r} is a name, not a tool; give the function itself")
         yield from flatten_tools(item)

@@ -77,7 +77,12 @@ class LocalConversation(Conversation[Mark]):
         options = dict(config.options)
         self.chat = Chat(engine.tokenizer, tools=tools, template=chat_template, options=options)
         self.grammar = CallGrammar(
-            engine.tokenizer, tools, self.chat.form, config.output, self.chat.thinking
+            engine.tokenizer,
+            tools,
+            self.chat.form,
+            config.output,
+            self.chat.thinking,
+            forms=engine.tokenizer.answer_forms if config.answer_forms else None,
         )
         self.session = engine.session(context=config.context)
         self.session.shares, self.session.profile = True, profile
@@ -187,6 +192,7 @@ class LocalConversation(Conversation[Mark]):
             "context": self.session.context,
             "sampling": self.sampling.as_dict(),
             "format": self.chat.form.name,
+            "answer_forms": self.grammar.forms is not None,
             **self.session.speculative.as_dict(),
         }
 
@@ -263,8 +269,8 @@ class LocalConversation(Conversation[Mark]):
             ledger.append(ids, segment.origin, message=number, label=tool)
         if not len(ledger):
             raise TemplateError(
-                "the conversation is not one token long: the chat template writes nothing that the "
-                "model's vocabulary has tokens for; get another file of the model"
+                "the chat template renders the conversation to no tokens of the model's "
+                "vocabulary; get another file of the model"
             )
         try:
             self._check_room(before)
@@ -381,7 +387,7 @@ class LocalConversation(Conversation[Mark]):
         tokens = session.decode(
             max_tokens=min(left, room),
             stop=tokenizer.stop_ids,
-            constraint=self.grammar.constraint(thinking=self._opens_thinking),
+            constraint=self.grammar.constraint(thinking=self._opens_thinking, before=ledger.ids),
             sampling=replace(self.sampling, stop=None),  # the reader looks for those
         )
         stop = (
@@ -413,8 +419,8 @@ class LocalConversation(Conversation[Mark]):
             yield PhaseFinished(phase)
         if reply.repeated:
             yield Notice(
-                f"the model repeated itself for {counted(reply.repeated, 'token')}, so this was "
-                "ended"
+                f"the model repeated itself for {counted(reply.repeated, 'token')}, so its reply "
+                "was stopped"
             )
         elif not reader.stopped:
             self._check_whole(run, ledger.ids[before:], reply, left, room)
@@ -487,7 +493,7 @@ class LocalConversation(Conversation[Mark]):
             return
         if room <= left:
             raise ContextOverflowError(
-                "the context is full before the model had finished: "
+                "the context filled up before the model finished: "
                 + what_fills(self.ledger, self.session.context, len(self.ledger))
             )
         raise run.cut_error(reply)

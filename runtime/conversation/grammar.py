@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-import weakref
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -23,8 +22,10 @@ import numpy as np
 from ...errors import GrammarError
 from ..gguf.types import TokenType
 from ..tokens.foreign import translated
+from . import answer_forms
 from .formats import FORMATS
 from .gbnf import lark_of
+from .matcher_tables import first_line, matcher_tables, refusal
 from .reasoning_tags import Thinking, thinking_of
 from .toolcalls import ToolFormat, json_rule, quoted, strict
 
@@ -39,7 +40,6 @@ CallChoice = Literal["auto", "required", "none"]
 
 _BACKGROUND = 20_000  # tokens from which building the matcher's tables takes long enough to notice
 _TEXT = r"/(?s:.*)/"
-_LONGEST = 1024  # bytes of a token: a longer one makes the library panic, so it is never allowed
 
 
 class Constraint(Protocol):
@@ -76,6 +76,7 @@ class CallGrammar:
         output: JSON schema or GBNF grammar that an answer must fit, in place of free text.
         thinking: the tags around the model's thinking; `NO_THINKING` where it may not think.
         calls: whether a turn may be calls (``auto``), must be (``required``) or must not.
+        forms: of answers that quote what was given (`answer_forms`); an `output` goes before them.
 
     Raises:
         GrammarError: a schema cannot be made into a grammar; names the tool.
@@ -89,6 +90,7 @@ class CallGrammar:
         output: Mapping[str, Any] | str | None = None,
         thinking: Thinking | None = None,
         calls: CallChoice = "auto",
+        forms: str | None = None,
     ) -> None:
         self.form = FORMATS[form] if isinstance(form, str) else form
         self.tokenizer = tokenizer
@@ -108,6 +110,10 @@ class CallGrammar:
         self._choice: CallChoice = calls if tools else "auto"
         self._output = output
         self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags))
+        alone = output is None and calls == "auto" and self.form.headers is None
+        self.forms = forms if alone and self.form.opening in self._tags else None
+        """The forms that answers are held to."""
+        self._lenient: list[str] = []
         self._opening_ids = frozenset(
             self._tags[o.text] for o in self.form.openings if o.text in self._tags and not o.kept
         )
@@ -128,35 +134,42 @@ class CallGrammar:
         """What a trace calls it."""
         return self.form.name if self._tools or self.form.headers else "text"
 
-    def constraint(self, *, thinking: bool = False) -> TurnConstraint:
+    def constraint(self, *, thinking: bool = False, before: Sequence[int] = ()) -> TurnConstraint:
         """The constraint of one turn.
 
         Args:
             thinking: whether the template has opened the model's thinking already.
+            before: the tokens of the conversation, which an answer of a fixed form may quote.
 
         Raises:
             GrammarError: a schema cannot be made into a grammar.
         """
-        return TurnConstraint(self, thinking=thinking)
+        return TurnConstraint(self, thinking=thinking, before=before)
 
     def watches(self) -> bool:
         """Whether a matcher reads along from the start: for an answer, headers, or calls in
         letters."""
         letters = bool((self._tools or self._choice == "none") and self._letters)
-        held = self._output is not None or self._choice == "required"
-        return held or self.form.headers is not None or letters
+        held = self._output is not None or self.forms or self._choice == "required"
+        return bool(held) or self.form.headers is not None or letters
 
     def opens(self, token: int) -> bool:
         """Whether a token opens calls."""
         return bool(self._tools) and token in self._opening_ids
 
-    def matcher(self, part: str = "calls") -> LLMatcher:
-        """A fresh matcher: of ``calls`` after the token that opens them, or of a whole ``turn``."""
+    def matcher(self, part: str = "calls", before: Sequence[int] = ()) -> LLMatcher:
+        """A fresh matcher: of ``calls`` after the token that opens them, or of a whole ``turn``
+        after the tokens `before`."""
         if self._thread is not None:
             self._thread.join()
         if self._failure is not None:
             raise self._failure
         assert self._prototypes, "a grammar of free text has no matcher"
+        if self.forms and part == "turn":
+            ends = [self._tags[self.form.opening], self._tags[self.form.closing]]
+            given = answer_forms.quotable(self.tokenizer, before, *ends)
+            tables = matcher_tables(self.tokenizer)
+            return self._checked(self._matcher(tables, part, self._lenient, given))
         return self._prototypes[part].deep_copy()
 
     def _prepare(self) -> None:
@@ -174,7 +187,7 @@ class CallGrammar:
             self._failure = error
 
     def _compile(self) -> dict[str, LLMatcher]:
-        with translated(_refusal("no grammar can be made from the tools")):
+        with translated(refusal("no grammar can be made from the tools")):
             return self._compile_parts()
 
     def _compile_parts(self) -> dict[str, LLMatcher]:
@@ -188,28 +201,43 @@ class CallGrammar:
                 self._check_output(tables)
                 lenient = self._not_expressible(tables, part)
                 matcher = self._matcher(tables, part, lenient)
-            if matcher.is_error():
-                reason = _first_line(matcher.get_error())
-                raise GrammarError(f"no grammar can be made from the tools together: {reason}")
-            made[part] = matcher
+            made[part] = self._checked(matcher)
+        self._lenient = lenient
         return made
 
-    def _matcher(self, tables: LLTokenizer, part: str, lenient: Container[str]) -> LLMatcher:
+    def _matcher(
+        self, tables: LLTokenizer, part: str, lenient: Container[str], given: str = ""
+    ) -> LLMatcher:
         from llguidance import LLMatcher
 
-        return LLMatcher(tables, self._lark(self._tools, part, lenient), log_level=0)
+        return LLMatcher(tables, self._lark(self._tools, part, lenient, given), log_level=0)
+
+    @staticmethod
+    def _checked(matcher: LLMatcher) -> LLMatcher:
+        if matcher.is_error():
+            reason = first_line(matcher.get_error())
+            raise GrammarError(f"no grammar can be made from the tools together: {reason}")
+        return matcher
 
     def _check_output(self, tables: LLTokenizer) -> None:
-        """See whether the schema of the answer alone can be made into a grammar."""
+        """See whether the schema or the forms of the answer alone can be made into a grammar."""
         from llguidance import LLMatcher
 
+        if self.forms:
+            alone = f"start: answer\n{answer_forms.rules(self.forms, '')}"
+            if problem := LLMatcher.validate_grammar(alone, tables):
+                raise GrammarError(
+                    f"the model's file declares forms of its answers ({answer_forms.KEY}) that "
+                    f"cannot be used: {first_line(problem)}; Agent(answer_forms=False) does "
+                    "without them"
+                )
         if self._output is None:
             return
         if problem := LLMatcher.validate_grammar(self._lark([], "turn"), tables):
             if isinstance(self._output, str):
-                raise GrammarError(f"the GBNF grammar cannot be used: {_first_line(problem)}")
+                raise GrammarError(f"the GBNF grammar cannot be used: {first_line(problem)}")
             raise GrammarError(
-                f"no grammar can be made from the schema of the answer: {_first_line(problem)}; "
+                f"no grammar can be made from the schema of the answer: {first_line(problem)}; "
                 "simplify output_type"
             )
 
@@ -226,27 +254,32 @@ class CallGrammar:
             if LLMatcher.validate_grammar(self._lark([tool], part, [name]), tables):
                 raise GrammarError(
                     f"tool {name}: no grammar can be made from its schema: "
-                    f"{_first_line(problem)}; simplify its parameters"
+                    f"{first_line(problem)}; simplify its parameters"
                 )
             names.append(name)
             self.notes.append(
                 f"tool {name}: a part of its schema is checked only once the call is written: "
-                f"{_first_line(problem)}"
+                f"{first_line(problem)}"
             )
         return names
 
     def _lark(
-        self, tools: Sequence[Mapping[str, Any]], part: str, lenient: Container[str] = ()
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        part: str,
+        lenient: Container[str] = (),
+        given: str = "",
     ) -> str:
         calls = self.form.grammar(tools, self._tag, lenient) if tools else ""
         if part == "calls":
             return f"start: calls\n{calls}"
-        return f"{self._turn(bool(tools))}\n{calls}"
+        forms = answer_forms.rules(self.forms, given) if self.forms else ""
+        return f"{self._turn(bool(tools))}\n{calls}\n{forms}"
 
     def _turn(self, calls: bool) -> str:
         if self.form.headers is not None:
             return self._headed(calls)
-        if self._output is None and self._choice != "required":
+        if self._output is None and not self.forms and self._choice != "required":
             return self._watch()
         return self._answer(self._output, calls)
 
@@ -330,8 +363,10 @@ class TurnConstraint:
     thinking (free) ─► text: free, or watched by a matcher of the turn ─► call: a matcher of calls
     """
 
-    def __init__(self, grammar: CallGrammar, *, thinking: bool = False) -> None:
-        self._grammar = grammar
+    def __init__(
+        self, grammar: CallGrammar, *, thinking: bool = False, before: Sequence[int] = ()
+    ) -> None:
+        self._grammar, self._before = grammar, before
         self._stops = grammar.tokenizer.stop_ids
         self._words = np.empty(-(-grammar.tokenizer.n_vocab // 32), np.uint32)
         self._matcher: LLMatcher | None = None
@@ -342,7 +377,7 @@ class TurnConstraint:
         self._ahead: list[int] | None = None
         """Tokens that are forced from here on, as far as that is known; None: not looked yet."""
         if grammar.watches() and not self._thinking:
-            self._matcher = grammar.matcher("turn")
+            self._matcher = grammar.matcher("turn", before)
 
     @property
     def in_call(self) -> bool:
@@ -402,7 +437,8 @@ class TurnConstraint:
         if self._thinking:
             if token == grammar.closes_thinking:
                 self._thinking = False
-                self._matcher = grammar.matcher("turn") if grammar.watches() else None
+                watched = grammar.watches()
+                self._matcher = grammar.matcher("turn", self._before) if watched else None
             elif grammar.opens(token):
                 self._thinking = False
                 self._matcher = grammar.matcher("calls")
@@ -420,7 +456,7 @@ class TurnConstraint:
     def _check(self, what: str) -> None:
         assert self._matcher is not None
         if self._matcher.is_error():
-            raise GrammarError(f"{what}: {_first_line(self._matcher.get_error())}")
+            raise GrammarError(f"{what}: {first_line(self._matcher.get_error())}")
 
 
 def _answer_rule(output: Mapping[str, Any] | str) -> str:
@@ -434,53 +470,3 @@ def tag_ids(tokenizer: Tokenizer, tags: Sequence[str]) -> dict[str, int]:
     """Those of the tags that are one token, with its id."""
     ids = {tag: tokenizer.encode(tag, special=True) for tag in tags}
     return {tag: found[0] for tag, found in ids.items() if len(found) == 1}
-
-
-_tables: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
-_tables_lock = threading.Lock()
-
-
-def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
-    """The matcher's view of a vocabulary; made once a tokenizer (0.5 s for 150,000 tokens)."""
-    with _tables_lock:
-        if tokenizer not in _tables:
-            _tables[tokenizer] = _build_tables(tokenizer)
-        return _tables[tokenizer]
-
-
-def _build_tables(tokenizer: Tokenizer) -> LLTokenizer:
-    from llguidance import LLTokenizer, TokenizerWrapper
-
-    if not tokenizer.stop_ids:
-        raise GrammarError(
-            "the model's vocabulary has no token that ends a turn, so no call can end; "
-            "set tokenizer.ggml.eos_token_id in its file"
-        )
-    stops = sorted(tokenizer.stop_ids)
-    with translated(_refusal("the grammar library cannot use the model's vocabulary")):
-        return LLTokenizer(TokenizerWrapper(_Vocabulary(tokenizer, stops[0])), eos_token=stops)
-
-
-class _Vocabulary:
-    """What llguidance asks of a tokenizer. Special tokens match by id only, never as text."""
-
-    def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
-        self._tokenizer = tokenizer
-        self.eos_token_id = eos
-        self.bos_token_id = tokenizer.bos
-        self.special_token_ids = sorted(tokenizer.control_ids)
-        every = map(tokenizer.token_bytes, range(tokenizer.n_vocab))
-        self.tokens = [raw if len(raw) <= _LONGEST else b"" for raw in every]
-
-    def __call__(self, text: bytes | str) -> list[int]:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8")
-        return self._tokenizer.encode(text)
-
-
-def _refusal(what: str) -> Callable[[BaseException], GrammarError]:
-    return lambda error: GrammarError(f"{what}: {_first_line(str(error))}")
-
-
-def _first_line(text: str) -> str:
-    return text.strip().split("\n")[0][:300]

@@ -124,6 +124,8 @@ def missing(writer: Writer) -> Round:
     rng = writer.rng
     source = rng.choice((error, key, line, where))(writer)
     call = source.steps[0][0]
+    if source.family == "key" and "|" in call.arguments["pattern"]:  # words, not one name
+        return missing(writer)
     path = str(call.arguments["path"])
     roll = rng.random()
     texts = {"other.txt": "x"}

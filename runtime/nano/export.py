@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..conversation import answer_forms
 from ..gguf.file import GGMLType
 from ..gguf.open import open_gguf
+from .answers import FORMS
 from .bpe import CONTROL, TAGS, Vocabulary
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ def _add_tokenizer(file: Any, vocabulary: Vocabulary) -> None:
     file.add_pad_token_id(ids["<|endoftext|>"])
     file.add_add_bos_token(False)
     file.add_chat_template(TEMPLATE.read_text())
+    file.add_string(answer_forms.KEY, FORMS)
 
 
 def read_weights(path: Path) -> dict[str, np.ndarray]:

@@ -13,8 +13,8 @@ from .files import MemoryFiles
 from .log_texts import event
 from .logs import Log, make_log
 from .marks import ERRORS
-from .searches import said_key, some_log, some_settings
-from .settings import Setting
+from .searches import replied, said_key, some_log, some_settings
+from .settings import Setting, make_settings, natural
 from .smalltalk import beyond as alone
 from .solve import Reply
 from .writer import AGENT_CHARS, ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made
@@ -45,6 +45,8 @@ class Scene:
     """Whether the needle was searched for in one file alone."""
     found: list[str] = field(default_factory=list)
     setting: tuple[str, Setting] | None = None
+    asks: tuple[str, tuple[str, ...]] = ("", ())
+    """A file, and questions about one of its settings (`settings.natural`)."""
     known: set[str] = field(default_factory=set)
     """The files whose paths stand in what was said or came back."""
     files: MemoryFiles = field(default_factory=lambda: MemoryFiles({}))
@@ -69,6 +71,10 @@ def make_scene(writer: Writer) -> Scene:
         scene.logs[path] = log
         scene.texts[path] = "\n".join(log.lines) + "\n"
     settings = some_settings(writer, rng.randint(2, size))
+    if rng.random() < 0.5:
+        parts, asks = natural(words)
+        settings = make_settings(words, rng.randint(2, size), wanted=parts)
+        scene.asks = settings.path, asks
     scene.items[settings.path] = settings.items
     scene.texts[settings.path] = settings.text
     join = rng.choice((" = ", "=", ": "))
@@ -150,6 +156,32 @@ def tell_key(scene: Scene, path: str, key: str) -> Reply | None:
     scene.number = places[0].line if len(places) == 1 else 0
     scene.row = rows[places[0].line - 1] if len(places) == 1 else ""
     return reply
+
+
+def full_asked(scene: Scene) -> Round | None:
+    """A setting, as somebody asks who does not name its key."""
+    path, asks = scene.asks
+    if not asks:
+        return None
+    ask = scene.rng.choice(asks)
+    return tell_asked(scene, path, ask if "{f}" in ask else f"{ask} {{f}}", named)
+
+
+def tell_asked(
+    scene: Scene, path: str, ask: str, name: Callable[[Scene, str, Reply], tuple[str, Reply]]
+) -> Round | None:
+    """The round of such a question, in which `name` says how the file is called."""
+    reply = replied(scene.files, ask, dict(scene.items), path)
+    if reply is None:
+        return None
+    places = [i for i in scene.items[path] if f"{i.key} is {i.value}" == reply.answer]
+    scene.path, scene.needle, scene.told = path, "", 0
+    scene.key = places[0].key if places else ""
+    scene.number = places[0].line if len(places) == 1 else 0
+    scene.row = rows_of(scene, path)[places[0].line - 1] if len(places) == 1 else ""
+    shown, reply = name(scene, path, reply)
+    plain = ask.replace("*", "")
+    return round_of(scene, asked_in(scene, [plain], [plain], f=shown), reply)
 
 
 def full_key(scene: Scene) -> Round | None:

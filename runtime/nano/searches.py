@@ -9,10 +9,12 @@ from contextlib import nullcontext
 from . import phrasings as ways
 from . import solve, unseen
 from .configs import any_line
+from .files import MemoryFiles
 from .log_texts import HARMLESS, event, fill
 from .logs import Log, make_log
 from .reports import make_report
-from .settings import Setting, Settings, make_settings
+from .settings import Setting, Settings, make_settings, natural
+from .solve import Reply
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made, workspace
 
 MARKS = ("TODO", "TODO", "TODO", "FIXME", "FIXME", "XXX", "HACK", "NOTE", "BUG")
@@ -20,6 +22,10 @@ MARKS = ("TODO", "TODO", "TODO", "FIXME", "FIXME", "XXX", "HACK", "NOTE", "BUG")
 
 SWITCHES = 0.07
 """Share of the questions about a key that ask whether what a heading names is on."""
+
+
+NATURAL = 0.4
+"""Share of the questions about a key that are asked as somebody asks who does not name it."""
 
 
 def _calm(writer: Writer, needle: str, count: int) -> list[str]:
@@ -261,14 +267,65 @@ def switch(writer: Writer) -> Round:
         return made("key", question, reply, files)
 
 
+def starred(ask: str) -> tuple[list[str], bool]:
+    """What a question has between stars, and whether it stands side by side."""
+    words = re.findall(r"\*(.+?)\*", ask)
+    return words, "* *".join(words) in ask
+
+
+def replied(
+    files: MemoryFiles, ask: str, items: dict[str, Sequence[Setting]], path: str
+) -> Reply | None:
+    """The reply to a question about a setting, in one file or in all (`path` is `.`)."""
+    words, phrase = starred(ask)
+    if not phrase:
+        return solve.by_words(files, words, items, path)
+    if path == ".":
+        return solve.any_value(files, " ".join(words), items)
+    return solve.value(files, path, " ".join(words), items[path])
+
+
+def asked_naturally(writer: Writer, *, named: bool) -> Round:
+    """A real key, whose words stand somewhere in the question; `named`: the file does, too."""
+    rng = writer.rng
+    while True:
+        parts, asks = natural(writer.words)
+        ask = rng.choice(asks)
+        if not named and "{f}" in ask:
+            continue
+        size = max(1, min(writer.lines(), 40 if named else 12))
+        settings = make_settings(writer.words, size, twice=rng.random() < 0.1, wanted=parts)
+        texts = {settings.path: settings.text}
+        if not named:
+            word = starred(ask)[0][0]
+            texts[writer.words.path(LOG_EXTENSIONS)] = "\n".join(_calm(writer, word, 2))
+        files = workspace(writer, texts)
+        items: dict[str, Sequence[Setting]] = {settings.path: settings.items}
+        reply = replied(files, ask, items, settings.path if named else ".")
+        if reply is None:
+            continue
+        shown = settings.path
+        if named:
+            shown, reply = called(writer, files, shown, reply, alone=True)
+            shown = ways.quoted(rng, shown, often=0.08)
+            if "{f}" not in ask:
+                ask = rng.choice(ways.AROUND).replace("{a}", ask)
+        ask = ask.replace("*", "")
+        question = writer.ask([ask], [ask], f=shown)
+        return made("key" if named else "any_key", question, reply, files)
+
+
 def key(writer: Writer) -> Round:
     """The value of a key in a configuration file, or that there is no such key.
 
     The file is searched for the key, so that a long one costs no more than a short one.
     """
     rng = writer.rng
-    if rng.random() < SWITCHES:
+    roll = rng.random()
+    if roll < SWITCHES:
         return switch(writer)
+    if roll < SWITCHES + NATURAL:
+        return asked_naturally(writer, named=True)
     while True:
         settings = some_settings(writer, writer.lines())
         asked = said_key(writer, settings.items)
@@ -375,6 +432,8 @@ def any_error(writer: Writer) -> Round:
 def any_key(writer: Writer) -> Round:
     """The value of a key, no file being named: the folder is searched for the key."""
     rng = writer.rng
+    if rng.random() < NATURAL:
+        return asked_naturally(writer, named=False)
     while True:
         settings = some_settings(writer, min(writer.lines(), 12))
         asked = said_key(writer, settings.items)

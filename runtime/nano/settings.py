@@ -168,7 +168,13 @@ def _value(words: Lexicon) -> str:
 
 
 def make_settings(
-    words: Lexicon, size: int, *, twice: bool = False, said: bool = False, switch: bool = False
+    words: Lexicon,
+    size: int,
+    *,
+    twice: bool = False,
+    said: bool = False,
+    switch: bool = False,
+    wanted: Sequence[str] = (),
 ) -> Settings:
     """A file of about `size` settings.
 
@@ -178,9 +184,10 @@ def make_settings(
         twice: one key, or each of a section, stands in two or three places.
         said: comments name settings in words that their keys do not have.
         switch: under some headings stands whether the thing is enabled.
+        wanted: the words of a key that it sets.
     """
     rng = words.rng
-    if not (twice or said or switch) and rng.random() < 0.25:
+    if not (twice or said or switch or wanted) and rng.random() < 0.25:
         config = make_config(words, size)
         known = zip(config.pairs, config.places, strict=True)
         pairs = tuple(Setting(key, value, place) for (key, value), place in known)
@@ -190,7 +197,7 @@ def make_settings(
         form = rng.choice(FORMATS)
     lines: list[str] = []
     items: list[Setting] = []
-    names = _names(words, form, size)
+    names = _names(words, form, size, wanted)
     if twice:
         if form.sections and rng.random() < 0.35:  # sections alike: [primary] and [replica]
             names = names[:6] * rng.choice((2, 2, 3))
@@ -260,9 +267,23 @@ def describe(words: Lexicon) -> tuple[str, tuple[str, ...]]:
     return said.replace("*", ""), tuple(asks)
 
 
-def _names(words: Lexicon, form: Format, size: int) -> list[str]:
+@cache
+def _natural(held_out: bool) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    text = Path(__file__).with_name("keyed.txt").read_text(encoding="utf-8")
+    trained, _, unseen = text.partition("=== unseen\n")
+    rows = [row.split(" | ") for row in (unseen if held_out else trained).split("\n") if row]
+    return tuple((tuple(key.split("_")), tuple(asks)) for key, *asks in rows)
+
+
+def natural(words: Lexicon) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words of a real key, and questions about it; what is searched for stands between
+    stars."""
+    return words.rng.choice(_natural(words.held_out))
+
+
+def _names(words: Lexicon, form: Format, size: int, wanted: Sequence[str] = ()) -> list[str]:
     rng = words.rng
-    names: dict[str, None] = {}
+    names: dict[str, None] = {keyed(wanted, form.style): None} if wanted else {}
     while len(names) < size:
         if not words.held_out and rng.random() < 0.5:
             parts = rng.choice(WELL_KNOWN).split("_")
@@ -276,7 +297,9 @@ def _names(words: Lexicon, form: Format, size: int) -> list[str]:
         name = keyed(parts, form.style)
         if not any(name.lower() in k.lower() or k.lower() in name.lower() for k in names):
             names[name] = None
-    return list(names)
+    if not wanted:
+        return list(names)
+    return rng.sample(list(names), len(names))
 
 
 def _row(words: Lexicon, way: str, key: str, value: str) -> tuple[str, str]:

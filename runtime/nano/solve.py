@@ -257,6 +257,22 @@ def _loose_value(
     return Reply((first, call, read), f"{found[0].key} is {found[0].value}")
 
 
+def by_words(
+    files: MemoryFiles, words: Sequence[str], items: Mapping[str, Sequence[Setting]], path: str
+) -> Reply | None:
+    """The value of a setting whose key has the words, which stand apart in the question."""
+    call = find("|".join(words), path, regex=len(words) > 1)
+    result = files.run(call)
+    hits = [(where, number) for where, number, _ in hits_of(result)]
+    found = meant(words, [item for several in items.values() for item in several])
+    sets = [(where, item) for where, several in items.items() for item in several if item in found]
+    if len(sets) != 1 or "\n[cut: " in result or (sets[0][0], sets[0][1].line) not in hits:
+        return None
+    where, item = sets[0]
+    inside = "" if path == where else f" in {where}"
+    return Reply((call,), f"{item.key}{inside} is {item.value}")
+
+
 def behind(path: str, start: int) -> Call:
     """Reading on behind a comment."""
     read = Call("read_file", {"path": path, "start": start, "end": start + 10})

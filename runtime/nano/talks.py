@@ -41,6 +41,17 @@ def and_key(scene: Scene) -> Round | None:
     return round_of(scene, asked_in(scene, ways.AND_KEY, unseen.AND_KEY, k=key), reply)
 
 
+def and_asked(scene: Scene) -> Round | None:
+    """Another setting of the file that was spoken of, as somebody asks who does not name it."""
+    path, asks = scene.asks
+    asks = tuple(ask for ask in asks if "{f}" not in ask)
+    if scene.path != path or not asks:
+        return None
+    ask = scene.rng.choice(asks)
+    ask = scene.rng.choice((ask, ask, f"and {ask[0].lower()}{ask[1:]}"))
+    return full.tell_asked(scene, path, ask, lambda _scene, _path, reply: ("", reply))
+
+
 def and_file(scene: Scene) -> Round | None:
     """The same question of another file."""
     rng = scene.rng
@@ -309,7 +320,8 @@ def thanked(scene: Scene) -> Round | None:
 
 FULL: tuple[tuple[Step, float], ...] = (
     (full.full_error, 0.22),
-    (full.full_key, 0.26),
+    (full.full_key, 0.22),
+    (full.full_asked, 0.12),
     (full.full_line, 0.12),
     (full.full_open, 0.04),
     (full.full_search, 0.15),
@@ -322,6 +334,7 @@ FULL: tuple[tuple[Step, float], ...] = (
 # Most of these ask for something that is seldom the case; the more weight they have where it is.
 ON: tuple[tuple[Step, float], ...] = (
     (and_key, 0.12),
+    (and_asked, 0.5),
     (and_file, 0.08),
     (and_line, 0.08),
     (next_line, 0.25),

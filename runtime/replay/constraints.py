@@ -25,6 +25,8 @@ class Grammars:
         self._choice: CallChoice = header.config.get("tool_choice", "auto")
         self._thinks = bool(header.config.get("thinking", True))
         self._single = bool(header.config.get("single_call"))
+        held = bool(header.config.get("answer_forms"))
+        self._forms = engine.tokenizer.answer_forms if held else None
         # The last tokens of a server's prompt may be the first ones of the turn.
         self._said = int(header.config.get("said", 0))
         self._compiled: dict[str, CallGrammar] = {}
@@ -46,7 +48,7 @@ class Grammars:
             said = self._tokenizer.decode(list(before[max(0, begun - 4) : begun]), special=True)
             grammar = self._grammar(phase.constraint)
             opened = self._thinks and said.rstrip().endswith(grammar.thinking.opening)
-            made = grammar.constraint(thinking=opened)
+            made = grammar.constraint(thinking=opened, before=before[:begun])
             for token in before[begun:]:
                 made.advance(token)
             self._constraint = (turn, made)
@@ -72,6 +74,7 @@ class Grammars:
                 self._output,
                 thinking,
                 self._choice,
+                self._forms,
             )
         return self._compiled[name]
 

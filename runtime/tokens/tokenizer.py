@@ -53,6 +53,7 @@ class Tokenizer:
         bos, eos: ids, or None when the model has none.
         add_bos: whether the model wants `bos` before a text (templates often write it themselves).
         chat_template: the model's Jinja template, or None.
+        answer_forms: the forms of the model's answers, or None (`conversation/answer_forms.py`).
         swallowing: ids of the markers that take the blank space after them away.
     """
 
@@ -63,13 +64,14 @@ class Tokenizer:
         *,
         add_bos: bool,
         chat_template: str | None,
+        answer_forms: str | None = None,
         swallowing: frozenset[int] = frozenset(),
     ) -> None:
         self.vocabulary = vocabulary
         self.n_vocab = vocabulary.n_vocab
         self.bos, self.eos = vocabulary.bos, vocabulary.eos
         self.add_bos = add_bos
-        self.chat_template = chat_template
+        self.chat_template, self.answer_forms = chat_template, answer_forms
         self.swallowing = swallowing
         self._merger = merger
         self._bytes: dict[int, bytes] = {}
@@ -96,6 +98,7 @@ class Tokenizer:
             )
             and vocabulary.bos is not None,
             chat_template=gguf.string("tokenizer.chat_template", "") or None,
+            answer_forms=gguf.string("triplepoint.answers", "") or None,
             swallowing=_swallowing(gguf, vocabulary),
         )
 

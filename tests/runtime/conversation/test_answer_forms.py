@@ -1,0 +1,91 @@
+"""Answers of fixed forms: they quote what was given, in whole words, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from triplepoint.errors import GrammarError
+from triplepoint.runtime.conversation.answer_forms import quotable
+from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
+
+FORMS = 'ANSWER: "It says " QUOTE "." | "Line " NUMBER "."'
+GIVEN = "app.log:12: disk full on /dev/sda1\nport = 8080"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(engine: Engine) -> Tokenizer:
+    """The embedded model's."""
+    return engine.tokenizer
+
+
+def turn(tokenizer: Tokenizer, given: str = GIVEN, forms: str = FORMS) -> TurnConstraint:
+    """The constraint of a turn after `given`."""
+    grammar = CallGrammar(tokenizer, forms=forms)
+    return grammar.constraint(before=tokenizer.encode(given))
+
+
+def taken(constraint: TurnConstraint, tokenizer: Tokenizer, text: str) -> bool:
+    """Whether the text is allowed, token by token, and may end there."""
+    for token in [*tokenizer.encode(text), min(tokenizer.stop_ids)]:
+        words = constraint.mask()
+        assert words is not None
+        if not words[token // 32] >> np.uint32(token % 32) & 1:
+            return False
+        constraint.advance(token)
+    return constraint.done
+
+
+@pytest.mark.parametrize(
+    "text", ["It says disk full on /dev/sda1.", "It says port = 8080.", "Line 12.", "Line 8080."]
+)
+def test_what_was_given_may_be_quoted(tokenizer: Tokenizer, text: str) -> None:
+    """Any run of words within a line, and any number."""
+    assert taken(turn(tokenizer), tokenizer, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("It says disk is full.", "words that do not stand side by side"),
+        ("It says disk fu.", "half of a word"),
+        ("It says port = 80.", "half of a number"),
+        ("It says /dev/sda1\nport.", "two lines"),
+        ("It says banana.", "what stands nowhere"),
+        ("Line 13.", "a number that stands nowhere"),
+        ("Line port.", "no number"),
+        ("Well, it says port.", "no form"),
+    ],
+)
+def test_nothing_else_may(tokenizer: Tokenizer, text: str, why: str) -> None:
+    """Each is refused."""
+    assert not taken(turn(tokenizer), tokenizer, text), why
+
+
+def test_calls_are_not_quoted(tokenizer: Tokenizer) -> None:
+    """What the model searched for is no fact: only what came back is."""
+    ids = tokenizer.encode(
+        'who?\n<tool_call>{"pattern": "panic"}</tool_call>\nno match', special=True
+    )
+    opening, closing = (
+        tokenizer.encode(t, special=True)[0] for t in ("<tool_call>", "</tool_call>")
+    )
+    text = quotable(tokenizer, ids, opening, closing)
+    assert "panic" not in text
+    assert "who?" in text
+    assert "no match" in text
+
+
+def test_forms_that_cannot_be_used(tokenizer: Tokenizer) -> None:
+    """A file's forms that are no grammar are an error that names them and the way out."""
+    with pytest.raises(GrammarError, match=r"triplepoint\.answers.*answer_forms=False"):
+        turn(tokenizer, forms='ANSWER: "a" | MISSING').mask()
+
+
+def test_a_schema_goes_before_forms(tokenizer: Tokenizer) -> None:
+    """An answer of a given type is what the caller asked for."""
+    grammar = CallGrammar(tokenizer, output={"type": "integer"}, forms=FORMS)
+    assert grammar.forms is None
+    assert taken(grammar.constraint(), tokenizer, "42")

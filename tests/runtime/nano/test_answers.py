@@ -1,0 +1,50 @@
+"""The forms in nano's file: everything it is trained to answer fits, and it is held to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from triplepoint import Agent, Engine
+from triplepoint.runtime.conversation import answer_forms
+from triplepoint.runtime.conversation.matcher_tables import matcher_tables
+from triplepoint.runtime.nano.answers import FORMS
+from triplepoint.runtime.nano.corpus import rounds
+
+
+def test_every_answer_of_the_corpus_has_one_of_the_forms(engine: Engine) -> None:
+    """Of all families, after the questions and results of the conversation."""
+    from llguidance import LLMatcher
+
+    tables, seen = matcher_tables(engine.tokenizer), Counter[str]()
+    for seed in range(12):
+        given: list[str] = []
+        for item in rounds(seed, 12, size=9):
+            given += [item.question, *(result for _, result in item.steps)]
+            rules = answer_forms.rules(FORMS, "\n".join(given))
+            matcher = LLMatcher(tables, f"start: answer\n{rules}", log_level=0)
+            assert not matcher.is_error(), matcher.get_error()
+            ids = engine.tokenizer.encode(item.answer)
+            assert matcher.validate_tokens(ids) == len(ids), item
+            matcher.consume_tokens(ids)
+            assert matcher.is_accepting(), item
+            seen[item.family] += 1
+    assert len(seen) > 10
+
+
+def test_the_file_has_them(engine: Engine) -> None:
+    """The weights that ship are held to the forms of this version, and a trace says so."""
+    assert engine.tokenizer.answer_forms == FORMS
+    agent = Agent(engine, trace=False)
+    assert agent.config.answer_forms
+    assert agent.run("Hello!").trace.header.config["answer_forms"] is True
+    free = Agent(engine, trace=False, answer_forms=False)
+    assert free.run("Hello!").trace.header.config["answer_forms"] is False
+
+
+def test_nothing_is_invented(engine: Engine, tmp_path: Path) -> None:
+    """Names that no training has seen are quoted letter by letter, or not at all."""
+    (tmp_path / "qxzv.log").write_text("ok\nERROR: zqxj wvbnm at ßpłork 0xDEADBEEF77\nok\n")
+    agent = Agent(engine, workspace=tmp_path, trace=False)
+    answer = agent.run("What's the error in qxzv.log?").answer
+    assert answer.removeprefix("The error is: ") in (tmp_path / "qxzv.log").read_text()
