@@ -87,7 +87,8 @@ def opening(writer: Writer) -> Round:
     roll = rng.random()
     text = "" if roll < 0.15 else "\0PNG" if roll < 0.25 else "\n".join(lines)
     files = MemoryFiles({path if roll < 0.95 else "other": text}, max_chars=AGENT_CHARS)
-    asked, reply = called(writer, files, path, solve.line(files, path, 1))
+    # No second file of the name of one that is not there: the tool would tell of it.
+    asked, reply = called(writer, files, path, solve.line(files, path, 1), alone=roll >= 0.95)
     question = writer.ask(ways.OPEN, unseen.OPEN, f=ways.quoted(rng, asked))
     return made("open", question, reply, files)
 
