@@ -1,0 +1,208 @@
+"""The options of ``triplepoint plan``: machines, what they are asked, and what is written."""
+
+from __future__ import annotations
+
+import argparse
+
+from .arguments import numbers, positive
+from .cost import amount
+from .load_engine import nbytes
+
+SWEEPS = ("machines", "rate", "kv", "deadline", "parallel", "model", "machine", "route")
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """The model and machines, what they are asked, and what is written."""
+    verb.add_argument(
+        "files",
+        nargs="*",
+        metavar="TRACE",
+        help="recorded runs to simulate (default: generated programs)",
+    )
+    verb.add_argument(
+        "-m",
+        "--model",
+        metavar="M",
+        help="an alias, synthetic:NAME:TYPE, or a file (default: qwen3:0.6b)",
+    )
+    verb.add_argument(
+        "--machine",
+        metavar="FILE",
+        help="`doctor --json` file of the machines to simulate (default: this machine)",
+    )
+    verb.add_argument(
+        "--clock", metavar="FILE", help="clock file from --learn, instead of -m and --machine"
+    )
+    verb.add_argument(
+        "--machines", type=positive, default=1, metavar="N", help="number of machines (default: 1)"
+    )
+    verb.add_argument(
+        "--conversations",
+        type=positive,
+        default=1000,
+        metavar="N",
+        help="number of conversations (default: 1000)",
+    )
+    verb.add_argument(
+        "--rate",
+        type=amount,
+        metavar="R",
+        help="new conversations per second, over all machines (default: all at once)",
+    )
+    made = verb.add_argument_group("generated programs, if no trace is given")
+    made.add_argument(
+        "--shared",
+        type=positive,
+        default=1500,
+        metavar="N",
+        help="tokens of the prefix that all share (default: 1500)",
+    )
+    made.add_argument(
+        "--new",
+        type=positive,
+        default=400,
+        metavar="N",
+        help="mean tokens that a request adds (default: 400)",
+    )
+    made.add_argument(
+        "--reply",
+        type=positive,
+        default=80,
+        metavar="N",
+        help="mean tokens of a reply (default: 80)",
+    )
+    made.add_argument(
+        "--requests",
+        type=positive,
+        default=4,
+        metavar="N",
+        help="mean requests per conversation (default: 4)",
+    )
+    made.add_argument(
+        "--tool",
+        type=amount,
+        default=0.5,
+        metavar="S",
+        help="mean seconds of a tool call (default: 0.5)",
+    )
+    made.add_argument(
+        "--person",
+        type=amount,
+        metavar="S",
+        help="mean seconds a person thinks after every third request (default: 0)",
+    )
+    how = verb.add_argument_group("policy")
+    how.add_argument(
+        "--kv",
+        choices=("bf16", "q8", "f32"),
+        default="bf16",
+        help="KV cache format (default: bf16)",
+    )
+    how.add_argument(
+        "--kv-memory",
+        type=nbytes,
+        metavar="SIZE",
+        help="KV cache memory per machine (default: no limit)",
+    )
+    how.add_argument(
+        "--parallel",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="concurrent requests per machine (default: 32)",
+    )
+    how.add_argument(
+        "--deadline",
+        type=amount,
+        default=0.1,
+        metavar="S",
+        help="target gap in seconds between tokens while prompts run (default: 0.1)",
+    )
+    how.add_argument("--no-sharing", action="store_true", help="neither share nor keep prefixes")
+    how.add_argument(
+        "--route",
+        choices=("two", "turns", "random"),
+        default="two",
+        help="choice of machine: the less loaded of two, in turns, or random (default: two)",
+    )
+    verb.add_argument(
+        "--goals",
+        type=goals,
+        default=(2.0, 0.1),
+        metavar="TTFT,TPOT",
+        help="latency goals in seconds (default: 2,0.1)",
+    )
+    verb.add_argument(
+        "--sweep",
+        type=swept,
+        metavar="WHAT=A,B,…",
+        help=f"repeat the plan for each of some values of {', '.join(SWEEPS)}",
+    )
+    verb.add_argument(
+        "--what-if",
+        action="store_true",
+        help="estimate the gain from more cores, faster DRAM, a q8 KV cache and so on",
+    )
+    verb.add_argument(
+        "--seed", type=positive, default=1, metavar="N", help="random seed (default: 1)"
+    )
+    verb.add_argument(
+        "--processes",
+        type=positive,
+        metavar="N",
+        help="simulation processes (default: one per core)",
+    )
+    verb.add_argument(
+        "--prices",
+        metavar="FILE",
+        help="TOML file whose prices override the defaults, as for `cost`",
+    )
+    verb.add_argument(
+        "--hardware",
+        default="desktop",
+        metavar="NAME",
+        help="which machine of the price list (default: desktop)",
+    )
+    verb.add_argument("-o", "--output", metavar="FILE", help="write the plan as an HTML page")
+    verb.add_argument("--svg", metavar="FILE", help="draw the sweep, or the errors of --validate")
+    real = verb.add_argument_group("this machine, measured")
+    real.add_argument(
+        "--learn",
+        metavar="FILE",
+        help="run agents here and add their pass times to this clock file",
+    )
+    real.add_argument(
+        "--validate",
+        type=numbers,
+        metavar="N,…",
+        help="run N agents here and compare with their simulation",
+    )
+    real.add_argument(
+        "--rounds",
+        metavar="FILE",
+        help="file to add the measured rounds to; all rounds in it are compared",
+    )
+    real.add_argument(
+        "--work",
+        type=numbers,
+        default=[2, 300, 50, 300, 20],
+        metavar="N,…",
+        help="work of each agent: turns, words of the system prompt, minimum and maximum words "
+        "of results, tokens per reply (default: 2,300,50,300,20)",
+    )
+
+
+def goals(text: str) -> tuple[float, float]:
+    """Seconds of TTFT and of TPOT."""
+    first, comma, second = text.partition(",")
+    if not comma:
+        raise argparse.ArgumentTypeError(f"{text!r} is not two times in seconds, such as 2,0.1")
+    return amount(first), amount(second)
+
+
+def swept(text: str) -> tuple[str, list[str]]:
+    """A setting and some values."""
+    what, equals, values = text.partition("=")
+    if what not in SWEEPS or not equals or not all(values.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a sweep such as machines=1,2,4")
+    return what, values.split(",")
