@@ -69,8 +69,7 @@ class Agent(Generic[Output]):
 
     Args:
         engine: the model that answers: an `Engine`, or a `RemoteEngine` for a model on a server.
-        workspace: folder that the file tools can read, or a `Workspace`; without it, there are no
-            file tools.
+        workspace: folder that the file tools can read, or a `Workspace`; None: no file tools.
         tools: more tools: functions, `Tool` objects, or iterables of them.
         system: the system message; default: one for questions about files, if there are tools.
         max_steps: maximum number of model calls per run.
@@ -80,8 +79,7 @@ class Agent(Generic[Output]):
         policy: which calls may run: a `Policy`, "read-only" (tools that only read) or "yes" (all).
         result_tokens: maximum tokens per tool result; default: a share of the context.
         context: maximum tokens of the conversation; default: the engine's context.
-        trace: file to append the trace to; default: a new one in the user's state folder; False
-            keeps the trace in memory.
+        trace: file to append to; default: a new one in the state folder; False: kept in memory.
         redact: write neither text nor token ids to that file.
         profile: record the time of each layer in every phase.
         thinking: whether a model that can think does so before it answers; None: the model decides.
@@ -89,8 +87,7 @@ class Agent(Generic[Output]):
         template_options: more variables for the template, such as ``{"reasoning_effort": "high"}``
             for gpt-oss, or ``{"preserve_thinking": False}``.
         sampling: how tokens are picked; default: the model file's settings, else greedy.
-        compact: when the context is full, remove old tool results with a notice instead of ending
-            the run.
+        compact: when the context is full, remove old tool results instead of ending the run.
         repetition_stop: stop a reply that only repeats itself. An answer ends with a notice; a call
             is not run, and the model is told once.
         answer_forms: if the model's file declares forms of its answers, as nano's does, hold the
@@ -378,9 +375,7 @@ class Agent(Generic[Output]):
     def trace_to(self, path: str | Path | bool) -> None:
         """Write the trace to this file (see ``trace``); an AgentError once it has started."""
         if self._trace is not None:
-            raise AgentError(
-                "the trace has already started; set its path before the first question"
-            )
+            raise AgentError("the trace has started; set its path before the first question")
         self._trace_path = path
 
     def prefill_system(self) -> int:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from .config import AgentConfig
     from .run_context import RunContext
 
-
 ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
 
 
@@ -76,13 +75,10 @@ class LocalConversation(Conversation[Mark]):
         self.config = config
         options = dict(config.options)
         self.chat = Chat(engine.tokenizer, tools=tools, template=chat_template, options=options)
+        forms = engine.tokenizer.answer_forms if config.answer_forms else None
+        form, thinking = self.chat.form, self.chat.thinking
         self.grammar = CallGrammar(
-            engine.tokenizer,
-            tools,
-            self.chat.form,
-            config.output,
-            self.chat.thinking,
-            forms=engine.tokenizer.answer_forms if config.answer_forms else None,
+            engine.tokenizer, tools, form, config.output, thinking, forms=forms
         )
         self.session = engine.session(context=config.context)
         self.session.shares, self.session.profile = True, profile
@@ -390,9 +386,8 @@ class LocalConversation(Conversation[Mark]):
             constraint=self.grammar.constraint(thinking=self._opens_thinking, before=ledger.ids),
             sampling=replace(self.sampling, stop=None),  # the reader looks for those
         )
-        stop = (
-            RepetitionStop(tokenizer.decode, self._given) if self.config.repetition_stop else None
-        )
+        watched = self.config.repetition_stop
+        stop = RepetitionStop(tokenizer.decode, self._given) if watched else None
         ttft = None
         try:
             for token in tokens:

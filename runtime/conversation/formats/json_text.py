@@ -48,9 +48,13 @@ class JsonText(ToolFormat):
     ) -> str:
         """See `ToolFormat.grammar`: ``arguments`` may be called ``parameters``."""
         count = len(tools)
+        lines, listed = (
+            "" if self.single else f"({between} call){{0,{MAX_CALLS - 1}}}"
+            for between in ('"\\n"', '", "')
+        )
         rules = [
-            f'kept_0: {any_of("rest", count)} ("\\n" call){{0,{MAX_CALLS - 1}}} "\\n```"?',
-            f'kept_1: {any_of("rest", count)} (", " call){{0,{MAX_CALLS - 1}}} "]" "\\n```"?',
+            f'kept_0: {any_of("rest", count)} {lines} "\\n```"?',
+            f'kept_1: {any_of("rest", count)} {listed} "]" "\\n```"?',
             f"call: {any_of('call', count)}",
         ]
         for key in ("arguments", "parameters"):

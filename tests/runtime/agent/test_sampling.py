@@ -18,7 +18,7 @@ MORE = {
     "dry": Sampling(0.0, dry_multiplier=0.8, dry_sequence_breakers=[": ", "\n"]),
     "dynamic": Sampling(2.0, dynatemp_range=1.5, top_n_sigma=3.0, typical_p=0.9, seed=3),
     "mirostat": Sampling(2.0, mirostat=1, mirostat_tau=3.0, seed=3),
-    "mirostat-2": Sampling(2.0, mirostat=2, mirostat_tau=3.0, mirostat_eta=0.3, seed=3),
+    "mirostat-2": Sampling(4.0, mirostat=2, mirostat_tau=0.5, mirostat_eta=0.3, seed=3),
 }
 
 
@@ -92,7 +92,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _said(folder: Path, trace: Path | bool, threads: int, chunk: int, **settings: Any) -> list[int]:
     with (
         Engine.load("nano", threads=threads, tune={"chunk": chunk}) as engine,
-        Agent(engine, workspace=folder, trace=trace, max_tokens=80, **settings) as agent,
+        Agent(
+            engine, workspace=folder, trace=trace, max_tokens=80, answer_forms=False, **settings
+        ) as agent,
     ):
         list(agent.stream("What's the error in app.log?"))
         list(agent.stream("hello"))

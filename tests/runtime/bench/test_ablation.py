@@ -78,4 +78,4 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "spin=0us" in out
     assert "chosen: decode threads" in out
     assert main(["bench", "ablation", "color", "--tests", "pp4"]) == 2
-    assert "known: threads, chunk" in capsys.readouterr().err
+    assert "choose from threads, chunk" in capsys.readouterr().err

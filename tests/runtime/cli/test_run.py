@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from triplepoint.runtime.gguf.open import open_gguf
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces import Trace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -337,9 +339,13 @@ def test_an_answer_by_schema(triplepoint: Run, nano: Path, tmp_path: Path) -> No
     (tmp_path / "s.json").write_text(json.dumps(schema))
     (tmp_path / "bad.json").write_text("[1]")
 
-    # Of its own, nano never writes JSON: after this question's result it does not call again.
-    asked = "Which files are here?"
-    done = triplepoint("run", asked, "--dir", EXAMPLE, "--schema", "s.json", "-q")
+    # Of its own, nano never writes JSON: it would rather call again.
+    with open_gguf(nano) as file:
+        (call,) = Tokenizer.from_gguf(file).encode("<tool_call>", special=True)
+    asked, bias = "Which files are here?", f"{call}=-100"
+    done = triplepoint(
+        "run", asked, "--dir", EXAMPLE, "--schema", "s.json", "-q", "--logit-bias", bias
+    )
     refused = triplepoint("run", asked, "--dir", EXAMPLE, "--schema", "bad.json")
 
     assert done.returncode == 0, done.stderr

@@ -48,7 +48,7 @@ def test_a_random_seed_is_another_each_time() -> None:
         ("--repetition-penalty", "0", "give a number above 0; 1 is off"),
         ("--temp", "nan", "give 0 (greedy) or more"),
         ("--top-k", "1.5", "'1.5' is not a whole number"),
-        ("--top-p", "0", "give a number above 0, at most 1"),
+        ("--top-p", "0", "give more than 0, at most 1"),
         ("--seed", "x", "'x' is not a whole number"),
         ("--logit-bias", "hello=1", "'hello=1' is not ID=NUMBER"),
         ("--logit-bias", "5", "'5' is not ID=NUMBER"),

@@ -118,7 +118,7 @@ def test_a_damaged_configuration(triplepoint: Run, more: dict[str, str], tmp_pat
 
     done = triplepoint("run", "hello", more=more)
     assert done.returncode == 2
-    assert f"{path}, line 1: there is no setting 'modle'" in done.stderr
+    assert f"{path}, line 1: no such setting: 'modle'" in done.stderr
     done = triplepoint("run", "-q", "-m", "nano", QUESTION, more=more)
     assert (done.returncode, done.stderr) == (0, "")
 

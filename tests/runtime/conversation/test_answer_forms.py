@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -16,9 +18,10 @@ GIVEN = "app.log:12: disk full on /dev/sda1\nport = 8080"
 
 
 @pytest.fixture(scope="module")
-def tokenizer(engine: Engine) -> Tokenizer:
+def tokenizer() -> Iterator[Tokenizer]:
     """The embedded model's."""
-    return engine.tokenizer
+    with Engine.load("nano") as engine:
+        yield engine.tokenizer
 
 
 def turn(tokenizer: Tokenizer, given: str = GIVEN, forms: str = FORMS) -> TurnConstraint:

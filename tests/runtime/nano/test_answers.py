@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from triplepoint import Agent, Engine
 from triplepoint.runtime.conversation import answer_forms
 from triplepoint.runtime.conversation.matcher_tables import matcher_tables
 from triplepoint.runtime.nano.answers import FORMS
 from triplepoint.runtime.nano.corpus import rounds
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The embedded model."""
+    with Engine.load("nano") as engine:
+        yield engine
 
 
 def test_every_answer_of_the_corpus_has_one_of_the_forms(engine: Engine) -> None:

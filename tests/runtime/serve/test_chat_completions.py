@@ -222,7 +222,7 @@ def test_several_answers(server: Server) -> None:
     def texts(seed: int) -> list[str]:
         body = server.chat(n=3, temperature=2.0, seed=seed).json()
         assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
-        assert body["usage"]["completion_tokens"] == 24
+        assert 3 <= body["usage"]["completion_tokens"] <= 24
         return [choice["message"]["content"] for choice in body["choices"]]
 
     first = texts(7)
@@ -269,12 +269,13 @@ def test_logprobs(server: Server) -> None:
 
 def test_sampling_settings(server: Server) -> None:
     """A bias of -100 forbids a token; what the engine has is taken as it is."""
-    (first,) = server.post("/tokenize", {"content": "Hello"}).json()["tokens"][:1]
     plain = server.chat().json()["choices"][0]["message"]["content"]
+    first = server.post("/tokenize", {"content": plain}).json()["tokens"][0]
+    begun = server.post("/detokenize", {"tokens": [first]}).json()["content"]
     other = server.chat(logit_bias={str(first): -100}, presence_penalty=0.5, top_k=5, min_p=0.1)
 
-    assert plain.startswith("Hello")
-    assert not other.json()["choices"][0]["message"]["content"].startswith("Hello")
+    assert plain.startswith(begun)
+    assert not other.json()["choices"][0]["message"]["content"].startswith(begun)
 
 
 @pytest.mark.parametrize(
