@@ -10,7 +10,7 @@ from helpers.serving import Server, events
 
 def complete(server: Server, prompt: Any = "The disk is", **more: Any) -> Any:
     """The body of an answer."""
-    body = {"prompt": prompt, "max_tokens": 6, **more}
+    body = {"prompt": prompt, "max_tokens": 6, "ignore_eos": True, **more}
     return server.post("/v1/completions", body).json()
 
 
@@ -20,7 +20,8 @@ def test_a_text_goes_on(server: Server) -> None:
     (choice,) = whole["choices"]
     ids = server.post("/tokenize", {"content": "The disk is"}).json()["tokens"]
     streamed = server.post(
-        "/v1/completions", {"prompt": "The disk is", "max_tokens": 6, "stream": True}
+        "/v1/completions",
+        {"prompt": "The disk is", "max_tokens": 6, "ignore_eos": True, "stream": True},
     )
     *chunks, done = events(streamed.text)
 
@@ -53,6 +54,7 @@ def test_several_prompts(server: Server) -> None:
         "/v1/completions",
         {
             **{"prompt": ids, "max_tokens": 6, "temperature": 0, "stream": True},
+            "ignore_eos": True,
             "stream_options": {"include_usage": True},
         },
     )
