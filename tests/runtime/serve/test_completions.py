@@ -110,7 +110,7 @@ def test_one_prompt_that_fails(server: Server) -> None:
 )
 def test_what_is_refused(server: Server, more: dict[str, Any], param: str) -> None:
     """The error names the parameter."""
-    assert complete(server, **more)["error"]["param"] == param
+    assert complete(server, **{"ignore_eos": False, **more})["error"]["param"] == param
 
 
 def test_tokens_there_and_back(server: Server) -> None:
