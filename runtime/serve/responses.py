@@ -86,7 +86,8 @@ class ResponsesBody(SamplingBody):
     top_logprobs: int | None = Field(default=None, ge=0)
     previous_response_id: str | None = None
     store: bool = True
-    timings_per_token: Literal[False] = False  # events of this format have no place for them
+    # Events of this format have no place for them.
+    timings_per_token: Literal[False] = False  # pyright: ignore[reportIncompatibleVariableOverride]
     # What says nothing about the answer, or only what is done in any case:
     background: Literal[False] | None = None
     truncation: Literal["disabled"] | None = None

@@ -45,11 +45,10 @@ def test_every_answer_of_the_corpus_has_one_of_the_forms(engine: Engine) -> None
 def test_the_file_has_them(engine: Engine) -> None:
     """The weights that ship are held to the forms of this version, and a trace says so."""
     assert engine.tokenizer.answer_forms == FORMS
-    agent = Agent(engine, trace=False)
-    assert agent.config.answer_forms
-    assert agent.run("Hello!").trace.header.config["answer_forms"] is True
-    free = Agent(engine, trace=False, answer_forms=False)
-    assert free.run("Hello!").trace.header.config["answer_forms"] is False
+    for held in (True, False):
+        header = Agent(engine, trace=False, answer_forms=held).run("Hello!").trace.header
+        assert header is not None
+        assert header.config["answer_forms"] is held
 
 
 def test_nothing_is_invented(engine: Engine, tmp_path: Path) -> None:
