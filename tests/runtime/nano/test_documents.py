@@ -31,6 +31,7 @@ WORKER = (
 )
 CONVERSATIONS = {
     "README and api.md": [APP],
+    "README, a session": [APP, ("What about worker.log?", WORKER[1])],
     "api.md, worker.log": [WORKER],
     "api.md, a folder": [
         ("Which files are in runbooks?", "The folder holds: database.md"),
