@@ -208,7 +208,16 @@ def test_what_the_generator_draws_is_not_in_it(suite: list[Folder], held_out: bo
 PRINTED = {
     "#1 [internal] load build definition from Dockerfile",
     "=========================== short test summary info ============================",
+    "ERROR: ResolutionImpossible: for help visit "
+    "https://pip.pypa.io/en/latest/topics/dependency-resolution/",
+    "FAILURE: Build failed with an exception.",
+    "TASK [Gathering Facts] *********************************************************",
+    "The conflict is caused by:",
+    "[ERROR] COMPILATION ERROR :",
+    "[INFO] Scanning for projects...",
     "collect2: error: ld returned 1 exit status",
+    "npm error Could not resolve dependency:",
+    "npm error ERESOLVE unable to resolve dependency tree",
     "npm error code ERESOLVE",
 }
 
