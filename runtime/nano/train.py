@@ -6,8 +6,8 @@ over, `--again 0.5` starts another from the checkpoint, at half the first one's 
 `--from-gguf nano.gguf --again 0.5` starts one in an empty folder from the weights that ship.
 
 `--processes 2` lets two processes of one thread each train the same weights, each applying its own
-gradients without waiting for the other: a sixth more tokens than two threads. `--layers 6` begins
-with a deeper model that computes the same as the file's.
+gradients without waiting for the other. `--layers 6` begins with a deeper model that computes the
+same as the file's.
 
 On a CPU that multiplies bf16 no faster than float32 (most of Intel's): `--float32`. On a GPU:
 `--device cuda --batch 16 --workers 14` (bf16, sixteen times the sequences a step, their text
