@@ -48,8 +48,9 @@ def quotable(tokenizer: Tokenizer, ids: Sequence[int], opening: int, closing: in
     """
     kept: list[int] = []
     inside = False
+    ends = {closing, *tokenizer.stop_ids}  # a call that was cut ends with its turn
     for token in ids:
-        inside = (inside or token == opening) and token != closing
+        inside = (inside or token == opening) and token not in ends
         if not inside:
             kept.append(token)
     return tokenizer.decode(kept)

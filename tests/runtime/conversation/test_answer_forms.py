@@ -81,6 +81,17 @@ def test_calls_are_not_quoted(tokenizer: Tokenizer) -> None:
     assert "no match" in text
 
 
+def test_a_call_that_was_cut_ends_with_its_turn(tokenizer: Tokenizer) -> None:
+    """What comes behind it may be quoted."""
+    ids = tokenizer.encode('<tool_call>{"pat<|im_end|>\ndisk full', special=True)
+    opening, closing = (
+        tokenizer.encode(tag, special=True)[0] for tag in ("<tool_call>", "</tool_call>")
+    )
+    text = quotable(tokenizer, ids, opening, closing)
+    assert "disk full" in text
+    assert "pat" not in text
+
+
 def test_forms_that_cannot_be_used(tokenizer: Tokenizer) -> None:
     """A file's forms that are no grammar are an error that names them and the way out."""
     with pytest.raises(GrammarError, match=r"triplepoint\.answers.*answer_forms=False"):

@@ -75,6 +75,21 @@ def test_training_begins_at_a_file_and_goes_on_from_its_checkpoint(tmp_path: Pat
     assert changed > 20
 
 
+def test_a_deeper_model_computes_the_same() -> None:
+    """Its new layers are there, and change nothing yet; fewer layers are refused."""
+    from triplepoint.runtime.nano.judge import load_gguf
+    from triplepoint.runtime.nano.model import grown
+
+    model, _ = load_gguf(MODEL)
+    deeper = grown(model, len(model.blk) + 2).eval()
+    ids = torch.arange(40)[None]
+    with torch.no_grad():
+        assert torch.equal(model(ids), deeper(ids))
+    assert len(deeper.blk) == deeper.config.layers == len(model.blk) + 2
+    with pytest.raises(ValueError, match="layers must be at least"):
+        grown(model, 1)
+
+
 @pytest.mark.slow
 def test_training_needs_little() -> None:
     """A machine with a GPU may have torch, numpy, tokenizers and llvmlite (which guards mapped
