@@ -107,10 +107,15 @@ class Decoding:
         self._stepped = sequence.engine.plans.decode  # what they ran on
         self._spared = 0.0  # output heads that were not computed
 
-    def run(self) -> Iterator[int]:
-        """Yield the tokens; the sequence's `last_phase` tells of them when this has ended."""
+    def run(self, closes: int | None = None) -> Iterator[int]:
+        """Yield the tokens; the sequence's `last_phase` tells of them when this has ended.
+
+        closes: how often the sequence was closed when its tokens were looked at, if that was
+            before; closed since, it has none, and the decode ends.
+        """
         sequence = self.sequence
-        sequence.entered = sequence.closes
+        sequence.entered = sequence.closes if closes is None else closes
+        sequence.append(())
         if not sequence.has_logits:
             # After truncate, after another sequence's pass, or when the last decode's final tokens
             # are still to be computed.
@@ -122,7 +127,7 @@ class Decoding:
             try:
                 started = time.perf_counter()
                 for token in self._tokens():
-                    sequence.tokens.append(token)
+                    sequence.append((token,))
                     ids.append(token)
                     self._wall += time.perf_counter() - started
                     yield token

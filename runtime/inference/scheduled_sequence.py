@@ -134,6 +134,17 @@ class ScheduledSequence(TokenSequence):
             self.stopped = False
             raise PassCancelledError("stopped; the session keeps the tokens computed so far")
 
+    def append(self, ids: Sequence[int]) -> None:
+        """Append the tokens of a phase.
+
+        Raises:
+            PassCancelledError: the session was closed since the phase began; nothing has changed.
+        """
+        with self.engine.scheduler.mutex:  # a close empties the tokens meanwhile, or comes after
+            if self.entered != self.closes:
+                raise PassCancelledError("the session was closed")
+            self.tokens.extend(ids)
+
     def forget(self) -> None:
         """See `TokenSequence.forget`."""
         super().forget()

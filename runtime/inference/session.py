@@ -78,7 +78,7 @@ class Session(ScheduledSequence):
                 f"holds {self.context}; shorten the input or load the model with a larger context"
             )
         self.entered = self.closes
-        self.tokens.extend(ids)
+        self.append(ids)
         return self.compute(purpose, len(ids), check, borders)
 
     def decode(
@@ -100,6 +100,7 @@ class Session(ScheduledSequence):
             PassCancelledError: stop() was called.
             EngineError: no token can be chosen.
         """
+        closes = self.closes  # what closes the session from here on ends the decode
         if not self.tokens:
             raise EngineError("nothing to decode from: prefill some tokens first")
         check_whole(max_tokens, "max_tokens", EngineError, 1)
@@ -110,7 +111,7 @@ class Session(ScheduledSequence):
         if not isinstance(sampling, Sampling):
             raise EngineError(f"sampling must be a Sampling, not {sampling!r}")
         _check_purpose(purpose)
-        return Decoding(self, max_tokens, stop, constraint, sampling, purpose).run()
+        return Decoding(self, max_tokens, stop, constraint, sampling, purpose).run(closes)
 
     def truncate(self, n: int) -> None:
         """Forget every token after the first `n`."""
@@ -230,7 +231,7 @@ class Session(ScheduledSequence):
             for at in range(0, len(ids), SCORE_CHUNK):
                 part = ids[at : at + SCORE_CHUNK]
                 at = len(self.tokens)
-                self.tokens.extend(part)
+                self.append(part)
                 logits = None
                 while logits is None:
                     if self.n_cached < at:  # pages were taken back

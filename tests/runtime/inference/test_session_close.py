@@ -132,6 +132,17 @@ def test_it_stays_usable(engine: Engine) -> None:
     assert engine.layout.memory.used == 0
 
 
+def test_closed_before_the_first_token(engine: Engine) -> None:
+    """A decode that was asked for before the close ends by its name, and leaves no token."""
+    session = engine.session()
+    session.prefill(PROMPT)
+    tokens = session.decode(max_tokens=6)
+    session.close()
+    with pytest.raises(PassCancelledError, match="closed"):
+        next(tokens)
+    assert session.tokens == []
+
+
 def test_closed_at_any_moment(engine: Engine) -> None:
     """Whoever goes on gets what it gets alone; nothing else is raised, and no page stays."""
     chance = random.Random(7)
@@ -139,6 +150,7 @@ def test_closed_at_any_moment(engine: Engine) -> None:
     errors: list[BaseException] = []
     stays = engine.session()
     found: list[list[int]] = []
+    closed: list[Session] = []
     ended = threading.Event()
 
     def goes_on() -> None:
@@ -157,6 +169,7 @@ def test_closed_at_any_moment(engine: Engine) -> None:
         while thread.is_alive():  # one before the first phase ends nothing
             session.close()
             thread.join(0.01)
+        closed.append(session)
     ended.set()
     staying.join(30)
 
@@ -166,6 +179,7 @@ def test_closed_at_any_moment(engine: Engine) -> None:
     # Between its two phases there is no pass to cancel: then the decode finds that all is gone.
     between = [error for error in errors if error not in cancelled]
     assert all(str(error).startswith("nothing to decode from") for error in between)
+    assert all(session.tokens == [] for session in closed)
     assert found
     assert all(one == wanted for one in found)
     stays.close()
