@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,10 +81,29 @@ FORMATS = (
            "small"),
     Format("=Makefile|mk", "{K} := {v}|{K} = {v}|{K} ?= {v}", "#", "", "{w}: {w}|\t{w} {w}|",
            "upper"),
+    Format("=compose.yaml|=docker-compose.yml|yaml", "    {k}: {v}|    {k}: {q}", "#", "  {w}:",
+           '    ports:|      - "{n}:{n}"|services:|volumes:|', "snake"),
+    Format("yaml|=values.yaml|=deployment.yaml", "    {c}: {v}|    {c}: {q}", "#", "  {w}:",
+           "{w}:|---|", "small"),
+    Format("=crontab|cron|=root.cron", "{K}={v}", "#", "", "{n} {n} * * * {w} {p}|", "upper"),
+    Format("=nginx.conf|conf", "        {k} {v};", "#", "    server {|    {w} {",
+           "    }|http {|    location /{w} {|", "snake"),
     Format("h|c|=config.h", "#define {K} {v}", "//", "", "#include <{w}.h>|", "upper"),
     Format("tf|tfvars|hcl", "  {k} = {t}|{k} = {t}", "#", 'resource "{w}" "{w}" {', "}|", "snake"),
 )  # fmt: skip
 
+GROUPS = tuple(tuple(row.split()) for row in (
+    "primary replica standby", "primary secondary", "master slave", "leader follower",
+    "main backup", "client mysqld mysqldump", "dev staging prod", "development test production",
+    "web worker db", "api worker scheduler", "frontend backend", "web mail cache db",
+    "requests limits", "source target", "input output", "http https", "internal external",
+    "east west", "north south", "local remote", "read write", "smtp imap", "left right",
+    "first second third", "red blue", "liveness readiness startup", "user admin",
+    "train eval", "upstream downstream", "public private", "build runtime", "home office",
+    "queue mailer reports", "redis postgres rabbitmq", "app proxy", "laptop server nas",
+    "access error", "cpu gpu", "default debug", "ci release", "day night", "old new",
+))  # fmt: skip
+"""Headings that stand beside each other in real files, over the same keys."""
 USES = (
     'echo "${k}"', '{w} --{w} "${k}"', 'if [ -z "${k}" ]; then', "{w}({k}, {w})", "# {w} {k} {w}",
     "    return {k}", "{w} {w} {k} {w}",
@@ -126,6 +146,11 @@ _KEYS = (
     "node_count connection_count session_count page_count item_count user_count copy_count "
     "shard_count entry_count query_count num_workers num_threads num_shards num_replicas "
     "num_copies num_retries max_entries max_queries max_copies "
+    "fail_fast fail_timeout max_fails error_page on_error on_failure ignore_errors "
+    "max_errors error_level crash_dir exit_code listen_port list_size line_width file_mode "
+    "search_path find_limit read_only show_hidden open_timeout max_open_files stop_signal "
+    "lock_timeout keep_alive line_ending last_run next_run first_day first_page file_name "
+    "list_style find_links open_ports show_errors failure_threshold error_format expire_days "
 )
 WELL_KNOWN: tuple[str, ...] = tuple(_KEYS.split())
 """Keys of real files; the rest are made up."""
@@ -145,6 +170,8 @@ def keyed(parts: Sequence[str], style: str) -> str:
 def _value(words: Lexicon) -> str:
     rng = words.rng
     roll = rng.random()
+    if rng.random() < 0.12:
+        return _of_kind(words)
     if roll < 0.3:
         return words.number()
     if roll < 0.38:
@@ -165,6 +192,33 @@ def _value(words: Lexicon) -> str:
     while any(sign in (text := words.value()) for sign in "'\"`#;$\\{}"):
         pass
     return text
+
+
+def _of_kind(words: Lexicon) -> str:
+    """A value with signs and spaces inside, which is copied whole or not at all."""
+    rng = words.rng
+    n, w = words.rng.randint, words.word
+    return rng.choice((
+        lambda: f"{w()}/{w()}:{n(0, 30)}.{n(0, 20)}.{n(0, 9)}",
+        lambda: f"{w()}/{w()}:v{n(0, 9)}.{n(0, 40)}",
+        lambda: f"{w()}:{n(1, 20)}-{w()}",
+        lambda: f"{words.host()}:{n(80, 9999)}/{w()}",
+        lambda: f"{n(0, 59)} {n(0, 23)} * * {rng.choice(('*', '1', '1-5', '0'))}",
+        lambda: f"*/{n(2, 30)} * * * *",
+        lambda: f"{rng.choice(('>=', '^', '~', '>= ', '=='))}{n(0, 20)}.{n(0, 20)}",
+        lambda: f"{w()}@{n(0, 20)}.{n(0, 20)}.{n(0, 9)}",
+        lambda: f"{w()}@{words.host()}",
+        lambda: f"-{w()[0].upper()}{n(0, 3)} -{w()}",
+        lambda: f"{words.absolute_path()} --{w()} {n(1, 99)}",
+        lambda: f"{n(80, 9000)} {w()}",
+        lambda: f"{w()}-{w()}-{w()}",
+        lambda: f"{w()}, {w()}, {w()}",
+        lambda: f"{w()}={w()}",
+        lambda: f"{words.absolute_path()} {w()}",
+        lambda: f"{n(1, 99)}.{n(0, 99)}",
+        lambda: f"v{n(0, 9)}.{n(0, 40)}.{n(0, 9)}",
+        lambda: f"1{n(0, 9)}.{n(0, 255)}.{n(0, 255)}.0/{n(8, 30)}",
+    ))()  # fmt: skip
 
 
 def make_settings(
@@ -198,22 +252,27 @@ def make_settings(
     lines: list[str] = []
     items: list[Setting] = []
     names = _names(words, form, size, wanted)
+    starts: set[int] = set()
     if twice:
-        if form.sections and rng.random() < 0.35:  # sections alike: [primary] and [replica]
-            names = names[:6] * rng.choice((2, 2, 3))
+        if form.sections and rng.random() < 0.5:  # sections alike: [primary] and [replica]
+            names, starts = _alike(rng, names[:6])
         else:
-            names += rng.choices(names, k=1) * rng.choice((1, 1, 2))
+            names += rng.choices(names, k=1) * rng.choice((1, 1, 2, 3))
             rng.shuffle(names)
     say = rng.choice(form.comment.split("|"))
     ways = rng.choice((form.lines.split("|"), [rng.choice(form.lines.split("|"))]))
     short = {"{W}": lambda: words.word().capitalize()}
+    headings = _headings(words)
     seen: dict[str, str] = {}
+    here: set[str] = set()
     section = ""
-    for name in names:
-        if form.sections and (not lines or name in seen or rng.random() < 0.15):
+    for at, name in enumerate(names):
+        begins = not lines or name in here or (at in starts if starts else rng.random() < 0.15)
+        if form.sections and begins:
             lines += [""] if lines and rng.random() < 0.5 else []
-            lines.append(fill(words, rng.choice(form.sections.split("|")), short))
+            lines.append(fill(words, rng.choice(form.sections.split("|")), headings))
             section = " ".join(re.findall(r"\w+", lines[-1]))
+            here = set()
             if switch and rng.random() < 0.8:
                 value = rng.choice(("true", "false", "true", "false", "yes", "no", "on", "off"))
                 row, key = _row(words, ways[0], keyed(["enabled"], form.style), value)
@@ -228,8 +287,9 @@ def make_settings(
             lines.append(f"{say} {words.phrase(1, 5)}")
         text = ""
         asks: tuple[str, ...] = ()
-        if say and rng.random() < 0.05:  # set once, and taken back
-            lines.append(f"{say}{_row(words, ways[0], name, _value(words))[0].lstrip()}")
+        back = rng.random() if say else 1.0
+        if back < 0.06:  # set once, and taken back
+            lines.append(_taken_back(words, say, ways[0], name))
         if said and rng.random() < 0.6:
             text = words.phrase(2, 3)
             if rng.random() < 0.7:
@@ -239,16 +299,49 @@ def make_settings(
             more = "{}" if asks and rng.random() < 0.8 else more
             lines.append(f"{indent}{say} {more.replace('{}', text, 1).replace('{}', words.word())}")
         value = _value(words)
-        while value == seen.get(name):
-            value = _value(words)
+        if name in seen and rng.random() < 0.1:  # the same again
+            value = seen[name]
         row, key = _row(words, rng.choice(ways), name, value)
         if say and not said and rng.random() < 0.06:
             row += f"  {say} {words.phrase(1, 4)}"
         seen[name] = value
+        here.add(name)
         lines.append(row)
         items.append(Setting(key, value, len(lines), text, section, asks))
+        if not said and back > 1 - 0.04 and say:
+            lines.append(_taken_back(words, say, ways[0], name))
     path = words.path(tuple(form.paths.split("|")))
     return Settings(path, "\n".join(lines) + "\n", tuple(items))
+
+
+def _taken_back(words: Lexicon, say: str, way: str, name: str) -> str:
+    """A setting that is commented out."""
+    row = _row(words, way, name, _value(words))[0].lstrip()
+    return f"{say}{words.rng.choice(('', '', ' '))}{row}"
+
+
+def _alike(rng: random.Random, names: list[str]) -> tuple[list[str], set[int]]:
+    """The keys of two to four sections that set about the same, and where each begins."""
+    out: list[str] = []
+    starts: set[int] = set()
+    for number in range(rng.choice((2, 2, 2, 3, 3, 4))):
+        block = [name for name in names if not number or rng.random() < 0.85] or names[:1]
+        if rng.random() < 0.2:
+            rng.shuffle(block)
+        starts.add(len(out))
+        out += block
+    return out, starts
+
+
+def _headings(words: Lexicon) -> dict[str, Callable[[], str]]:
+    """What headings are filled with: names that go together in real files, or any words."""
+    rng = words.rng
+    group = list(rng.choice(GROUPS)) if not words.held_out and rng.random() < 0.5 else []
+
+    def name() -> str:
+        return group.pop(0) if group else words.word()
+
+    return {"{w}": name, "{W}": lambda: name().capitalize()}
 
 
 @cache
