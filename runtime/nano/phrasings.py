@@ -7,10 +7,12 @@ word at all: verbs and things that the model does not know must not lead it astr
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
 from . import composed, follow, greetings, unseen
 from .asked import asked, subject, with_asked
+from .beyond import BEYOND_MADE
 from .composed import mixed
 from .composed import ways as _ways
 
@@ -29,7 +31,7 @@ ERROR = _ways(
     "{f}: what is the error|what's the problem in {f}|what is the problem in {f}|"
     "what's the first error in {f}|error in {f}|the error in {f}|{f} error|what crashed in {f}|"
     "what is the error that {f} logs|what does {f} say went wrong|what error is logged in {f}|"
-    "which error was logged in {f}|what's the failure in {f}|explain the error in {f}|"
+    "which error was logged in {f}|what's the failure in {f}|"
     "in {f}, what is the error|what is the reason for the failure in {f}|"
     "why did it fail? See {f}|why did the build fail? Look at {f}|what broke in {f}|"
     "what is the cause of the failure in {f}|what's broken in {f}|I need the error from {f}|"
@@ -334,6 +336,10 @@ BYE = mixed(greetings.BYE, composed.BYE, unseen.BYE)
 OTHER = mixed(greetings.OTHER, composed.OTHER, unseen.OTHER)
 
 WHERE = with_asked(follow.WHERE, "WHERE", unseen.WHERE)
+# "Find {w} in {f}" is answered with the line; "find the {k} in {f}" with the value.
+_EITHER = {way.replace("{w}", "{k}") for way in WHERE} & set(KEY)
+KEY = [way for way in KEY if way not in _EITHER or re.search(r"\b(the|a) \{k\}", way)]
+WHERE = [way for way in WHERE if way.replace("{w}", "{k}") not in _EITHER & set(KEY)]
 LAST = with_asked(follow.LAST, "LAST", unseen.LAST)
 OPEN = with_asked(follow.OPEN, "OPEN", unseen.OPEN)
 TWO_KEYS, TWO_ERRORS = follow.TWO_KEYS, follow.TWO_ERRORS
@@ -356,10 +362,13 @@ AND_WHERE, AND_THERE = asked("AND_WHERE"), asked("AND_THERE")
 NTH, WHICH_FILE = asked("NTH"), asked("WHICH_FILE")
 BEYOND_KINDS = tuple(
     sorted(set(kind) - set(unseen.BEYOND))
-    for kind in (*follow.BEYOND_ALONE, OTHER, *[asked("BEYOND")] * 6)
+    for kind in (*follow.BEYOND_ALONE, OTHER, *BEYOND_MADE, *[asked("BEYOND")] * 8)
 )
 """Each kind is asked as often as the others, however many its phrasings are."""
 BEYOND = [way for kind in BEYOND_KINDS for way in kind]
+_BOTH_WAYS = "find|search|show|give|tell|look|list|open|check|scan|print|read|get|see|cat|grep|what"
+ACTING = {way.partition(" ")[0].lower() for way in BEYOND} - set(_BOTH_WAYS.split("|"))
+"""First words of what is beyond it: `delete line 3` is not `show line 3`."""
 
 SWITCH = _ways(
     "is {k} on in {f}|is {k} off in {f}|is {k} enabled in {f}|is the {k} on in {f}|"
@@ -405,7 +414,12 @@ AFTER = _ways(
     ", if you don't mind|, it's urgent|? I need it for {s}|? I can't remember|, can you check|"
     "? I have no idea|, can you tell me|? {s} needs it|, just to be sure|, any idea"
 )
-OPENERS = tuple(_ways("what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has"))
+OPENERS = tuple(
+    _ways(
+        "what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has|and |same|should|"
+        "was|were|on wh|at wh|to wh|then "
+    )
+)
 
 
 def slip(rng: random.Random, text: str) -> str:
@@ -426,10 +440,10 @@ def ask(
 ) -> str:
     """One question: a phrasing, now and then made polite, with or without capital and mark."""
     text = rng.choice(patterns)
-    if rng.random() < 0.05:
+    if rng.random() < 0.05 and len(patterns) > 1:  # a whole question has words to search for
         text = slip(rng, text)
     if text.startswith("{x}"):
-        text = any_word() + text[3:]
+        text = no_act(any_word) + text[3:]
     if rng.random() < 0.2:
         text = rng.choice(BEFORE) + text
     if rng.random() < 0.1 and not text.endswith("}"):
@@ -451,6 +465,13 @@ def ask(
     for slot, value in slots.items():
         text = text.replace("{" + slot + "}", value)
     return text
+
+
+def no_act(any_word: Callable[[], str]) -> str:
+    """A word that may stand for what is to be done; one that asks for more than to look is none."""
+    while (word := any_word()) in ACTING:
+        pass
+    return word
 
 
 def quoted(rng: random.Random, name: str, *, often: float = 0.12) -> str:

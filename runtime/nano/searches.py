@@ -24,6 +24,8 @@ SWITCHES = 0.07
 """Share of the questions about a key that ask whether what a heading names is on."""
 
 
+BARE = 0.25
+"""Share of the questions about a key, no file being named, that are hardly more than the key."""
 NATURAL = 0.4
 """Share of the questions about a key that are asked as somebody asks who does not name it."""
 
@@ -173,13 +175,15 @@ def said_key(writer: Writer, items: Sequence[Setting]) -> str:
         return rng.choice((name, name, f"number of {name}"))
     again = [key for key in keys if keys.count(key) > 1]
     key = rng.choice(again if again and rng.random() < 0.85 else keys)
+    same = [item for item in items if item.key == key]
+    if len({item.section for item in same}) > 1 and rng.random() < 0.4:
+        return under_heading(writer, rng.choice(same))
     if key in again and key[-1:].isalpha() and key[-1:] not in "sS" and rng.random() < 0.15:
         return f"{key.replace('_', ' ').lower()}s"
     if ("_" in key.strip("_") or "-" in key.strip("-")) and rng.random() < 0.3:
         return key.replace("_", " ").replace("-", " ").lower()
     if rng.random() < 0.3:
-        item = next(item for item in items if item.key == key)
-        return loosely_said(writer, item)
+        return loosely_said(writer, rng.choice(same))
     return key.lower() if key.isupper() and rng.random() < 0.2 else key
 
 
@@ -204,9 +208,7 @@ def loosely_said(writer: Writer, item: Setting) -> str:
     heading = item.section.lower().split()
     roll = rng.random()
     if heading and roll < 0.5:
-        name, of = " ".join(parts), " ".join(heading[-2:])
-        return rng.choice((f"{of} {name}", f"{of} {name}", f"{name} of the {of}",
-                           f"{name} of {of}", f"{of}'s {name}", f"{name} for {of}"))  # fmt: skip
+        return under_heading(writer, item)
     if len(parts) > 2 and roll < 0.8:
         at = rng.randrange(len(parts) - 1)
         kept = [parts[at], parts[-1]] if rng.random() < 0.5 else parts[at : at + 2]
@@ -219,6 +221,22 @@ def loosely_said(writer: Writer, item: Setting) -> str:
     return name if name.endswith("s") or not name[-1:].isalpha() else name + "s"
 
 
+def under_heading(writer: Writer, item: Setting) -> str:
+    """A key and the heading that it stands under, which tells it from others of its name."""
+    rng = writer.rng
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", item.key).lower().split()
+    of = " ".join(item.section.lower().split()[-2:])
+    if not of or not parts:
+        return item.key
+    name = " ".join(parts) if rng.random() < 0.75 else item.key
+    kind = rng.choice(("section", "block", "container", "service", "part", "settings"))
+    return rng.choice((
+        f"{of} {name}", f"{of} {name}", f"{name} of the {of}", f"{name} of {of}", f"{of}'s {name}",
+        f"{name} for {of}", f"{name} for the {of}", f"the {of}'s {name}", f"{name} in {of}",
+        f"{name} of the {of} {kind}", f"{name} in the {of} {kind}", f"{name} {of}",
+    ))  # fmt: skip
+
+
 def described(writer: Writer) -> Round:
     """A setting whose comment says what is asked, in other words."""
     rng = writer.rng
@@ -227,15 +245,16 @@ def described(writer: Writer) -> Round:
         wanted = [item for item in settings.items if item.asks]
         if not wanted:
             continue
-        ask = rng.choice(rng.choice(wanted).asks)
-        words = re.findall(r"\*(.+?)\*", ask)
+        item = rng.choice(wanted)
+        ask = rng.choice(item.asks)
         named = rng.random() < 0.75
         texts = {settings.path: settings.text}
         if not named:
-            texts[writer.words.path(LOG_EXTENSIONS)] = "\n".join(_calm(writer, words[0], 2))
+            word = solve.sought(ask)[0][0]
+            texts[writer.words.path(LOG_EXTENSIONS)] = "\n".join(_calm(writer, word, 2))
         files = workspace(writer, texts)
         path = settings.path if named else "."
-        reply = solve.described(files, words, {settings.path: settings.items}, path)
+        reply = replied(files, ask, {settings.path: settings.items}, path, item.key)
         if reply is None:
             continue
         shown = settings.path
@@ -267,22 +286,28 @@ def switch(writer: Writer) -> Round:
         return made("key", question, reply, files)
 
 
-def starred(ask: str) -> tuple[list[str], bool]:
-    """What a question has between stars, and whether it stands side by side."""
-    words = re.findall(r"\*(.+?)\*", ask)
-    return words, "* *".join(words) in ask
-
-
 def replied(
-    files: MemoryFiles, ask: str, items: dict[str, Sequence[Setting]], path: str
+    files: MemoryFiles,
+    ask: str,
+    items: dict[str, Sequence[Setting]],
+    path: str,
+    wanted: str = "",
 ) -> Reply | None:
-    """The reply to a question about a setting, in one file or in all (`path` is `.`)."""
-    words, phrase = starred(ask)
-    if not phrase:
-        return solve.by_words(files, words, items, path)
-    if path == ".":
-        return solve.any_value(files, " ".join(words), items)
-    return solve.value(files, path, " ".join(words), items[path])
+    """The reply to a question about a setting, in one file or in all (`path` is `.`).
+
+    None where it would not tell of the `wanted` key, or of none.
+    """
+    words, together = solve.sought(ask)
+    if not together:
+        reply = solve.by_words(files, words, items, path)
+    elif path == ".":
+        reply = solve.any_value(files, " ".join(words), items)
+    else:
+        reply = solve.value(files, path, " ".join(words), items[path])
+    if reply is None or reply.answer.startswith(("There is no ", "No file mentions ")):
+        return None
+    told = reply.answer.split(" is ")[0].split(" in ")[0]
+    return reply if not wanted or solve.same_key(told, wanted) else None
 
 
 def asked_naturally(writer: Writer, *, named: bool) -> Round:
@@ -297,11 +322,11 @@ def asked_naturally(writer: Writer, *, named: bool) -> Round:
         settings = make_settings(writer.words, size, twice=rng.random() < 0.1, wanted=parts)
         texts = {settings.path: settings.text}
         if not named:
-            word = starred(ask)[0][0]
+            word = solve.sought(ask)[0][0]
             texts[writer.words.path(LOG_EXTENSIONS)] = "\n".join(_calm(writer, word, 2))
         files = workspace(writer, texts)
         items: dict[str, Sequence[Setting]] = {settings.path: settings.items}
-        reply = replied(files, ask, items, settings.path if named else ".")
+        reply = replied(files, ask, items, settings.path if named else ".", "_".join(parts))
         if reply is None:
             continue
         shown = settings.path
@@ -437,22 +462,34 @@ def any_key(writer: Writer) -> Round:
     while True:
         settings = some_settings(writer, min(writer.lines(), 12))
         asked = said_key(writer, settings.items)
-        items = {settings.path: settings.items}
+        on = rng.random() < SWITCHES and [item.section for item in settings.items if item.section]
+        asked = rng.choice(on) if on else asked
+        items: dict[str, Sequence[Setting]] = {settings.path: settings.items}
         texts: dict[str, str] = {}
         if rng.random() < 0.3:  # other files speak of it
             texts[writer.words.path(LOG_EXTENSIONS)] = f"{event(writer.words)} {asked}"
-        if rng.random() < 0.15 and " " not in asked:  # or set it too
-            other = make_settings(writer.words, 2)
-            line = f"{asked} = {writer.words.number()}"
-            items[other.path] = (Setting(asked, line.rpartition(" ")[2], 1),)
-            texts[other.path] = line + "\n"
+        for _ in range(0 if on or rng.random() < 0.7 else rng.choice((1, 1, 1, 2))):
+            parts = asked.split(" ")  # or set it too
+            other = make_settings(writer.words, rng.randint(1, 5), wanted=parts)
+            if other.path not in items:
+                items[other.path] = other.items
+                texts[other.path] = other.text
         texts[writer.words.path(ALL_EXTENSIONS)] = "\n".join(_calm(writer, asked, 2))
+        if set(texts) & {settings.path}:
+            continue
         texts[settings.path] = settings.text
-        if rng.random() < 0.08:
+        if not on and rng.random() < 0.08:
             asked = writer.words.identifier()
         files = workspace(writer, texts)
         reply = solve.any_value(files, asked, items)
-        if reply is not None:
+        if reply is not None and not (on and len(reply.calls) < 2):
             break
+    if on:
+        listed = [way.replace(" in {f}", "") for way in ways.SWITCH]
+        listed = [way for way in listed if "{f}" not in way]
+        return made("any_key", writer.ask(listed, listed, k=asked), reply, files)
+    if rng.random() < BARE:
+        listed = ways.asked("BARE")
+        return made("any_key", writer.ask(listed, listed, k=asked), reply, files)
     shown = asked if " " in asked else ways.quoted(rng, asked)
     return made("any_key", writer.ask(ways.ANY_KEY, unseen.ANY_KEY, k=shown), reply, files)

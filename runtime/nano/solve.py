@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ...tools.formats import elsewhere
 from .files import Call, MemoryFiles
@@ -159,6 +160,47 @@ _FILLERS = (
 FILLERS = frozenset(_FILLERS.split())
 
 
+_SAID_ANYWHERE = (
+    "how which what what's when when's where where's who who's whom whose why i you he she they "
+    "me us them my your his her their mine ours yours him somebody someone anybody anyone nobody "
+    "something anything nothing everything one ones has have had having been be am was were did "
+    "done doing may might must can can't could should would will won't shall do don't doesn't "
+    "isn't aren't i'm i'd i've it's we're there's that's after before until till since while as if "
+    "or but so not no yes than then there here about into onto out off up down over under between "
+    "behind without within against through each every any all some other others another both few "
+    "most least more less much many long far often big large small high low fast old good bad "
+    "still yet already ever never again once only just too also very quite right now soon early "
+    "late next please tell told give gives given gave show shows shown see sees seen saw look "
+    "looks looking say says said set sets use uses used using get gets got go goes going went gone "
+    "come comes came take takes took put puts make makes made let lets need needs needed want "
+    "wants know knows think find finds found keep keeps kept happen happens happened "
+    "run runs running according allowed called named active enabled turned switched currently "
+    "time times value setting configured chosen default like those these such own e g i.e"
+)
+STOP = FILLERS | frozenset(_SAID_ANYWHERE.split())
+"""What is not searched for in a question that does not name its key: all else is."""
+
+
+def sought(ask: str) -> tuple[list[str], bool]:
+    """The words of a question that are searched for, and whether they stand side by side.
+
+    Args:
+        ask: the question without the name of its file; words between stars are searched for
+            though they may stand in `STOP`.
+    """
+    words: list[str] = []
+    ends: list[tuple[int, int]] = []
+    for match in re.finditer(r"\*([^*]+)\*|\{\w\}|\w[\w'’-]*", ask):
+        word = match[1] or match[0]
+        if match[0][0] == "{" or (not match[1] and word.lower() in STOP):
+            continue
+        if word not in words:
+            words.append(word)
+            ends.append(match.span())
+    aside = any(ask[a[1] : b[0]] != " " for a, b in pairwise(ends))
+    return words, not aside
+
+
 def content(asked: str) -> list[str]:
     """The words of a phrase that say something."""
     parts = [part.removesuffix("'s") for part in asked.split(" ")]
@@ -260,17 +302,23 @@ def _loose_value(
 def by_words(
     files: MemoryFiles, words: Sequence[str], items: Mapping[str, Sequence[Setting]], path: str
 ) -> Reply | None:
-    """The value of a setting whose key has the words, which stand apart in the question."""
+    """The value of the setting whose line, or the comment before it, has the most of the words."""
     call = find("|".join(words), path, regex=len(words) > 1)
     result = files.run(call)
-    hits = [(where, number) for where, number, _ in hits_of(result)]
-    found = meant(words, [item for several in items.values() for item in several])
-    sets = [(where, item) for where, several in items.items() for item in several if item in found]
-    if len(sets) != 1 or "\n[cut: " in result or (sets[0][0], sets[0][1].line) not in hits:
+    hits = hits_of(result)
+    if not hits or "\n[cut: " in result:
         return None
-    where, item = sets[0]
+    scores = [sum(word.lower() in text.lower() for word in words) for _, _, text in hits]
+    if scores.count(max(scores)) > 1:
+        return None
+    where, number, _ = hits[scores.index(max(scores))]
     inside = "" if path == where else f" in {where}"
-    return Reply((call,), f"{item.key}{inside} is {item.value}")
+    for item in items.get(where, ()):
+        if item.line == number:
+            return Reply((call,), f"{item.key}{inside} is {item.value}")
+        if item.said and item.line == number + 1:
+            return Reply((call, behind(where, number)), f"{item.key}{inside} is {item.value}")
+    return None
 
 
 def behind(path: str, start: int) -> Call:
@@ -279,30 +327,6 @@ def behind(path: str, start: int) -> Call:
     if start == 1:
         del read.arguments["start"]
     return read
-
-
-def described(
-    files: MemoryFiles, words: Sequence[str], items: Mapping[str, Sequence[Setting]], path: str
-) -> Reply | None:
-    """The value of a setting that a comment describes: the line with the most of the words."""
-    call = find("|".join(words), path, regex=len(words) > 1)
-    result = files.run(call)
-    hits = hits_of(result)
-    if not hits or "\n[cut: " in result:
-        return None
-
-    def score(text: str) -> int:
-        return sum(word.lower() in text.lower() for word in words)
-
-    scores = [score(text) for _, _, text in hits]
-    if scores.count(max(scores)) > 1:
-        return None
-    where, number, _ = hits[scores.index(max(scores))]
-    found = [item for item in items.get(where, ()) if item.said and item.line == number + 1]
-    if not found:
-        return None
-    inside = "" if path == where else f" in {where}"
-    return Reply((call, behind(where, number)), f"{found[0].key}{inside} is {found[0].value}")
 
 
 def same_key(key: str, asked: str) -> bool:
@@ -326,15 +350,28 @@ def any_value(
         sets = [(path, item) for path, item in dict.fromkeys(sets) if item in found]
         if not hits or not sets:
             return Reply((call, again), f"No file mentions {asked}.")
-        if len(sets) > 1 or sets[0][1].line not in {n for p, n, _ in hits if p == sets[0][0]}:
+        lines = {(path, number) for path, number, _ in hits}
+        if len({item.key for _, item in sets}) > 1 or len(sets) > 4:
             return None
-        path, item = sets[0]
-        return Reply((call, again), f"{item.key} in {path} is {item.value}")
+        if any((path, item.line) not in lines for path, item in sets):
+            return None
+        each = "; ".join(f"{item.key} in {path} is {item.value}" for path, item in sets)
+        return Reply((call, again), each)
     if not hits:
         return Reply((call,), f"No file mentions {asked}.")
     places = {(path, item.line): item for path, several in items.items() for item in several}
     found = [(path, places[path, number]) for path, number, _ in hits if (path, number) in places]
     found = [(path, item) for path, item in found if same_key(item.key, asked)] or found[:4]
+    if not found and len(hits) == 1:
+        path, number, _ = hits[0]
+        said = [item for item in items.get(path, ()) if item.said and item.line == number + 1]
+        if said:
+            read = behind(path, number)
+            return Reply((call, read), f"{said[0].key} in {path} is {said[0].value}")
+        switch = _switch(number, hits[0][2], items.get(path, ()))
+        read = behind(path, number)
+        if switch is not None and f"\n{switch.line}\t" in files.run(read):
+            return Reply((call, read), f"{switch.key} in {path} is {switch.value}")
     if not found:
         return None
     return Reply(
