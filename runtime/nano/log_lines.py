@@ -64,8 +64,8 @@ def layout(words: Lexicon, clock: Clock) -> Line:
     def tail(prefix: str, text: str) -> tuple[str, str]:
         return prefix + text, text
 
-    def named(prefix: str, text: str, join: str) -> tuple[str, str]:
-        return tail(prefix, f"{one()}{join}{text}")
+    def named(prefix: str, text: str) -> tuple[str, str]:
+        return tail(prefix, f"{one()}: {text}")
 
     def logfmt(level: str, text: str) -> tuple[str, str]:
         text = text.replace('"', "'")
@@ -86,8 +86,8 @@ def layout(words: Lexicon, clock: Clock) -> Line:
         if rng.random() < 0.6:
             worker += f"*{rng.randrange(5000)} "
         more = f", client: {words.host()}" if rng.random() < 0.4 else ""
-        head = f"{clock.date('/')} {clock.hms()} [{level.lower()}] "
-        return tail(head, f"{worker}{text}{more}")
+        head = f"{clock.date('/')} {clock.hms()} [{level.lower()}] {worker}"
+        return tail(head, f"{text}{more}")
 
     styles: list[Line] = [
         lambda level, text: tail(f"{clock.stamp()} {name(level)} ", text),
@@ -104,11 +104,13 @@ def layout(words: Lexicon, clock: Clock) -> Line:
         lambda level, text: tail(f"{name(level)}: ", text),
         lambda level, text: tail(f"[{name(level)}] ", text),
         lambda level, text: tail(f"{clock.stamp()} | {name(level)} | ", text),
-        lambda level, text: named(f"{clock.stamp()} {name(level)} ", text, ": "),
+        lambda level, text: named(f"{clock.stamp()} {name(level)} ", text),
+        lambda level, text: named(f"{clock.stamp()} [{name(level)}] ", text),
+        lambda level, text: named(f"[{clock.stamp()}] {name(level):<5} ", text),
         lambda level, text: tail(f"{clock.stamp()} {name(level)} [{one()}] ", text),
-        lambda level, text: named(f"{clock.stamp()} [main] {name(level)} ", text, " - "),
+        lambda level, text: tail(f"{clock.stamp()} [main] {name(level)} {one()} - ", text),
         lambda level, text: tail(f"{clock.stamp()} - {one()} - {name(level)} - ", text),
-        lambda level, text: named(f"{name(level)}:", text, ":"),
+        lambda level, text: tail(f"{name(level)}:{one()}:", text),
         lambda level, text: tail(
             f"{MONTHS[clock.month - 1]} {clock.day} {clock.hms()} {host} {program}: "
             f"{level.lower()}: ",
