@@ -1,11 +1,11 @@
 """Held-out accuracy: `python -m triplepoint.runtime.nano.evaluate --gguf nano.gguf`.
 
-A conversation counts when every call and the answer are the expected ones: strings that are equal,
-nothing lenient. With `--gguf` and `--checkpoint` the model runs in torch and every token must be
-the expected one under greedy decoding without a grammar; that is the case exactly when, given the
-expected conversation so far, each of the assistant's tokens is the most likely one, so that one
-forward pass judges a conversation. `--engine` runs the real thing: files in a folder, the agent,
-the grammar, the real tools.
+With `--engine` the real thing runs: files in a folder, the agent, the grammar, the real tools. A
+conversation counts when every answer is the expected one, equal as a string; the number after a
+slash counts those in which every call was, too. With `--gguf` and `--checkpoint` the model runs in
+torch and every token must be the expected one under greedy decoding without a grammar; that is the
+case exactly when, given the expected conversation so far, each of the assistant's tokens is the
+most likely one, so that one forward pass judges a conversation.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .writer import Round
 if TYPE_CHECKING:
     from ..inference.engine import Engine
 
-Judge = Callable[[Case, bool], bool]
-"""(case, whether to show a wrong one) to whether the model gets it right."""
+Judge = Callable[[Case, bool], tuple[bool, bool]]
+"""(case, whether to show a wrong one) to whether its answers are right, and all its calls, too."""
 
 
 def torch_judge(gguf: Path | None, checkpoint: Path | None) -> tuple[Judge, Encoder]:
@@ -44,11 +44,11 @@ def torch_judge(gguf: Path | None, checkpoint: Path | None) -> tuple[Judge, Enco
         model, vocabulary = load_checkpoint(checkpoint)
     encoder = Encoder(vocabulary)
 
-    def right(case: Case, show: bool) -> bool:
+    def right(case: Case, show: bool) -> tuple[bool, bool]:
         miss = judge.first_miss(model, case)
         if miss is not None and show:
             judge.show_miss(model, encoder, case, miss)
-        return miss is None
+        return miss is None, miss is None
 
     return right, encoder
 
@@ -56,17 +56,17 @@ def torch_judge(gguf: Path | None, checkpoint: Path | None) -> tuple[Judge, Enco
 def agent_judge(engine: Engine) -> tuple[Judge, Encoder]:
     """The judge that lets the agent answer from real files."""
 
-    def right(case: Case, show: bool) -> bool:
-        good = True
+    def right(case: Case, show: bool) -> tuple[bool, bool]:
+        same = True
         for item, (calls, answer) in zip(case.rounds, run_agent(engine, case.rounds), strict=False):
             expected = [(call.name, call.arguments) for call, _ in item.steps]
-            if (calls, answer) != (expected, item.answer):
-                good = False
+            same = same and calls == expected
+            if answer != item.answer:
                 if show:
                     print(f"  Q {item.question}\n    expected {expected} {item.answer!r}")
                     print(f"    got      {calls} {answer!r}")
-                break
-        return good
+                return False, False
+        return True, same
 
     with open_gguf(engine.model.path) as file:
         vocabulary = Vocabulary.of_gguf(file.metadata)
@@ -132,25 +132,26 @@ def main() -> None:
     else:
         judge, encoder = torch_judge(args.gguf, args.checkpoint)
     bands = BANDS[: args.bands]
-    print("family        " + "".join(f"{f'{b.above + 1}-{b.limit}':>16}" for b in bands))
-    totals = [[0, 0] for _ in bands]
+    print("family        " + "".join(f"{f'{b.above + 1}-{b.limit}':>20}" for b in bands))
+    totals = [[0, 0, 0] for _ in bands]
     for family in EVALUATED:
         row = f"{family:14}"
         for band, total in zip(bands, totals, strict=True):
-            right = seen = 0
+            right = same = seen = 0
             found = cases(encoder, family, band, args.count, args.seed, known_ways=args.known_ways)
             for case in found:
                 seen += 1
-                right += judge(case, seen - 1 - right < args.misses)
-            total[0] += right
-            total[1] += seen
-            row += f"{_share(right, seen):>16}"
+                good, alike = judge(case, seen - 1 - right < args.misses)
+                right, same = right + good, same + alike
+            for place, count in enumerate((right, same, seen)):
+                total[place] += count
+            row += f"{_share(right, same, seen):>20}"
         print(row, flush=True)
-    print(f"{'all':14}" + "".join(f"{_share(*total):>16}" for total in totals))
+    print(f"{'all':14}" + "".join(f"{_share(*total):>20}" for total in totals))
 
 
-def _share(right: int, seen: int) -> str:
-    return f"{right}/{seen} {right / seen:4.0%}" if seen else "-"
+def _share(right: int, same: int, seen: int) -> str:
+    return f"{right}/{seen} {right / seen:.0%} / {same}" if seen else "-"
 
 
 if __name__ == "__main__":
