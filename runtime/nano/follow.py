@@ -187,16 +187,17 @@ TWO_ERRORS = [
         "errors|failure|problem", "and|and in|and also in"),
 ]  # fmt: skip
 COUNTS = [
-    *combine("how many _ _ in {f}", "errors|warnings|lines|words|{x}s|requests|entries|rows|"
-        "failures|"
-             "tests|times does {w} occur|users|comments|timeouts|exceptions|{w} lines", "are|"
-             "are there|do you see|are"),
+    *combine("how many _ _ in {f}", "errors|warnings|lines|words|failures|tests|"
+             "times does {w} occur|comments|exceptions|{w} lines", "are|are there|do you see|are"),
+    # In a file of settings, how many there are of something may well be one of them.
+    *combine("how many _ _ in _", "{x}s|requests|entries|rows|users|timeouts",
+             "are|are there|do you see", "{l}|{t}"),
     *combine("_ the _ in _", "count|add up|total|what's the number of|number of|sum up|"
         "tell me the number of",
              "errors|lines|{x}s|warnings|requests|rows|failures", "{f}|{l}|{t}"),
     *_ways("how many lines does {f} have|how many files are here|how many files are in {d}|"
         "how long is {l}|"
-           "how often does {w} occur in {f}|how often did it fail|how many {x}s are there|"
+           "how often does {w} occur in {f}|how often did it fail|"
            "how many words has {f}|"
            "count the files in {d}|count the files here|how many times does {w} appear in {f}|"
            "how large is {l}|"

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable
 
 from . import composed, follow, greetings, unseen
-from .asked import asked, subject, with_asked
+from .asked import SUBJECTS, asked, subject, with_asked
 from .beyond import BEYOND_MADE
 from .composed import mixed
 from .composed import ways as _ways
+from .settings import HEADINGS
 
 ERROR = _ways(
     "what's the error in {f}|what is the error in {f}|what error is in {f}|which error is in {f}|"
@@ -336,6 +337,21 @@ BYE = mixed(greetings.BYE, composed.BYE, unseen.BYE)
 OTHER = mixed(greetings.OTHER, composed.OTHER, unseen.OTHER)
 
 WHERE = with_asked(follow.WHERE, "WHERE", unseen.WHERE)
+# "The port of the replica" names a heading, "the port of nginx" only what everybody has: in such
+# ways what a question is about is never any word, which would be searched for.
+_OF = re.compile(r"\b(of|for) (the |our |my )?\{[sx]\}|\{[sx]\}'s")
+_TOLD = [told for told in SUBJECTS if told.split(" ")[-1] not in HEADINGS]
+
+
+def _known(listed: list[str]) -> list[str]:
+    kept = [way for way in listed if not _OF.search(way) or "{x}" not in way]
+    return [
+        way.replace("{s}", _TOLD[at % len(_TOLD)]) if _OF.search(way) else way
+        for at, way in enumerate(kept)
+    ]
+
+
+KEY, ANY_KEY = _known(KEY), _known(ANY_KEY)
 # "Find {w} in {f}" is answered with the line; "find the {k} in {f}" with the value.
 _EITHER = {way.replace("{w}", "{k}") for way in WHERE} & set(KEY)
 KEY = [way for way in KEY if way not in _EITHER or re.search(r"\b(the|a) \{k\}", way)]
@@ -416,8 +432,8 @@ AFTER = _ways(
 )
 OPENERS = tuple(
     _ways(
-        "what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has|and |same|should|"
-        "was|were|on wh|at wh|to wh|then "
+        "what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has|and |same|"
+        "should|was|were|on wh|at wh|to wh|then "
     )
 )
 

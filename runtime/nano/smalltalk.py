@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from . import phrasings as ways
 from . import unseen
 from .asked import subject
+from .beyond import PICKS
 from .files import MemoryFiles
 from .solve import CANNOT
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer
@@ -47,21 +51,32 @@ def beyond(writer: Writer) -> Round:
     """To count, compare, sum up, explain, change, look into a table or know the world."""
     rng, words = writer.rng, writer.words
     text = rng.choice(unseen.BEYOND if writer.asks_anew else rng.choice(ways.BEYOND_KINDS))
-    slots = {
-        "{f}": lambda: writer.path(ALL_EXTENSIONS),
-        "{l}": lambda: writer.path(LOG_EXTENSIONS),
-        "{t}": lambda: writer.path(("csv", "tsv", "csv", "xlsx")),
+    slots: dict[str, Callable[[], str]] = {
+        "{f}": lambda: _a_file(writer, ALL_EXTENSIONS),
+        "{l}": lambda: _a_file(writer, LOG_EXTENSIONS),
+        "{t}": lambda: _a_file(writer, ("csv", "tsv", "csv", "xlsx")),
         "{d}": words.folder,
-        "{k}": words.identifier,
+        "{k}": lambda: _a_key(writer),
         "{s}": lambda: subject(rng, words.word),
         "{w}": words.word,
         "{x}": words.word,
         "{n}": words.number,
+        **{slot: partial(pick, rng) for slot, pick in PICKS.items()},
     }
     for slot, make in slots.items():
         while slot in text:
             text = text.replace(slot, make(), 1)
-    if rng.random() < 0.7:
-        text = text[0].upper() + text[1:]
-    text += rng.choice(("?", "?", "?", "", "."))
-    return Round("beyond", text, (), CANNOT, MemoryFiles({}))
+    return Round("beyond", writer.ask([text], [text]), (), CANNOT, MemoryFiles({}))
+
+
+def _a_file(writer: Writer, extensions: tuple[str, ...]) -> str:
+    """A file as a question names it: by its path or its last name, bare or in quotes."""
+    return ways.quoted(writer.rng, writer.called(writer.path(extensions)), often=0.08)
+
+
+def _a_key(writer: Writer) -> str:
+    """A key as it is written, or as people say it."""
+    roll = writer.rng.random()
+    if roll < 0.5:
+        return writer.words.identifier()
+    return writer.words.word() if roll < 0.65 else writer.words.phrase(2, 2)
