@@ -352,10 +352,11 @@ def _known(listed: list[str]) -> list[str]:
 
 
 KEY, ANY_KEY = _known(KEY), _known(ANY_KEY)
-# "Find {w} in {f}" is answered with the line; "find the {k} in {f}" with the value.
-_EITHER = {way.replace("{w}", "{k}") for way in WHERE} & set(KEY)
-KEY = [way for way in KEY if way not in _EITHER or re.search(r"\b(the|a) \{k\}", way)]
-WHERE = [way for way in WHERE if way.replace("{w}", "{k}") not in _EITHER & set(KEY)]
+_EITHER = set(KEY) & {way.replace("{w}", "{k}") for way in WHERE}
+"""`find {k} in {f}`: its value if that is a file of settings and the word stands bare, else on
+which line it is."""
+KEY_ALONE = [way for way in KEY if way not in _EITHER]
+WHERE_ALONE = [way for way in WHERE if way.replace("{w}", "{k}") not in _EITHER]
 LAST = with_asked(follow.LAST, "LAST", unseen.LAST)
 OPEN = with_asked(follow.OPEN, "OPEN", unseen.OPEN)
 TWO_KEYS, TWO_ERRORS = follow.TWO_KEYS, follow.TWO_ERRORS

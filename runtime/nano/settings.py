@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .configs import make_config
+from .configs import CONFIG_EXTENSIONS, make_config
 from .log_texts import fill
 from .words import Lexicon
 
@@ -94,16 +94,17 @@ FORMATS = (
 
 GROUPS = tuple(tuple(row.split()) for row in (
     "primary replica standby", "primary secondary", "master slave", "leader follower",
-    "main backup", "client mysqld mysqldump", "dev staging prod", "development test production",
+    "main backup", "client mysqld mysqldump", "dev qa live", "testing packaging",
     "web worker db", "api worker scheduler", "frontend backend", "web mail cache db",
     "requests limits", "source target", "input output", "http https", "internal external",
     "east west", "north south", "local remote", "read write", "smtp imap", "left right",
     "first second third", "red blue", "liveness readiness startup", "user admin",
     "train eval", "upstream downstream", "public private", "build runtime", "home office",
-    "queue mailer reports", "redis postgres rabbitmq", "app proxy", "laptop server nas",
+    "queue mailer reports", "valkey postgres nats", "app proxy", "laptop server nas",
     "access error", "cpu gpu", "default debug", "ci release", "day night", "old new",
 ))  # fmt: skip
 """Headings that stand beside each other in real files, over the same keys."""
+HEADINGS = frozenset(name for group in GROUPS for name in group)
 USES = (
     'echo "${k}"', '{w} --{w} "${k}"', 'if [ -z "${k}" ]; then', "{w}({k}, {w})", "# {w} {k} {w}",
     "    return {k}", "{w} {w} {k} {w}",
@@ -154,6 +155,15 @@ _KEYS = (
 )
 WELL_KNOWN: tuple[str, ...] = tuple(_KEYS.split())
 """Keys of real files; the rest are made up."""
+
+
+_OF_SETTINGS = {end.removeprefix("=") for form in FORMATS for end in form.paths.split("|")}
+
+
+def holds_settings(path: str) -> bool:
+    """Whether a file of this name may be one of settings."""
+    name = path.rpartition("/")[2]
+    return not {name, name.rpartition(".")[2]}.isdisjoint({*_OF_SETTINGS, *CONFIG_EXTENSIONS})
 
 
 def keyed(parts: Sequence[str], style: str) -> str:
@@ -257,7 +267,7 @@ def make_settings(
         if form.sections and rng.random() < 0.5:  # sections alike: [primary] and [replica]
             names, starts = _alike(rng, names[:6])
         else:
-            names += rng.choices(names, k=1) * rng.choice((1, 1, 2, 3))
+            names += rng.choices(names, k=1) * rng.choice((1, 1, 1, 2, 3))
             rng.shuffle(names)
     say = rng.choice(form.comment.split("|"))
     ways = rng.choice((form.lines.split("|"), [rng.choice(form.lines.split("|"))]))
