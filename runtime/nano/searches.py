@@ -468,14 +468,15 @@ def any_key(writer: Writer) -> Round:
         texts: dict[str, str] = {}
         if rng.random() < 0.3:  # other files speak of it
             texts[writer.words.path(LOG_EXTENSIONS)] = f"{event(writer.words)} {asked}"
-        for _ in range(0 if on or rng.random() < 0.7 else rng.choice((1, 1, 1, 2))):
+        plain = any(solve.same_key(item.key, asked) for item in settings.items)
+        for _ in range(rng.choice((1, 1, 1, 2)) if plain and rng.random() < 0.35 else 0):
             parts = asked.split(" ")  # or set it too
             other = make_settings(writer.words, rng.randint(1, 5), wanted=parts)
             if other.path not in items:
                 items[other.path] = other.items
                 texts[other.path] = other.text
         texts[writer.words.path(ALL_EXTENSIONS)] = "\n".join(_calm(writer, asked, 2))
-        if set(texts) & {settings.path}:
+        if settings.path in texts:
             continue
         texts[settings.path] = settings.text
         if not on and rng.random() < 0.08:
