@@ -398,7 +398,7 @@ SWITCH = _ways(
     "did we switch on {k} in {f}|is {k} set to on in {f}|according to {f}, is {k} on|"
     "check whether {k} is on in {f}|tell me if {k} is enabled in {f}|"
     "look in {f} whether {k} is on|I want to know if {k} is switched on in {f}"
-)
+) + asked("SWITCH")  # fmt: skip
 """Whether what a heading names is on."""
 AROUND = _ways(
     "{a} in {f}|{a}? see {f}|{f}: {a}|in {f}, {a}|{a}, according to {f}|{a} ({f})|{a}? {f}|"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -13,6 +12,7 @@ from .files import MemoryFiles
 from .log_texts import HARMLESS, event, fill
 from .logs import Log, make_log
 from .reports import make_report
+from .said import counted, loosely_said, under_heading
 from .settings import Setting, Settings, make_settings, natural
 from .solve import Reply
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made, workspace
@@ -169,9 +169,9 @@ def said_key(writer: Writer, items: Sequence[Setting]) -> str:
     if commented and rng.random() < 0.75:
         return rng.choice(commented).said
     keys = [item.key for item in items]
-    counts = [item for item in items if _counted(item.key)]
+    counts = [item for item in items if counted(item.key)]
     if counts and rng.random() < 0.4:
-        name = _counted(rng.choice(counts).key)
+        name = counted(rng.choice(counts).key)
         return rng.choice((name, name, f"number of {name}"))
     again = [key for key in keys if keys.count(key) > 1]
     key = rng.choice(again if again and rng.random() < 0.85 else keys)
@@ -185,56 +185,6 @@ def said_key(writer: Writer, items: Sequence[Setting]) -> str:
     if rng.random() < 0.3:
         return loosely_said(writer, rng.choice(same))
     return key.lower() if key.isupper() and rng.random() < 0.2 else key
-
-
-def _counted(key: str) -> str:
-    """What a key says the number of, in the plural: `retries` of `retry_count`; else nothing."""
-    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", key).lower().split()
-    if len(parts) == 2 and parts[1] == "count":
-        one = parts[0]
-        return f"{one[:-1]}ies" if re.search(r"[^aeiou]y$", one) else f"{one}s"
-    if len(parts) == 2 and parts[0] in ("max", "num") and parts[1].endswith("s"):
-        return parts[1]
-    return ""
-
-
-def loosely_said(writer: Writer, item: Setting) -> str:
-    """A key as people remember it: some of its words, in another order, with its heading, in
-    the plural."""
-    rng = writer.rng
-    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", item.key).lower().split()
-    if not parts:
-        return item.key
-    heading = item.section.lower().split()
-    roll = rng.random()
-    if heading and roll < 0.5:
-        return under_heading(writer, item)
-    if len(parts) > 2 and roll < 0.8:
-        at = rng.randrange(len(parts) - 1)
-        kept = [parts[at], parts[-1]] if rng.random() < 0.5 else parts[at : at + 2]
-        return " ".join(kept)
-    if len(parts) > 1 and roll < 0.85:
-        last, first = parts[-1], parts[0]
-        return rng.choice((f"{last} of {first}", f"{last} for the {first}",
-                           f"{last} of the {first}", f"{last} {first}"))  # fmt: skip
-    name = " ".join(parts)
-    return name if name.endswith("s") or not name[-1:].isalpha() else name + "s"
-
-
-def under_heading(writer: Writer, item: Setting) -> str:
-    """A key and the heading that it stands under, which tells it from others of its name."""
-    rng = writer.rng
-    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", item.key).lower().split()
-    of = " ".join(item.section.lower().split()[-2:])
-    if not of or not parts:
-        return item.key
-    name = " ".join(parts) if rng.random() < 0.75 else item.key
-    kind = rng.choice(("section", "block", "container", "service", "part", "settings"))
-    return rng.choice((
-        f"{of} {name}", f"{of} {name}", f"{name} of the {of}", f"{name} of {of}", f"{of}'s {name}",
-        f"{name} for {of}", f"{name} for the {of}", f"the {of}'s {name}", f"{name} in {of}",
-        f"{name} of the {of} {kind}", f"{name} in the {of} {kind}", f"{name} {of}",
-    ))  # fmt: skip
 
 
 def described(writer: Writer) -> Round:
@@ -271,6 +221,8 @@ def switch(writer: Writer) -> Round:
     """Whether what a heading names is on: the setting below it says so."""
     rng = writer.rng
     while True:
+        if rng.random() < 0.35:  # or a key of its own does
+            return named_switch(writer)
         settings = make_settings(writer.words, max(2, min(writer.lines(), 20)), switch=True)
         found = [item for item in settings.items if solve.same_key(item.key, solve.SWITCH)]
         if not found:
@@ -283,6 +235,24 @@ def switch(writer: Writer) -> Round:
         shown, reply = called(writer, files, settings.path, reply, alone=True)
         shown = ways.quoted(rng, shown, often=0.08)
         question = writer.ask(ways.SWITCH, ways.SWITCH, f=shown, k=asked)
+        return made("key", question, reply, files)
+
+
+def named_switch(writer: Writer) -> Round:
+    """Whether something is on that a key like `enable_it` or `it_enabled` says."""
+    rng, words = writer.rng, writer.words
+    while True:
+        thing = [words.word() for _ in range(rng.choice((1, 1, 2)))]
+        before, after = rng.choice((("enable", ""), ("use", ""), ("", "enabled"), ("", "on"),
+                                    ("", ""), ("allow", ""), ("with", "")))  # fmt: skip
+        parts = [part for part in (before, *thing, after) if part]
+        settings = make_settings(words, max(1, min(writer.lines(), 20)), wanted=parts)
+        files = workspace(writer, {settings.path: settings.text})
+        reply = solve.value(files, settings.path, " ".join(thing), settings.items)
+        if reply is None or "There is no" in reply.answer:
+            continue
+        shown, reply = called(writer, files, settings.path, reply, alone=True)
+        question = writer.ask(ways.SWITCH, ways.SWITCH, f=shown, k=" ".join(thing))
         return made("key", question, reply, files)
 
 

@@ -166,6 +166,14 @@ def holds_settings(path: str) -> bool:
     return not {name, name.rpartition(".")[2]}.isdisjoint({*_OF_SETTINGS, *CONFIG_EXTENSIONS})
 
 
+TRUTHS = ("true", "false", "true", "false", "yes", "no", "on", "off", "True", "False", "1", "0")
+_TRUTHY = re.compile(
+    r"(?i)^(enable|use|allow|verify|require|disable|debug|strict|auto|with)(?![a-z]{3,}$)"
+    r"|(enabled|enable|_on|allowed)$"
+)
+"""Names of what is true or false."""
+
+
 def keyed(parts: Sequence[str], style: str) -> str:
     """One key of several words, as the format has it."""
     if style == "upper":
@@ -309,6 +317,8 @@ def make_settings(
             more = "{}" if asks and rng.random() < 0.8 else more
             lines.append(f"{indent}{say} {more.replace('{}', text, 1).replace('{}', words.word())}")
         value = _value(words)
+        if _TRUTHY.search(name) and rng.random() < 0.75:
+            value = rng.choice(TRUTHS)
         if name in seen and rng.random() < 0.1:  # the same again
             value = seen[name]
         row, key = _row(words, rng.choice(ways), name, value)

@@ -1,0 +1,58 @@
+"""How people call a key: some of its words, in another order, with its heading, in the plural."""
+
+from __future__ import annotations
+
+import re
+
+from .settings import Setting
+from .writer import Writer
+
+
+def counted(key: str) -> str:
+    """What a key says the number of, in the plural: `retries` of `retry_count`; else nothing."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", key).lower().split()
+    if len(parts) == 2 and parts[1] == "count":
+        one = parts[0]
+        return f"{one[:-1]}ies" if re.search(r"[^aeiou]y$", one) else f"{one}s"
+    if len(parts) == 2 and parts[0] in ("max", "num") and parts[1].endswith("s"):
+        return parts[1]
+    return ""
+
+
+def loosely_said(writer: Writer, item: Setting) -> str:
+    """A key as people remember it: some of its words, in another order, with its heading, in
+    the plural."""
+    rng = writer.rng
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", item.key).lower().split()
+    if not parts:
+        return item.key
+    heading = item.section.lower().split()
+    roll = rng.random()
+    if heading and roll < 0.5:
+        return under_heading(writer, item)
+    if len(parts) > 2 and roll < 0.8:
+        at = rng.randrange(len(parts) - 1)
+        kept = [parts[at], parts[-1]] if rng.random() < 0.5 else parts[at : at + 2]
+        return " ".join(kept)
+    if len(parts) > 1 and roll < 0.85:
+        last, first = parts[-1], parts[0]
+        return rng.choice((f"{last} of {first}", f"{last} for the {first}",
+                           f"{last} of the {first}", f"{last} {first}"))  # fmt: skip
+    name = " ".join(parts)
+    return name if name.endswith("s") or not name[-1:].isalpha() else name + "s"
+
+
+def under_heading(writer: Writer, item: Setting) -> str:
+    """A key and the heading that it stands under, which tells it from others of its name."""
+    rng = writer.rng
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", item.key).lower().split()
+    of = " ".join(item.section.lower().split()[-2:])
+    if not of or not parts:
+        return item.key
+    name = " ".join(parts) if rng.random() < 0.75 else item.key
+    kind = rng.choice(("section", "block", "container", "service", "part", "settings"))
+    return rng.choice((
+        f"{of} {name}", f"{of} {name}", f"{name} of the {of}", f"{name} of {of}", f"{of}'s {name}",
+        f"{name} for {of}", f"{name} for the {of}", f"the {of}'s {name}", f"{name} in {of}",
+        f"{name} of the {of} {kind}", f"{name} in the {of} {kind}", f"{name} {of}",
+    ))  # fmt: skip
