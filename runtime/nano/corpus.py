@@ -7,6 +7,7 @@ from a seed, so a corpus is a seed and a count, never a file.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -30,7 +31,7 @@ from .searches import (
 from .settings import make_settings
 from .smalltalk import beyond, chat
 from .talks import talk
-from .words import Lexicon
+from .words import BARE, Lexicon
 from .writer import AGENT_CHARS, ALL_EXTENSIONS, Round, Writer, called, made
 
 LAST = 0.15
@@ -66,7 +67,12 @@ def line(writer: Writer) -> Round:
     text = "" if rng.random() < 0.02 else "\n".join(texts) + "\n" * (rng.random() < 0.8)
     files = MemoryFiles({path: text}, max_chars=AGENT_CHARS)
     reply = solve.last_line(files, path) if last else solve.line(files, path, number)
-    asked, reply = called(writer, files, path, reply)
+    if rng.random() < 0.03:  # a folder has no lines
+        path = asked = writer.words.folder()
+        files = MemoryFiles({f"{path}/{writer.path(ALL_EXTENSIONS)}": text or "x"})
+        reply = solve.last_line(files, path) if last else solve.line(files, path, number)
+    else:
+        asked, reply = called(writer, files, path, reply)
     shown = ways.quoted(rng, asked)
     if last:
         return made("line", writer.ask(ways.LAST, unseen.LAST, f=shown), reply, files)
@@ -79,10 +85,18 @@ def line(writer: Writer) -> Round:
     return made("line", question, reply, files)
 
 
+def looks_like_a_file(path: str) -> bool:
+    """Whether a name without an extension is one that only files have."""
+    name = path.rpartition("/")[2]
+    return "." in name[1:] or name in BARE
+
+
 def opening(writer: Writer) -> Round:
     """What is in a file: its first line, or that it holds nothing or no text."""
     rng = writer.rng
     path = writer.path(ALL_EXTENSIONS)
+    while not looks_like_a_file(path):  # `what's in notes` lists
+        path = writer.path(ALL_EXTENSIONS)
     lines = [some_row(writer), *(any_line(writer.words) for _ in range(rng.randint(0, 8)))]
     roll = rng.random()
     text = "" if roll < 0.15 else "\0PNG" if roll < 0.25 else "\n".join(lines)
@@ -111,13 +125,30 @@ def listing(writer: Writer) -> Round:
         texts = {writer.words.path(ALL_EXTENSIONS, deep=0): "x"}
     elif roll < 0.14 and not here:
         texts = {folder: "x"}
+    elif roll < 0.17 and not here:  # written in another case
+        texts = {_recased(writer, folder) + name.removeprefix(folder): "x" for name in texts}
+    elif roll < 0.21:  # a file's name, asked for what files it holds
+        folder, here = writer.path(ALL_EXTENSIONS), False
+        texts = {folder: "x"}
     files = MemoryFiles(texts, max_chars=AGENT_CHARS)
     if here:
         question = writer.ask(ways.LIST_HERE, unseen.LIST_HERE)
         return made("list", question, solve.listing(files), files)
     asked, reply = called(writer, files, folder, solve.listing(files, folder), alone=True)
-    question = writer.ask(ways.LIST, unseen.LIST, d=ways.quoted(rng, asked))
+    listed = ways.LIST if folder not in texts else OF_A_FOLDER
+    question = writer.ask(listed, unseen.LIST, d=ways.quoted(rng, asked))
     return made("list", question, reply, files)
+
+
+def _recased(writer: Writer, path: str) -> str:
+    """The same path with its last name in other letters, which is another one."""
+    folder, slash, name = path.rpartition("/")
+    other = [t for t in (name.lower(), name.upper(), name.capitalize()) if t != name]
+    return folder + slash + writer.rng.choice(other or [f"{name}.old"])
+
+
+OF_A_FOLDER = [way for way in ways.LIST if re.search("file|folder|director|^list ", way)]
+"""Asked of a file, all others are about what it says."""
 
 
 def missing(writer: Writer) -> Round:
@@ -134,7 +165,9 @@ def missing(writer: Writer) -> Round:
         texts[path] = f"\0{writer.words.phrase(1, 20)}"
     elif roll < 0.35:
         texts[path] = ""
-    elif roll < 0.42 and call.name == "read_file":
+    elif roll < 0.4:
+        texts = {_recased(writer, path): "x"}
+    elif roll < 0.47 and call.name == "read_file":
         texts = {f"{path}/{writer.words.path(ALL_EXTENSIONS, deep=0)}": "x"}
     files = MemoryFiles(texts, max_chars=AGENT_CHARS)
     if call.name == "read_file":
@@ -172,7 +205,7 @@ FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
 }
 LONG_FAMILIES = {"error": 0.3, "list": 0.2, "search": 0.3, "search_error": 0.1, "any_error": 0.1}
 """Those whose tool results can be long, and their shares where they have to be."""
-TALKS = 0.3
+TALKS = 0.4
 """Share of conversations that go on about the same files."""
 
 

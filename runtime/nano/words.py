@@ -51,11 +51,19 @@ SCRIPTS = (
 _BARE = (
     "Makefile README LICENSE CHANGELOG TODO syslog messages dmesg notes Dockerfile Procfile "
     "VERSION AUTHORS INSTALL NOTICE fstab hosts crontab hostname passwd sudoers Jenkinsfile "
-    "Vagrantfile sshd_config Gemfile Pipfile journal stdout stderr"
+    "Vagrantfile sshd_config Gemfile Pipfile journal stdout stderr .gitignore .bashrc .profile "
+    ".npmrc .editorconfig .dockerignore .vimrc .htaccess CODEOWNERS Rakefile Justfile"
 )
 BARE = tuple(_BARE.split())
 DOTTED = ("_.DAY.EXT", "_-DAY.EXT", "_._.EXT", "._", "_.EXT.1", "_.EXT.7", "_.EXT.bak", "._.EXT")
 SPACED = ("_ _.EXT", "_ _.EXT", "_ _ _.EXT", "_ (1).EXT", "_ (3).EXT", "_ 2024.EXT", "_ - _.EXT")
+FOLDERS = ("logs", "config", "src", "etc", "docs", "data", "var", "lib", "tests", "conf")
+_ODD = (
+    ".github .config .ssh .vscode .cache .local 2023 2024 2025 01 12 2024-05 conf.d nginx.d v1 v2 "
+    "v1.2 Documents Downloads Desktop SRC LOGS Backup backup.old node_modules __pycache__"
+)
+ODD_FOLDERS = tuple(_ODD.split())
+SPACED_FOLDERS = ("_ _", "_ _", "_ N", "_-_", "_.d", "_.old", "_ (1)", "N _", "_ - _")
 FOREIGN = ("_.EXT", "_.EXT", "__.EXT", "_ _.EXT", "_-_.EXT")
 """Names that are not a word, a dot and an extension: `_` is a word."""
 CONSONANTS = "bcdfghjklmnprstvwxz"
@@ -288,12 +296,22 @@ class Lexicon:
     def folder(self) -> str:
         """A folder, one or two levels deep."""
         depth = self.rng.choice((1, 1, 1, 2))
-        common = ("logs", "config", "src", "etc", "docs", "data", "var", "lib", "tests", "conf")
-        picks = (
-            self.rng.choice(common) if self.rng.random() < 0.5 else self.word()
-            for _ in range(depth)
-        )
-        return "/".join(picks)
+        return "/".join(self._folder_name() for _ in range(depth))
+
+    def _folder_name(self) -> str:
+        """A common word or any; one in seven has spaces, signs, digits or another script."""
+        rng = self.rng
+        roll = rng.random()
+        if roll < 0.45:
+            return rng.choice(FOLDERS)
+        if roll < 0.86:
+            return self.word()
+        if roll < 0.92:
+            return rng.choice(ODD_FOLDERS)
+        shape, word = rng.choice(SPACED_FOLDERS), self.word
+        if roll > 0.97:
+            shape, word = "_", self.foreign
+        return fill_signs(shape, word).replace("N", str(rng.randrange(2000, 2030)))
 
     def path(self, extensions: tuple[str, ...], *, deep: float = 0.4) -> str:
         """A relative path with one of the extensions; in a folder with probability `deep`."""
@@ -325,4 +343,5 @@ class Lexicon:
             shape, word = rng.choice(FOREIGN), self.foreign
         else:
             shape, word = "_.EXT", self.stem
-        return fill_signs(shape, word).replace("EXT", extension)
+        name = fill_signs(shape, word).replace("EXT", extension)
+        return name.upper() if shape == "_.EXT" and rng.random() < 0.04 else name

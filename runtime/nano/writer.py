@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 
 from ...tools.formats import MAX_CHARS
@@ -85,8 +86,11 @@ class Writer:
             return self.words.identifier()
         if roll < 0.85:
             return f"{self.words.word().upper()[:4]}-{self.rng.randrange(10_000)}"
-        if roll < 0.9:
+        if roll < 0.88:
             return self.words.number()
+        if roll < 0.95:  # an address, a path, a version
+            found = self.words.value()
+            return found if re.fullmatch(r"[\w./:@+-]+", found) else self.words.host()
         return self.words.phrase(2, 3)
 
 
