@@ -43,6 +43,12 @@ def with_asked(ways: list[str], name: str, held_out: Iterable[str]) -> list[str]
     return longer + shorter * max(1, round(len(longer) / len(shorter)))
 
 
+def often(ways: list[str], short: Iterable[str], held_out: Iterable[str]) -> list[str]:
+    """`ways` and the short ones, which are four in ten of what is drawn, as people type them."""
+    kept = sorted(set(short) - set(held_out))
+    return ways + kept * max(1, round(len(ways) * 0.67 / len(kept)))
+
+
 def subject(rng: random.Random, word: Callable[[], str]) -> str:
     """What a question is about: something that there is everywhere, or any word."""
     if rng.random() < 0.7:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import phrasings as ways
-from . import solve, unseen
+from . import short, solve, unseen
+from .composed import ways as ways_of
 from .configs import any_line
 from .files import MemoryFiles
 from .log_texts import event
 from .logs import Log, make_log
 from .marks import ERRORS
 from .searches import replied, said_key, some_log, some_settings
-from .settings import Setting, make_settings, natural
+from .settings import Setting, holds_settings, make_settings, natural
 from .smalltalk import beyond as alone
 from .solve import Reply
 from .writer import AGENT_CHARS, ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made
@@ -33,6 +35,8 @@ class Scene:
     path: str = ""
     number: int = 0
     row: str = ""
+    again: tuple[str, str] = ("", "")
+    """What would be asked of another file: "error", "key", "line", "last" or "where", and which."""
     told: int = 0
     """How many errors of the log have been told."""
     key: str = ""
@@ -60,12 +64,17 @@ def make_scene(writer: Writer) -> Scene:
     rng, words = writer.rng, writer.words
     scene = Scene(writer)
     size = max(2, min(12, writer.size))
-    for _ in range(2):
+    beside = f"{words.folder()}/" if rng.random() < 0.6 else ""
+    together = rng.random() < 0.5
+    for place in range(rng.choice((2, 2, 3))):
         path = writer.path(LOG_EXTENSIONS)
-        if rng.random() < 0.5:
-            log = make_log(
-                words, rng.randint(1, rng.choice((size, 60, 3000))), rng.choice((1, 2, 2, 3, 4))
-            )
+        if together:
+            path = f"{beside}{rng.choice((*PARTS_OF_LOGS, words.word(), words.word()))}.log"
+        if path in scene.texts:
+            continue
+        if place == 2 or rng.random() < 0.6:
+            errors = rng.choice((1, 2, 2, 3, 3, 4) if place < 2 else (0, 0, 1))
+            log = make_log(words, rng.randint(1, rng.choice((size, 60, 3000))), errors)
         else:
             log = some_log(writer, rng.randint(1, rng.choice((size, 200, 4000))))
         scene.logs[path] = log
@@ -81,7 +90,9 @@ def make_scene(writer: Writer) -> Scene:
     keys = list(dict.fromkeys(item.key for item in settings.items))
     keys = rng.sample(keys, rng.randint(1, len(keys)))
     again = [Setting(key, words.value().replace("'", ""), n) for n, key in enumerate(keys, 1)]
-    other = words.path(("ini", "conf", "yaml", "env", "toml", "cfg"))
+    other = words.path(LIKE)
+    if settings.path.endswith(tuple(f".{end}" for end in LIKE)) and rng.random() < 0.6:
+        other = sibling(writer, settings.path)
     if other not in scene.texts:
         scene.items[other] = tuple(again)
         scene.texts[other] = "\n".join(f"{i.key}{join}{i.value}" for i in again) + "\n"
@@ -91,6 +102,43 @@ def make_scene(writer: Writer) -> Scene:
         scene.texts[text] = "\n".join(lines) + "\n"
     scene.files = MemoryFiles(scene.texts, max_chars=AGENT_CHARS)
     return scene
+
+
+LIKE = ("ini", "conf", "yaml", "env", "toml", "cfg")
+PARTS = tuple(
+    ways_of(
+        "staging|staging|prod|production|dev|test|local|example|default|old|backup|base|demo|qa|ci"
+    )
+)
+PARTS_OF_LOGS = tuple(
+    ways_of(
+        "api|worker|web|db|auth|cron|mail|sync|nginx|backup|app|scheduler|queue|proxy|billing|import"
+    )
+)
+
+
+def sibling(writer: Writer, path: str) -> str:
+    """A file of the same kind beside another one, as people have one for each place."""
+    rng = writer.rng
+    folder, slash, name = path.rpartition("/")
+    stem, _, end = name.rpartition(".")
+    part = rng.choice(PARTS) if rng.random() < 0.75 else writer.words.word()
+    shapes = ("_", "X._", "X-_", "X_" + "_", "_") if stem.isalnum() else ("_", "_")
+    shape = rng.choice(shapes)
+    made = part if shape == "_" else shape[:-1].replace("X", stem) + part
+    return f"{folder}{slash}{made}.{end}"
+
+
+def part_of(scene: Scene, path: str) -> str:
+    """A word of a file's name that stands in the path of no other one."""
+    stem = path.rpartition("/")[2].rpartition(".")[0]
+    for part in reversed(re.split(r"[._-]", stem)):
+        if len(part) > 1 and part.isalpha():
+            others = (p for p in scene.texts if p != path)
+            folder = path.rpartition("/")[0]
+            if part not in folder and not any(part.lower() in p.lower() for p in others):
+                return part
+    return ""
 
 
 Step = Callable[[Scene], Round | None]
@@ -111,6 +159,9 @@ def named(scene: Scene, path: str, reply: Reply) -> tuple[str, Reply]:
     """How a question names a file, and the reply to that: what was said already is remembered."""
     asked, found = path, reply
     name = path.rpartition("/")[2]
+    if path in scene.known and scene.rng.random() < 0.15 and (part := part_of(scene, path)):
+        called_so = short.A_PART_LOG if path in scene.logs else short.A_PART
+        return scene.rng.choice(called_so).replace("{p}", part), found
     if path not in scene.known:
         asked, found = called(scene.writer, scene.files, path, reply, alone=True)
     elif [p.rpartition("/")[2] for p in scene.texts].count(name) == 1:
@@ -132,6 +183,7 @@ def tell_error(scene: Scene, path: str) -> Reply | None:
     if reply is None or log is None:
         return None
     scene.path, scene.told, scene.key, scene.needle = path, min(1, len(log.errors)), "", ""
+    scene.again = "error", ""
     scene.number = log.places[0] if log.errors else 0
     scene.row = log.rows[0] if log.errors else ""
     return reply
@@ -153,6 +205,7 @@ def tell_key(scene: Scene, path: str, key: str) -> Reply | None:
         return None
     places = [i for i in scene.items.get(path, ()) if f"{i.key} is {i.value}" == reply.answer]
     scene.path, scene.key, scene.needle, scene.told = path, key, "", 0
+    scene.again = "key", key
     scene.number = places[0].line if len(places) == 1 else 0
     scene.row = rows[places[0].line - 1] if len(places) == 1 else ""
     return reply
@@ -177,6 +230,7 @@ def tell_asked(
     places = [i for i in scene.items[path] if f"{i.key} is {i.value}" == reply.answer]
     scene.path, scene.needle, scene.told = path, "", 0
     scene.key = places[0].key if places else ""
+    scene.again = ("key", scene.key) if places else ("", "")
     scene.number = places[0].line if len(places) == 1 else 0
     scene.row = rows_of(scene, path)[places[0].line - 1] if len(places) == 1 else ""
     shown, reply = name(scene, path, reply)
@@ -197,7 +251,7 @@ def full_key(scene: Scene) -> Round | None:
 def tell_line(scene: Scene, path: str, number: int) -> Reply:
     reply = solve.line(scene.files, path, number)
     scene.path, scene.number, scene.key, scene.needle, scene.told = path, number, "", "", 0
-    scene.row = ""
+    scene.row, scene.again = "", ("line", str(number))
     return reply
 
 
@@ -222,7 +276,7 @@ def tell_search(scene: Scene, needle: str) -> Reply | None:
     if "\n[cut: " in result or len(hits) > 14:
         return None
     scene.found, scene.one_file = solve.mentioned(result)[0], False
-    scene.needle, scene.key, scene.told = needle, "", 0
+    scene.needle, scene.key, scene.told, scene.again = needle, "", 0, ("where", needle)
     scene.path = scene.found[0] if len(scene.found) == 1 else ""
     scene.number, scene.row = (hits[0][1], hits[0][2]) if len(hits) == 1 else (0, "")
     places = {(path, i.line): i for path, several in scene.items.items() for i in several}
@@ -261,7 +315,8 @@ def full_where(scene: Scene) -> Round | None:
         return None
     word = ways.quoted(scene.rng, needle, often=0.15)
     name, reply = named(scene, path, reply)
-    return round_of(scene, asked_in(scene, ways.WHERE, unseen.WHERE, w=word, f=name), reply)
+    listed = ways.WHERE_ALONE if word == needle and holds_settings(path) else ways.WHERE
+    return round_of(scene, asked_in(scene, listed, unseen.WHERE, w=word, f=name), reply)
 
 
 def tell_where(scene: Scene, path: str, needle: str) -> Reply | None:
@@ -271,6 +326,7 @@ def tell_where(scene: Scene, path: str, needle: str) -> Reply | None:
         return None
     hits = solve.hits_of(scene.files.run(reply.calls[0]))
     scene.path, scene.needle, scene.key, scene.told = path, needle, "", 0
+    scene.again = "where", needle
     scene.found, scene.setting, scene.one_file = [path], None, True
     scene.number, scene.row = (hits[0][1], hits[0][2]) if len(hits) == 1 else (0, "")
     return reply
@@ -278,6 +334,8 @@ def tell_where(scene: Scene, path: str, needle: str) -> Reply | None:
 
 def full_any_key(scene: Scene) -> Round | None:
     """The value of a key, no file being named, where one file alone sets it."""
+    if scene.path in scene.items:  # that one would be meant
+        return None
     path = scene.rng.choice(list(scene.items))
     key = said_key(scene.writer, scene.items[path])
     reply = solve.any_value(scene.files, key, scene.items)
@@ -292,22 +350,42 @@ def full_any_key(scene: Scene) -> Round | None:
     if len(sets) != 1:
         return None
     scene.path, item = sets[0]
-    scene.key, scene.needle, scene.told = key, "", 0
+    scene.key, scene.needle, scene.told, scene.again = key, "", 0, ("key", key)
     scene.number, scene.row = item.line, rows_of(scene, scene.path)[item.line - 1]
     return round_of(scene, asked_in(scene, ways.ANY_KEY, unseen.ANY_KEY, k=key), reply)
+
+
+def full_last(scene: Scene) -> Round | None:
+    path = scene.rng.choice(list(scene.texts))
+    name, reply = named(scene, path, tell_last(scene, path))
+    return round_of(scene, asked_in(scene, ways.LAST, unseen.LAST, f=name), reply)
+
+
+def tell_last(scene: Scene, path: str) -> Reply:
+    """The last line of a file."""
+    tell_line(scene, path, len(rows_of(scene, path)))
+    scene.again = "last", ""
+    return solve.last_line(scene.files, path)
+
+
+def forget(scene: Scene) -> None:
+    """Nothing is spoken of any more."""
+    scene.path = scene.key = scene.needle = scene.row = ""
+    scene.number, scene.told, scene.again = 0, 0, ("", "")
 
 
 def full_list(scene: Scene) -> Round | None:
     question = asked_in(scene, ways.LIST_HERE, unseen.LIST_HERE)
     scene.folder = ""
     scene.listed = scene.files.run(solve.listing(scene.files).calls[0]).split("\n")
-    scene.path = scene.key = scene.needle = scene.row = ""
-    scene.number = scene.told = 0
+    forget(scene)
     return round_of(scene, question, solve.listing(scene.files))
 
 
 def full_any_error(scene: Scene) -> Round | None:
     """The first error of all files, where it is the first hit there is."""
+    if scene.path:  # its own would be meant
+        return None
     result = scene.files.run(solve.find(ERRORS, regex=True))
     hits = solve.hits_of(result)
     if not hits or hits[0][0] not in scene.logs:
@@ -318,12 +396,12 @@ def full_any_error(scene: Scene) -> Round | None:
     if reply is None or not log.errors:
         return None
     scene.path, scene.told, scene.key, scene.needle = path, 1, "", ""
+    scene.again = "error", ""
     scene.number, scene.row = log.places[0], log.rows[0]
     return round_of(scene, asked_in(scene, ways.ANY_ERROR, unseen.ANY_ERROR), reply)
 
 
 def full_beyond(scene: Scene) -> Round | None:
     item = alone(scene.writer)
-    scene.path = scene.key = scene.needle = scene.row = ""
-    scene.number = scene.told = 0
+    forget(scene)
     return round_of(scene, item.question, Reply((), item.answer))

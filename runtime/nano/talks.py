@@ -6,7 +6,9 @@ import re
 
 from . import phrasings as ways
 from . import scene as full
-from . import solve, unseen
+from . import short, solve, unseen
+from .asides import ASIDES, chatted, list_folder
+from .files import Call
 from .marks import ERRORS
 from .scene import (
     Scene,
@@ -14,11 +16,13 @@ from .scene import (
     asked_in,
     make_scene,
     named,
+    part_of,
     round_of,
     rows_of,
     some_needle,
     tell_error,
     tell_key,
+    tell_last,
     tell_line,
     tell_search,
     tell_where,
@@ -26,19 +30,19 @@ from .scene import (
 from .searches import said_key
 from .smalltalk import THANKED
 from .solve import CANNOT, Reply
-from .writer import Round, Writer
+from .writer import ALL_EXTENSIONS, Round, Writer
 
 # ----------------------------------------------------------------------- questions that go on
 
 
 def and_key(scene: Scene) -> Round | None:
-    if scene.path not in scene.items:
+    if scene.path not in scene.items or scene.needle:  # or it would be a search for the word
         return None
     key = said_key(scene.writer, scene.items[scene.path])
     path, reply = scene.path, tell_key(scene, scene.path, key)
     if reply is None or not path:
         return None
-    return round_of(scene, asked_in(scene, ways.AND_KEY, unseen.AND_KEY, k=key), reply)
+    return round_of(scene, asked_in(scene, short.AND_KEY, unseen.AND_KEY, k=key), reply)
 
 
 def and_asked(scene: Scene) -> Round | None:
@@ -55,41 +59,134 @@ def and_asked(scene: Scene) -> Round | None:
 def and_file(scene: Scene) -> Round | None:
     """The same question of another file."""
     rng = scene.rng
-    if scene.key and scene.path:
-        path = rng.choice([p for p in scene.items if p != scene.path] or [scene.path])
-        reply = tell_key(scene, path, scene.key)
-    elif scene.told:
-        path = rng.choice([p for p in scene.logs if p != scene.path] or [scene.path])
-        reply = tell_error(scene, path)
-    elif scene.path and scene.number and not scene.needle:
-        path = rng.choice([p for p in scene.texts if p != scene.path])
-        reply = tell_line(scene, path, scene.number)
-    else:
+    paths = _others(scene)
+    if not paths:
         return None
+    path = rng.choice(paths)
+    if rng.random() < 0.05:  # one that is not there
+        path = scene.writer.path(ALL_EXTENSIONS)
+        name = path.rpartition("/")[2]
+        if any(name in p or p in path for p in scene.texts):
+            return None
+    reply = _tell_again(scene, path)
     if reply is None:
         return None
-    name, reply = named(scene, path, reply)
-    return round_of(scene, asked_in(scene, ways.AND_FILE, unseen.AND_FILE, f=name), reply)
+    name, reply = named(scene, path, reply) if path in scene.texts else (path, reply)
+    return round_of(scene, asked_in(scene, short.AND_FILE, unseen.AND_FILE, f=name), reply)
+
+
+def _others(scene: Scene) -> list[str]:
+    """The other files that the last question may be asked of; mostly of its kind."""
+    kind = scene.again[0]
+    if not kind or (kind in ("line", "last") and scene.rng.random() < 0.7):  # seldom asked
+        return []
+    of_kind: dict[str, list[str]] = {"error": list(scene.logs), "key": list(scene.items)}
+    paths = of_kind.get(kind, list(scene.texts))
+    if kind == "error" and scene.rng.random() < 0.08:
+        paths = list(scene.texts)
+    if kind == "line" and scene.rng.random() < 0.8:  # mostly one that has it
+        paths = [path for path in paths if len(rows_of(scene, path)) >= int(scene.again[1])]
+    return [path for path in paths if path != scene.path]
+
+
+def _tell_again(scene: Scene, path: str) -> Reply | None:
+    """The reply to the last question about another file, which may not be there."""
+    again = kind, thing = scene.again
+    there = path in scene.texts
+    if kind == "error" and path not in scene.logs:
+        reply = solve.error(scene.files, path, None)
+    elif kind == "error":
+        return tell_error(scene, path)
+    elif kind == "key" and there:
+        return tell_key(scene, path, thing)
+    elif kind == "key":
+        reply = solve.value(scene.files, path, thing, ())
+    elif kind == "last":
+        reply = tell_last(scene, path) if there else solve.last_line(scene.files, path)
+    elif kind == "where":
+        reply = tell_where(scene, path, thing) if there else solve.where(scene.files, thing, path)
+    else:
+        reply = tell_line(scene, path, int(thing))
+    if reply is not None and (kind == "error" or not there):
+        full.forget(scene)
+        scene.path, scene.again = path if there else "", again
+    return reply
+
+
+def and_part(scene: Scene) -> Round | None:
+    """The same question of a file that is named by a part of its name; where no path with it has
+    been seen, the folder of the last file is listed first."""
+    rng = scene.rng
+    kind, folder = scene.again[0], scene.path.rpartition("/")[0]
+    if not scene.path or not kind:
+        return None
+    paths = [p for p in _others(scene) if p.rpartition("/")[0] == folder and part_of(scene, p)]
+    lists = short.PART + short.PART_LOG * 2 if kind == "error" else short.PART
+    listing = solve.listing(scene.files, folder or ".")
+    if rng.random() < 0.1 and kind in ("key", "error"):
+        part = rng.choice(full.PARTS if kind == "key" else full.PARTS_OF_LOGS)
+        if any(part in p for p in scene.texts):
+            return None
+        again = scene.again
+        full.forget(scene)
+        scene.again = again
+        reply = Reply(listing.calls, f"There is no file {part}.")
+        return round_of(scene, asked_in(scene, lists, lists, p=part), reply)
+    if not paths:
+        return None
+    path = rng.choice(paths)
+    found = _tell_again(scene, path)
+    if found is None:
+        return None
+    first: tuple[Call, ...] = () if path in scene.known else listing.calls
+    question = asked_in(scene, lists, lists, p=part_of(scene, path))
+    reply = Reply((*first, *found.calls), found.answer)
+    return round_of(scene, question, reply)
+
+
+def back(scene: Scene) -> Round | None:
+    """Back to a file that was spoken of before."""
+    rng = scene.rng
+    paths = [p for p in scene.texts if p in scene.known and p != scene.path]
+    if not paths:
+        return None
+    path = rng.choice(paths)
+    slots: dict[str, str] = {}
+    reply: Reply | None
+    if path in scene.items:
+        slots["k"] = said_key(scene.writer, scene.items[path])
+        listed, reply = short.BACK_KEY, tell_key(scene, path, slots["k"])
+    elif path in scene.logs and rng.random() < 0.7:
+        listed, reply = short.BACK_ERROR, tell_error(scene, path)
+    else:
+        number = rng.randint(1, len(rows_of(scene, path)))
+        slots["n"] = str(number)
+        listed, reply = short.BACK_LINE, tell_line(scene, path, number)
+    if reply is None:
+        return None
+    slots["f"], reply = named(scene, path, reply)
+    way = rng.choice(short.BACK) + rng.choice((", ", ", ", ": ", " - ", ". ")) + rng.choice(listed)
+    return round_of(scene, asked_in(scene, [way, way], [way, way], **slots), reply)
 
 
 def and_line(scene: Scene) -> Round | None:
     if not scene.path:
         return None
     number = scene.rng.randint(1, len(rows_of(scene, scene.path)) + 2)
-    question = asked_in(scene, ways.AND_LINE, unseen.AND_LINE, n=str(number))
+    question = asked_in(scene, short.AND_LINE, unseen.AND_LINE, n=str(number))
     return round_of(scene, question, tell_line(scene, scene.path, number))
 
 
 def next_line(scene: Scene) -> Round | None:
-    if not (scene.path and scene.number):
+    if not (scene.path and 0 < scene.number <= len(rows_of(scene, scene.path))):
         return None
-    trained = [w for w in ways.AND_AFTER if not _at_error(scene) or not re.search(_NEXT_ONE, w)]
+    trained = [w for w in short.AND_AFTER if not _at_error(scene) or not re.search(_NEXT_ONE, w)]
     question = asked_in(scene, trained, unseen.AND_AFTER)
     return round_of(scene, question, _beside(scene, 1))
 
 
 def line_before(scene: Scene) -> Round | None:
-    if not (scene.path and scene.number > 1):
+    if not (scene.path and 1 < scene.number <= len(rows_of(scene, scene.path))):
         return None
     question = asked_in(scene, ways.AND_BEFORE, unseen.AND_BEFORE)
     return round_of(scene, question, _beside(scene, -1))
@@ -97,9 +194,10 @@ def line_before(scene: Scene) -> Round | None:
 
 def _beside(scene: Scene, step: int) -> Reply:
     """A neighboring line; what was spoken of stays what it was."""
-    key, told = scene.key, scene.told
+    key, told, again = scene.key, scene.told, scene.again
     reply = tell_line(scene, scene.path, scene.number + step)
     scene.key, scene.told = key, told
+    scene.again = again if again[0] in ("error", "key") else scene.again
     return reply
 
 
@@ -108,19 +206,18 @@ def edge_line(scene: Scene) -> Round | None:
     if not scene.path:
         return None
     path, last = scene.path, scene.rng.random() < 0.6
-    reply = solve.last_line(scene.files, path) if last else None
-    first = tell_line(scene, path, len(rows_of(scene, path)) if last else 1)
+    reply = tell_last(scene, path) if last else tell_line(scene, path, 1)
     listed = ways.AND_LAST if last else ways.AND_FIRST
-    return round_of(scene, asked_in(scene, listed, listed), reply or first)
+    return round_of(scene, asked_in(scene, listed, listed), reply)
 
 
 def its_error(scene: Scene) -> Round | None:
-    if scene.path not in scene.logs or scene.told:
+    if scene.path not in scene.logs or scene.told or scene.again[0] == "error":
         return None
     reply = tell_error(scene, scene.path)
     if reply is None:
         return None
-    return round_of(scene, asked_in(scene, ways.ITS_ERROR, unseen.ITS_ERROR), reply)
+    return round_of(scene, asked_in(scene, short.ITS_ERROR, unseen.ITS_ERROR), reply)
 
 
 def which_line(scene: Scene) -> Round | None:
@@ -128,15 +225,19 @@ def which_line(scene: Scene) -> Round | None:
     if not (scene.path and scene.number and scene.row):
         return None
     answer = f"It is on line {scene.number} of {scene.path}."
-    return round_of(scene, asked_in(scene, ways.WHICH_LINE, unseen.WHICH_LINE), Reply((), answer))
+    question = asked_in(scene, short.AND_LINE_OF, unseen.WHICH_LINE)
+    return round_of(scene, question, Reply((), answer))
 
 
 def whole_line(scene: Scene) -> Round | None:
     """When, who, where: the line says it."""
-    if not (scene.path and scene.number and 0 < len(scene.row) < 250) or scene.key:
+    if not (scene.path and scene.number and 0 < len(scene.row) < 250):
         return None
     answer = f"Line {scene.number} says: {scene.row.strip()}"
-    return round_of(scene, asked_in(scene, ways.WHOLE, unseen.WHOLE), Reply((), answer))
+    listed = short.AND_WHOLE
+    if scene.key:  # a setting has no time and no author
+        listed = [way for way in listed if re.search(r"\bline\b", way) and "when" not in way]
+    return round_of(scene, asked_in(scene, listed, unseen.WHOLE), Reply((), answer))
 
 
 _NEXT_LINE = ("what comes next", "and then")
@@ -163,7 +264,11 @@ def more_errors(scene: Scene) -> Round | None:
         return None
     mark = "next|second|another" if scene.rng.random() < 0.4 else ""
     mark = mark if _at_error(scene) else _AN_ERROR
-    trained = [w for w in ways.MORE if re.search(mark, w) and w not in _NEXT_LINE]
+    third = scene.told == 2 and scene.rng.random() < 0.25
+    trained = [w for w in short.AND_MORE if re.search(mark, w) and w not in _NEXT_LINE]
+    if scene.told > 1:  # the second one was told
+        trained = [w for w in trained if "second" not in w] or short.MORE
+    trained = short.THIRD if third else trained
     question = asked_in(scene, trained, unseen.MORE)
     if scene.told == len(log.errors):
         scene.told += 1
@@ -182,11 +287,18 @@ def and_word(scene: Scene) -> Round | None:
     if reply is None:
         return None
     name = ways.quoted(scene.rng, needle, often=0.15)
-    trained = [w for w in ways.AND_WORD if not within or not re.search(_MANY, w)]
+    trained = [w for w in short.AND_WORD if not within or not _everywhere(w)]
     return round_of(scene, asked_in(scene, trained, unseen.AND_WORD, w=name), reply)
 
 
-_MANY = r"file|them|ones|one |any|search|grep|who"
+_MANY = re.compile(r"file|them|ones|one |any|search|grep|who")
+_SEARCHES = frozenset(ways.SEARCH)
+
+
+def _everywhere(way: str) -> bool:
+    """Whether the question would be one about all files."""
+    bare = re.sub("^(and|ok|so|then|now),? ", "", way)
+    return bool(_MANY.search(way)) or (bare != "{w}" and bare in _SEARCHES)
 
 
 def and_where(scene: Scene) -> Round | None:
@@ -203,7 +315,7 @@ def and_where(scene: Scene) -> Round | None:
         way = rng.choice(listed)
         path, listed = _place(way, found) or path, [way]
     else:
-        listed = ways.AND_WHERE
+        listed = short.AND_WHERE
     reply = tell_where(scene, path, needle)
     if reply is None:
         return None
@@ -231,6 +343,8 @@ def nth(scene: Scene) -> Round | None:
 
 def which_file(scene: Scene) -> Round | None:
     """The file is in the result that is already there."""
+    if scene.needle and scene.setting:  # `where is it set` is another question then
+        return None
     if not (scene.path and scene.number and scene.row):
         return None
     answer = f"It is on line {scene.number} of {scene.path}."
@@ -249,8 +363,11 @@ def sets_it(scene: Scene) -> Round | None:
 def to_what(scene: Scene) -> Round | None:
     if not scene.needle or scene.setting is None:
         return None
-    _, setting = scene.setting
+    path, setting = scene.setting
     answer = f"{setting.key} is {setting.value}"
+    scene.path, scene.key, scene.needle = path, setting.key, ""
+    scene.number, scene.row = setting.line, rows_of(scene, path)[setting.line - 1]
+    scene.again = "key", setting.key
     return round_of(scene, asked_in(scene, ways.TO_WHAT, unseen.TO_WHAT), Reply((), answer))
 
 
@@ -261,7 +378,7 @@ def and_folder(scene: Scene) -> Round | None:
     if not folders:
         return None
     folder = scene.rng.choice(folders)
-    question = asked_in(scene, ways.AND_FOLDER, unseen.AND_FOLDER, d=folder)
+    question = asked_in(scene, short.AND_FOLDER, unseen.AND_FOLDER, d=folder)
     scene.folder = folder
     scene.known |= {p for p in scene.texts if p.rpartition("/")[0] == folder}
     return round_of(scene, question, solve.listing(scene.files, folder))
@@ -307,7 +424,10 @@ def in_folder(scene: Scene) -> Round | None:
 
 
 def beyond(scene: Scene) -> Round | None:
-    question = asked_in(scene, ways.GO_BEYOND, unseen.GO_BEYOND, n=scene.writer.words.number())
+    listed = [
+        way for way in short.GO_BEYOND if scene.told or not re.search("fail|crash|broke", way)
+    ]
+    question = asked_in(scene, listed, unseen.GO_BEYOND, n=scene.writer.words.number())
     return round_of(scene, question, Reply((), CANNOT))
 
 
@@ -319,7 +439,7 @@ def thanked(scene: Scene) -> Round | None:
 
 
 FULL: tuple[tuple[Step, float], ...] = (
-    (full.full_error, 0.22),
+    (full.full_error, 0.32),
     (full.full_key, 0.22),
     (full.full_asked, 0.12),
     (full.full_line, 0.12),
@@ -328,32 +448,35 @@ FULL: tuple[tuple[Step, float], ...] = (
     (full.full_where, 0.08),
     (full.full_any_key, 0.08),
     (full.full_list, 0.07),
+    (full.full_last, 0.02),
     (full.full_any_error, 0.05),
     (full.full_beyond, 0.05),
 )
 # Most of these ask for something that is seldom the case; the more weight they have where it is.
 ON: tuple[tuple[Step, float], ...] = (
-    (and_key, 0.12),
+    (and_key, 0.3),
     (and_asked, 0.5),
-    (and_file, 0.08),
-    (and_line, 0.08),
-    (next_line, 0.25),
-    (line_before, 0.2),
-    (edge_line, 0.08),
+    (and_file, 0.6),
+    (and_part, 0.4),
+    (back, 0.12),
+    (and_line, 0.06),
+    (next_line, 0.1),
+    (line_before, 0.07),
+    (edge_line, 0.05),
     (its_error, 0.4),
-    (which_line, 0.1),
-    (whole_line, 0.25),
-    (more_errors, 1.0),
-    (and_word, 0.15),
-    (and_where, 0.3),
+    (which_line, 0.18),
+    (whole_line, 0.2),
+    (more_errors, 3.0),
+    (and_word, 0.4),
+    (and_where, 0.5),
     (nth, 0.3),
-    (which_file, 0.05),
-    (sets_it, 1.5),
-    (to_what, 2.0),
-    (and_folder, 0.3),
-    (in_folder, 0.8),
-    (beyond, 0.06),
-    (thanked, 0.03),
+    (which_file, 0.07),
+    (sets_it, 4.0),
+    (to_what, 4.0),
+    (and_folder, 0.15),
+    (in_folder, 1.0),
+    (beyond, 0.13),
+    (thanked, 0.05),
 )
 
 
@@ -364,12 +487,15 @@ def talk(writer: Writer) -> list[Round]:
     count = rng.choice((2, 2, 3, 3, 4, 5, 6))
     out: list[Round] = []
     while len(out) < count:
-        steps = FULL if not out or rng.random() < 0.12 else ON
+        on = scene.path or scene.needle or scene.again[0] or scene.listed
+        steps = ON if on and rng.random() > (0.35 if scene.listed else 0.12) else FULL
+        if rng.random() < 0.1:
+            steps = ASIDES
         for _ in range(40):
             step = rng.choices([s for s, _ in steps], [share for _, share in steps])[0]
             item = step(scene)
             if item is not None:
-                if step not in (full.full_list, nth, thanked):
+                if step not in (full.full_list, list_folder, nth, thanked, chatted):
                     scene.listed = []
                 out.append(item)
                 break

@@ -1,0 +1,123 @@
+"""What most people type when they go on: a word or three, with the thing that is new.
+
+The long lists of `follow` and `asked.txt` hold the variety; without these, which outweigh them,
+`and {f}` would be one way among hundreds. Each list is by the kind of its question in `talks`;
+a way that could mean two kinds after the same answer stands in none.
+"""
+
+from __future__ import annotations
+
+from . import phrasings, unseen
+from .asked import often
+from .composed import combine
+from .composed import ways as _ways
+
+KEY = _ways(
+    "and {k}|and the {k}|what about {k}|{k}|{k} too|and its {k}|what's the {k}|and what's {k}|"
+    "and {k} there|how about the {k}|ok and {k}|what's {k} there|does it have {k}|what is the {k}|"
+    "what {k} does it use|is there {k} in it|{k} in that file|also the {k}|and what about the {k}|"
+    "same file, {k}|what's {k} in there|does it set {k}"
+)
+FILE = _ways(
+    "and {f}|and in {f}|what about {f}|same for {f}|and for {f}|same in {f}|{f}|how about {f}|"
+    "and {f} then|the same for {f}|no, {f}|sorry, {f}|I meant {f}|ok and {f}|now {f}|and of {f}|"
+    "same question, {f}|do {f} too|{f} as well|no sorry {f}|oh I meant {f}|in {f} instead|"
+    "and what about {f}|same thing for {f}|then {f}|how about in {f}|what about in {f}|"
+    "no no, {f}|not that one, {f}|same again for {f}|does {f} have that too|and {f}, same thing|"
+    "repeat that for {f}|try {f}|ok now {f}|oops, {f}|thanks, and {f}"
+)
+LINE = _ways(
+    "and line {n}|line {n}|and {n}|what about line {n}|and line {n} of that file|line {n} there|"
+    "line {n} of it|now line {n}|and on line {n}|how about line {n}|ok line {n}|line {n} too"
+)
+AFTER = _ways(
+    "and the next line|the next line|next line|and the line after|and after that|the one after|"
+    "and the one below|what comes after it|the line below|what happened next|and what came next|"
+    "what happened after that|the line after that one|what was logged next|the next one|next|"
+    "and the next one|next one|the next"
+)
+ERROR = _ways(
+    "any errors in it|any errors there|any errors|did anything fail|what went wrong there|"
+    "any error in that file|what failed|is it clean|and the error|errors there|"
+    "does it show an error|anything wrong there|any trouble in it|anything failing in that one"
+)
+WHICH_LINE = _ways(
+    "which line|on which line|what line|which line is that|which line was that|line number|"
+    "and which line|and on which line|which line was it on|where exactly|on what line|"
+    "what's the line number|whereabouts in it|where in it exactly|what line is it on"
+)
+WHOLE = _ways(
+    "when|when was that|and when|when did that happen|at what time|what time|the full line|"
+    "the whole line|show me the line|the line please|timestamp|quote the line|what's the timestamp|"
+    "which host|and the time|when was this|at what time did this happen|when exactly|"
+    "what time did this happen|on which day was this|when did this occur|the complete line|"
+    "the entire line please|can I have the complete line|when was this logged|the line itself"
+)
+MORE = [
+    *_ways(
+        "what else|anything else|any others|any more|more|and the next one|the next error|"
+        "next error|and the next error|the next one|any other errors|and then another|another one|"
+        "any more errors|what's the next one|what other errors|anything more|is that all|"
+        "is that the only one|are there others|what else is wrong|what else failed|others|"
+        "next one in there|and what else|any other error there|what's the next error there|"
+        "and the other ones|show me the next error"
+    ),
+    *combine("_ the second _", "and|what's|show me|give me|what about|ok,", "one|error"),
+]
+THIRD = [
+    *_ways("and the third|the third one|and a third|third error|and number three|the third|3rd"),
+    *combine("_ the third _", "and|what's|show me|give me|what about|ok,", "one|error"),
+    *combine("is there a third _", "one|error|failure"),
+]
+"""After the second error, or where that was the last."""
+WORD = _ways(
+    "and {w}|what about {w}|same for {w}|and for {w}|how about {w}|ok and {w}|now {w}|{w} too|"
+    "and {w} then|the same for {w}|also {w}|same with {w}|what about {w} then|{w}"
+)
+BEYOND = _ways(
+    "why|why is that|how come|why though|but why|how do I fix it|how do I fix that|explain|"
+    "what does that mean|should I change it|is that bad|is that ok|is that too high|what now|"
+    "explain it|why did that happen|what should I do|can you fix it|is that normal|how many|"
+    "how many in all|summarize it|change it to {n}|why {n}|what caused it|is it serious|"
+    "and why is that|can you change that|set that to {n}|who did that|is {n} better|what's it for"
+)
+FOLDER = _ways("and {d}|and in {d}|what about {d}|and {d}/|what's in {d}|{d}|how about {d}|now {d}")
+
+PART = [
+    *combine("_ {p}", "and in|and for|in|and on|same in|what about in|what is it in|and over on"),
+    *combine("_ {p} _", "and the|the|what about the|and in the|same for the|how about the|"
+             "in the|ok, the|no, the|I meant the|now the", "one|file"),
+]  # fmt: skip
+"""The same of a file that is named by a part of its name."""
+PART_LOG = [
+    *combine("_ {p}", "and|what about|same for|how about|and for|ok and|and the|what about the"),
+    *combine("_ {p} _", "and the|the|what about the|same for the|how about the|and in the|now the|"
+             "check the|no, the", "log|one|logs"),
+]  # fmt: skip
+A_PART = _ways("the {p} one|the {p} file|the {p} one|the {p} file|{p}'s file")
+A_PART_LOG = _ways("the {p} log|the {p} log|the {p} one|the {p} log file|{p}'s log")
+"""How a file is called by a part of its name inside a question."""
+BACK = _ways(
+    "back to {f}|back in {f}|going back to {f}|in {f} again|{f} again|once more {f}|"
+    "ok back to {f}|again in {f}|now back to {f}|returning to {f}|and back to {f}|for {f} again"
+)
+BACK_KEY = _ways("what's {k}|what is the {k}|which {k} does it set|and {k}|the {k}|what was {k}")
+BACK_ERROR = _ways(
+    "what was the error|what's the error|which error was it|what failed there|what went wrong"
+)
+BACK_LINE = _ways("line {n}|what's on line {n}|show me line {n}|read line {n}")
+
+AND_KEY = often(phrasings.AND_KEY, KEY, unseen.AND_KEY)
+# `what does {f} say` opens a file, whatever was asked before.
+AND_FILE = often(phrasings.AND_FILE, FILE, unseen.AND_FILE)
+AND_FILE = [way for way in AND_FILE if way not in phrasings.OPEN and "next one" not in way]
+AND_WHERE = [way for way in phrasings.AND_WHERE if way not in phrasings.OPEN]
+AND_LINE = often(phrasings.AND_LINE, LINE, unseen.AND_LINE)
+AND_AFTER = often(phrasings.AND_AFTER, AFTER, unseen.AND_AFTER)
+ITS_ERROR = often(phrasings.ITS_ERROR, ERROR, unseen.ITS_ERROR)
+AND_LINE_OF = often(phrasings.WHICH_LINE, WHICH_LINE, unseen.WHICH_LINE)
+AND_WHOLE = often(phrasings.WHOLE, WHOLE, unseen.WHOLE)
+AND_MORE = often(phrasings.MORE, MORE, unseen.MORE)
+AND_WORD = often(phrasings.AND_WORD, WORD, unseen.AND_WORD)
+GO_BEYOND = often(phrasings.GO_BEYOND, BEYOND, unseen.GO_BEYOND)
+AND_FOLDER = often(phrasings.AND_FOLDER, FOLDER, unseen.AND_FOLDER)
