@@ -4,7 +4,17 @@ Each report in `reports.txt` is written as lines with slots (`log_texts.fill`). 
 repeats stands between `«` and `»`; `?` begins a line that only the second, weaker search finds. `*`
 stands for harmless lines of the same program, which `~` gives. A report whose message no search
 shows begins with `@`: there the lines behind the hit are read. The number in a heading is its
-weight.
+weight. Where several lines have a quote, the first is the answer and the others are the next ones.
+
+Which part of the line is quoted has one rule, so that its looks tell. Not quoted is what stands
+before the message: time, host, `program[pid]:`, what is in brackets, a place in a source before
+`error:`, the bare level (`ERROR`, `[error]`, `fatal:`, `FAILED`), and a name that a ` - `, a ` : `
+or a sign without spaces sets off. All else is quoted, to the end of the line: the class of an
+exception, a code behind the level (`TS2304:`), a name with a colon (`belt-2: …`), a phrase that
+only ends in `error:`, and the whole line where a program says no more than its own name
+(`cp: …`). In JSON, logfmt and tables it is the value alone, of `error` before that of `msg`. A line
+that only announces (`Traceback`, `Exception in …`, npm's `code`, the name of a test whose
+assertion follows) is no answer.
 """
 
 from __future__ import annotations
@@ -17,6 +27,7 @@ from pathlib import Path
 from .log_lines import MONTHS
 from .log_texts import HARMLESS, Slots, event, failure, fill
 from .logs import EXCEPTIONS, Log
+from .marks import holds_mark
 from .words import Lexicon
 
 
@@ -62,6 +73,20 @@ JAVA_SAYS = (
     "IllegalStateException IllegalArgumentException NullPointerException NoSuchElementException "
     "ClassNotFoundException UnsupportedOperationException NumberFormatException"
 )
+UNMARKED = (  # classes of exceptions that no search finds
+    "InvalidOperation DoesNotExist StopIteration NoResultFound Unavailable ReadTimeout "
+    "KeyboardInterrupt NotFound CommandTimeout ConfigMissing BadRequest"
+)
+ASSERTIONS = (  # what pytest says of a test that failed
+    "assert {n} == {n}", "assert {v} == {v}", "assert '{w}' in '{w} {w}'",
+    "assert None is not None",
+    "assert not True", "assert '{w}' == '{w}'", "assert {n} < {n}", "assert [{n}, {n}] == [{n}]",
+    "AssertionError: assert {n} == {n}", "AssertionError: assert '{w}' == '{w} {w}'",
+    "AssertionError: {w} {w} {w}", "assert {'{w}': {n}} == {'{w}': {n}, '{w}': {n}}",
+    "AssertionError: assert {'{w}': '{w}'} == {'{w}': '{w}'}", "{C}Error: {m}", "{e}: {m}",
+    "assert {n} == ({n} + {n})", "assert {i}({n}) is False", "assert len([]) == {n}",
+    "assert <Response [{n}]>.status_code == {n}", "assert ({w} and {w})",
+)  # fmt: skip
 NGINX_SAYS = (
     "connect() failed (111: Connection refused) while connecting to upstream",
     'open() "{p}" failed (2: No such file or directory)',
@@ -74,6 +99,16 @@ def message(words: Lexicon) -> str:
     """What went wrong, without a word that marks an error by itself more often than not."""
     while '"' in (text := failure(words)) or "\\" in text:
         pass
+    return text
+
+
+def long_message(words: Lexicon) -> str:
+    """What went wrong at length: parts that commas, colons and parentheses join."""
+    rng = words.rng
+    text = message(words)
+    for _ in range(rng.randint(1, 3)):
+        join = rng.choice((", ", ": ", "; ", " - ", " (", " because ", " while ", ". "))
+        text += join + message(words) + ")" * (join == " (")
     return text
 
 
@@ -136,6 +171,13 @@ def _more(words: Lexicon) -> Slots:
         "{id}": lambda: "".join(rng.choices("0123456789abcdef", k=12)),
         "{port}": lambda: str(rng.choice((80, 443, 3306, 5432, 6379, 8000, 8080, 9092))),
         "{N}": one(NGINX_SAYS),
+        "{u}": lambda: rng.choice(UNMARKED.split()),
+        "{as}": one(ASSERTIONS),
+        "{as0}": one(ASSERTIONS[:8]),
+        "{as1}": one(ASSERTIONS[:14]),
+        "{as2}": one(ASSERTIONS[:8]),
+        "{m2}": lambda: message(words),
+        "{L}": lambda: long_message(words),
     }  # fmt: skip
     return slots
 
@@ -154,6 +196,36 @@ def make_report(words: Lexicon, size: int) -> Log:
         return _write(words, size)
 
 
+def make_quiet(words: Lexicon, size: int) -> Log:
+    """What the same programs print where nothing fails; some lines hold a word of errors."""
+    rng = words.rng
+    while True:
+        rows = rng.choice(reports()).removeprefix("@").split("\n")
+        spare = [row[1:] for row in rows if row.startswith("~")]
+        if not spare:
+            continue
+        words.talks_of_errors = False
+        slots = _more(words)
+        first = rows[: rows.index("*")] if "*" in rows else []
+        lines = [
+            fill(words, row, slots) for row in first if not row.startswith("?") and "«" not in row
+        ]
+        made = [fill(words, rng.choice(spare), slots) for _ in range(min(max(1, size), 25))]
+        if size > 25:
+            made = rng.choices(made, k=size)
+        lines = [row for row in lines + made if not holds_mark(row)]
+        if not lines:
+            continue
+        if rng.random() < 0.6:
+            for _ in range(rng.choice((1, 1, 2, 3))):
+                text = fill(words, rng.choice(HARMLESS))
+                row = fill(words, rng.choice(spare).replace("{event}", text), slots)
+                row = row if text in row and rng.random() < 0.7 else text
+                if row == text or not holds_mark(row.replace(text, "")):
+                    lines.insert(rng.randint(0, len(lines)), row)
+        return Log(lines=lines)
+
+
 def _write(words: Lexicon, size: int) -> Log:
     rng = words.rng
     pattern = rng.choice(reports())
@@ -163,11 +235,13 @@ def _write(words: Lexicon, size: int) -> Log:
     rows = pattern.removeprefix("@").split("\n")
     spare = [row[1:] for row in rows if row.startswith("~")]
     fixed = [row for row in rows if not row.startswith("~")]
+    # A word of the first search would hide what only the second finds.
+    harmless = not any(row.startswith("?") for row in fixed)
     count = max(0, size - len(fixed)) if "*" in fixed else 0
     before = rng.randint(0, count)
     for row in fixed:
         if row == "*":
-            log.lines += _spare(words, spare, before, slots)
+            log.lines += _spare(words, spare, before, slots, harmless)
             continue
         log.weak = log.weak or row.startswith("?")
         text = fill(words, row.removeprefix("?"), slots)
@@ -177,11 +251,11 @@ def _write(words: Lexicon, size: int) -> Log:
             log.places.append(len(log.lines) + 1)
             log.rows.append(text)
         log.lines.append(text)
-    log.lines += _spare(words, spare, count - before, slots)
+    log.lines += _spare(words, spare, count - before, slots, harmless)
     return log
 
 
-def _spare(words: Lexicon, spare: list[str], count: int, slots: Slots) -> list[str]:
+def _spare(words: Lexicon, spare: list[str], count: int, slots: Slots, harmless: bool) -> list[str]:
     """Lines that say nothing of a failure; many of a long run are the same."""
     rng = words.rng
     if not spare:
@@ -189,6 +263,7 @@ def _spare(words: Lexicon, spare: list[str], count: int, slots: Slots) -> list[s
     made = [fill(words, rng.choice(spare), slots) for _ in range(min(count, 25))]
     if count > 25:
         made = rng.choices(made, k=count)
-    if count and rng.random() < 0.2:
-        made[rng.randrange(count)] = fill(words, rng.choice(HARMLESS))
+    if harmless and count and rng.random() < 0.3:
+        for _ in range(rng.choice((1, 1, 2))):
+            made[rng.randrange(count)] = fill(words, rng.choice(HARMLESS))
     return made

@@ -11,7 +11,7 @@ from .configs import any_line
 from .files import MemoryFiles
 from .log_texts import HARMLESS, event, fill
 from .logs import Log, make_log
-from .reports import make_report
+from .reports import make_quiet, make_report
 from .said import counted, loosely_said, under_heading
 from .settings import Setting, Settings, make_settings, natural
 from .solve import Reply
@@ -121,7 +121,9 @@ def some_log(writer: Writer, size: int = 0) -> Log:
     roll = rng.random()
     if roll < 0.45:
         return make_report(writer.words, size)
-    count = 0 if roll < 0.56 else 1 if roll < 0.85 else rng.choice((2, 2, 3, 3, 6, 20))
+    if roll < 0.51:
+        return make_quiet(writer.words, size)
+    count = 0 if roll < 0.57 else 1 if roll < 0.85 else rng.choice((2, 2, 3, 3, 6, 20))
     return make_log(writer.words, size, count)
 
 
@@ -419,6 +421,14 @@ def any_error(writer: Writer) -> Round:
             log = some_log(writer)
             texts[path] = "\n".join(log.lines)
         files = workspace(writer, texts)
+        if log and log.errors and rng.random() < 0.35:  # of several, the one that is found first
+            again, other = writer.path(LOG_EXTENSIONS), some_log(writer, rng.randint(1, 60))
+            if again in texts or not other.errors:
+                continue
+            files.texts[again] = "\n".join(other.lines)
+            found = solve.hits_of(files.run(solve.find(solve.ERRORS, regex=True)))
+            if next((where for where, _, _ in found if where in (path, again)), path) == again:
+                path, log = again, other
         reply = solve.any_error(files, path, log)
         if reply is not None:
             return made("any_error", question, reply, files)
