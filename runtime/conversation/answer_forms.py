@@ -1,12 +1,15 @@
 """Answers of fixed forms that quote what was given, where a model's file declares them.
 
 A file may hold such forms under `KEY`: terminals of a Lark grammar, of which `ANSWER` is the
-whole answer. They may use two that are defined here, of the conversation so far:
+whole answer. They may use three that are defined here, of the conversation so far:
 
-    QUOTE   a run of whole words and signs, within one line, of what was asked and returned
-    NUMBER  one that is a number
+    QUOTE    a run of whole words and signs, within one line, of what was asked and returned
+    NUMBER   one that is a number
+    SETTING  a name and what stands behind it on its line: "port is 80", "port in a.conf is 80",
+             "port is 80 (line 3); 81 (line 9)", where the lines have numbers
 
-The embedded model's file has them: it cannot write a word that stands nowhere.
+The embedded model's file has them: it cannot write a word that stands nowhere, or a name with the
+value of another.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,18 +28,67 @@ _PIECES = re.compile(r"\w+|\W", re.DOTALL)
 """What a quotation cannot cut: words and numbers."""
 
 
+_NUMBERED = re.compile(r"(?:\S.*?:)??(\d+)[:\t](.*)")
+"""A line as the tools show it: its number, and itself."""
+_NAME = re.compile(r"[^\s=:\"'`,;(){}\[\]<>]+")
+_WORD = re.compile(r"\w")
+_NAMES = 4
+"""How many words from its beginning on a line may name what it sets (`export`, `ENV`, `- `)."""
+MOST_PLACES = 12
+"""How many places of a name one answer can list."""
+
+
 def rules(forms: str, given: str) -> str:
     """The Lark rules of `answer`, in the forms `forms`, that may quote `given`."""
-    pieces = _PIECES.findall(given) or [" "]
     return "\n".join(
         [
             "answer: ANSWER",
             forms,
             r"QUOTE: GIVEN & /[^\n]+/",
             "NUMBER: GIVEN & /[0-9]+/",
-            f"GIVEN: %regex {json.dumps({'substring_chunks': pieces})}",
+            f"GIVEN: {_part_of(given or ' ')}",
+            *(_settings(given) if "SETTING" in forms else ()),
         ]
     )
+
+
+def _part_of(text: str) -> str:
+    return f"%regex {json.dumps({'substring_chunks': _PIECES.findall(text)})}"
+
+
+def _settings(given: str) -> list[str]:
+    """The rules of `SETTING`: one for each name, of what stands behind it wherever it does."""
+    behind: dict[str, dict[int, dict[str, None]]] = {}
+    for row in dict.fromkeys(given.split("\n")):
+        numbered = _NUMBERED.fullmatch(row)
+        number, line = (int(numbered[1]), numbered[2]) if numbered else (0, row)
+        for name in islice(_NAME.finditer(line), _NAMES):
+            rest = line[name.end() :].strip()
+            if _WORD.search(rest):
+                behind.setdefault(name[0], {}).setdefault(number, {})[rest] = None
+    names: dict[str, str] = {}
+
+    def value(rest: str) -> str:
+        return names.setdefault(rest, f"V{len(names)}")
+
+    found: list[str] = []
+    for name, rows in behind.items():
+        values = dict.fromkeys(value(rest) for rests in rows.values() for rest in rests)
+        numbers = sorted(number for number in rows if number)[:MOST_PLACES]
+        places = [
+            f'({" | ".join(map(value, rows[number]))}) " (line {number})"' for number in numbers
+        ]
+        # Each once, in their order; a name that stands once has no other place.
+        ends = [
+            " ".join([place, *(f'("; " {later})?' for later in places[at + 1 :])])
+            for at, place in enumerate(places[:-1])
+        ]
+        known = json.dumps(name, ensure_ascii=False)
+        found.append(f'{known} (" in " QUOTE)? " is " ({" | ".join([*values, *ends])})')
+    return [
+        "SETTING: " + "\n    | ".join(found or ['QUOTE " is " QUOTE']),
+        *(f"{v}: R{v} & /.+/\nR{v}: {_part_of(rest)}" for rest, v in names.items()),
+    ]
 
 
 def quotable(tokenizer: Tokenizer, ids: Sequence[int], opening: int, closing: int) -> str:

@@ -67,6 +67,43 @@ def test_nothing_else_may(tokenizer: Tokenizer, text: str, why: str) -> None:
     assert not taken(turn(tokenizer), tokenizer, text), why
 
 
+SETTINGS = """a.conf:3:port = 80
+a.conf:7:export PORT="8080"  # the port
+a.conf:9:  "port": 443,
+name: red fish"""
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("port is 80", True),
+        ("name is red fish", True),
+        ("PORT is 8080", True),
+        ("port in a.conf is 443", True),
+        ("port is 80 (line 3); 443 (line 9)", True),
+        ("port is red fish", False),  # of another name
+        ("name is 80", False),
+        ("port is 443 (line 3)", False),  # of another line
+        ("port is 80 (line 3); 80 (line 3)", False),
+        ("port is 443 (line 9); 80 (line 3)", False),
+        ("PORT is 8080 (line 7); the port (line 7)", False),
+        ("name is red fish (line 1)", False),  # it has no number
+        ("color is red", False),
+    ],
+)
+def test_a_setting_is_a_name_with_what_stands_behind_it(
+    tokenizer: Tokenizer, text: str, right: bool
+) -> None:
+    """On the same line; several places in their order, each once."""
+    constraint = turn(tokenizer, SETTINGS, "ANSWER: SETTING")
+    assert taken(constraint, tokenizer, text) is right
+
+
+def test_a_setting_where_nothing_is_set(tokenizer: Tokenizer) -> None:
+    """The rules can be made of any text."""
+    assert taken(turn(tokenizer, "tea", "ANSWER: SETTING"), tokenizer, "tea is tea")
+
+
 def test_calls_are_not_quoted(tokenizer: Tokenizer) -> None:
     """What the model searched for is no fact: only what came back is."""
     ids = tokenizer.encode(
