@@ -91,6 +91,7 @@ KNOWN = evidence(
         'It says "connection to db-2 refused" on line 2.',
         "path in conf/x.ini is /srv/data",
         "port is 5432 (line 3); 5433 (line 8)",
+        "port in conf/x.ini is 5432; port in conf/x.ini is 5433",
         "I cannot compare. What I can: list folders, read files, search.",
     ],
 )
