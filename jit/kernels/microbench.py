@@ -9,7 +9,9 @@ import numpy as np
 from ..dot import Dot, bf16_dot
 from ..simd import I64, I8s, Kernel, f32, i8, i32, kernel
 
-Peak = Literal["int8", "fp32", "bf16"]
+Peak = Literal["int8", "w8a8", "fp32", "bf16"]
+"""int8: of weights up to 15, the fastest that the target multiplies; w8a8: of 8-bit weights, which
+take more instructions where no single one multiplies them."""
 CHAINS = 12  # independent sums: more than the latency of any dot product times its rate
 OPERANDS = 4 * CHAINS  # vectors that the products draw on
 VECTORS = OPERANDS + CHAINS  # and those that the sums start from
@@ -18,7 +20,7 @@ STEPS = 64  # dot steps on each chain in one unit
 
 def operations(peak: Peak, lanes: int) -> int:
     """Arithmetic operations (multiply and add count as two) of one unit of `multiply`."""
-    each = {"int8": 4, "fp32": 1, "bf16": 2}[peak]
+    each = {"int8": 4, "w8a8": 4, "fp32": 1, "bf16": 2}[peak]
     return 2 * each * lanes * CHAINS * STEPS
 
 
@@ -50,21 +52,22 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     chain reads an operand of its own, or LLVM would compute the common part once.
     """
     lanes = k.lanes
-    element = i32 if peak == "int8" else f32
+    whole = peak in ("int8", "w8a8")
+    element = i32 if whole else f32
     words = operands.cast(i32)
     a, b = words.load(0, lanes), words.load(lanes, lanes)
-    dot = Dot(k, most=15)  # small weights: the fastest that the target multiplies
+    dot = Dot(k, most=None if peak == "w8a8" else 15)
     zero = k.zeros(element, lanes)
     starts = operands.cast(element).at(OPERANDS * lanes)
     sums = [
-        k.var(dot.begin(start) if peak == "int8" else start)
+        k.var(dot.begin(start) if whole else start)
         for start in (starts.load(n * lanes, lanes) for n in range(CHAINS))
     ]
     one = dot.kind in ("vpdpbusd", "sdot", "usdot")
     with k.units(), k.range(0, STEPS, name="step") as step:
         own = words.at(step % (OPERANDS // CHAINS) * (CHAINS * lanes))
         for n, total in enumerate(sums):
-            if peak == "int8":
+            if whole:
                 w = a if one else own.load(n * lanes, lanes)
                 total.set(dot.step(total.value, w, b))
             elif peak == "bf16":
@@ -74,7 +77,7 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     out = sums[0].value
     for total in sums[1:]:
         out = out + total.value
-    sink.cast(element).store(0, dot.end(out, zero) if peak == "int8" else out)
+    sink.cast(element).store(0, dot.end(out, zero) if whole else out)
 
 
 @kernel

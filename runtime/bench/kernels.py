@@ -44,6 +44,8 @@ HEADS = HeadShape(16, 8, 128)
 POSITIONS = ((1, 1024), (1, 4096), (252, 0), (252, 4096))  # tokens, positions before them
 VOCABULARY = 151936
 WIDTH = 1024
+EIGHT_BITS = ("q8_0", "iq4_nl", "iq4_xs")
+"""Formats whose weights are multiplied as 8 bits: the last two are looked up in a table."""
 STREAM = 16  # up to so many tokens the weights come from DRAM
 STREAM_BYTES = 128 << 20  # what is streamed at least; more where L3 is large
 TIMES = 32  # ops of one run, for kernels that work in the caches
@@ -127,7 +129,12 @@ class KernelResult:
 
 def peak_rate(limits: MachineProfile, peak: str) -> float:
     """Operations per second of a named arithmetic peak."""
-    gops = {"int8": limits.int8_gops, "bf16": limits.bf16_gflops, "fp32": limits.fp32_gflops}
+    gops = {
+        "int8": limits.int8_gops,
+        "w8a8": limits.w8a8_gops,
+        "bf16": limits.bf16_gflops,
+        "fp32": limits.fp32_gflops,
+    }
     return gops[peak] * 1e9
 
 
@@ -214,7 +221,7 @@ class _Bench:
     def _gemm(self, form: Format, rows: int, depth: int, tokens: int) -> _Built:
         size = rows // (2 * self.target.lanes)
         size *= form.panel_bytes(depth // form.block, self.target.lanes)
-        peak = "int8" if form.quantized else "fp32"
+        peak = ("w8a8" if form.name in EIGHT_BITS else "int8") if form.quantized else "fp32"
         work = KernelCase(
             "gemm", form.name, f"{rows}x{depth}", tokens, 0, 2.0 * rows * depth * tokens,
             float(size + 4 * tokens * (rows + depth)), peak,

@@ -41,6 +41,7 @@ class MachineProfile:
         caches: bytes by level: L1 and L2 of one core, L3 as shared.
         read_gbps: read bandwidth in 10^9 bytes/s by level, all threads together.
         int8_gops, bf16_gflops, fp32_gflops: arithmetic peaks, 10^9 operations/s.
+        w8a8_gops: the int8 peak of 8-bit weights; 0: it was not measured.
         barrier_s: one barrier with an empty op, seconds.
         date: when it was measured last.
         spread: by probe, how far the slowest repeat was from the best one, 0 for not at all.
@@ -61,6 +62,7 @@ class MachineProfile:
     version: int = VERSION
     spread: dict[str, float] = field(default_factory=dict)
     samples: int = 1
+    w8a8_gops: float = 0.0
 
     def level_of(self, nbytes: float) -> str:
         """The nearest level that holds `nbytes` shared out over the threads."""
@@ -87,6 +89,7 @@ class MachineProfile:
                 for level, rate in other.read_gbps.items()
             },
             int8_gops=max(self.int8_gops, other.int8_gops),
+            w8a8_gops=max(self.w8a8_gops, other.w8a8_gops),
             fp32_gflops=max(self.fp32_gflops, other.fp32_gflops),
             bf16_gflops=max(self.bf16_gflops, other.bf16_gflops),
             barrier_s=min(self.barrier_s, other.barrier_s),

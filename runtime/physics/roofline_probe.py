@@ -62,7 +62,7 @@ class RooflineProbe:
         data = self._arena.take(max(sizes.values()))
         data[::READ_UNIT] = 1  # a page that was never written may be one shared page of zeros
         self._reads = {level: self._read(data[:size]) for level, size in sizes.items()}
-        peaks: list[microbench.Peak] = ["int8", "fp32"]
+        peaks: list[microbench.Peak] = ["int8", "w8a8", "fp32"]
         if library.target.has_bf16_dot:
             peaks.append("bf16")
         self._peaks = {peak: self._peak(peak) for peak in peaks}
@@ -82,6 +82,7 @@ class RooflineProbe:
             caches=self._caches,
             read_gbps=read,
             int8_gops=peak["int8"],
+            w8a8_gops=peak["w8a8"],
             fp32_gflops=peak["fp32"],
             bf16_gflops=peak.get("bf16", peak["fp32"]),
             barrier_s=self._barrier_s,

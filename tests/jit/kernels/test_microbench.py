@@ -30,15 +30,15 @@ def _operands(runner: Runner, values: np.ndarray) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("peak", ["int8", "fp32"])
+@pytest.mark.parametrize("peak", ["int8", "w8a8", "fp32"])
 def test_multiply_does_its_products(runner: Runner, peak: microbench.Peak) -> None:
     """Each lane ends at units x steps x chains x the product of one step."""
-    lanes, units = runner.target.lanes, 3
-    values = np.full(4, 1, np.int8) if peak == "int8" else np.full(1, 1.0, np.float32)
-    sink = np.zeros(lanes, np.int32 if peak == "int8" else np.float32)
+    lanes, units, whole = runner.target.lanes, 3, peak != "fp32"
+    values = np.full(4, 1, np.int8) if whole else np.full(1, 1.0, np.float32)
+    sink = np.zeros(lanes, np.int32 if whole else np.float32)
     runner.call(spec(microbench.multiply, peak=peak), [_operands(runner, values), sink], 0, units)
 
-    one = 4 if peak == "int8" else 1
+    one = 4 if whole else 1
     assert (sink == units * microbench.STEPS * microbench.CHAINS * one).all()
 
 
