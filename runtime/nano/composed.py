@@ -316,3 +316,53 @@ THANKS = combine("_ _", "thanks|thank you|great|perfect|nice|super|wonderful|ok"
                  ", very helpful|, good to know|, I see|, all clear")  # fmt: skip
 BYE = combine("_ _", "bye|goodbye|ok, bye|see you|good night", ", have fun|, until later|"
               ", thanks for everything|, I'm off|, take care|, all the best|soon")  # fmt: skip
+
+# A trouble told as people tell it, in words that no list of errors has; where it stands is said
+# before or behind it.
+_STATE = (
+    "has stopped|gave up|is stuck|vanished|disappeared|went away|was put off|was skipped|"
+    "got dropped|got killed|was restarted|turned red|is red|went red|choked|blew up|fell over|"
+    "fell down|tipped over|quit|quit early|bailed out|bombed|died|is dead|won't finish|never ran|"
+    "never came back|didn't run|didn't finish|didn't go through|doesn't go through|"
+    "doesn't answer|doesn't respond|doesn't load|doesn't print|doesn't save|couldn't save|"
+    "couldn't write|can't connect|can't log in|won't build|won't start|won't install|won't link|"
+    "loses data|lost data|is slow|is flaky|acts up|is acting up|"
+    "misbehaves|did something bad|did something weird|ran into trouble|threw something|"
+    "is unhappy|complains|keeps complaining|moans|stopped moving|stopped sending|stopped working|"
+    "returns 500|gives 502s|answers with 503|is offline|is out|exits with 1|exited with 137"
+)
+_OF = "{s}|the {x}|the {x} {x}|our {x} {x}|my {x}|a {x}"
+_TIME = (
+    "tonight|last night|this morning|at noon|at 3:20|at 14:05|around 2am|around 11 pm|on monday|"
+    "on friday|yesterday|just now|again|since 9:30|an hour ago|after lunch|overnight|at half past 6"
+)
+_SEE = (
+    ", see|. see|. have a look at|, have a look in|. please check|, check|; the log:|, log is|"
+    ". what's in|, what's in|. what does it say in|, what do you find in| -|:|, it's in|. look in|"
+    ", take a look at|. anything in|, any hint in|? see|. read"
+)
+_LOOK = "please check|check|look at|have a look at|can you look into|see|go through"
+_WHY = (
+    "why|any idea why|what happened|how come|what's the error|what went wrong|do the logs say why"
+)
+_TROUBLE = [
+    *combine("_ __ {f}", _OF, _STATE, _SEE)[::11],
+    *combine("_ _ __ {f}", _OF, _STATE, _TIME, _SEE)[::211],
+    *combine("_ {f}, _ _", _LOOK, _OF, _STATE)[::7],
+    *combine("_ {f}, _ _ _", _LOOK, _OF, _STATE, _TIME)[::131],
+    *combine("{f}_ _ _", " -|,|:|, it seems", _OF, _STATE)[::7],
+    *combine("why _ _ _? {f}", "did|was", _OF, "stop|stopped|put off|skipped|dropped|killed|quit|"
+             "vanish|disappear|die|end|restart|restarted|rejected|delayed|give up|not run|late|"
+             "not finish|go offline|turn red|bail out|lose data|hang")[::3],
+    *combine("what _ _ _ {f}", "made|had|got", _OF, "quit, see|stop? see|die in|quit in|stuck in|"
+             "vanish in|stop in|hang in|bail out in|give up, according to|fall over in|killed in"),
+    *combine("what _ in {f}", "blew up|bombed|died|got killed|was killed|fell over|turned red|"
+             "threw|is red|went bang|choked|gave up|quit|stopped|went down|misbehaved|got stuck|"
+             "the compiler moans about|the tests trip over|the linker says|is making trouble|"
+             "are the tests complaining about|is the build complaining about|got rejected"),
+]  # fmt: skip
+ERROR += sorted(set(_TROUBLE))
+ANY_ERROR += [
+    *combine("_ _, _", _OF, _STATE, _WHY)[::11],
+    *combine("_ _ _, _", _OF, _STATE, _TIME, _WHY)[::211],
+]

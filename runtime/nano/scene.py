@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -300,6 +301,10 @@ def some_needle(scene: Scene) -> str:
 
 def full_search(scene: Scene) -> Round | None:
     needle = some_needle(scene)
+    keys = Counter(item.key for items in scene.items.values() for item in items)
+    once = [key for key in keys if keys[key] == 1]
+    if once and scene.rng.random() < 0.4:  # one file sets it, and may be asked for it next
+        needle = scene.rng.choice(once)
     reply = tell_search(scene, needle)
     if reply is None:
         return None

@@ -13,7 +13,7 @@ from .log_texts import HARMLESS, event, fill
 from .logs import Log, make_log
 from .reports import make_quiet, make_report
 from .said import counted, loosely_said, under_heading
-from .settings import Setting, Settings, make_settings, natural
+from .settings import Setting, Settings, holds_settings, make_settings, natural
 from .solve import Reply
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made, workspace
 
@@ -108,7 +108,9 @@ def where(writer: Writer) -> Round:
         if (reply := solve.where(files, needle, path)) is not None:
             asked, reply = called(writer, files, path, reply)
             word, shown = ways.quoted(rng, needle, often=0.3), ways.quoted(rng, asked)
-            question = writer.ask(ways.WHERE, unseen.WHERE, w=word, f=shown)
+            valued = word == needle and holds_settings(path)
+            listed = ways.WHERE_ALONE if valued else ways.WHERE
+            question = writer.ask(listed, unseen.WHERE, w=word, f=shown)
             return made("where", question, reply, files)
 
 
@@ -334,8 +336,10 @@ def key(writer: Writer) -> Round:
             break
     shown, reply = called(writer, files, settings.path, reply)
     shown = ways.quoted(rng, shown, often=0.08)
+    bare = asked
     asked = asked if " " in asked else ways.quoted(rng, asked)
-    return made("key", writer.ask(ways.KEY, unseen.KEY, f=shown, k=asked), reply, files)
+    listed = ways.KEY if asked == bare else ways.KEY_ALONE
+    return made("key", writer.ask(listed, unseen.KEY, f=shown, k=asked), reply, files)
 
 
 def double(writer: Writer) -> Round:

@@ -39,6 +39,8 @@ def and_key(scene: Scene) -> Round | None:
     if scene.path not in scene.items or scene.needle:  # or it would be a search for the word
         return None
     key = said_key(scene.writer, scene.items[scene.path])
+    if key == scene.key:
+        return None
     path, reply = scene.path, tell_key(scene, scene.path, key)
     if reply is None or not path:
         return None
@@ -229,6 +231,9 @@ def which_line(scene: Scene) -> Round | None:
     return round_of(scene, question, Reply((), answer))
 
 
+_WHEN = "when|time|who|which|host|day|log"
+
+
 def whole_line(scene: Scene) -> Round | None:
     """When, who, where: the line says it."""
     if not (scene.path and scene.number and 0 < len(scene.row) < 250):
@@ -236,7 +241,7 @@ def whole_line(scene: Scene) -> Round | None:
     answer = f"Line {scene.number} says: {scene.row.strip()}"
     listed = short.AND_WHOLE
     if scene.key:  # a setting has no time and no author
-        listed = [way for way in listed if re.search(r"\bline\b", way) and "when" not in way]
+        listed = [w for w in listed if re.search(r"\bline\b", w) and not re.search(_WHEN, w)]
     return round_of(scene, asked_in(scene, listed, unseen.WHOLE), Reply((), answer))
 
 
@@ -291,7 +296,7 @@ def and_word(scene: Scene) -> Round | None:
     return round_of(scene, asked_in(scene, trained, unseen.AND_WORD, w=name), reply)
 
 
-_MANY = re.compile(r"file|them|ones|one |any|search|grep|who")
+_MANY = re.compile(r"file|them|ones|one |any|search|grep|who|mention|which")
 _SEARCHES = frozenset(ways.SEARCH)
 
 
@@ -454,28 +459,28 @@ FULL: tuple[tuple[Step, float], ...] = (
 )
 # Most of these ask for something that is seldom the case; the more weight they have where it is.
 ON: tuple[tuple[Step, float], ...] = (
-    (and_key, 0.3),
+    (and_key, 0.6),
     (and_asked, 0.5),
     (and_file, 0.6),
-    (and_part, 0.4),
+    (and_part, 0.45),
     (back, 0.12),
     (and_line, 0.06),
-    (next_line, 0.1),
+    (next_line, 0.13),
     (line_before, 0.07),
     (edge_line, 0.05),
-    (its_error, 0.4),
-    (which_line, 0.18),
-    (whole_line, 0.2),
+    (its_error, 0.5),
+    (which_line, 0.3),
+    (whole_line, 0.25),
     (more_errors, 3.0),
-    (and_word, 0.4),
+    (and_word, 0.9),
     (and_where, 0.5),
     (nth, 0.3),
-    (which_file, 0.07),
+    (which_file, 0.12),
     (sets_it, 4.0),
     (to_what, 4.0),
     (and_folder, 0.15),
     (in_folder, 1.0),
-    (beyond, 0.13),
+    (beyond, 0.2),
     (thanked, 0.05),
 )
 
@@ -488,8 +493,8 @@ def talk(writer: Writer) -> list[Round]:
     out: list[Round] = []
     while len(out) < count:
         on = scene.path or scene.needle or scene.again[0] or scene.listed
-        steps = ON if on and rng.random() > (0.35 if scene.listed else 0.12) else FULL
-        if rng.random() < 0.1:
+        steps = ON if on and rng.random() > (0.35 if scene.listed else 0.08) else FULL
+        if rng.random() < 0.08:
             steps = ASIDES
         for _ in range(40):
             step = rng.choices([s for s, _ in steps], [share for _, share in steps])[0]

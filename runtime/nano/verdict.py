@@ -97,7 +97,9 @@ _HARD = re.compile(r"\d|\w[/\\_@=]\w|[^\W\d_][.][^\W\d_]|[^\x00-\x7f]|[/\\]$")
 _SPANS = re.compile(r":[ \n](.+?)$|[\"`“](.{12,}?)[\"`”]|\bis ([^:]{12,})$", re.M)
 _OF_ITSELF = re.compile(r"^(?:i can|i am|i'm|ask me|hello|hi)\b")
 _EDGES = " \t.,;:!?()[]{}<>'\"`"
-_SEPARATORS = re.compile(r"[,;]\s|[.]\s|\s(?:and|or|in|is|of|on|at|also|then)\s|\n|:\s|\s\((?=line )")
+_SEPARATORS = re.compile(
+    r"[,;]\s|[.]\s|\s(?:and|or|in|is|of|on|at|also|then)\s|\n|:\s|\s\((?=line )"
+)
 
 
 def evidence(questions: Iterable[str], results: Iterable[str]) -> str:

@@ -60,7 +60,7 @@ SPACED = ("_ _.EXT", "_ _.EXT", "_ _ _.EXT", "_ (1).EXT", "_ (3).EXT", "_ 2024.E
 FOLDERS = ("logs", "config", "src", "etc", "docs", "data", "var", "lib", "tests", "conf")
 _ODD = (
     ".github .config .ssh .vscode .cache .local 2023 2024 2025 01 12 2024-05 conf.d nginx.d v1 v2 "
-    "v1.2 Documents Downloads Desktop SRC LOGS Backup backup.old node_modules __pycache__"
+    "v1.2 Documents Downloads Desktop SRC LOGS Backup backup.old vendor __tests__"
 )
 ODD_FOLDERS = tuple(_ODD.split())
 SPACED_FOLDERS = ("_ _", "_ _", "_ N", "_-_", "_.d", "_.old", "_ (1)", "N _", "_ - _")
