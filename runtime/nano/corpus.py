@@ -198,7 +198,7 @@ FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "double": (double, 0.1),
     "open": (opening, 0.04),
     "any_error": (any_error, 0.05),
-    "any_key": (any_key, 0.09),
+    "any_key": (any_key, 0.15),
     "missing": (missing, 0.05),
     "beyond": (beyond, 0.14),
     "chat": (chat, 0.04),

@@ -321,7 +321,8 @@ class Lexicon:
         name = extension[1:] if whole else self._name(extension)
         if rng.random() >= deep:
             return name
-        folder = self.folder()
+        stem = name.partition(".")[0]
+        folder = stem if stem and rng.random() < 0.1 else self.folder()
         if rng.random() < 0.3:
             folder += "/" + "/".join(self.word() for _ in range(rng.randint(1, 3)))
         return f"{folder}/{name}"
