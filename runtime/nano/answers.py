@@ -19,8 +19,7 @@ SAYS: ERROR | NONE | VALUE | LINE | FILE | FOLDER | MENTIONED
 ERROR: "The " ("next ")? "error" (" in " QUOTE)? " is: " QUOTE | "I found no error."
 NONE: "There is no " ("error" | "other error" | QUOTE | "line " NUMBER) " in " QUOTE "."
     | "There is no " ("file " | "folder ") QUOTE "."
-VALUE: QUOTE (" in " QUOTE)? " is " QUOTE | QUOTE " is " PLACE ("; " PLACE)*
-PLACE: QUOTE " (line " NUMBER ")"
+VALUE: SETTING
 LINE: "Line " NUMBER (" says: " QUOTE | " is empty.") | "It is on line " NUMBER " of " QUOTE "."
     | QUOTE " is on lines " NUMBER (", " NUMBER)* " of " QUOTE "."
 FILE: QUOTE " is " ("empty." | "a file." | "a folder." | "a binary file; I can only read text.")
