@@ -82,7 +82,7 @@ WHO = _ways(
     "what r u|and what are you|and what's your name|may I ask your name|what name do you go by|"
     "say your name|state your name|name yourself|who is speaking|who's this|who's there|"
     "who is it I'm talking to|who do I have the pleasure with|who am I chatting with|"
-    "whom am I speaking to|what am I talking to|am I talking to a machine|am I talking to a human|"
+    "whom am I speaking to|what am I talking to|am I talking to a human|"
     "is this a bot|is this an AI|is that a real person|is there a human behind this|"
     "are you a robot|are you a machine|are you a real person|are you real|are you a program|"
     "are you a language model|are you an llm|are you a large model|are you a small model|"
