@@ -37,7 +37,7 @@ UNITS = _ways(
 )
 MEASURES = _ways(
     "km|miles|kg|pounds|hours|minutes|seconds|days|weeks|MB|GB|bytes|euros|dollars|yen|meters|"
-    "feet|inches|liters|gallons|degrees|percent|MiB|kB|ms|pages per minute|requests per second"
+    "feet|inches|liters|gallons|degrees|percent|MiB|kB|ms|knots|acres"
 )
 MONTHS = _ways(
     "January|February|March|April|May|June|July|August|September|October|November|December"
