@@ -7,6 +7,7 @@ a file system.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,14 @@ class MemoryFiles:
     texts: dict[str, str]
     max_lines: int = formats.MAX_LINES
     max_chars: int = formats.MAX_CHARS
+
+    @property
+    def possible(self) -> bool:
+        """Whether a disk can hold them: no file is called as the folder of another."""
+        folders = {
+            path[: match.start()] for path in self.texts for match in re.finditer("/(?=.)", path)
+        }
+        return folders.isdisjoint(self.texts)
 
     def run(self, call: Call) -> str:
         """What the model sees after `call`: the tool's result, or `error: …`."""

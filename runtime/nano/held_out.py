@@ -49,6 +49,8 @@ def cases(
     while found < count and tries < 60 * count:
         tries += 1
         items = talk(writer) if family == FOLLOW_UPS else [FAMILIES[family][0](writer)]
+        if not all(item.files.possible for item in items):
+            continue
         ids, targets = encoder(segment for item in items for segment in round_segments(item))
         if band.above < len(head) + len(ids) <= band.limit:
             found += 1
