@@ -80,7 +80,16 @@ EXEMPT = {
                 "give_back",
                 "go_back",
             ),
-            *("keep_cached", "keep_logits", "keep_prefix", "phase", "plan", "wake", "run_pass"),
+            *(
+                "append",
+                "keep_cached",
+                "keep_logits",
+                "keep_prefix",
+                "phase",
+                "plan",
+                "wake",
+                "run_pass",
+            ),
             "count_on",
             "adopted_phase",
         )

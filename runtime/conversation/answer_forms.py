@@ -1,12 +1,13 @@
 """Answers of fixed forms that quote what was given, where a model's file declares them.
 
 A file may hold such forms under `KEY`: terminals of a Lark grammar, of which `ANSWER` is the
-whole answer. They may use three that are defined here, of the conversation so far:
+whole answer. They may use four that are defined here, of the conversation so far:
 
     QUOTE    a run of whole words and signs, within one line, of what was asked and returned
     NUMBER   one that is a number
     SETTING  a name and what stands behind it on its line: "port is 80", "port in a.conf is 80",
              "port is 80 (line 3); 81 (line 9)", where the lines have numbers
+    FOUND    names of files in which a search found something, each once, in its order
 
 The embedded model's file has them: it cannot write a word that stands nowhere, or a name with the
 value of another.
@@ -31,6 +32,7 @@ _PIECES = re.compile(r"\w+|\W", re.DOTALL)
 _NUMBERED = re.compile(r"(?:\S.*?:)??(\d+)[:\t](.*)")
 """A line as the tools show it: its number, and itself."""
 _NAME = re.compile(r"[^\s=:\"'`,;(){}\[\]<>]+")
+_HIT = re.compile(r"(\S.*?):\d+:")
 _WORD = re.compile(r"\w")
 _NAMES = 4
 """How many words from its beginning on a line may name what it sets (`export`, `ENV`, `- `)."""
@@ -48,6 +50,7 @@ def rules(forms: str, given: str) -> str:
             "NUMBER: GIVEN & /[0-9]+/",
             f"GIVEN: {_part_of(given or ' ')}",
             *(_settings(given) if "SETTING" in forms else ()),
+            *(_found(given) if "FOUND" in forms else ()),
         ]
     )
 
@@ -89,6 +92,24 @@ def _settings(given: str) -> list[str]:
         "SETTING: " + "\n    | ".join(found or ['QUOTE " is " QUOTE']),
         *(f"{v}: R{v} & /.+/\nR{v}: {_part_of(rest)}" for rest, v in names.items()),
     ]
+
+
+def _found(given: str) -> list[str]:
+    """The rules of `FOUND`, each the rest of the list behind a file."""
+    paths: dict[str, None] = {}
+    for row in given.split("\n"):
+        if hit := _HIT.match(row):
+            paths.pop(hit[1], None)  # its place is that in the last result that has it
+            paths[hit[1]] = None
+    names = [json.dumps(path, ensure_ascii=False) for path in paths]
+    behind = [
+        f'BEHIND{at}: (", " {name})?{f" BEHIND{at + 1}" if at + 1 < len(names) else ""}'
+        for at, name in enumerate(names)
+    ][1:]
+    lists = [
+        name + (f" BEHIND{at + 1}" if at + 1 < len(names) else "") for at, name in enumerate(names)
+    ]
+    return ["FOUND: " + ("\n    | ".join(lists) or "QUOTE"), *behind]
 
 
 def quotable(tokenizer: Tokenizer, ids: Sequence[int], opening: int, closing: int) -> str:

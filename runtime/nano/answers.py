@@ -26,7 +26,7 @@ FILE: QUOTE " is " ("empty." | "a file." | "a folder." | "a binary file; I can o
     | QUOTE " does not mention " QUOTE "." | QUOTE " is set in " QUOTE "."
     | "There are several: " QUOTE (", " QUOTE)*
 FOLDER: "The folder is empty." | "The folder holds: " QUOTE (", " QUOTE)*
-MENTIONED: QUOTE " is mentioned in " QUOTE (", " QUOTE)* ", and maybe in more files"?
+MENTIONED: QUOTE " is mentioned in " FOUND ", and maybe in more files"?
     | "No file mentions " QUOTE "."
 FIXED: {" | ".join(json.dumps(text) for text in _FIXED)}
 """.strip()

@@ -350,12 +350,12 @@ def test_errors_stand_anywhere_in_long_logs() -> None:
 
 
 def test_long_rounds_are_long() -> None:
-    """Where a long result is asked for, few of the rounds fit into 512 tokens' worth of text."""
+    """Where a long result is asked for, most of the rounds are longer than 512 tokens."""
     writer = Writer(Lexicon(random.Random(2)), 70, long=True)
     lengths = [
         sum(len(s.text) for item in draw(writer) for s in round_segments(item)) for _ in range(100)
     ]
-    assert sum(length > 2000 for length in lengths) > 65
+    assert sum(length > 2000 for length in lengths) > 55
 
 
 def test_calls_give_only_what_differs_from_the_defaults() -> None:
