@@ -175,11 +175,9 @@ def test_no_question_fits_a_phrasing_of_the_generator(suite: list[Folder]) -> No
             parts = re.split(r"\{\w*\}", fold(text).rstrip(" ?.!"))
             ways.append(re.compile(r"\S+".join(map(re.escape, parts))))
     assert len(ways) > 100
-    found = [
-        ask
-        for ask in questions(suite)
-        if any(way.fullmatch(fold(ask).rstrip(" ?.!")) for way in ways)
-    ]
+    asked = [fold(ask).rstrip(" ?.!") for ask in questions(suite)]
+    # The ways, not the questions: whoever mends the corpus reads this.
+    found = [way.pattern for way in ways if any(map(way.fullmatch, asked))]
     assert not found, found
 
 
