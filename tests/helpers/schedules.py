@@ -66,6 +66,8 @@ _together: st.SearchStrategy[Pass] = st.dictionaries(
     st.integers(0, SEQUENCES - 1), _member, min_size=2, max_size=SEQUENCES
 )
 family_schedules: st.SearchStrategy[list[Pass]] = st.lists(_together, min_size=2, max_size=14)
+EVERYONE: list[Pass] = [{n: Go(1, 1) for n in range(SEQUENCES)} for _ in range(4)]
+"""All decode at once: what a few examples by chance need not have."""
 
 
 class Company:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from helpers import tiny_models, tiny_qwen3moe
-from helpers.schedules import Family, Go, Pass, family_schedules
+from helpers.schedules import EVERYONE, Family, Go, Pass, family_schedules
 from helpers.tiers import quick
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from triplepoint.jit.kernels.attention import joined_tile, token_tile
 from triplepoint.jit.kernels.batch import COUNT, FROM, UNTIL, WALKS
@@ -53,6 +53,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @few
 @given(schedule=family_schedules)
+@example(schedule=EVERYONE)
 def test_schedules(family: Family, schedule: list[Pass]) -> None:
     """Every architecture: logits and greedy choices are those of the sequence alone."""
     family.run(schedule)
@@ -91,6 +92,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[Family]:
 
 @few
 @given(schedule=family_schedules)
+@example(schedule=EVERYONE)
 def test_cache_formats_and_threads(form: Family, schedule: list[Pass]) -> None:
     """Every cache format, one to three threads, split attention or not."""
     form.run(schedule)
