@@ -102,14 +102,13 @@ def _found(given: str) -> list[str]:
             paths.pop(hit[1], None)  # its place is that in the last result that has it
             paths[hit[1]] = None
     names = [json.dumps(path, ensure_ascii=False) for path in paths]
+    further = [f" BEHIND{at}" for at in range(1, len(names))] + [""]
+    lists = [name + more for name, more in zip(names, further, strict=False)]
     behind = [
-        f'BEHIND{at}: (", " {name})?{f" BEHIND{at + 1}" if at + 1 < len(names) else ""}'
-        for at, name in enumerate(names)
-    ][1:]
-    lists = [
-        name + (f" BEHIND{at + 1}" if at + 1 < len(names) else "") for at, name in enumerate(names)
+        f'BEHIND{at}: (", " {name})?{more}'
+        for at, (name, more) in enumerate(zip(names, further, strict=False))
     ]
-    return ["FOUND: " + ("\n    | ".join(lists) or "QUOTE"), *behind]
+    return ["FOUND: " + ("\n    | ".join(lists) or "QUOTE"), *behind[1:]]
 
 
 def quotable(tokenizer: Tokenizer, ids: Sequence[int], opening: int, closing: int) -> str:

@@ -99,6 +99,26 @@ def test_a_setting_is_a_name_with_what_stands_behind_it(
     assert taken(constraint, tokenizer, text) is right
 
 
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("a.log", True),
+        ("a.log, b c.log, d.log", True),
+        ("a.log, d.log", True),
+        ("d.log", True),
+        ("a.log, a.log", False),
+        ("d.log, a.log", False),
+        ("e.log", False),
+    ],
+)
+def test_files_that_a_search_found_are_named_once(
+    tokenizer: Tokenizer, text: str, right: bool
+) -> None:
+    """Any of them, in the order of the result."""
+    given = "a.log:1:x\na.log:3:x\nb c.log:2:x\nd.log:1:x in e.log"
+    assert taken(turn(tokenizer, given, "ANSWER: FOUND"), tokenizer, text) is right
+
+
 def test_a_setting_where_nothing_is_set(tokenizer: Tokenizer) -> None:
     """The rules can be made of any text."""
     assert taken(turn(tokenizer, "tea", "ANSWER: SETTING"), tokenizer, "tea is tea")
