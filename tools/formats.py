@@ -7,6 +7,7 @@ text. Text is `str`, counts are characters, lines are numbered from 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 MAX_ENTRIES = 200  # names shown by list_dir
@@ -188,7 +189,8 @@ def elsewhere(places: Sequence[str]) -> str:
 
 
 def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Iterator[str]:
-    """The paths that end in the last name of `path`, each once.
+    """The paths that end in the last name of `path`, each once; where there is none, and the name
+    has no extension, those whose last name has its words (`prod` for `app-prod.yaml`).
 
     Args:
         path: what was asked for.
@@ -197,7 +199,9 @@ def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Ite
         folders: whether a folder of that name, with a file somewhere below it, does.
     """
     name = path.rpartition("/")[2]
+    words = set() if "." in name else _words(name)
     known: set[str] = set()
+    alike: list[str] = []
     for one in below:
         *parts, last = one.split("/")
         found = [one] if files and last == name else []
@@ -207,6 +211,19 @@ def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Ite
             if place not in known:
                 known.add(place)
                 yield place
+        if words and files and not known and words <= _words(last):
+            alike.append(one)
+    if not known:
+        yield from alike
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name, of letters and digits, without the `s` of a plural."""
+    return {
+        word.removesuffix("s") if len(word) > 3 else word
+        for word in re.split(r"[\W_]+", name.casefold())
+        if word
+    }
 
 
 # ------------------------------------------------------------------------------------- errors

@@ -33,7 +33,7 @@ def list_folder(scene: Scene) -> Round | None:
     folder = rng.choice(folders) if there else scene.writer.words.folder()
     reply = solve.listing(scene.files, folder)
     asked = folder
-    if there and not any(path.startswith(f"{folder}/") for path in scene.known):
+    if there:
         asked, reply = called(scene.writer, scene.files, folder, reply, alone=True)
     shown = ways.quoted(rng, asked)
     forget(scene)

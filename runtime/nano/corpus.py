@@ -165,7 +165,7 @@ def missing(writer: Writer) -> Round:
         texts[path] = f"\0{writer.words.phrase(1, 20)}"
     elif roll < 0.35:
         texts[path] = ""
-    elif roll < 0.4:
+    elif roll < 0.4 and "." in path.rpartition("/")[2]:  # of others the tool says where they are
         texts = {_recased(writer, path): "x"}
     elif roll < 0.47 and call.name == "read_file":
         texts = {f"{path}/{writer.words.path(ALL_EXTENSIONS, deep=0)}": "x"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from . import phrasings as ways
 from . import short, solve, unseen
-from .scene import Scene, asked_in, round_of, rows_of, tell_error, tell_key, tell_line
+from .scene import Scene, asked_in, named_last, round_of, rows_of, tell_error, tell_key, tell_line
 from .searches import said_key
+from .solve import Reply
 from .writer import Round
 
 
@@ -33,9 +34,6 @@ def in_folder(scene: Scene) -> Round | None:
     if not inside:
         return None
     path = rng.choice(inside)
-    name = path[len(scene.folder) + 1 :] if listed else path.rpartition("/")[2]
-    if "/" in name or [p.rpartition("/")[2] for p in scene.texts].count(name) > 1:
-        return None
     number = rng.randint(1, len(rows_of(scene, path)))
     if len(listed) == 1 and rng.random() < 0.6:
         scene.path, scene.number, scene.key, scene.needle, scene.told = path, number, "", "", 0
@@ -45,17 +43,19 @@ def in_folder(scene: Scene) -> Round | None:
             return None if reply is None else round_of(scene, question, reply)
         question = asked_in(scene, ways.AND_LINE, ways.AND_LINE, n=str(number))
         return round_of(scene, question, tell_line(scene, path, number))
+    slots: dict[str, str] = {}
+    reply: Reply | None
     if path in scene.logs and rng.random() < 0.4:
-        reply = tell_error(scene, path)
-        question = asked_in(scene, ways.ERROR, ways.ERROR, f=name)
-        return None if reply is None else round_of(scene, question, reply)
-    if path in scene.items and rng.random() < 0.7:
-        key = said_key(scene.writer, scene.items[path])
-        reply = tell_key(scene, path, key)
-        question = asked_in(scene, ways.KEY, ways.KEY, f=name, k=key)
-        return None if reply is None else round_of(scene, question, reply)
-    if rng.random() < 0.5:
-        question = asked_in(scene, ways.OPEN, ways.OPEN, f=name)
-        return round_of(scene, question, tell_line(scene, path, 1))
-    question = asked_in(scene, ways.LINE, ways.LINE, f=name, n=str(number))
-    return round_of(scene, question, tell_line(scene, path, number))
+        listed_ways, reply = ways.ERROR, tell_error(scene, path)
+    elif path in scene.items and rng.random() < 0.7:
+        slots["k"] = said_key(scene.writer, scene.items[path])
+        listed_ways, reply = ways.KEY, tell_key(scene, path, slots["k"])
+    elif rng.random() < 0.5:
+        listed_ways, reply = ways.OPEN, tell_line(scene, path, 1)
+    else:
+        slots["n"] = str(number)
+        listed_ways, reply = ways.LINE, tell_line(scene, path, number)
+    if reply is None:
+        return None
+    slots["f"], reply = named_last(scene, path, reply)
+    return round_of(scene, asked_in(scene, listed_ways, listed_ways, **slots), reply)

@@ -157,17 +157,26 @@ def round_of(scene: Scene, question: str, reply: Reply) -> Round:
 
 
 def named(scene: Scene, path: str, reply: Reply) -> tuple[str, Reply]:
-    """How a question names a file, and the reply to that: what was said already is remembered."""
-    asked, found = path, reply
-    name = path.rpartition("/")[2]
-    if path in scene.known and scene.rng.random() < 0.15 and (part := part_of(scene, path)):
+    """How a question names a file, and the reply to that: what is called is what was said, also
+    where the path stands further up; the tool says where it is."""
+    asked, found, rng = path, reply, scene.rng
+    if path in scene.known and rng.random() < 0.15 and (part := part_of(scene, path)):
+        said = solve.by_name(scene.files, part, path, reply)
         called_so = short.A_PART_LOG if path in scene.logs else short.A_PART
-        return scene.rng.choice(called_so).replace("{p}", part), found
+        if said is not None:
+            return rng.choice(called_so).replace("{p}", part), said
     if path not in scene.known:
         asked, found = called(scene.writer, scene.files, path, reply, alone=True)
-    elif [p.rpartition("/")[2] for p in scene.texts].count(name) == 1:
-        asked = name if scene.rng.random() < 0.6 else path
-    return ways.quoted(scene.rng, asked, often=0.08), found
+    elif rng.random() < 0.6:
+        asked, found = named_last(scene, path, reply)
+    return ways.quoted(rng, asked, often=0.08), found
+
+
+def named_last(scene: Scene, path: str, reply: Reply) -> tuple[str, Reply]:
+    """A file by its last name alone, where that is the name of no other."""
+    name = path.rpartition("/")[2]
+    found = solve.by_name(scene.files, name, path, reply)
+    return (path, reply) if found is None else (name, found)
 
 
 def rows_of(scene: Scene, path: str) -> list[str]:

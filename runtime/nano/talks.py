@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...tools.formats import elsewhere
 from . import phrasings as ways
 from . import scene as full
 from . import short, solve, unseen
@@ -117,34 +118,36 @@ def _tell_again(scene: Scene, path: str) -> Reply | None:
 
 
 def and_part(scene: Scene) -> Round | None:
-    """The same question of a file that is named by a part of its name; where no path with it has
-    been seen, the folder of the last file is listed first."""
+    """The same question of a file that is named by a part of its name: the tool says which."""
     rng = scene.rng
-    kind, folder = scene.again[0], scene.path.rpartition("/")[0]
+    kind = scene.again[0]
     if not scene.path or not kind:
         return None
-    paths = [p for p in _others(scene) if p.rpartition("/")[0] == folder and part_of(scene, p)]
+    paths = [p for p in _others(scene) if _told_of(scene, part_of(scene, p), p)]
     lists = short.PART + short.PART_LOG * 2 if kind == "error" else short.PART
-    listing = solve.listing(scene.files, folder or ".")
     if rng.random() < 0.1 and kind in ("key", "error"):
         part = rng.choice(full.PARTS if kind == "key" else full.PARTS_OF_LOGS)
         if any(part in p for p in scene.texts):
             return None
-        again = scene.again
-        full.forget(scene)
-        scene.again = again
-        reply = Reply(listing.calls, f"There is no file {part}.")
-        return round_of(scene, asked_in(scene, lists, lists, p=part), reply)
+        reply = _tell_again(scene, part)
+        question = asked_in(scene, lists, lists, p=part)
+        return None if reply is None else round_of(scene, question, reply)
     if not paths:
         return None
     path = rng.choice(paths)
+    part = part_of(scene, path)
     found = _tell_again(scene, path)
-    if found is None:
+    reply = None if found is None else solve.by_name(scene.files, part, path, found)
+    if reply is None:
         return None
-    first: tuple[Call, ...] = () if path in scene.known else listing.calls
-    question = asked_in(scene, lists, lists, p=part_of(scene, path))
-    reply = Reply((*first, *found.calls), found.answer)
-    return round_of(scene, question, reply)
+    return round_of(scene, asked_in(scene, lists, lists, p=part), reply)
+
+
+def _told_of(scene: Scene, part: str, path: str) -> bool:
+    """Whether the tools say, asked for the part, that it is this file."""
+    if not part or part == path:
+        return False
+    return scene.files.run(Call("read_file", {"path": part})).endswith(elsewhere([path]))
 
 
 def back(scene: Scene) -> Round | None:

@@ -254,10 +254,10 @@ def test_a_name_that_is_elsewhere_is_pointed_to(files: FileTools, root: Path) ->
     assert refusal(lambda: files.search("x", "x/logs")) == (
         "no such file or folder: x/logs (there are logs, z/logs)"
     )
-    # A folder is no file, a file no folder, and half a name no name.
+    # A folder is no file, a file no folder, and a half of a word no word.
     assert refusal(lambda: files.list_dir("x.log")) == "no such folder: x.log"
-    assert refusal(lambda: files.read_file("a/logs")) == "no such file: a/logs"
-    assert refusal(lambda: files.read_file("log")) == "no such file: log"
+    assert refusal(lambda: files.read_file("a/lo")) == "no such file: a/lo"
+    assert refusal(lambda: files.read_file("l")) == "no such file: l"
 
     (root / "logs/old/x.log").write_text("x\n")
     (root / "z/x.log").write_text("x\n")
@@ -266,6 +266,28 @@ def test_a_name_that_is_elsewhere_is_pointed_to(files: FileTools, root: Path) ->
     (root / "z/logs/x.log").write_text("x\n")
     more = "no such file: x.log (there are logs/old/x.log, logs/x.log, z/logs/x.log and more)"
     assert refusal(lambda: files.read_file("x.log")) == more
+
+
+def test_a_word_of_a_name_points_to_it(files: FileTools, root: Path) -> None:
+    """Where no name is just that: files whose names have all its words, in any case."""
+    for name in ("web-access.log", "web/prod.toml", "web/Prod_old.toml", "README.md", "a/db.log"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("x\n")
+
+    def told(path: str) -> str:
+        return refusal(lambda: files.search("x", path)).removeprefix("no such file or folder: ")
+
+    assert told("readme") == "readme (there is README.md)"
+    assert told("the access logs") == "the access logs"
+    assert told("access logs") == "access logs (there is web-access.log)"
+    assert told("web/prod") == "web/prod (there are web/Prod_old.toml, web/prod.toml)"
+    assert told("old prod") == "old prod (there is web/Prod_old.toml)"
+    # What has an extension is a whole name, and a folder needs its own.
+    assert told("access.log") == "access.log"
+    assert refusal(lambda: files.list_dir("readme")) == "no such folder: readme"
+    (root / "z").mkdir()
+    (root / "z/readme").write_text("x\n")
+    assert told("readme") == "readme (there is z/readme)"
 
 
 def test_what_walks_pass_over_is_not_pointed_to(files: FileTools, root: Path) -> None:

@@ -261,23 +261,31 @@ def test_a_number_of_things_is_found_by_the_things() -> None:
     assert solve.value(files, "a.ini", "nodes", items) is None
 
 
-def test_a_conversation_remembers_where_a_file_is() -> None:
-    """Once a path was said or came back, the last name is enough: no call fails again."""
-    slips = short = 0
+def test_what_a_question_names_is_what_is_called() -> None:
+    """A path, a last name or a part of one, as it was said, however often its path was seen: the
+    tools say where it is. Only where no file is named does the path come from further up."""
+    pointed = parts = seen = 0
     for seed in range(400):
         known: set[str] = set()
         for item in talk(Writer(Lexicon(random.Random(seed)), 8)):
-            for call, result in item.steps:
-                path = str(call.arguments.get("path", ""))
-                if " (there is " in result:
-                    slips += 1
-                    assert result.rpartition(" (there is ")[2][:-1] not in known
-                elif path in known and "/" in path and path not in item.question:
-                    short += path.rpartition("/")[2] in item.question
+            for call, result in item.steps[:1]:
+                path = str(call.arguments.get("path", "."))
+                there = result.rpartition(" (there is ")[2][:-1] if " (there is " in result else ""
+                if there:
+                    pointed += 1
+                    parts += "." not in path
+                    seen += there in known
+                    assert path in item.question
+                elif path in item.files.texts and path not in item.question:
+                    assert path in known
+                    name = re.escape(path.rpartition("/")[2])
+                    assert not re.search(rf"(?<![\w/.-]){name}(?![\w/.-])", item.question)
             said = "\n".join((item.question, item.answer, *(r for _, r in item.steps)))
-            known |= {path for path in item.files.texts if "/" in path and path in said}
-    assert slips > 45
-    assert short > 15
+            known |= {path for path in item.files.texts if path in said}
+            known |= {p for p in item.files.texts if p.rpartition("/")[2] in said}  # listed
+    assert pointed > 100
+    assert parts > 15
+    assert seen > 30
 
 
 def test_the_last_line_is_the_last_one_with_words() -> None:
