@@ -194,6 +194,8 @@ def sought(ask: str) -> tuple[list[str], bool]:
         word = match[1] or match[0]
         if match[0][0] == "{" or (not match[1] and word.lower() in STOP):
             continue
+        if not match.start() and word.istitle():  # the capital of a sentence
+            word = word.lower()
         if word not in words:
             words.append(word)
             ends.append(match.span())
