@@ -27,7 +27,12 @@ def in_folder(scene: Scene) -> Round | None:
     """A file of the folder that was listed last, by its name alone or as the only one there is;
     or one that was spoken of before."""
     rng = scene.rng
-    listed = [p for p in scene.texts if scene.folder and p.startswith(scene.folder + "/")]
+    beside = scene.folder + "/"
+    listed = [  # what lies deeper was not shown
+        path
+        for path in scene.texts
+        if scene.folder and path.startswith(beside) and "/" not in path[len(beside) :]
+    ]
     inside = listed
     if not inside and rng.random() < 0.2:
         inside = [p for p in scene.texts if p in scene.known and "/" in p and p != scene.path]

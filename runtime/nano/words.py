@@ -34,6 +34,45 @@ COMMON = (
     "metrics monitor kernel boot sync import export upload download notes todo readme error "
     "debug output result pipeline model train router scheduler storage engine"
 )
+PLAIN = (
+    "account action active address agent alert alias amount analytics archive area array asset "
+    "async attempt author backend backlog balance banner base batch billing binary bind block "
+    "blue board body border branch bridge broker browser bucket budget buffer bundle burst button "
+    "bytes cache calendar camera capacity cart case catalog channel chart check chunk city class "
+    "cleanup clock clone cloud cluster code color column command comment commit compact company "
+    "compress connect console consumer contact container content context control cookie copy core "
+    "count country coupon crawler credit currency cursor customer daemon dashboard dataset "
+    "date day dead deadline default delay delete delivery depth desktop device dialect digest "
+    "directory discount dispatch display document domain door download draft driver dump duration "
+    "edge editor email enable encoder encryption endpoint engine entry env epoch event exchange "
+    "expire external factor feature feed fetch field filter final firewall first flag flush "
+    "folder font footer force format frame front full garbage gauge global grace grid group guest "
+    "handler hash header health heap heartbeat height hidden history home hook host hourly house "
+    "icon idle image inbox initial inner input instance interface internal interval invoice item "
+    "iteration jitter journal keepalive key label lambda language large latency layer layout "
+    "lease left legacy length letter level license lifetime light limit link list listen loader "
+    "local locale lock log lookup loop machine main manager manifest margin market mask master "
+    "match max media member merge message method middleware min minute mirror mobile mode module "
+    "month mount music name namespace network node number object offset online open option order "
+    "origin outer owner package page panel parallel partition password path payload peer pending "
+    "period phone photo ping pipeline plan platform player plugin point policy poll pool port "
+    "prefix preview price primary print priority private probe process producer product profile "
+    "project protocol provider public publish pull push quality query quota radius random range "
+    "rate ratio raw reader record red redirect refresh region registry relay release reload "
+    "remote render replica reply request reserve reset resource response restart restore result "
+    "retention retry return review ring role root rotate round route row rule runner runtime "
+    "sample sandbox save scale scan schedule schema scope score screen script search second "
+    "secret section secure seed segment select sender sensor serial server shard share shutdown "
+    "sidebar signal signature silent site size slave slot small snapshot socket sort source space "
+    "speed spool stack staging stale standby start state static station status step stock stop "
+    "stream street strict subject subnet suffix summary support swap switch table tag target team "
+    "telemetry temp tenant text theme thread threshold throttle ticket time timeout timezone "
+    "title token topic total trace traffic transfer trial trigger trust tunnel type unique unit "
+    "update upload upstream usage user vacuum validate value vendor version video view virtual "
+    "visible visitor volume wait warehouse watch webhook weight wheel width window wipe worker "
+    "workspace write year zone"
+)
+"""Words that programs, their settings and the people who run them use."""
 SIGNED = (
     "${_}", "{_}", "<_>", "_&_", "_+_", "~/_", "_^_", "$_", "_|_", "a=_&b=_", "_->_", "@_/_", "_*",
     "(_)", "[_]", "_;_", "!_", "?_=_", "_::_", "`_`", "#_", "100%", "--_=_", "-_",
@@ -90,6 +129,12 @@ def harvest(held_out: bool) -> tuple[str, ...]:
 
 
 @cache
+def plain() -> tuple[str, ...]:
+    """The `PLAIN` words that are not held out."""
+    return _chosen(PLAIN.split(), False)
+
+
+@cache
 def sentences(held_out: bool) -> tuple[str, ...]:
     """Lines of comments and docstrings: English as programmers write it."""
     lines = re.findall(r"^ *(?:# )?([A-Z][a-z]+ [A-Za-z ,.()'-]{12,70})$", _source(), re.MULTILINE)
@@ -117,6 +162,7 @@ class Lexicon:
         self.held_out = held_out
         self.words = harvest(held_out)
         self.common = tuple(COMMON.split()) if not held_out else self.words
+        self.plain = plain() if not held_out else self.words
         self.pool: list[str] = []
         self.odd = False
         """Whether names of files are mostly unusual ones."""
@@ -124,13 +170,15 @@ class Lexicon:
         """Whether lines that tell of no error may hold a word that marks one."""
 
     def word(self) -> str:
-        """A lower-case word, a real one four times of five."""
+        """A lower-case word, a real one six times of seven."""
         if self.pool and self.rng.random() < 0.85:
             return self.rng.choice(self.pool)
         roll = self.rng.random()
-        if roll < 0.08:
+        if roll < 0.06:
             return self.rng.choice(self.common)
-        return self.rng.choice(self.words) if roll < 0.8 else self.made_up()
+        if roll < 0.4:
+            return self.rng.choice(self.plain)
+        return self.rng.choice(self.words) if roll < 0.86 else self.made_up()
 
     @contextmanager
     def few(self, count: int) -> Iterator[None]:

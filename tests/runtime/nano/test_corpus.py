@@ -137,7 +137,9 @@ def test_described_settings_are_asked_for_in_other_words() -> None:
             assert len(item.steps) <= 3 + ("error: no such " in item.steps[0][1])
             assert (search.name, read.name) == ("search", "read_file")
             words = re.split(r"\||\.\?", search.arguments["pattern"])
-            assert all(word.lower() in item.question.lower() for word in words)
+            asked = item.question.lower()
+            single = [solve.singular(word) for word in asked.split()]
+            assert all(word.lower() in asked or word.lower() in single for word in words)
             named += "path" in search.arguments
             apart += "|" in search.arguments["pattern"]
     assert 80 < named < 160
@@ -297,7 +299,7 @@ def test_the_last_line_is_the_last_one_with_words() -> None:
             told += item.answer == f"Line {len(lines)} says: {lines[-1].strip()}"
             empty += item.answer.endswith("is empty.")
     assert told > 40
-    assert empty < told // 5
+    assert empty < told // 4
 
 
 def test_a_log_is_never_paged_through() -> None:
