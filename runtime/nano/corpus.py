@@ -187,25 +187,25 @@ def missing(writer: Writer) -> Round:
 
 
 FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
-    "error": (error, 0.18),
-    "key": (key, 0.27),
-    "described": (described, 0.11),
+    "error": (error, 0.16),
+    "key": (key, 0.24),
+    "described": (described, 0.17),
     "line": (line, 0.05),
     "list": (listing, 0.07),
     "search": (search, 0.08),
     "where": (where, 0.1),
     "search_error": (search_error, 0.05),
-    "double": (double, 0.1),
+    "double": (double, 0.14),
     "open": (opening, 0.04),
     "any_error": (any_error, 0.05),
-    "any_key": (any_key, 0.15),
+    "any_key": (any_key, 0.16),
     "missing": (missing, 0.05),
-    "beyond": (beyond, 0.14),
+    "beyond": (beyond, 0.12),
     "chat": (chat, 0.04),
 }
 LONG_FAMILIES = {"error": 0.3, "list": 0.2, "search": 0.3, "search_error": 0.1, "any_error": 0.1}
 """Those whose tool results can be long, and their shares where they have to be."""
-TALKS = 0.4
+TALKS = 0.48
 """Share of conversations that go on about the same files."""
 
 

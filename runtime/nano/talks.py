@@ -396,9 +396,9 @@ def thanked(scene: Scene) -> Round | None:
 
 
 FULL: tuple[tuple[Step, float], ...] = (
-    (full.full_error, 0.32),
+    (full.full_error, 0.26),
     (full.full_key, 0.22),
-    (full.full_asked, 0.12),
+    (full.full_asked, 0.2),
     (full.full_line, 0.12),
     (full.full_open, 0.04),
     (full.full_search, 0.15),
@@ -411,21 +411,21 @@ FULL: tuple[tuple[Step, float], ...] = (
 )
 # Most of these ask for something that is seldom the case; the more weight they have where it is.
 ON: tuple[tuple[Step, float], ...] = (
-    (and_key, 0.6),
-    (and_asked, 0.5),
+    (and_key, 0.75),
+    (and_asked, 0.7),
     (and_file, 0.6),
-    (and_part, 0.45),
-    (back, 0.12),
+    (and_part, 0.6),
+    (back, 0.2),
     (and_line, 0.06),
-    (next_line, 0.13),
-    (line_before, 0.07),
+    (next_line, 0.17),
+    (line_before, 0.12),
     (edge_line, 0.05),
     (its_error, 0.5),
     (which_line, 0.3),
-    (whole_line, 0.25),
+    (whole_line, 0.35),
     (more_errors, 3.0),
     (and_word, 0.9),
-    (and_where, 0.5),
+    (and_where, 0.7),
     (nth, 0.3),
     (which_file, 0.12),
     (sets_it, 4.0),
