@@ -461,9 +461,9 @@ def ask(
         text = slip(rng, text)
     if text.startswith("{x}"):
         text = no_act(any_word) + text[3:]
-    if rng.random() < 0.2:
+    if rng.random() < 0.14:
         text = rng.choice(BEFORE) + text
-    if rng.random() < 0.1 and not text.endswith("}"):
+    if rng.random() < 0.07 and not text.endswith("}"):
         text += rng.choice(AFTER)
     if rng.random() < 0.7 and not text.startswith("{"):
         text = text[0].upper() + text[1:]
