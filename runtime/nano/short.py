@@ -97,6 +97,36 @@ PART_LOG = [
 A_PART = _ways("the {p} one|the {p} file|the {p} one|the {p} file|{p}'s file")
 A_PART_LOG = _ways("the {p} log|the {p} log|the {p} one|the {p} log file|{p}'s log")
 """How a file is called by a part of its name inside a question."""
+OTHER_LOG = combine(
+    "_ the other _",
+    "and|what about|and in|same for|now|ok,|how about|check|and what does|",
+    "log|log file|one",
+)
+OTHER_LOG = [way.strip() + " say" * ("what does" in way) for way in OTHER_LOG]
+"""After the error of one of two logs."""
+WORD_IN_IT = [
+    *_ways(
+        "does it mention {w}|is {w} mentioned in it|is {w} mentioned there|does {w} occur in it|"
+        "any mention of {w} there|does it say anything about {w}|where does it mention {w}|"
+        "on which line is {w}|which line has {w}|which lines mention {w}|find {w} in it|"
+        "search it for {w}|grep it for {w}|look for {w} in it|is there a line with {w}|"
+        "does that file mention {w}|is {w} in that file|where is {w} in it|"
+        "search that file for {w}|"
+        "does the word {w} appear in it|any line with {w}|and does it mention {w}|"
+        "in that file, where is {w}|see if it mentions {w}|can you find {w} in there"
+    ),
+    *combine("_ it _ {w}", "does|and does|so does", "mention|contain|say|talk about"),
+]
+"""A word in the file that was spoken of."""
+ANYWHERE = _ways(
+    "is it in any other file|which other files have it|does any other file have it|anywhere else|"
+    "is that anywhere else|where else is it|which files mention it|in which other files is it|"
+    "does another file mention it|any other file with it|is it used anywhere else|"
+    "where else does it appear|search everywhere for it|look for it in all files|"
+    "which other file mentions it|does it occur in other files|and in all the files|"
+    "is it somewhere else too|what other files have that|find it everywhere|in other files too"
+)
+"""What was spoken of, in all files."""
 BACK = _ways(
     "back to {f}|back in {f}|going back to {f}|in {f} again|{f} again|once more {f}|"
     "ok back to {f}|again in {f}|now back to {f}|returning to {f}|and back to {f}|for {f} again"

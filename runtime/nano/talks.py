@@ -12,6 +12,7 @@ from .asides import ASIDES, chatted, list_folder
 from .files import Call
 from .folders import and_folder, in_folder
 from .marks import ERRORS
+from .mentions import and_where, and_word, anywhere, nth, sets_it, to_what, word_in_it
 from .scene import (
     Scene,
     Step,
@@ -21,12 +22,10 @@ from .scene import (
     part_of,
     round_of,
     rows_of,
-    some_needle,
     tell_error,
     tell_key,
     tell_last,
     tell_line,
-    tell_search,
     tell_where,
 )
 from .searches import said_key
@@ -268,12 +267,16 @@ def more_errors(scene: Scene) -> Round | None:
     if log is None or not scene.told or scene.told > len(log.errors):
         return None
     result = scene.files.run(solve.find(ERRORS, scene.path, regex=True))
-    hits = solve.hits_of(result)
-    if "\n[cut: " in result or {number for _, number, _ in hits} != set(log.places):
+    hits = {number for _, number, _ in solve.hits_of(result)}
+    if "\n[cut: " in result or not hits >= set(log.places):
+        return None
+    if hits > set(log.places) and scene.rng.random() < 0.5:  # it has to tell harmless ones apart
         return None
     mark = "next|second|another" if scene.rng.random() < 0.4 else ""
     mark = mark if _at_error(scene) else _AN_ERROR
     third = scene.told == 2 and scene.rng.random() < 0.25
+    if scene.told == 1 and len(log.errors) != 2 and scene.rng.random() < 0.08:
+        third, scene.told = True, min(2, len(log.errors))  # the second was not asked for
     trained = [w for w in short.AND_MORE if re.search(mark, w) and w not in _NEXT_LINE]
     if scene.told > 1:  # the second one was told
         trained = [w for w in trained if "second" not in w] or short.MORE
@@ -287,67 +290,33 @@ def more_errors(scene: Scene) -> Round | None:
     return round_of(scene, question, Reply((), f"The next error is: {log.errors[told]}"))
 
 
-def and_word(scene: Scene) -> Round | None:
-    if not scene.needle:
+def no_more(scene: Scene) -> Round | None:
+    """What else is wrong with a log that has no error."""
+    log = scene.logs.get(scene.path)
+    if log is None or scene.told or scene.again[0] != "error" or log.errors:
         return None
-    needle = some_needle(scene)
-    within = scene.one_file and scene.path
-    reply = tell_where(scene, scene.path, needle) if within else tell_search(scene, needle)
-    if reply is None:
+    trained = [w for w in short.AND_MORE if w not in _NEXT_LINE and not re.search("second", w)]
+    question = asked_in(scene, trained, unseen.MORE)
+    return round_of(scene, question, Reply((), f"There is no other error in {scene.path}."))
+
+
+def other_log(scene: Scene) -> Round | None:
+    """The same of the only other log of the folder, which is listed for it."""
+    folder = scene.path.rpartition("/")[0]
+    if scene.path not in scene.logs or scene.again[0] != "error":
         return None
-    name = ways.quoted(scene.rng, needle, often=0.15)
-    trained = [w for w in short.AND_WORD if not within or not _everywhere(w)]
-    return round_of(scene, asked_in(scene, trained, unseen.AND_WORD, w=name), reply)
-
-
-_MANY = re.compile(r"file|them|ones|one |any|search|grep|who|mention|which")
-_SEARCHES = frozenset(ways.SEARCH)
-
-
-def _everywhere(way: str) -> bool:
-    """Whether the question would be one about all files."""
-    bare = re.sub("^(and|ok|so|then|now),? ", "", way)
-    return bool(_MANY.search(way)) or (bare != "{w}" and bare in _SEARCHES)
-
-
-def and_where(scene: Scene) -> Round | None:
-    """What one of the files that mention a word says of it."""
-    if not scene.needle or scene.one_file or not scene.found:
+    logs = [p for p in scene.logs if p.rpartition("/")[0] == folder and p.endswith(".log")]
+    if len(logs) != 2 or not scene.path.endswith(".log"):
         return None
-    rng, needle, found = scene.rng, scene.needle, scene.found
-    if len(found) == 1 and scene.number:
-        return None  # the result says it
-    roll = rng.random()
-    path = rng.choice(found)
-    if roll < 0.4:
-        listed = [way for way in ways.AND_THERE if _place(way, found) is not None]
-        way = rng.choice(listed)
-        path, listed = _place(way, found) or path, [way]
-    else:
-        listed = short.AND_WHERE
-    reply = tell_where(scene, path, needle)
-    if reply is None:
+    listing = solve.listing(scene.files, folder or ".")
+    names = scene.files.run(listing.calls[0]).split("\n")
+    if sum(name.endswith(".log") for name in names) != 2:
         return None
-    return round_of(scene, asked_in(scene, listed, listed, f=path), reply)
-
-
-def _place(way: str, found: list[str]) -> str | None:
-    """Which of several files a question means by its place in the list."""
-    for place, word in enumerate(("first", "second", "third")):
-        if f" {word}" in way:
-            return found[place] if place < len(found) else None
-    return found[-1] if " last" in way else found[0] if len(found) == 1 else None
-
-
-def nth(scene: Scene) -> Round | None:
-    """A file of the listing by its place in it."""
-    if not scene.listed:
+    found = tell_error(scene, next(path for path in logs if path != scene.path))
+    if found is None:
         return None
-    way = scene.rng.choice(ways.NTH)
-    path = _place(way, scene.listed)
-    if path is None or path not in scene.texts:
-        return None
-    return round_of(scene, asked_in(scene, [way], [way]), tell_line(scene, path, 1))
+    question = asked_in(scene, short.OTHER_LOG, short.OTHER_LOG)
+    return round_of(scene, question, Reply((*listing.calls, *found.calls), found.answer))
 
 
 def which_file(scene: Scene) -> Round | None:
@@ -358,26 +327,6 @@ def which_file(scene: Scene) -> Round | None:
         return None
     answer = f"It is on line {scene.number} of {scene.path}."
     return round_of(scene, asked_in(scene, ways.WHICH_FILE, ways.WHICH_FILE), Reply((), answer))
-
-
-def sets_it(scene: Scene) -> Round | None:
-    if not scene.needle or scene.setting is None:
-        return None
-    path, setting = scene.setting
-    scene.path, scene.number, scene.row = path, setting.line, ""
-    answer = f"{scene.needle} is set in {path}."
-    return round_of(scene, asked_in(scene, ways.SETS, unseen.SETS), Reply((), answer))
-
-
-def to_what(scene: Scene) -> Round | None:
-    if not scene.needle or scene.setting is None:
-        return None
-    path, setting = scene.setting
-    answer = f"{setting.key} is {setting.value}"
-    scene.path, scene.key, scene.needle = path, setting.key, ""
-    scene.number, scene.row = setting.line, rows_of(scene, path)[setting.line - 1]
-    scene.again = "key", setting.key
-    return round_of(scene, asked_in(scene, ways.TO_WHAT, unseen.TO_WHAT), Reply((), answer))
 
 
 def beyond(scene: Scene) -> Round | None:
@@ -424,6 +373,10 @@ ON: tuple[tuple[Step, float], ...] = (
     (which_line, 0.3),
     (whole_line, 0.35),
     (more_errors, 3.0),
+    (no_more, 0.6),
+    (other_log, 1.0),
+    (word_in_it, 0.15),
+    (anywhere, 0.25),
     (and_word, 0.9),
     (and_where, 0.7),
     (nth, 0.3),

@@ -1,0 +1,126 @@
+"""Conversations that go on with a word that was searched for, or with the files that have it."""
+
+from __future__ import annotations
+
+import re
+
+from . import phrasings as ways
+from . import short, unseen
+from .scene import (
+    Scene,
+    asked_in,
+    round_of,
+    rows_of,
+    some_needle,
+    tell_line,
+    tell_search,
+    tell_where,
+)
+from .solve import Reply
+from .writer import Round
+
+
+def and_word(scene: Scene) -> Round | None:
+    if not scene.needle:
+        return None
+    needle = some_needle(scene)
+    within = scene.one_file and scene.path
+    reply = tell_where(scene, scene.path, needle) if within else tell_search(scene, needle)
+    if reply is None:
+        return None
+    name = ways.quoted(scene.rng, needle, often=0.15)
+    trained = [w for w in short.AND_WORD if not within or not _everywhere(w)]
+    return round_of(scene, asked_in(scene, trained, unseen.AND_WORD, w=name), reply)
+
+
+def word_in_it(scene: Scene) -> Round | None:
+    """Whether the file that was spoken of mentions a word."""
+    if not scene.path or scene.needle:
+        return None
+    needle = some_needle(scene)
+    reply = tell_where(scene, scene.path, needle)
+    if reply is None:
+        return None
+    name = ways.quoted(scene.rng, needle, often=0.15)
+    return round_of(scene, asked_in(scene, short.WORD_IN_IT, short.WORD_IN_IT, w=name), reply)
+
+
+def anywhere(scene: Scene) -> Round | None:
+    """The word of one file, or its setting, in all files."""
+    needle = scene.needle if scene.one_file else scene.key
+    if not scene.path or not needle or (scene.needle and not scene.one_file):
+        return None
+    reply = tell_search(scene, needle)
+    if reply is None:
+        return None
+    return round_of(scene, asked_in(scene, short.ANYWHERE, short.ANYWHERE), reply)
+
+
+_MANY = re.compile(r"file|them|ones|one |any|search|grep|who|mention|which")
+_SEARCHES = frozenset(ways.SEARCH)
+
+
+def _everywhere(way: str) -> bool:
+    """Whether the question would be one about all files."""
+    bare = re.sub("^(and|ok|so|then|now),? ", "", way)
+    return bool(_MANY.search(way)) or (bare != "{w}" and bare in _SEARCHES)
+
+
+def and_where(scene: Scene) -> Round | None:
+    """What one of the files that mention a word says of it."""
+    if not scene.needle or scene.one_file or not scene.found:
+        return None
+    rng, needle, found = scene.rng, scene.needle, scene.found
+    if len(found) == 1 and scene.number:
+        return None  # the result says it
+    roll = rng.random()
+    path = rng.choice(found)
+    if roll < 0.4:
+        listed = [way for way in ways.AND_THERE if place_of(way, found) is not None]
+        way = rng.choice(listed)
+        path, listed = place_of(way, found) or path, [way]
+    else:
+        listed = short.AND_WHERE
+    reply = tell_where(scene, path, needle)
+    if reply is None:
+        return None
+    return round_of(scene, asked_in(scene, listed, listed, f=path), reply)
+
+
+def place_of(way: str, found: list[str]) -> str | None:
+    """Which of several files a question means by its place in the list."""
+    for place, word in enumerate(("first", "second", "third")):
+        if f" {word}" in way:
+            return found[place] if place < len(found) else None
+    return found[-1] if " last" in way else found[0] if len(found) == 1 else None
+
+
+def nth(scene: Scene) -> Round | None:
+    """A file of the listing by its place in it."""
+    if not scene.listed:
+        return None
+    way = scene.rng.choice(ways.NTH)
+    path = place_of(way, scene.listed)
+    if path is None or path not in scene.texts:
+        return None
+    return round_of(scene, asked_in(scene, [way], [way]), tell_line(scene, path, 1))
+
+
+def sets_it(scene: Scene) -> Round | None:
+    if not scene.needle or scene.setting is None:
+        return None
+    path, setting = scene.setting
+    scene.path, scene.number, scene.row = path, setting.line, ""
+    answer = f"{scene.needle} is set in {path}."
+    return round_of(scene, asked_in(scene, ways.SETS, unseen.SETS), Reply((), answer))
+
+
+def to_what(scene: Scene) -> Round | None:
+    if not scene.needle or scene.setting is None:
+        return None
+    path, setting = scene.setting
+    answer = f"{setting.key} is {setting.value}"
+    scene.path, scene.key, scene.needle = path, setting.key, ""
+    scene.number, scene.row = setting.line, rows_of(scene, path)[setting.line - 1]
+    scene.again = "key", setting.key
+    return round_of(scene, asked_in(scene, ways.TO_WHAT, unseen.TO_WHAT), Reply((), answer))
