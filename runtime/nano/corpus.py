@@ -135,6 +135,8 @@ def listing(writer: Writer) -> Round:
         question = writer.ask(ways.LIST_HERE, unseen.LIST_HERE)
         return made("list", question, solve.listing(files), files)
     asked, reply = called(writer, files, folder, solve.listing(files, folder), alone=True)
+    if reply.answer.startswith("There is no ") and " (there " in files.run(reply.calls[-1]):
+        return listing(writer)  # the folder above has the same name
     listed = ways.LIST if folder not in texts else OF_A_FOLDER
     question = writer.ask(listed, unseen.LIST, d=ways.quoted(rng, asked))
     return made("list", question, reply, files)

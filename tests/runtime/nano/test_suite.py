@@ -157,9 +157,11 @@ def test_the_development_set_is_another_one(suite: list[Folder]) -> None:
     """Whoever writes the corpus looks at its questions: none is one of the judge set."""
     theirs = read_suite(DEVELOPMENT)
     assert sum(len(talk.turns) for talk in talks(theirs)) > 200
-    assert not {bare(ask) for ask in questions(theirs)} & {bare(ask) for ask in questions(suite)}
+    both = {bare(ask) for ask in questions(theirs)} & {bare(ask) for ask in questions(suite)}
+    assert not both, both  # a failure shows these alone, no other question of the set
     files = {text for folder in suite for text in folder.texts.values() if text}
-    assert not files & {text for folder in theirs for text in folder.texts.values()}
+    same = files & {text for folder in theirs for text in folder.texts.values()}
+    assert not same, len(same)
 
 
 @pytest.mark.slow
