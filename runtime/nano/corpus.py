@@ -197,7 +197,7 @@ FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "search": (search, 0.08),
     "where": (where, 0.1),
     "search_error": (search_error, 0.05),
-    "double": (double, 0.14),
+    "double": (double, 0.2),
     "open": (opening, 0.04),
     "any_error": (any_error, 0.05),
     "any_key": (any_key, 0.16),

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from . import doubles, solve, unseen
 from . import phrasings as ways
-from . import solve, unseen
 from .configs import any_line
+from .doubles import any_two
 from .files import MemoryFiles
 from .log_texts import HARMLESS, event, fill
 from .logs import Log, make_log
 from .reports import make_quiet, make_report
 from .said import counted, loosely_said, under_heading
 from .settings import Setting, Settings, holds_settings, make_settings, natural
+from .shared import Drawn, any_shape
 from .solve import Reply
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made, workspace
 
@@ -343,8 +345,13 @@ def key(writer: Writer) -> Round:
 
 
 def double(writer: Writer) -> Round:
-    """Two questions in one: two keys of a file, or the errors of two logs."""
+    """Two questions in one: two keys of a file, the errors of two logs, or any two."""
     rng = writer.rng
+    roll = rng.random()
+    if roll < 0.3:
+        return any_two(writer, PARTS)
+    if roll < 0.6:
+        return any_shape(writer, Drawn(said_key, some_log))
     while True:
         if rng.random() < 0.65:
             settings = make_settings(writer.words, max(2, writer.lines()))
@@ -352,10 +359,8 @@ def double(writer: Writer) -> Round:
             if solve.same_key(first, second):
                 continue
             files = workspace(writer, {settings.path: settings.text})
-            replies = [
-                solve.value(files, settings.path, asked, settings.items)
-                for asked in (first, second)
-            ]
+            replies = [solve.value(files, settings.path, asked, settings.items)
+                       for asked in (first, second)]  # fmt: skip
             shown = settings.path
             if replies[0] is not None:
                 shown, replies[0] = called(writer, files, shown, replies[0], alone=True)
@@ -373,9 +378,23 @@ def double(writer: Writer) -> Round:
                     names[at], replies[at] = called(writer, files, names[at], reply, alone=True)
             question = writer.ask(ways.TWO_ERRORS, unseen.TWO_ERRORS, f=names[0], g=names[1])
             first, second = f, g
-        if first != second and None not in replies:
+        told = {reply.answer for reply in replies if reply is not None}
+        if first != second and None not in replies and len(told) > 1:
             reply = solve.joined(*(reply for reply in replies if reply is not None))
             return made("double", question, reply, files)
+
+
+PARTS = {
+    "key": (lambda writer: doubles.key(writer, said_key), 0.3),
+    "error": (lambda writer: doubles.error(writer, some_log(writer)), 0.17),
+    "line": (doubles.line, 0.16),
+    "last": (doubles.last, 0.06),
+    "open": (doubles.opened, 0.1),
+    "list": (doubles.listed, 0.1),
+    "search": (doubles.searched, 0.06),
+    "where": (doubles.where, 0.05),
+}
+"""What two questions in one are made of, and how often."""
 
 
 def search_error(writer: Writer) -> Round:

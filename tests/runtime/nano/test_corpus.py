@@ -44,7 +44,7 @@ FRAME = {
     ),
     *("empty.", "mentioned", "mentions", "error.", "line", "lines", "on", "of", "a", "binary"),
     *("file;", "I", "can", "only", "read", "text.", "found", "does", "not", "mention", "and"),
-    *("maybe", "more", "files", "(line", "are", "several:"),
+    *("maybe", "more", "files", "(line", "are", "several:", "It"),
 }
 """The words of nano's own; all others stand in the question or in what the tools returned."""
 
