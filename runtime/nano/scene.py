@@ -54,6 +54,10 @@ class Scene:
     """A file, and questions about one of its settings (`settings.natural`)."""
     known: set[str] = field(default_factory=set)
     """The files whose paths stand in what was said or came back."""
+    visited: list[str] = field(default_factory=list)
+    """The files that were spoken of, in their order."""
+    vague: bool = False
+    """Whether one was asked for that is not there: `the other file` could mean it."""
     files: MemoryFiles = field(default_factory=lambda: MemoryFiles({}))
 
     @property
@@ -153,6 +157,9 @@ def round_of(scene: Scene, question: str, reply: Reply) -> Round:
     item = made(FOLLOW_UPS, question, reply, scene.files)
     said = "\n".join((question, item.answer, *(result for _, result in item.steps)))
     scene.known |= {path for path in scene.texts if path in said}
+    scene.vague |= item.answer.startswith(("There is no f", "There are several"))
+    if scene.path and scene.path not in scene.visited:
+        scene.visited.append(scene.path)
     return item
 
 

@@ -100,7 +100,7 @@ A_PART_LOG = _ways("the {p} log|the {p} log|the {p} one|the {p} log file|{p}'s l
 OTHER_LOG = combine(
     "_ the other _",
     "and|what about|and in|same for|now|ok,|how about|check|and what does|",
-    "log|log file|one",
+    "log|log file",
 )
 OTHER_LOG = [way.strip() + " say" * ("what does" in way) for way in OTHER_LOG]
 """After the error of one of two logs."""

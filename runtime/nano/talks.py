@@ -13,6 +13,7 @@ from .files import Call
 from .folders import and_folder, in_folder
 from .marks import ERRORS
 from .mentions import and_where, and_word, anywhere, nth, sets_it, to_what, word_in_it
+from .returns import aside_beyond, first_file, folder_after, listed_file, of_part, other_file
 from .scene import (
     Scene,
     Step,
@@ -206,13 +207,18 @@ def _beside(scene: Scene, step: int) -> Reply:
     return reply
 
 
+_AT_AN_EDGE = "line|end|bottom|top|start|begin|open|clos|finish"
+
+
 def edge_line(scene: Scene) -> Round | None:
     """The first or the last line of the file that was spoken of."""
     if not scene.path:
         return None
-    path, last = scene.path, scene.rng.random() < 0.6
+    path, last, told = scene.path, scene.rng.random() < 0.6, _at_error(scene)
     reply = tell_last(scene, path) if last else tell_line(scene, path, 1)
     listed = ways.AND_LAST if last else ways.AND_FIRST
+    if told or scene.listed:  # `the last one` would be an error, or a file
+        listed = [way for way in listed if re.search(_AT_AN_EDGE, way)]
     return round_of(scene, asked_in(scene, listed, listed), reply)
 
 
@@ -368,7 +374,7 @@ ON: tuple[tuple[Step, float], ...] = (
     (and_line, 0.06),
     (next_line, 0.17),
     (line_before, 0.12),
-    (edge_line, 0.05),
+    (edge_line, 0.12),
     (its_error, 0.5),
     (which_line, 0.3),
     (whole_line, 0.35),
@@ -380,6 +386,11 @@ ON: tuple[tuple[Step, float], ...] = (
     (and_word, 0.9),
     (and_where, 0.7),
     (nth, 0.3),
+    (listed_file, 1.0),
+    (other_file, 0.6),
+    (first_file, 0.25),
+    (of_part, 0.18),
+    (folder_after, 0.06),
     (which_file, 0.12),
     (sets_it, 4.0),
     (to_what, 4.0),
@@ -388,6 +399,8 @@ ON: tuple[tuple[Step, float], ...] = (
     (beyond, 0.2),
     (thanked, 0.05),
 )
+
+_KEEPS_LIST = (full.full_list, list_folder, folder_after, listed_file, nth, thanked, chatted)
 
 
 def talk(writer: Writer) -> list[Round]:
@@ -400,12 +413,12 @@ def talk(writer: Writer) -> list[Round]:
         on = scene.path or scene.needle or scene.again[0] or scene.listed
         steps = ON if on and rng.random() > (0.35 if scene.listed else 0.08) else FULL
         if rng.random() < 0.08:
-            steps = ASIDES
+            steps = ASIDES if rng.random() < 0.7 else ((aside_beyond, 1.0),)
         for _ in range(40):
             step = rng.choices([s for s, _ in steps], [share for _, share in steps])[0]
             item = step(scene)
             if item is not None:
-                if step not in (full.full_list, list_folder, nth, thanked, chatted):
+                if step not in _KEEPS_LIST:
                     scene.listed = []
                 out.append(item)
                 break
