@@ -258,4 +258,24 @@ SENSES = [
              "{k} in {f}|line {n} of {f}", "do|achieve|really do|change|mean for us|actually mean|"
              "do for {s}|protect us from|imply"),
 ]  # fmt: skip
-BEYOND_MADE = (ACTS, CODE, MATHS, DATES, AGGREGATES, CELLS, JUDGES, WORLD, ADVICE, SENSES)
+FOREIGN = _ways(
+    "was heißt {w} auf Deutsch|was bedeutet {k}|was ist {w}|wie viele Zeilen hat {f}|"
+    "wie spät ist es|wie geht es dir|wo steht {w}|wo ist {p}|wer hat {f} geschrieben|wer ist {p}|"
+    "warum läuft {s} nicht|kannst du {f} löschen|kannst du mir helfen|bitte öffne {f}|"
+    "zeig mir {f}|welche Dateien gibt es hier|welcher Port ist in {f} eingestellt|"
+    "in welcher Datei steht {w}|in welchem Ordner liegt {f}|in welcher Zeile steht {w}|"
+    "auf welchem Stand ist {f}|sprichst du Deutsch|guten Tag, was steht in {f}|"
+    "danke, und was ist mit {f}|qué hay en {f}|qué significa {w}|qué hora es|"
+    "cuántas líneas tiene {f}|dónde está {w}|puedes abrir {f}|por qué no funciona {s}|"
+    "hablas español|quién es {p}|qu'est-ce que {w}|que veut dire {w}|qu'y a-t-il dans {f}|"
+    "combien de lignes dans {f}|où est {w}|quelle heure est-il|peux-tu ouvrir {f}|"
+    "pourquoi {s} ne marche pas|parlez-vous français|che cosa c'è in {f}|che ora è|"
+    "cosa significa {w}|dove si trova {w}|wat staat er in {f}|hoe laat is het|wat betekent {w}|"
+    "waar staat {w}|co jest w {f}|która godzina|o que há em {f}|que horas são|これは何ですか|"
+    "{f} には何がありますか|{w} とはどういう意味ですか|{f} 里有什么|现在几点|"
+    "{w} 是什么意思|что в {f}|который час"
+)
+"""It reads English only."""
+BEYOND_MADE = (
+    ACTS, CODE, MATHS, DATES, AGGREGATES, CELLS, JUDGES, WORLD, ADVICE, SENSES, FOREIGN,
+)  # fmt: skip

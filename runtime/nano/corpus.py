@@ -15,6 +15,7 @@ from . import phrasings as ways
 from . import solve, unseen
 from .configs import any_line
 from .files import MemoryFiles
+from .numbers import CARDINALS, ordinal
 from .scene import FOLLOW_UPS
 from .searches import (
     any_error,
@@ -36,7 +37,6 @@ from .writer import AGENT_CHARS, ALL_EXTENSIONS, Round, Writer, called, made
 
 LAST = 0.15
 """Share of the questions about a line that ask for the last one."""
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
 def some_row(writer: Writer) -> str:
@@ -76,10 +76,14 @@ def line(writer: Writer) -> Round:
     shown = ways.quoted(rng, asked)
     if last:
         return made("line", writer.ask(ways.LAST, unseen.LAST, f=shown), reply, files)
-    if number <= len(ORDINALS) and rng.random() < 0.1:
+    roll = rng.random()
+    if number <= 40 and roll < 0.16:  # the third line, the 3rd line
         spoken = [text for text in ways.LINE if "line {n}" in text]
-        patterns = [text.replace("line {n}", "the {n} line") for text in spoken]
-        question = writer.ask(patterns, patterns, f=shown, n=ORDINALS[number - 1])
+        patterns = [re.sub(r"(\bthe )?line \{n\}", "the {n} line", text) for text in spoken]
+        question = writer.ask(patterns, patterns, f=shown, n=ordinal(rng, number))
+    elif number <= len(CARDINALS) and roll < 0.22:  # line three
+        spoken = [text for text in ways.LINE if re.search(r"\bline (number )?\{n\}", text)]
+        question = writer.ask(spoken, unseen.LINE, f=shown, n=CARDINALS[number - 1])
     else:
         question = writer.ask(ways.LINE, unseen.LINE, f=shown, n=str(number))
     return made("line", question, reply, files)

@@ -75,8 +75,9 @@ NEW_THINGS = {
 }
 _TELL = (
     "|||show me|give me|tell me|I need|please show me|I'd like|can you show me|let me see|get|"
-    "I need two things:|two things:|could I have|I want to know|pls give me|get me|read me|find|"
-    "look up|what are|please tell me|can you tell me|I have to know|for my notes:|show|I want|"
+    "there are two things I need:|two things:|could I have|I want to know|pls give me|get me|"
+    "read me|find|look up|what are|please tell me|can you tell me|I have to know|for my notes:|"
+    "show|I want|"
     "can you get|could you tell me|both|I'm after|please find|let me know"
 )
 _AND = (

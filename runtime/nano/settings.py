@@ -89,6 +89,14 @@ FORMATS = (
     Format("=nginx.conf|conf", "        {k} {v};", "#", "    server {|    {w} {",
            "    }|http {|    location /{w} {|", "snake"),
     Format("h|c|=config.h", "#define {K} {v}", "//", "", "#include <{w}.h>|", "upper"),
+    Format("conf|=redis.conf|=sentinel.conf|=valkey.conf", "{k} {v}", "#", "", "|", "dash"),
+    Format("xml|=config.xml|=settings.xml", "  <{k}>{v}</{k}>|    <{k}>{v}</{k}>", "", "  <{w}>",
+           "  </{w}>|", "small"),
+    Format("xml|=pom.xml|=web.xml", "    <{k}>{v}</{k}>", "", "  <{w}>", "  </{w}>|", "dots"),
+    Format("=.editorconfig|=.gitconfig|=.pylintrc|=.flake8|=.npmrc", "{k} = {v}|\t{k} = {v}|"
+           "{k}={v}", "#", "[{w}]", "|", "snake"),
+    Format("php|=config.php|=wp-config.php", "define('{K}', '{v}');|define( '{K}', '{v}' );", "//",
+           "", "<?php|", "upper"),
     Format("tf|tfvars|hcl", "  {k} = {t}|{k} = {t}", "#", 'resource "{w}" "{w}" {', "}|", "snake"),
 )  # fmt: skip
 

@@ -36,7 +36,7 @@ TWO_LINES = [
            "what does {f} have on line {n} and on line {m}|{f} {n} and {m}, the lines"),
 ]  # fmt: skip
 ENDS = [
-    *combine("__", SAY, "first and last line of {f}|the first and the last line of {f}|"
+    *combine("__", SAY, "the first and the last line of {f}|"
              "the first and last line in {f}|first line and last line of {f}|"
              "the first line of {f} and the last one|both the first and last line of {f}|"
              "the top and the bottom line of {f}|top and bottom line of {f}|"
