@@ -25,7 +25,7 @@ def test_a_trace() -> None:
     assert found.output == sum(one["output_tokens"] for one in ends)
     assert found.speeds is not None
     assert found.speeds.basis == "recorded"
-    assert found.weights == 4_657_152
+    assert found.weights == 6_034_688
 
 
 def test_traces_add_up() -> None:
