@@ -371,7 +371,8 @@ def test_a_sub_agent_reads_nothing_twice() -> None:
         first = next(p for p in fork.trace.phases if p.purpose == "prompt")
 
     assert before > 600
-    assert first.cached_tokens >= before - 1
+    # An answer cut at its limit leaves its last token and the end of its turn to be read.
+    assert first.cached_tokens >= before - 2
     assert first.tokens < 40
 
 
