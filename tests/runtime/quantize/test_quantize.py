@@ -45,8 +45,11 @@ def test_file(nano_f32: Path, tmp_path: Path) -> None:
     assert kinds["token_embd.weight"] == "Q6_K"
     assert kinds["blk.0.attn_q.weight"] == "Q4_K"
     assert kinds["blk.0.attn_norm.weight"] == "F32"
-    assert kinds["blk.0.ffn_down.weight"] == "Q5_0"  # rows of 640
-    assert ("blk.0.ffn_down.weight", "Q4_K", "Q5_0") in report.narrowed
+    # Rows of 640; the first eighth of the layers would have been Q6_K.
+    assert kinds["blk.0.ffn_down.weight"] == "Q8_0"
+    assert ("blk.0.ffn_down.weight", "Q6_K", "Q8_0") in report.narrowed
+    assert kinds["blk.1.ffn_down.weight"] == "Q5_0"
+    assert ("blk.1.ffn_down.weight", "Q4_K", "Q5_0") in report.narrowed
     assert report.nbytes == out.stat().st_size
     assert report.types == {kind: list(kinds.values()).count(kind) for kind in set(kinds.values())}
     assert not report.requantized
