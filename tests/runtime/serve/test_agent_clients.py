@@ -86,7 +86,7 @@ def test_claude_code(server: Server, install: Callable[[str, str], Path], folder
     result = json.loads(told)
 
     assert "connection refused" in result["result"]
-    assert result["num_turns"] == 2
+    assert result["num_turns"] in (2, 3)  # nano may read the file once or twice
     assert result["usage"]["cache_read_input_tokens"] > 0
 
 
