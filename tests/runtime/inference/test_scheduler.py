@@ -177,6 +177,7 @@ def test_nobody_waits_for_a_neighbor_that_thinks(
     """
     (tmp_path / "app.log").write_text("10:00 start\n10:05 ERROR disk full\n")
     others = threading.Semaphore(0)
+    thought = threading.Event()
 
     def think() -> None:
         for _ in range(3):
@@ -185,14 +186,14 @@ def test_nobody_waits_for_a_neighbor_that_thinks(
     @tool
     def read_file(path: str) -> str:
         """Read a file."""
-        if where == "tool":
+        if where == "tool" and not thought.is_set():
+            thought.set()
             think()
         return (tmp_path / path).read_text()
 
     agents = [Agent(engine, workspace=tmp_path, trace=False) for _ in range(3)]
     slow = Agent(engine, tools=[read_file], trace=False)
     conversation = cast("LocalConversation", slow.conversation)
-    thought = threading.Event()
 
     def once(work: Callable[..., Any]) -> Callable[..., Any]:
         def first(*args: Any, **named: Any) -> Any:
