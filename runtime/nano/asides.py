@@ -6,11 +6,13 @@ Each is asked in full, so that it has one answer whatever was spoken of before.
 
 from __future__ import annotations
 
+import re
+
 from . import phrasings as ways
 from . import scene as full
 from . import solve, unseen
 from .scene import Scene, Step, asked_in, forget, round_of, some_needle
-from .smalltalk import chat
+from .smalltalk import beyond, chat
 from .solve import Reply
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, called
 
@@ -99,10 +101,19 @@ def chatted(scene: Scene) -> Round:
     return round_of(scene, item.question, Reply((), item.answer))
 
 
+def aside_beyond(scene: Scene) -> Round | None:
+    """A question beyond it that names no file: what was spoken of stays what it was."""
+    item = beyond(scene.writer)
+    if re.search(r"\w\.\w|/|\b(file|log|folder|line)", item.question):
+        return None
+    return round_of(scene, item.question, Reply((), item.answer))
+
+
 ASIDES: tuple[tuple[Step, float], ...] = (
     (list_folder, 0.4),
     (search_folder, 0.15),
     (not_there, 0.2),
     (chatted, 0.25),
     (full.full_beyond, 0.3),
+    (aside_beyond, 0.55),
 )

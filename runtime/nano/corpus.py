@@ -14,25 +14,26 @@ from contextlib import nullcontext
 from . import phrasings as ways
 from . import solve, unseen
 from .configs import any_line
+from .doubles import text_path
 from .files import MemoryFiles
 from .numbers import CARDINALS, ordinal
+from .reports import some_log
 from .scene import FOLLOW_UPS
 from .searches import (
     any_error,
     any_key,
     described,
-    double,
     error,
     key,
     search,
     search_error,
-    some_log,
     where,
 )
 from .settings import make_settings
+from .shared import double
 from .smalltalk import beyond, chat
 from .talks import talk
-from .words import BARE, Lexicon
+from .words import Lexicon
 from .writer import AGENT_CHARS, ALL_EXTENSIONS, Round, Writer, called, made
 
 LAST = 0.15
@@ -89,18 +90,10 @@ def line(writer: Writer) -> Round:
     return made("line", question, reply, files)
 
 
-def looks_like_a_file(path: str) -> bool:
-    """Whether a name without an extension is one that only files have."""
-    name = path.rpartition("/")[2]
-    return "." in name[1:] or name in BARE
-
-
 def opening(writer: Writer) -> Round:
     """What is in a file: its first line, or that it holds nothing or no text."""
     rng = writer.rng
-    path = writer.path(ALL_EXTENSIONS)
-    while not looks_like_a_file(path):  # `what's in notes` lists
-        path = writer.path(ALL_EXTENSIONS)
+    path = text_path(writer)
     lines = [some_row(writer), *(any_line(writer.words) for _ in range(rng.randint(0, 8)))]
     roll = rng.random()
     text = "" if roll < 0.15 else "\0PNG" if roll < 0.25 else "\n".join(lines)

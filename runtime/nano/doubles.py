@@ -1,4 +1,4 @@
-"""Two questions in one, of any two kinds; `searches.double` draws them.
+"""Two questions in one, of any two kinds; `shared.double` draws them.
 
 The parts are asked for as things (`line 3 of a.txt`) or as whole questions (`which files are in
 logs`), and joined in the ways in which people join them. Each part is answered as it is alone.
@@ -17,8 +17,9 @@ from .composed import combine
 from .composed import ways as _ways
 from .configs import any_line
 from .files import MemoryFiles
-from .logs import Log
 from .numbers import ordinal
+from .reports import some_log
+from .said import said_key
 from .settings import make_settings
 from .solve import Reply
 from .words import BARE
@@ -144,8 +145,9 @@ def unseen_asks(kind: str) -> list[str]:
     }[kind]  # fmt: skip
 
 
-def _rows(writer: Writer) -> list[str]:
-    return [any_line(writer.words) for _ in range(writer.rng.randint(1, 12))]
+def text_rows(writer: Writer, least: int = 1) -> list[str]:
+    """A few lines."""
+    return [any_line(writer.words) for _ in range(writer.rng.randint(least, least + 10))]
 
 
 def text_path(writer: Writer) -> str:
@@ -157,9 +159,9 @@ def text_path(writer: Writer) -> str:
             return path
 
 
-def key(writer: Writer, said: Callable[..., str]) -> Part:
+def key(writer: Writer) -> Part:
     settings = make_settings(writer.words, max(1, min(writer.lines(), 20)))
-    asked = said(writer, settings.items)
+    asked = said_key(writer, settings.items)
     slots = {"f": settings.path, "k": asked}
 
     def reply(files: MemoryFiles) -> Reply | None:
@@ -168,14 +170,14 @@ def key(writer: Writer, said: Callable[..., str]) -> Part:
     return Part("KEY", {settings.path: settings.text}, slots, reply, settings.path)
 
 
-def error(writer: Writer, log: Log) -> Part:
-    path = writer.path(LOG_EXTENSIONS)
+def error(writer: Writer) -> Part:
+    log, path = some_log(writer), writer.path(LOG_EXTENSIONS)
     texts = {path: "\n".join(log.lines)}
     return Part("ERROR", texts, {"f": path}, lambda files: solve.error(files, path, log), path)
 
 
 def line(writer: Writer) -> Part:
-    rows, path = _rows(writer), writer.path(ALL_EXTENSIONS)
+    rows, path = text_rows(writer), writer.path(ALL_EXTENSIONS)
     number = writer.rng.randint(1, len(rows))
     slots = {"f": path, "n": str(number), "o": ordinal(writer.rng, number)}
     texts = {path: "\n".join(rows)}
@@ -183,13 +185,13 @@ def line(writer: Writer) -> Part:
 
 
 def last(writer: Writer) -> Part:
-    rows, path = _rows(writer), writer.path(ALL_EXTENSIONS)
+    rows, path = text_rows(writer), writer.path(ALL_EXTENSIONS)
     texts = {path: "\n".join(rows)}
     return Part("LAST", texts, {"f": path}, lambda files: solve.last_line(files, path), path)
 
 
 def opened(writer: Writer) -> Part:
-    rows, path = _rows(writer), text_path(writer)
+    rows, path = text_rows(writer), text_path(writer)
     texts = {path: "" if writer.rng.random() < 0.06 else "\n".join(rows)}
     return Part("OPEN", texts, {"f": path}, lambda files: solve.line(files, path, 1), path)
 
@@ -217,7 +219,7 @@ def searched(writer: Writer) -> Part:
 
 
 def where(writer: Writer) -> Part:
-    needle, rows, path = writer.needle(), _rows(writer), writer.path(ALL_EXTENSIONS)
+    needle, rows, path = writer.needle(), text_rows(writer), writer.path(ALL_EXTENSIONS)
     for _ in range(writer.rng.choice((0, 1, 1, 1, 2))):
         rows.insert(writer.rng.randint(0, len(rows)), f"{any_line(writer.words)} {needle}")
     slots = {"f": path, "w": ways.quoted(writer.rng, needle, often=0.3)}
@@ -250,13 +252,18 @@ def question(writer: Writer, parts: list[Part]) -> str:
     return writer.ask([text, text], [text, text], **slots)
 
 
-def any_two(writer: Writer, makers: Mapping[str, tuple[Callable[[Writer], Part], float]]) -> Round:
+PARTS: dict[Callable[[Writer], Part], float] = {
+    key: 0.3, error: 0.17, line: 0.16, last: 0.06, opened: 0.1, listed: 0.1, searched: 0.06,
+    where: 0.05,
+}  # fmt: skip
+"""What two questions in one are made of, each with its share."""
+
+
+def any_two(writer: Writer) -> Round:
     """Two questions of any kinds, over different files."""
     rng = writer.rng
-    shares = [share for _, share in makers.values()]
     while True:
-        one, two = rng.choices(list(makers), shares, k=2)
-        parts = [makers[name][0](writer) for name in (one, two)]
+        parts = [make(writer) for make in rng.choices(list(PARTS), list(PARTS.values()), k=2)]
         texts: dict[str, str] = {}
         for part in parts:
             texts |= part.texts

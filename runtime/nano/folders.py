@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from . import phrasings as ways
 from . import short, solve, unseen
+from .said import said_key
 from .scene import Scene, asked_in, named_last, round_of, rows_of, tell_error, tell_key, tell_line
-from .searches import said_key
 from .solve import Reply
 from .writer import Round
 

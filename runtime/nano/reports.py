@@ -26,9 +26,10 @@ from pathlib import Path
 
 from .log_lines import MONTHS
 from .log_texts import HARMLESS, Slots, event, failure, fill
-from .logs import EXCEPTIONS, Log
+from .logs import EXCEPTIONS, Log, make_log
 from .marks import holds_mark
 from .words import Lexicon
+from .writer import Writer
 
 
 @cache
@@ -267,3 +268,27 @@ def _spare(words: Lexicon, spare: list[str], count: int, slots: Slots, harmless:
         for _ in range(rng.choice((1, 1, 2))):
             made[rng.randrange(count)] = fill(words, rng.choice(HARMLESS))
     return made
+
+
+def some_log(writer: Writer, size: int = 0) -> Log:
+    """A log or a report, of about so many lines if it is said; one in nine tells of no error."""
+    rng = writer.rng
+    size = size or log_size(writer)
+    if writer.long:  # many hits
+        return make_log(writer.words, size, max(3, writer.lines()))
+    roll = rng.random()
+    if roll < 0.45:
+        return make_report(writer.words, size)
+    if roll < 0.51:
+        return make_quiet(writer.words, size)
+    count = 0 if roll < 0.57 else 1 if roll < 0.85 else rng.choice((2, 2, 3, 3, 6, 20))
+    return make_log(writer.words, size, count)
+
+
+def log_size(writer: Writer) -> int:
+    """Lines of a log, which is never read as a whole: from a few to some thousand."""
+    rng = writer.rng
+    roll = rng.random()
+    if roll < 0.5:
+        return writer.lines()
+    return rng.randint(20, 150) if roll < 0.85 else rng.randint(150, 6000)

@@ -5,27 +5,24 @@ from __future__ import annotations
 
 import re
 
-from ...tools.formats import elsewhere
 from . import phrasings as ways
 from . import scene as full
 from . import short, solve
 from .asked import asked
-from .files import Call
+from .said import said_key
 from .scene import (
     Scene,
     asked_in,
     forget,
+    named,
     named_last,
-    part_of,
+    pointed,
     round_of,
     rows_of,
+    tell_again,
     tell_key,
-    tell_last,
     tell_line,
-    tell_where,
 )
-from .searches import said_key
-from .smalltalk import beyond
 from .solve import Reply
 from .writer import Round
 
@@ -38,15 +35,41 @@ A_FOLDER = [way for way in ways.AND_FOLDER if re.search(r"folder|director|files|
 def _again(scene: Scene, path: str) -> Reply | None:
     """The last question, but for one about an error, of another file."""
     kind, thing = scene.again
-    if kind == "key":
-        return tell_key(scene, path, thing)
-    if kind == "last":
-        return tell_last(scene, path)
-    if kind == "where":
-        return tell_where(scene, path, thing)
-    if kind == "line" and int(thing) <= len(rows_of(scene, path)):
-        return tell_line(scene, path, int(thing))
-    return None
+    if kind in ("", "error") or (kind == "line" and int(thing) > len(rows_of(scene, path))):
+        return None
+    return tell_again(scene, path)
+
+
+def _asked_back(scene: Scene, path: str) -> tuple[list[str], Reply | None, dict[str, str]]:
+    """What a file is asked for that is turned back to: ways, the reply, and their slots."""
+    rng = scene.rng
+    if path in scene.items:
+        key = said_key(scene.writer, scene.items[path])
+        return short.BACK_KEY, tell_key(scene, path, key), {"k": key}
+    if path in scene.logs and rng.random() < 0.7:
+        return short.BACK_ERROR, full.tell_error(scene, path), {}
+    number = rng.randint(1, len(rows_of(scene, path)))
+    return short.BACK_LINE, tell_line(scene, path, number), {"n": str(number)}
+
+
+def _turned(scene: Scene, to: list[str], listed: list[str]) -> str:
+    """`back to a.log, line 3`."""
+    choice = scene.rng.choice
+    return choice(to) + choice((", ", ", ", ": ", " - ", ". ")) + choice(listed)
+
+
+def back(scene: Scene) -> Round | None:
+    """Back to a file that was spoken of before, by its name."""
+    paths = [p for p in scene.texts if p in scene.known and p != scene.path]
+    if not paths:
+        return None
+    path = scene.rng.choice(paths)
+    listed, reply, slots = _asked_back(scene, path)
+    if reply is None:
+        return None
+    slots["f"], reply = named(scene, path, reply)
+    way = _turned(scene, short.BACK, listed)
+    return round_of(scene, asked_in(scene, [way, way], [way, way], **slots), reply)
 
 
 def _only_files(scene: Scene) -> bool:
@@ -65,45 +88,26 @@ def other_file(scene: Scene) -> Round | None:
 
 def first_file(scene: Scene) -> Round | None:
     """Back to the file that was spoken of first, for the same or for something else."""
-    rng = scene.rng
     if len(scene.visited) < 2 or scene.path == scene.visited[0] or not _only_files(scene):
         return None
     path = scene.visited[0]
-    if scene.path and rng.random() < 0.3 and (reply := _again(scene, path)) is not None:
+    if scene.path and scene.rng.random() < 0.3 and (reply := _again(scene, path)) is not None:
         return round_of(scene, asked_in(scene, FIRST_FILE, FIRST_FILE), reply)
-    slots: dict[str, str] = {}
-    reply = None
-    if path in scene.items:
-        slots["k"] = said_key(scene.writer, scene.items[path])
-        listed, reply = short.BACK_KEY, tell_key(scene, path, slots["k"])
-    elif path in scene.logs and rng.random() < 0.6:
-        listed, reply = short.BACK_ERROR, full.tell_error(scene, path)
-    else:
-        slots["n"] = str(rng.randint(1, len(rows_of(scene, path))))
-        listed, reply = short.BACK_LINE, tell_line(scene, path, int(slots["n"]))
+    listed, reply, slots = _asked_back(scene, path)
     if reply is None:
         return None
-    way = rng.choice(FIRST_FILE) + rng.choice((", ", ", ", ": ", " - ", ". ")) + rng.choice(listed)
+    way = _turned(scene, FIRST_FILE, listed)
     return round_of(scene, asked_in(scene, [way], [way], **slots), reply)
-
-
-def _pointed(scene: Scene, path: str) -> str:
-    """A part of a file's name of which the tools say that it is this file."""
-    part = part_of(scene, path)
-    if not part or part == path:
-        return ""
-    told = scene.files.run(Call("read_file", {"path": part}))
-    return part if told.endswith(elsewhere([path])) else ""
 
 
 def of_part(scene: Scene) -> Round | None:
     """A setting of a file that is named by a part of its name; now and then one it has not."""
     rng = scene.rng
-    paths = [p for p in scene.items if p != scene.path and _pointed(scene, p)]
+    paths = [p for p in scene.items if p != scene.path and pointed(scene, p)]
     if not paths or not scene.known:
         return None
     path = rng.choice(paths)
-    part = _pointed(scene, path)
+    part = pointed(scene, path)
     source = path if rng.random() < 0.8 else rng.choice(list(scene.items))
     key = said_key(scene.writer, scene.items[source])
     found = tell_key(scene, path, key)
@@ -138,7 +142,7 @@ def listed_file(scene: Scene) -> Round | None:
         return None
     path = rng.choice(paths)
     reply: Reply | None = tell_line(scene, path, 1)
-    part = _pointed(scene, path)
+    part = pointed(scene, path)
     if part and rng.random() < 0.4:
         listed = [way for way in LISTED_FILE if "{p}" in way]
         reply = solve.by_name(scene.files, part, path, reply)
@@ -146,11 +150,3 @@ def listed_file(scene: Scene) -> Round | None:
     name, reply = named_last(scene, path, reply)
     listed = [way for way in LISTED_FILE if "{p}" not in way]
     return round_of(scene, asked_in(scene, listed, listed, f=name), reply)
-
-
-def aside_beyond(scene: Scene) -> Round | None:
-    """A question beyond it that names no file: what was spoken of stays what it was."""
-    item = beyond(scene.writer)
-    if re.search(r"\w\.\w|/|\b(file|log|folder|line)", item.question):
-        return None
-    return round_of(scene, item.question, Reply((), item.answer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from .settings import Setting
 from .writer import Writer
@@ -56,3 +57,28 @@ def under_heading(writer: Writer, item: Setting) -> str:
         f"{name} for {of}", f"{name} for the {of}", f"the {of}'s {name}", f"{name} in {of}",
         f"{name} of the {of} {kind}", f"{name} in the {of} {kind}", f"{name} {of}",
     ))  # fmt: skip
+
+
+def said_key(writer: Writer, items: Sequence[Setting]) -> str:
+    """How the question calls one of the settings."""
+    rng = writer.rng
+    commented = [item for item in items if item.said and not item.asks]
+    if commented and rng.random() < 0.75:
+        return rng.choice(commented).said
+    keys = [item.key for item in items]
+    counts = [item for item in items if counted(item.key)]
+    if counts and rng.random() < 0.4:
+        name = counted(rng.choice(counts).key)
+        return rng.choice((name, name, f"number of {name}"))
+    again = [key for key in keys if keys.count(key) > 1]
+    key = rng.choice(again if again and rng.random() < 0.85 else keys)
+    same = [item for item in items if item.key == key]
+    if len({item.section for item in same}) > 1 and rng.random() < 0.4:
+        return under_heading(writer, rng.choice(same))
+    if key in again and key[-1:].isalpha() and key[-1:] not in "sS" and rng.random() < 0.15:
+        return f"{key.replace('_', ' ').lower()}s"
+    if ("_" in key.strip("_") or "-" in key.strip("-")) and rng.random() < 0.3:
+        return key.replace("_", " ").replace("-", " ").lower()
+    if rng.random() < 0.3:
+        return loosely_said(writer, rng.choice(same))
+    return key.lower() if key.isupper() and rng.random() < 0.2 else key

@@ -8,15 +8,18 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ...tools.formats import elsewhere
 from . import phrasings as ways
 from . import short, solve, unseen
 from .composed import ways as ways_of
 from .configs import any_line
-from .files import MemoryFiles
+from .files import Call, MemoryFiles
 from .log_texts import event
 from .logs import Log, make_log
 from .marks import ERRORS
-from .searches import replied, said_key, some_log, some_settings
+from .reports import some_log
+from .said import said_key
+from .searches import replied, some_settings
 from .settings import Setting, holds_settings, make_settings, natural
 from .smalltalk import beyond as alone
 from .solve import Reply
@@ -144,6 +147,15 @@ def part_of(scene: Scene, path: str) -> str:
             if part not in folder and not any(part.lower() in p.lower() for p in others):
                 return part
     return ""
+
+
+def pointed(scene: Scene, path: str) -> str:
+    """A part of a file's name of which the tools say that it is this file; else nothing."""
+    part = part_of(scene, path)
+    if not part or part == path:
+        return ""
+    told = scene.files.run(Call("read_file", {"path": part}))
+    return part if told.endswith(elsewhere([path])) else ""
 
 
 Step = Callable[[Scene], Round | None]
@@ -351,6 +363,20 @@ def tell_where(scene: Scene, path: str, needle: str) -> Reply | None:
     scene.found, scene.setting, scene.one_file = [path], None, True
     scene.number, scene.row = (hits[0][1], hits[0][2]) if len(hits) == 1 else (0, "")
     return reply
+
+
+def tell_again(scene: Scene, path: str) -> Reply | None:
+    """The last question of another file, which is there."""
+    kind, thing = scene.again
+    if kind == "error":
+        return tell_error(scene, path)
+    if kind == "key":
+        return tell_key(scene, path, thing)
+    if kind == "last":
+        return tell_last(scene, path)
+    if kind == "where":
+        return tell_where(scene, path, thing)
+    return tell_line(scene, path, int(thing))
 
 
 def full_any_key(scene: Scene) -> Round | None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from . import doubles, solve, unseen
 from . import phrasings as ways
+from . import solve, unseen
 from .configs import any_line
-from .doubles import any_two
 from .files import MemoryFiles
 from .log_texts import HARMLESS, event, fill
-from .logs import Log, make_log
-from .reports import make_quiet, make_report
-from .said import counted, loosely_said, under_heading
+from .reports import some_log
+from .said import said_key
 from .settings import Setting, Settings, holds_settings, make_settings, natural
-from .shared import Drawn, any_shape
 from .solve import Reply
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made, workspace
 
@@ -116,30 +113,6 @@ def where(writer: Writer) -> Round:
             return made("where", question, reply, files)
 
 
-def some_log(writer: Writer, size: int = 0) -> Log:
-    """A log or a report, of about so many lines if it is said; one in nine tells of no error."""
-    rng = writer.rng
-    size = size or log_size(writer)
-    if writer.long:  # many hits
-        return make_log(writer.words, size, max(3, writer.lines()))
-    roll = rng.random()
-    if roll < 0.45:
-        return make_report(writer.words, size)
-    if roll < 0.51:
-        return make_quiet(writer.words, size)
-    count = 0 if roll < 0.57 else 1 if roll < 0.85 else rng.choice((2, 2, 3, 3, 6, 20))
-    return make_log(writer.words, size, count)
-
-
-def log_size(writer: Writer) -> int:
-    """Lines of a log, which is never read as a whole: from a few to some thousand."""
-    rng = writer.rng
-    roll = rng.random()
-    if roll < 0.5:
-        return writer.lines()
-    return rng.randint(20, 150) if roll < 0.85 else rng.randint(150, 6000)
-
-
 def error(writer: Writer) -> Round:
     """What went wrong, according to a log. With several errors the first one is the answer."""
     rng = writer.rng
@@ -166,31 +139,6 @@ def some_settings(writer: Writer, size: int) -> Settings:
     roll = writer.rng.random()
     said = 0.45 <= roll < 0.63
     return make_settings(writer.words, size, twice=roll < 0.45, said=said, switch=roll > 0.97)
-
-
-def said_key(writer: Writer, items: Sequence[Setting]) -> str:
-    """How the question calls one of the settings."""
-    rng = writer.rng
-    commented = [item for item in items if item.said and not item.asks]
-    if commented and rng.random() < 0.75:
-        return rng.choice(commented).said
-    keys = [item.key for item in items]
-    counts = [item for item in items if counted(item.key)]
-    if counts and rng.random() < 0.4:
-        name = counted(rng.choice(counts).key)
-        return rng.choice((name, name, f"number of {name}"))
-    again = [key for key in keys if keys.count(key) > 1]
-    key = rng.choice(again if again and rng.random() < 0.85 else keys)
-    same = [item for item in items if item.key == key]
-    if len({item.section for item in same}) > 1 and rng.random() < 0.4:
-        return under_heading(writer, rng.choice(same))
-    if key in again and key[-1:].isalpha() and key[-1:] not in "sS" and rng.random() < 0.15:
-        return f"{key.replace('_', ' ').lower()}s"
-    if ("_" in key.strip("_") or "-" in key.strip("-")) and rng.random() < 0.3:
-        return key.replace("_", " ").replace("-", " ").lower()
-    if rng.random() < 0.3:
-        return loosely_said(writer, rng.choice(same))
-    return key.lower() if key.isupper() and rng.random() < 0.2 else key
 
 
 def described(writer: Writer) -> Round:
@@ -342,59 +290,6 @@ def key(writer: Writer) -> Round:
     asked = asked if " " in asked else ways.quoted(rng, asked)
     listed = ways.KEY if asked == bare else ways.KEY_ALONE
     return made("key", writer.ask(listed, unseen.KEY, f=shown, k=asked), reply, files)
-
-
-def double(writer: Writer) -> Round:
-    """Two questions in one: two keys of a file, the errors of two logs, or any two."""
-    rng = writer.rng
-    roll = rng.random()
-    if roll < 0.3:
-        return any_two(writer, PARTS)
-    if roll < 0.6:
-        return any_shape(writer, Drawn(said_key, some_log))
-    while True:
-        if rng.random() < 0.65:
-            settings = make_settings(writer.words, max(2, writer.lines()))
-            first, second = said_key(writer, settings.items), said_key(writer, settings.items)
-            if solve.same_key(first, second):
-                continue
-            files = workspace(writer, {settings.path: settings.text})
-            replies = [solve.value(files, settings.path, asked, settings.items)
-                       for asked in (first, second)]  # fmt: skip
-            shown = settings.path
-            if replies[0] is not None:
-                shown, replies[0] = called(writer, files, shown, replies[0], alone=True)
-            shown = ways.quoted(rng, shown, often=0.08)
-            slots = {"f": shown, "k": first, "j": second}
-            question = writer.ask(ways.TWO_KEYS, unseen.TWO_KEYS, **slots)
-        else:
-            logs = {writer.path(LOG_EXTENSIONS): some_log(writer) for _ in "12"}
-            files = workspace(writer, {path: "\n".join(log.lines) for path, log in logs.items()})
-            replies = [solve.error(files, path, log) for path, log in logs.items()]
-            f, g = list(logs) if len(logs) == 2 else ("", "")
-            names = [f, g]
-            for at, reply in enumerate(replies):
-                if reply is not None and f != g:
-                    names[at], replies[at] = called(writer, files, names[at], reply, alone=True)
-            question = writer.ask(ways.TWO_ERRORS, unseen.TWO_ERRORS, f=names[0], g=names[1])
-            first, second = f, g
-        told = {reply.answer for reply in replies if reply is not None}
-        if first != second and None not in replies and len(told) > 1:
-            reply = solve.joined(*(reply for reply in replies if reply is not None))
-            return made("double", question, reply, files)
-
-
-PARTS = {
-    "key": (lambda writer: doubles.key(writer, said_key), 0.3),
-    "error": (lambda writer: doubles.error(writer, some_log(writer)), 0.17),
-    "line": (doubles.line, 0.16),
-    "last": (doubles.last, 0.06),
-    "open": (doubles.opened, 0.1),
-    "list": (doubles.listed, 0.1),
-    "search": (doubles.searched, 0.06),
-    "where": (doubles.where, 0.05),
-}
-"""What two questions in one are made of, and how often."""
 
 
 def search_error(writer: Writer) -> Round:

@@ -6,18 +6,18 @@ Unlike those of `doubles`, what the parts have in common is said once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from . import phrasings as ways
-from . import solve
+from . import solve, unseen
 from .composed import combine
 from .composed import ways as _ways
 from .configs import any_line
-from .doubles import Part, asks_of, text_path, unseen_asks
+from .doubles import any_two, asks_of, text_path, text_rows, unseen_asks
 from .files import MemoryFiles
-from .logs import Log
 from .numbers import CARDINALS, ordinal
-from .settings import Setting, Settings, make_settings
+from .reports import some_log
+from .said import said_key
+from .settings import Settings, make_settings
 from .solve import Reply
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made, workspace
 
@@ -153,6 +153,8 @@ AND_ITS_FIRST = [
     if "its end" not in way
 ]
 NEW: dict[str, list[str]] = {
+    "TWO_KEYS": unseen.TWO_KEYS,
+    "TWO_ERRORS": unseen.TWO_ERRORS,
     "TWO_LINES": _ways("pull up lines {n} and {m} out of {f}|lines {n} & {m}, file {f}"),
     "ENDS": _ways("which lines open and close {f}|the head and the tail of {f}"),
     "LINE_OF_TWO": _ways("pull line {n} out of {f} and {g}|line {n}, once in {f}, once in {g}"),
@@ -170,16 +172,8 @@ NEW: dict[str, list[str]] = {
 """Held out, by list."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """How a key is said and which files there are, by `searches`, which has both."""
-
-    said: Callable[[Writer, Sequence[Setting]], str]
-    log: Callable[[Writer], Log]
-
-
 Names = dict[str, str]
-Shape = Callable[[Writer, Drawn], Round | None]
+Shape = Callable[[Writer], Round | None]
 
 
 def _finish(
@@ -205,8 +199,7 @@ def _finish(
 
 
 def _text(writer: Writer, least: int = 1) -> str:
-    """A few lines."""
-    return "\n".join(any_line(writer.words) for _ in range(writer.rng.randint(least, least + 10)))
+    return "\n".join(text_rows(writer, least))
 
 
 def _two_texts(writer: Writer, least: int = 1) -> tuple[str, str, MemoryFiles] | None:
@@ -216,7 +209,7 @@ def _two_texts(writer: Writer, least: int = 1) -> tuple[str, str, MemoryFiles] |
     return (f, g, files) if f != g and files.possible else None
 
 
-def two_lines(writer: Writer, _: Drawn) -> Round | None:
+def two_lines(writer: Writer) -> Round | None:
     path, text = writer.path(ALL_EXTENSIONS), _text(writer, 2)
     n, m = writer.rng.sample(range(1, text.count("\n") + 2), 2)
     if n > m and writer.rng.random() < 0.8:
@@ -228,14 +221,14 @@ def two_lines(writer: Writer, _: Drawn) -> Round | None:
     return _finish(writer, files, replies, "TWO_LINES", TWO_LINES, slots)
 
 
-def ends(writer: Writer, _: Drawn) -> Round | None:
+def ends(writer: Writer) -> Round | None:
     path = text_path(writer)
     files = workspace(writer, {path: _text(writer)})
     replies = [solve.line(files, path, 1), solve.last_line(files, path)]
     return _finish(writer, files, replies, "ENDS", ENDS, {"f": path})
 
 
-def line_of_two(writer: Writer, _: Drawn) -> Round | None:
+def line_of_two(writer: Writer) -> Round | None:
     drawn = _two_texts(writer, least=3)
     if drawn is None:
         return None
@@ -248,7 +241,7 @@ def line_of_two(writer: Writer, _: Drawn) -> Round | None:
     return _finish(writer, files, replies, "LINE_OF_TWO", LINE_OF_TWO, slots)
 
 
-def last_of_two(writer: Writer, _: Drawn) -> Round | None:
+def last_of_two(writer: Writer) -> Round | None:
     drawn = _two_texts(writer)
     if drawn is None:
         return None
@@ -257,7 +250,7 @@ def last_of_two(writer: Writer, _: Drawn) -> Round | None:
     return _finish(writer, files, replies, "LAST_OF_TWO", LAST_OF_TWO, {"f": f, "g": g})
 
 
-def open_two(writer: Writer, _: Drawn) -> Round | None:
+def open_two(writer: Writer) -> Round | None:
     drawn = _two_texts(writer)
     if drawn is None:
         return None
@@ -266,7 +259,7 @@ def open_two(writer: Writer, _: Drawn) -> Round | None:
     return _finish(writer, files, replies, "OPEN_TWO", OPEN_TWO, {"f": f, "g": g})
 
 
-def list_two(writer: Writer, _: Drawn) -> Round | None:
+def list_two(writer: Writer) -> Round | None:
     d, e = writer.words.folder(), writer.words.folder()
     if d == e or f"{d}/".startswith(f"{e}/") or f"{e}/".startswith(f"{d}/"):
         return None
@@ -280,7 +273,7 @@ def list_two(writer: Writer, _: Drawn) -> Round | None:
     return _finish(writer, files, replies, "LIST_TWO", LIST_TWO, {"d": d, "e": e})
 
 
-def search_two(writer: Writer, _: Drawn) -> Round | None:
+def search_two(writer: Writer) -> Round | None:
     w, v = writer.needle(), writer.needle()
     texts: Names = {}
     for needle in (w, v):
@@ -299,13 +292,13 @@ def _settings(writer: Writer, wanted: Sequence[str] = ()) -> Settings:
     return make_settings(writer.words, max(2, min(writer.lines(), 14)), wanted=wanted)
 
 
-def key_of_two(writer: Writer, drawn: Drawn) -> Round | None:
+def key_of_two(writer: Writer) -> Round | None:
     """The same setting of two files, which both have it."""
     one = _settings(writer)
     item = writer.rng.choice(one.items)
     parts = item.key.lower().replace("-", "_").replace(".", "_").split("_")
     two = _settings(writer, parts)
-    said = drawn.said(writer, [item]) if writer.rng.random() < 0.5 else item.key
+    said = said_key(writer, [item]) if writer.rng.random() < 0.5 else item.key
     files = workspace(writer, {one.path: one.text, two.path: two.text})
     replies = [solve.value(files, file.path, said, file.items) for file in (one, two)]
     if one.path == two.path:
@@ -314,12 +307,12 @@ def key_of_two(writer: Writer, drawn: Drawn) -> Round | None:
     return _finish(writer, files, replies, "KEY_OF_TWO", KEY_OF_TWO, slots)
 
 
-def two_any_keys(writer: Writer, drawn: Drawn) -> Round | None:
+def two_any_keys(writer: Writer) -> Round | None:
     """Two settings, no file being named."""
     one = _settings(writer)
     two = one if writer.rng.random() < 0.6 else _settings(writer)
     items = {one.path: one.items, two.path: two.items}
-    k, j = drawn.said(writer, one.items), drawn.said(writer, two.items)
+    k, j = said_key(writer, one.items), said_key(writer, two.items)
     texts = {one.path: one.text, two.path: two.text}
     texts[writer.words.path(LOG_EXTENSIONS)] = any_line(writer.words)
     files = workspace(writer, texts)
@@ -329,9 +322,30 @@ def two_any_keys(writer: Writer, drawn: Drawn) -> Round | None:
     return _finish(writer, files, replies, "TWO_ANY_KEYS", TWO_ANY_KEYS, {"k": k, "j": j})
 
 
-def three_keys(writer: Writer, drawn: Drawn) -> Round | None:
+def two_keys(writer: Writer) -> Round | None:
+    file = make_settings(writer.words, max(2, writer.lines()))
+    k, j = said_key(writer, file.items), said_key(writer, file.items)
+    if solve.same_key(k, j):
+        return None
+    files = workspace(writer, {file.path: file.text})
+    replies = [solve.value(files, file.path, asked, file.items) for asked in (k, j)]
+    slots = {"f": file.path, "k": k, "j": j}
+    return _finish(writer, files, replies, "TWO_KEYS", ways.TWO_KEYS, slots)
+
+
+def two_errors(writer: Writer) -> Round | None:
+    logs = {writer.path(LOG_EXTENSIONS): some_log(writer) for _ in "12"}
+    if len(logs) < 2:
+        return None
+    files = workspace(writer, {path: "\n".join(log.lines) for path, log in logs.items()})
+    replies = [solve.error(files, path, log) for path, log in logs.items()]
+    slots = dict(zip("fg", logs, strict=True))
+    return _finish(writer, files, replies, "TWO_ERRORS", ways.TWO_ERRORS, slots)
+
+
+def three_keys(writer: Writer) -> Round | None:
     file = _settings(writer)
-    asked = [drawn.said(writer, file.items) for _ in "123"]
+    asked = [said_key(writer, file.items) for _ in "123"]
     if any(solve.same_key(asked[a], asked[b]) for a, b in ((0, 1), (0, 2), (1, 2))):
         return None
     files = workspace(writer, {file.path: file.text})
@@ -340,22 +354,22 @@ def three_keys(writer: Writer, drawn: Drawn) -> Round | None:
     return _finish(writer, files, replies, "THREE_KEYS", THREE_KEYS, slots)
 
 
-def and_its(writer: Writer, drawn: Drawn) -> Round | None:
+def and_its(writer: Writer) -> Round | None:
     """A setting or an error, and the line that it is on, or the first or last line of its file."""
     rng = writer.rng
     if rng.random() < 0.5:
         file = _settings(writer)
-        said = drawn.said(writer, file.items)
+        said = said_key(writer, file.items)
         files = workspace(writer, {file.path: file.text})
         reply = solve.value(files, file.path, said, file.items)
-        part = Part("KEY", {}, {"f": file.path, "k": said}, lambda _: reply, file.path)
+        kind, path, slots = "KEY", file.path, {"k": said}
         of = [item.line for item in file.items
               if reply and reply.answer == f"{item.key} is {item.value}"]  # fmt: skip
     else:
-        log, path = drawn.log(writer), writer.path(LOG_EXTENSIONS)
+        log, path = some_log(writer), writer.path(LOG_EXTENSIONS)
         files = workspace(writer, {path: "\n".join(log.lines)})
         reply = solve.error(files, path, log)
-        part = Part("ERROR", {}, {"f": path}, lambda _: reply, path)
+        kind, slots = "ERROR", {}
         of = log.places[:1] if log.errors else []
     if reply is None:
         return None
@@ -363,31 +377,35 @@ def and_its(writer: Writer, drawn: Drawn) -> Round | None:
     if name == "AND_ITS_LINE":
         if len(of) != 1:
             return None
-        then = Reply((), f"It is on line {of[0]} of {part.path}.")
+        then = Reply((), f"It is on line {of[0]} of {path}.")
         listed = AND_ITS_LINE
     elif name == "AND_ITS_LAST":
-        then, listed = solve.last_line(files, part.path), AND_ITS_LAST
+        then, listed = solve.last_line(files, path), AND_ITS_LAST
     else:
-        then, listed = solve.line(files, part.path, 1), AND_ITS_FIRST
+        then, listed = solve.line(files, path, 1), AND_ITS_FIRST
     new = writer.asks_anew
-    asks = unseen_asks(part.kind) if new else list(asks_of(part.kind))
+    asks = unseen_asks(kind) if new else list(asks_of(kind))
     way = rng.choice(NEW[name] if new else listed).replace("{q}", rng.choice(asks))
-    asked, reply = called(writer, files, part.path, reply, alone=True)
-    slots = {**part.slots, "f": ways.quoted(rng, asked, often=0.06)}
+    asked, reply = called(writer, files, path, reply, alone=True)
+    slots = {**slots, "f": ways.quoted(rng, asked, often=0.06)}
     question = writer.ask([way, way], [way, way], **slots)
     return made("double", question, solve.joined(reply, then), files)
 
 
 SHAPES: dict[Shape, float] = {
-    two_lines: 0.12, ends: 0.07, line_of_two: 0.1, last_of_two: 0.05, open_two: 0.07,
+    two_keys: 0.92, two_errors: 0.49, two_lines: 0.12, ends: 0.07, line_of_two: 0.1,
+    last_of_two: 0.05, open_two: 0.07,
     list_two: 0.09, search_two: 0.08, key_of_two: 0.14, two_any_keys: 0.14, three_keys: 0.06,
     and_its: 0.14,
 }  # fmt: skip
 """Each with its share."""
 
 
-def any_shape(writer: Writer, drawn: Drawn) -> Round:
+def double(writer: Writer) -> Round:
+    """Two questions in one, of any two kinds or of two that share a word."""
+    if writer.rng.random() < 0.3:
+        return any_two(writer)
     while True:
         shape = writer.rng.choices(list(SHAPES), list(SHAPES.values()))[0]
-        if (item := shape(writer, drawn)) is not None:
+        if (item := shape(writer)) is not None:
             return item

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import re
 
-from ...tools.formats import elsewhere
 from . import phrasings as ways
 from . import scene as full
 from . import short, solve, unseen
 from .asides import ASIDES, chatted, list_folder
-from .files import Call
 from .folders import and_folder, in_folder
 from .marks import ERRORS
 from .mentions import and_where, and_word, anywhere, nth, sets_it, to_what, word_in_it
-from .returns import aside_beyond, first_file, folder_after, listed_file, of_part, other_file
+from .returns import back, first_file, folder_after, listed_file, of_part, other_file
+from .said import said_key
 from .scene import (
     Scene,
     Step,
     asked_in,
     make_scene,
     named,
-    part_of,
+    pointed,
     round_of,
     rows_of,
+    tell_again,
     tell_error,
     tell_key,
     tell_last,
     tell_line,
-    tell_where,
 )
-from .searches import said_key
 from .smalltalk import THANKED
 from .solve import CANNOT, Reply
 from .writer import ALL_EXTENSIONS, Round, Writer
@@ -97,21 +95,20 @@ def _tell_again(scene: Scene, path: str) -> Reply | None:
     """The reply to the last question about another file, which may not be there."""
     again = kind, thing = scene.again
     there = path in scene.texts
-    if kind == "error" and path not in scene.logs:
+    if there and (kind != "error" or path in scene.logs):
+        return tell_again(scene, path)
+    reply: Reply | None
+    if kind == "error":
         reply = solve.error(scene.files, path, None)
-    elif kind == "error":
-        return tell_error(scene, path)
-    elif kind == "key" and there:
-        return tell_key(scene, path, thing)
     elif kind == "key":
         reply = solve.value(scene.files, path, thing, ())
     elif kind == "last":
-        reply = tell_last(scene, path) if there else solve.last_line(scene.files, path)
+        reply = solve.last_line(scene.files, path)
     elif kind == "where":
-        reply = tell_where(scene, path, thing) if there else solve.where(scene.files, thing, path)
+        reply = solve.where(scene.files, thing, path)
     else:
-        reply = tell_line(scene, path, int(thing))
-    if reply is not None and (kind == "error" or not there):
+        reply = solve.line(scene.files, path, int(thing))
+    if reply is not None:
         full.forget(scene)
         scene.path, scene.again = path if there else "", again
     return reply
@@ -123,7 +120,7 @@ def and_part(scene: Scene) -> Round | None:
     kind = scene.again[0]
     if not scene.path or not kind:
         return None
-    paths = [p for p in _others(scene) if _told_of(scene, part_of(scene, p), p)]
+    paths = [p for p in _others(scene) if pointed(scene, p)]
     lists = short.PART + short.PART_LOG * 2 if kind == "error" else short.PART
     if rng.random() < 0.1 and kind in ("key", "error"):
         part = rng.choice(full.PARTS if kind == "key" else full.PARTS_OF_LOGS)
@@ -135,44 +132,12 @@ def and_part(scene: Scene) -> Round | None:
     if not paths:
         return None
     path = rng.choice(paths)
-    part = part_of(scene, path)
+    part = pointed(scene, path)
     found = _tell_again(scene, path)
     reply = None if found is None else solve.by_name(scene.files, part, path, found)
     if reply is None:
         return None
     return round_of(scene, asked_in(scene, lists, lists, p=part), reply)
-
-
-def _told_of(scene: Scene, part: str, path: str) -> bool:
-    """Whether the tools say, asked for the part, that it is this file."""
-    if not part or part == path:
-        return False
-    return scene.files.run(Call("read_file", {"path": part})).endswith(elsewhere([path]))
-
-
-def back(scene: Scene) -> Round | None:
-    """Back to a file that was spoken of before."""
-    rng = scene.rng
-    paths = [p for p in scene.texts if p in scene.known and p != scene.path]
-    if not paths:
-        return None
-    path = rng.choice(paths)
-    slots: dict[str, str] = {}
-    reply: Reply | None
-    if path in scene.items:
-        slots["k"] = said_key(scene.writer, scene.items[path])
-        listed, reply = short.BACK_KEY, tell_key(scene, path, slots["k"])
-    elif path in scene.logs and rng.random() < 0.7:
-        listed, reply = short.BACK_ERROR, tell_error(scene, path)
-    else:
-        number = rng.randint(1, len(rows_of(scene, path)))
-        slots["n"] = str(number)
-        listed, reply = short.BACK_LINE, tell_line(scene, path, number)
-    if reply is None:
-        return None
-    slots["f"], reply = named(scene, path, reply)
-    way = rng.choice(short.BACK) + rng.choice((", ", ", ", ": ", " - ", ". ")) + rng.choice(listed)
-    return round_of(scene, asked_in(scene, [way, way], [way, way], **slots), reply)
 
 
 def and_line(scene: Scene) -> Round | None:
@@ -413,7 +378,7 @@ def talk(writer: Writer) -> list[Round]:
         on = scene.path or scene.needle or scene.again[0] or scene.listed
         steps = ON if on and rng.random() > (0.35 if scene.listed else 0.08) else FULL
         if rng.random() < 0.08:
-            steps = ASIDES if rng.random() < 0.7 else ((aside_beyond, 1.0),)
+            steps = ASIDES
         for _ in range(40):
             step = rng.choices([s for s, _ in steps], [share for _, share in steps])[0]
             item = step(scene)
