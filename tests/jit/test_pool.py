@@ -337,8 +337,6 @@ def test_who_wakes_late_from_a_stopped_pass(library: Library, make_pool: MakePoo
             wake_up.wait(60)
         return pool._c.pthread_mutex_lock(ctypes.c_void_p(mutex))
 
-    usual = pool._block[pool_block.WAIT_FN]
-    pool._block[pool_block.WAIT_FN] = ctypes.cast(sleep_on, ctypes.c_void_p).value
     two, loops = np.full(1, 2, np.int64), [np.full(1, n, np.int64) for n in (300_000_000, 1)]
     sinks, mine = ([np.zeros(8, np.int64) for _ in range(2)] for _ in range(2))
     stopped, alone = Tape("stopped", 2), Tape("alone", 2)
@@ -347,6 +345,9 @@ def test_who_wakes_late_from_a_stopped_pass(library: Library, make_pool: MakePoo
         stopped.op(f"count {n}", COUNT, [PerThread(mine)], two)
         alone.op(f"spin {n}", SPIN, [loops[1], sinks[0]], two)
     first, following = (tape.finish(library, pool) for tape in (stopped, alone))
+    _run_tape(following)  # before it the worker waited as it was made to, and could sleep there
+    usual = pool._block[pool_block.WAIT_FN]
+    pool._block[pool_block.WAIT_FN] = ctypes.cast(sleep_on, ctypes.c_void_p).value
 
     for _ in range(50):  # a worker that had no core for so long comes last
         pool.stop()
