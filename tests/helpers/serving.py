@@ -14,6 +14,12 @@ from triplepoint import Engine
 from triplepoint.runtime.serve.settings import ServerSettings
 
 SETTINGS = ServerSettings({"nano": "nano"}, port=0, trace="off")
+LONG_CHAT = {
+    "messages": [{"role": "user", "content": "hello"}],
+    "max_tokens": 3000,
+    "logit_bias": {"2041": -100, "2043": -100},  # the tokens that end a turn of nano
+}
+"""A chat request whose answer has all of its tokens, whatever nano would say."""
 
 
 class Server:

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from helpers.serving import LONG_CHAT
 
 COMMAND = [sys.executable, "-m", "triplepoint", "serve", "--port", "0", "--json"]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -58,10 +59,10 @@ def test_from_start_to_end(env: dict[str, str], triplepoint: Run) -> None:
 
 def test_signals_while_a_request_runs(env: dict[str, str]) -> None:
     """The first lets it end and takes no new one; the second ends it, and its client is told."""
-    body = {"prompt": "hello", "max_tokens": 3000, "ignore_eos": True, "stream": True}
+    body = {**LONG_CHAT, "stream": True}
     with (
         serving(env) as (process, said),
-        httpx.stream("POST", f"{said['url']}/completions", json=body, timeout=60) as answer,
+        httpx.stream("POST", f"{said['url']}/chat/completions", json=body, timeout=60) as answer,
     ):
         lines = answer.iter_lines()
         next(lines)

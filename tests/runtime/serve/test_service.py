@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from helpers.serving import SETTINGS, Server
+from helpers.serving import LONG_CHAT, SETTINGS, Server
 
 from triplepoint import Engine
 from triplepoint.runtime.serve.generate import Generation
@@ -45,16 +45,16 @@ def test_requests_at_once_get_what_they_get_alone(server: Server) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_goes(server: Server, stream: bool) -> None:
     """Its request ends, and neither pages nor threads of it are left."""
-    body = {"prompt": "hello", "max_tokens": 3000, "ignore_eos": True, "stream": stream}
+    body = {**LONG_CHAT, "stream": stream}
     with httpx.Client(base_url=server.url, trust_env=False) as client:
         if stream:
-            with client.stream("POST", "/v1/completions", json=body) as answer:
+            with client.stream("POST", "/v1/chat/completions", json=body) as answer:
                 lines = answer.iter_lines()
-                while "text" not in next(lines):
+                while "content" not in next(lines):
                     pass
         else:
             with pytest.raises(httpx.ReadTimeout):
-                client.post("/v1/completions", json=body, timeout=0.1)
+                client.post("/v1/chat/completions", json=body, timeout=0.3)
     began = time.monotonic()
     server.idle()
 
@@ -174,8 +174,8 @@ def test_an_end_in_the_midst(start: Any) -> None:
     """A server that is ended tells streams so, in an error that is no end of an answer."""
     server = start()
     server.wait()
-    body = {"prompt": "hello", "max_tokens": 3000, "ignore_eos": True, "stream": True}
-    with server.client.stream("POST", "/v1/completions", json=body) as answer:
+    body = {**LONG_CHAT, "stream": True}
+    with server.client.stream("POST", "/v1/chat/completions", json=body) as answer:
         lines = answer.iter_lines()
         next(lines)
         server.service.close()
