@@ -286,16 +286,17 @@ class Walk:
         next_table = k.choose(more, self.pages, table)
         next_page, next_head = more.select(page + 1, first_page), more.select(self.head, head)
         following = head_part(k, next_table, next_page, k_offset, next_head, key_words)
-        values, after = keys, following
+        following_count = more.select(self.seen - chunk - CHUNK, self.seen).min(CHUNK)
+        values, after, after_count = keys, following, following_count
         if not reader.shared:
             values = head_part(k, self.pages, page, v_offset, self.head, value_words)
-            after = values
-        products.qk(self.query, keys, reader.scores, rows, count, after)
+            after, after_count = values, count
+        products.qk(self.query, keys, reader.scores, rows, count, after, after_count)
         unseen = (k.i64(reader.first) - chunk).max(0) if reader.first else None
         limit = partial(self.limit, chunk=chunk)
         part = _Rows(rows, limit, count, reader.window, reader.cap, unseen)
         _softmax(k, products, reader.scores, reader.probs, values, into, part)
-        products.pv(reader.probs, values, rows, count, into, following)
+        products.pv(reader.probs, values, rows, count, into, following, following_count)
 
 
 # stats of a row: [m, l, e^(m - m') of the last chunk, e^(m_c - m') times the unit of its products]
