@@ -163,9 +163,12 @@ class GGUFWriter:
         self._file.write(bytes(-self._file.tell() % self.alignment))
 
 
+_LENGTH = struct.Struct("<Q")
+
+
 def _string(text: str | bytes) -> bytes:
     raw = text if isinstance(text, bytes) else text.encode("utf-8")
-    return struct.pack("<Q", len(raw)) + raw
+    return _LENGTH.pack(len(raw)) + raw
 
 
 def _kind_of(value: Writable) -> ValueType:
@@ -207,7 +210,10 @@ def _value(value: Any, kind: ValueType) -> bytes:
 def _array(values: Sequence[Any], kind: ValueType | None) -> bytes:
     """Element type, count, elements; elements that are sequences make a nested array."""
     if kind is None:
-        kinds = {_kind_of(value) for value in values} or {ValueType.UINT32}
+        if {*map(type, values)} == {str}:  # a vocabulary: some hundred thousand of them
+            kinds = {ValueType.STRING}
+        else:
+            kinds = {_kind_of(value) for value in values} or {ValueType.UINT32}
         if kinds == {ValueType.UINT32, ValueType.INT32}:
             kinds = {ValueType.INT32}
         if len(kinds) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,6 +141,8 @@ class Tree:
 RULES = [{"window": 1}, {"window": 300}, {"window": 600}, {"cap": 5.0}, {"first": 3}]
 CASES = [(shape, {}) for shape in SHAPES] + [(shape, rule) for shape in SHAPES for rule in RULES]
 QUICK = [(shape, {}) for shape in SHAPES] + [(SHAPES[0], rule) for rule in RULES]
+PARTS = list(itertools.product(SHAPES, (0, 1, 300, 600)))
+QUICK_PARTS = [(SHAPES[1], 0), (SHAPES[2], 300), (SHAPES[4], 0)]
 
 
 @here
@@ -153,12 +156,10 @@ def test_the_same_bits(native: Native, rng: np.random.Generator, case: tuple) ->
 
 
 @here
-@pytest.mark.parametrize("window", quick([0, 1, 300, 600], 0, 300))
-@pytest.mark.parametrize("shape", quick(SHAPES, SHAPES[1], SHAPES[2], SHAPES[4]), ids=str)
-def test_the_same_bits_from_parts(
-    native: Native, rng: np.random.Generator, shape: tuple, window: int
-) -> None:
+@pytest.mark.parametrize("case", quick(PARTS, *QUICK_PARTS), ids=str)
+def test_the_same_bits_from_parts(native: Native, rng: np.random.Generator, case: tuple) -> None:
     """Chunks that are shared out to threads are put together row by row, with sinks and without."""
+    shape, window = case
     tree = Tree(native, rng, shape)
     for sink in (False, True):
         want = tree.attend(join=False, sink=sink, window=window)

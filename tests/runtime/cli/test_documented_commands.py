@@ -45,9 +45,8 @@ def test_no_pattern_is_idle() -> None:
     assert [p for p in PATTERNS if not any(p in line for line in shown)] == []
 
 
-@pytest.mark.parametrize(
-    "page", [PAGES[0], *(pytest.param(page, marks=pytest.mark.slow) for page in PAGES[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_run(page: str, tmp_path: Path, env: dict[str, str]) -> None:
     """One after the other, in a folder with the examples, each ends with status 0."""
     if not (ROOT / "examples").exists():

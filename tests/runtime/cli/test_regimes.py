@@ -38,6 +38,7 @@ def test_the_picture(triplepoint: Run, tmp_path: Path) -> None:
     assert "<svg " in (tmp_path / "map.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 def test_a_run_on_it(triplepoint: Run, tmp_path: Path) -> None:
     """A recorded run is drawn; its phases are in the JSON, transitions numbered from 1."""

@@ -31,8 +31,7 @@ def _seen(engine: Engine) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("split", ["off", "on"])
-@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize(("threads", "split"), [(2, "off"), (3, "on")])
 @pytest.mark.parametrize("name", MODELS)
 def test_same_bits(tmp_path: Path, name: str, threads: int, split: str) -> None:
     """Threads that rest after every piece, and usual passes in between."""

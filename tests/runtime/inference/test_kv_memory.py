@@ -90,8 +90,13 @@ def test_pages_are_counted(engine: Engine) -> None:
 
 @pytest.mark.parametrize(
     "sampling",
-    [GREEDY, Sampling(1.5, mirostat=2, mirostat_tau=3.0), Sampling(0.9, dry_multiplier=0.5)],
-    ids=["greedy", "mirostat", "dry"],
+    [
+        pytest.param(GREEDY, id="greedy"),
+        pytest.param(
+            Sampling(1.5, mirostat=2, mirostat_tau=3.0), id="mirostat", marks=pytest.mark.slow
+        ),
+        pytest.param(Sampling(0.9, dry_multiplier=0.5), id="dry", marks=pytest.mark.slow),
+    ],
 )
 def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
     """Five sessions where two fit: all write what they write alone, and memory keeps its bound."""

@@ -95,6 +95,7 @@ def test_the_files_are_small_and_whole(small: Small, name: str) -> None:
         assert file.metadata["tokenizer.chat_template"] == small.template.read_text()
 
 
+@pytest.mark.slow
 def test_they_copy(engine: Engine, talks: list[Talk]) -> None:
     """Most tokens of its own a model has right, also values that it cannot know but from a result,
     and it is sure of them: logits are peaked, as no random weights' are."""

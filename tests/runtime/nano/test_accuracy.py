@@ -31,7 +31,7 @@ def test_held_out_accuracy_stays_above_its_floor(band: Band, floor: float) -> No
     torch.set_num_threads(1)
     model, vocabulary = load_gguf(MODEL)
     encoder = Encoder(vocabulary)
-    seen = [case for family in EVALUATED for case in cases(encoder, family, band, 8, 11)]
+    seen = [case for family in EVALUATED for case in cases(encoder, family, band, 4, 11)]
     right = sum(first_miss(model, case) is None for case in seen)
     assert len(seen) >= 12
     assert right >= floor * len(seen), f"{right} of {len(seen)}"

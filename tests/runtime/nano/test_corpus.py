@@ -206,6 +206,7 @@ def test_a_file_is_asked_for_by_its_last_name(family: str) -> None:
     assert (both > 0) == (family not in ("list", "double"))
 
 
+@pytest.mark.slow
 def test_the_next_one_is_what_was_spoken_of() -> None:
     """After an error it is an error, after a line a line: the corpus does not contradict itself."""
     errors = lines = 0

@@ -42,7 +42,14 @@ def left() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), threading.active_count()
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count",
+    [
+        20,
+        pytest.param(300, marks=pytest.mark.slow),
+        pytest.param(1000, marks=pytest.mark.exhaustive),
+    ],
+)
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")
 def test_clients_that_go(server: Server, count: int) -> None:
     """No request, page, thread, descriptor or task of theirs is left; the next one is served."""
