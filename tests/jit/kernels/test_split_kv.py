@@ -135,16 +135,14 @@ def test_same_bits_as_in_one_go(native: Native, rng: np.random.Generator, shape:
         case.check(start, tokens)
 
 
+WINDOWS = [(SHAPES[0], PAGE + 77), (SHAPES[1], 1), (SHAPES[2], 19)]
+
+
 @pytest.mark.parametrize("native", [NATIVE[0], NATIVE[-1]], indirect=True)
-@pytest.mark.parametrize(
-    ("shape", "window"),
-    quick([(SHAPES[0], PAGE + 77), (SHAPES[1], 1), (SHAPES[2], 19)], (SHAPES[1], 1)),
-    ids=str,
-)
-def test_same_bits_with_a_window(
-    native: Native, rng: np.random.Generator, shape: tuple, window: int
-) -> None:
+@pytest.mark.parametrize("rule", quick(WINDOWS, WINDOWS[1]), ids=str)
+def test_same_bits_with_a_window(native: Native, rng: np.random.Generator, rule: tuple) -> None:
     """Tiles of a pass begin at different chunks, and none of a tile's chunks is left out."""
+    shape, window = rule
     case = Case(native, rng, shape, 3 * PAGE + 30)
     for start, tokens in (*PASSES, (250, 300), (3 * PAGE + 29, 1)):
         case.check(start, tokens, window=window)
