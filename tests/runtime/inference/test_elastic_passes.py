@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import tiny_models as tiny
+from helpers.tiers import quick
 
 from triplepoint.jit import pool_block
 from triplepoint.runtime.inference.engine import Engine
@@ -32,7 +33,7 @@ def _seen(engine: Engine) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("threads", "split"), [(2, "off"), (3, "on")])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick(MODELS, "llama-wide", "gpt-oss", "qwen35moe", "lfm2moe"))
 def test_same_bits(tmp_path: Path, name: str, threads: int, split: str) -> None:
     """Threads that rest after every piece, and usual passes in between."""
     path = tmp_path / "model.gguf"

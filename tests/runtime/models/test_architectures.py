@@ -124,6 +124,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "key", "value"), SETTINGS)
 def test_each_setting_counts(
     tmp_path: Path, model: MakeModel, name: str, key: str, value: object
@@ -245,7 +246,9 @@ def test_same_bits_when_quantized(model: MakeModel, name: str, kv: str, target: 
     assert all(np.array_equal(logits, seen[0]) for logits in seen[1:])
 
 
-@pytest.mark.parametrize("name", ["mistral", "smollm3", "gemma3", "phi3-long", "gemma4"])
+@pytest.mark.parametrize(
+    "name", quick(["mistral", "smollm3", "gemma3", "phi3-long", "gemma4"], "mistral", "gemma4")
+)
 def test_caches_of_fewer_bits_stay_near(model: MakeModel, name: str) -> None:
     """bf16 and int8 caches move the logits a little: rotation and windows are the same there."""
     logits = {}
