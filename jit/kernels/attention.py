@@ -34,7 +34,7 @@ from typing import Protocol
 import numpy as np
 
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i32, kernel
-from .attention_float import FloatProducts
+from .attention_float import FloatProducts, Following
 from .attention_q8 import ByteProducts
 from .batch import (
     COUNT,
@@ -285,18 +285,20 @@ class Walk:
         more, (table, first_page, head) = (chunk + CHUNK) < self.seen, self.following
         next_table = k.choose(more, self.pages, table)
         next_page, next_head = more.select(page + 1, first_page), more.select(self.head, head)
-        following = head_part(k, next_table, next_page, k_offset, next_head, key_words)
-        following_count = more.select(self.seen - chunk - CHUNK, self.seen).min(CHUNK)
-        values, after, after_count = keys, following, following_count
+        following = Following(
+            head_part(k, next_table, next_page, k_offset, next_head, key_words),
+            more.select(self.seen - chunk - CHUNK, self.seen).min(CHUNK),
+        )
+        values, after = keys, following
         if not reader.shared:
             values = head_part(k, self.pages, page, v_offset, self.head, value_words)
-            after, after_count = values, count
-        products.qk(self.query, keys, reader.scores, rows, count, after, after_count)
+            after = Following(values, count)
+        products.qk(self.query, keys, reader.scores, rows, count, after)
         unseen = (k.i64(reader.first) - chunk).max(0) if reader.first else None
         limit = partial(self.limit, chunk=chunk)
         part = _Rows(rows, limit, count, reader.window, reader.cap, unseen)
         _softmax(k, products, reader.scores, reader.probs, values, into, part)
-        products.pv(reader.probs, values, rows, count, into, following, following_count)
+        products.pv(reader.probs, values, rows, count, into, following)
 
 
 # stats of a row: [m, l, e^(m - m') of the last chunk, e^(m_c - m') times the unit of its products]

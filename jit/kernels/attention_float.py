@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..dot import bf16_dot, bf16_pairs_of, pair_high, pair_low
 from ..simd import Kernel, Ptr, Value, Var, f32
@@ -24,6 +24,13 @@ class Merge(Protocol):
     """Where the products with the values go; see `attention.py`."""
 
     def row(self, row: Value) -> Callable[[Value | int, Value], None]: ...
+
+
+class Following(NamedTuple):
+    """Keys or values that will be read next, of so many positions."""
+
+    part: Ptr
+    positions: Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +52,9 @@ def _tilings(k: Kernel) -> tuple[_Tiling, ...]:
 
     A step asks for as many lines as it reads, so that a chunk asks for all of what follows. Where
     several tiles of rows read the same, or arithmetic takes longest, fewer are enough. On a Zen 4
-    a token of two rows behind 4,096 takes 0.58 of the time that it took without (AVX2; 0.87 with
-    AVX-512), and reads at 0.84 (0.95) of what DRAM gives. With 16 registers 4 rows of 2 vectors
-    are faster than 3 of 3: 1.03 times for prefill behind 4,096, 1.1 to 1.4 times for 3 to 8 rows.
+    a token of two rows behind 4,096 takes 0.56 of the time that it took without (AVX2; 0.87 with
+    AVX-512), and reads at 0.85 (0.95) of what DRAM gives. With 16 registers 4 rows of 2 vectors
+    are faster than 3 of 3: 1.03 times for prefill behind 4,096, 1.0 to 1.4 times for 3 to 8 rows.
     """
 
     def lines(vectors: int) -> int:
@@ -101,16 +108,15 @@ class FloatProducts:
         scores: Ptr,
         rows: Value,
         count: Value,
-        after: Ptr,
-        after_count: Value,
+        after: Following,
     ) -> None:
         """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
-        query: where a row's lies. `after` is what will be read next, `after_count` positions of it.
+        query: where a row's lies. `after` is what will be read next.
         """
         k, lanes = self.k, self.k.lanes
         blocks = (count + (lanes - 1)) // lanes
-        ahead = self._ahead(after, after_count)
+        ahead = self._ahead(after)
 
         def block_tile(first_block: Value, vectors: int, tiling: _Tiling) -> None:
             at = [keys.at((first_block + n) * (lanes * self.key_words)) for n in range(vectors)]
@@ -138,23 +144,16 @@ class FloatProducts:
         return FloatRow(self.k, out, self.pairs)
 
     def pv(
-        self,
-        probs: Ptr,
-        values: Ptr,
-        rows: Value,
-        count: Value,
-        merge: Merge,
-        after: Ptr,
-        after_count: Value,
+        self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Following
     ) -> None:
         """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
 
-        `after` is what will be read next, `after_count` positions of it.
+        `after` is what will be read next.
         """
         k, lanes = self.k, self.k.lanes
         steps = (count + (self.step - 1)) // self.step
         vectors_all = self.value_dim // lanes
-        ahead = self._ahead(after, after_count)
+        ahead = self._ahead(after)
 
         def dims_tile(first: Value, vectors: int, tiling: _Tiling) -> None:
             base, width = values.at(first * lanes), self.value_dim
@@ -197,10 +196,10 @@ class FloatProducts:
             rows = [start.at(n * each * lanes) for n in range(vectors)]
             turn(k, rows, lanes, self.step, piece, block * each, vectors * lanes)
 
-    def _ahead(self, part: Ptr, count: Value) -> _Ahead:
+    def _ahead(self, after: Following) -> _Ahead:
         lanes = self.k.lanes
-        blocks = (count + (lanes - 1)) // lanes
-        return _Ahead(part, blocks * (lanes * self.key_words), self.k.var(self.k.i64(0)))
+        blocks = (after.positions + (lanes - 1)) // lanes
+        return _Ahead(after.part, blocks * (lanes * self.key_words), self.k.var(self.k.i64(0)))
 
     def _sums(self, rows: int, vectors: int) -> list[list[Var]]:
         zero = self.k.zeros(f32, self.k.lanes)
@@ -236,8 +235,6 @@ class _Ahead:
     at: Var
 
     def ask(self, lines: int) -> None:
-        if not lines:
-            return
         at = self.at.value
         for n in range(lines):
             self.part.prefetch(at + n * LINE_WORDS, locality=2)

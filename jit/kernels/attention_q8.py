@@ -22,7 +22,7 @@ from functools import partial
 
 from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
-from .attention_float import Merge
+from .attention_float import Following, Merge
 from .cache_q8 import (
     GROUP_DIMS,
     QUADS,
@@ -46,7 +46,7 @@ HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed o
 MOST = (1 << 2 * HALF_BITS) - 1
 AHEAD = 4096
 """int32 words between what is multiplied and what is asked for. Into L2: asked for 8 KiB ahead into
-L1, a token behind 4,096 took 1.3 times as long (a Zen 4), and longer than with no questions."""
+L1, a token behind 4,096 took 1.2 times as long on a Zen 4, with AVX-512 longer than unasked."""
 
 
 class _Bytes:
@@ -136,8 +136,7 @@ class ByteProducts:
         scores: Ptr,
         rows: Value,
         count: Value,
-        after: Ptr,
-        after_count: Value,
+        after: Following,
     ) -> None:
         """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
@@ -214,14 +213,7 @@ class ByteProducts:
         return scales(self.k, values.at(at // positions * size), at % positions)
 
     def pv(
-        self,
-        probs: Ptr,
-        values: Ptr,
-        rows: Value,
-        count: Value,
-        merge: Merge,
-        after: Ptr,
-        after_count: Value,
+        self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Following
     ) -> None:
         """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
 
@@ -300,10 +292,14 @@ class ByteProducts:
                 for p, total in zip(ps, halves, strict=True):
                     total.set(dots.with_probability(total.value, value, p))
 
-    def _prefetch(self, part: Ptr, at: Value, words: int, size: Value | int, after: Ptr) -> None:
+    def _prefetch(
+        self, part: Ptr, at: Value, words: int, size: Value | int, after: Following
+    ) -> None:
         """Prefetch what comes `AHEAD` words after `at`; where `part` ends, `after` follows."""
         over = at + AHEAD - size
-        inside = self.k.b.select((over < 0).value, part.at(at + AHEAD).value, after.at(over).value)
+        inside = self.k.b.select(
+            (over < 0).value, part.at(at + AHEAD).value, after.part.at(over).value
+        )
         line = Ptr(self.k, inside, i32)
         for word in range(0, words, 16):
             line.prefetch(word, locality=2)
