@@ -431,7 +431,7 @@ class Agent(Generic[Output]):
         tools = ToolSet((*(self._file_tools or ()), *more))
         system = system_prompt(tools) if self._system is None else self._system
         if self.output is not None:
-            system = f"{system}\n\n{self.output.prompt}".lstrip()
+            system = self.output.added_to(system)
         config = replace(self.config, system=system)
         if isinstance(self.engine, RemoteEngine):
             from .remote.conversation import RemoteConversation

@@ -48,6 +48,14 @@ class OutputType(Generic[T]):
         """What the model is told of it."""
         return _ASK + json.dumps(self.schema, ensure_ascii=False)
 
+    def added_to(self, system: str) -> str:
+        """A system message that ends with it."""
+        return f"{system}\n\n{self.prompt}".lstrip()
+
+    def removed_from(self, system: str) -> str:
+        """The system message that it was added to, e.g. a recorded one."""
+        return system.removesuffix(self.prompt).removesuffix("\n\n")
+
     def read(self, text: str) -> T:
         """The answer as the type.
 

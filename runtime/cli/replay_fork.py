@@ -24,7 +24,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
     turn, step = args.start
     _, header = history_of(trace, turn, step)  # before a model is loaded for nothing
-    check_place(args.trace)
+    check_place(args.output)
     if args.model and args.model.startswith(("http://", "https://")):
         engine: Any = load_model(args, output)
     else:
@@ -53,12 +53,21 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Output) -> Agent[Any]:
     """A new agent with the recorded settings, but for those that were given."""
     from ..agent.agent import MAX_STEPS, MAX_TOKENS, Agent
+    from ..agent.structured_output import OutputType
+    from ..inference.sampling import Sampling
 
     config = header.config
+    system, output_type = config.get("system"), config.get("output")
+    if system is not None and output_type is not None:  # the agent tells of the type again
+        system = OutputType(output_type).removed_from(system)
+    own = config if args.model is None else {}  # what another model may have otherwise
+    sampling = own.get("sampling")
     same = args.model is None and args.context is None  # what depends on the context's length
     folder = args.dir or header.workspace or None
     recorded = args.tools is None or isinstance(args.tools, str)
-    asked = argparse.Namespace(**vars(args), mode=None, policy=None, mcp=None, private_net=False)
+    asked = argparse.Namespace(
+        **vars(args), mode=None, policy=None, mcp=None, allow_private_network=False
+    )
     asked.dir = folder or "."
     asked.tools = _groups(header) if recorded else args.tools
     agent = Agent(
@@ -66,16 +75,18 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
         workspace=folder,
         tools=tools_of(asked),
         # With other tools the default message tells of them; the recorded one may not.
-        system=config.get("system") if recorded else None,
+        system=system if recorded else None,
         policy=policy_of(asked, output),
         max_steps=config.get("max_steps") or MAX_STEPS,
         max_tokens=config.get("max_tokens") or MAX_TOKENS,
         context=config.get("context") if same else None,
         template_options=config.get("options"),
-        output_type=config.get("output"),
+        sampling=Sampling(**sampling) if sampling else None,
+        output_type=output_type,
         result_tokens=config.get("result_tokens") if same else None,
         compact=bool(config.get("compact")),
         repetition_stop=config.get("repetition_stop", True),
+        answer_forms=own.get("answer_forms", True),
         trace=args.output,
         redact=False,
     )

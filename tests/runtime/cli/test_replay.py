@@ -226,6 +226,33 @@ def test_a_conversation_goes_on_from_a_step(
     for bad in ("0", "1.2.3", "x"):
         assert triplepoint("replay", trace, "--from", bad).returncode == 2
     assert "turn 1 has the steps 1, 2" in triplepoint("replay", trace, "--from", "1.9").stderr
+    nowhere = triplepoint("replay", trace, "--from", "1", "--trace", tmp_path / "no" / "t.jsonl")
+    assert f"the folder {tmp_path / 'no'} does not exist" in nowhere.stderr
+
+
+def test_the_recorded_settings_hold_from_a_step_on(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """Sampling and the type of the answer are the recorded ones; tools may be others."""
+    trace, new, schema = (tmp_path / name for name in ("t.jsonl", "new.jsonl", "schema.json"))
+    schema.write_text('{"type": "object", "properties": {"line": {"type": "integer"}}}')
+    asked = ("run", "What is on line 2 of notes.txt?", "--dir", folder, "--trace", trace)
+    ran = triplepoint(*asked, "--temp", 0.5, "--seed", 9, "--schema", schema)  # too much for nano
+
+    done = triplepoint("replay", trace, "--from", "1.2", "--trace", new)
+    fetching = triplepoint("replay", trace, "--from", "1", "--tools", "net", "--trace", new)
+
+    assert done.returncode == ran.returncode != 1
+    assert "a bug" not in done.stderr + fetching.stderr
+    first, second = (Trace.load(path).runs[0].header for path in (trace, new))
+    assert first is not None
+    assert second is not None
+    same = {"sampling", "system", "output", "answer_forms", "max_tokens"}
+    assert {k: second.config[k] for k in same} == {k: first.config[k] for k in same}
+    assert "rendered again" not in done.stderr
+    tools = Trace.load(new).runs[1].header
+    assert tools is not None
+    assert "fetch_url" in {tool["function"]["name"] for tool in tools.tools}
 
 
 @pytest.mark.parametrize("time", ['"NaN"', "1e300", "-1", '"Infinity"'])
