@@ -300,7 +300,7 @@ def _rule(data: object, where: str) -> Rule:
     if not isinstance(data, dict) or not isinstance(data.get("tool"), str):
         raise ToolError(f'{where}: it needs tool = "…"')
     if extra := data.keys() - {"tool", "arguments", "action"}:
-        raise ToolError(f"{where}: {sorted(extra)[0]!r} is not known; known: arguments and then")
+        raise ToolError(f"{where}: {sorted(extra)[0]!r} is not known; known: action and arguments")
     arguments = data.get("arguments", {})
     if not isinstance(arguments, dict) or not all(isinstance(v, str) for v in arguments.values()):
         raise ToolError(f"{where}: arguments must be a table of globs")
