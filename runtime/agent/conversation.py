@@ -31,10 +31,12 @@ class Conversation(ABC, Generic[Position]):
         turn: number of the last question.
         checkpoints: where the questions begin that `undo` can take back: for the model, and in the
             messages.
+        pending: results of the last message's calls, as far as they ran, until they are appended.
     """
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.pending: list[Message] = []
         self.turn = 0
         self.checkpoints: list[tuple[Position, int]] = []
 
@@ -121,6 +123,7 @@ class Conversation(ABC, Generic[Position]):
         """
         if other.messages:
             self.messages, self.turn = list(other.messages), other.turn
+            self.pending = list(other.pending)
             self.checkpoints = list(other.checkpoints)
 
     def prefill_system(self) -> int:

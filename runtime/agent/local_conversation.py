@@ -436,9 +436,7 @@ class LocalConversation(Conversation[Mark]):
         self.ledger.append(ids, "model", message=number)
         opening = self.grammar.opens_thinking if self._opens_thinking else None
         self._thoughts.label(before, thought, number, self._opens_thinking, opening)
-        reply.calls = [
-            replace(call, id=call.id or run.call_id(n)) for n, call in enumerate(reply.calls)
-        ]
+        reply.calls = run.identify(reply.calls)
         message = Message(
             "assistant",
             tokenizer.decode(said, special=headed),

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...errors import AgentError, LimitReachedError, PassCancelledError
+from ...errors import AgentError, ContextOverflowError, LimitReachedError, PassCancelledError
 from ...traces.events import RunEnd, ToolEvent, TurnEnd
 from ..conversation.chat import Message
 from ..conversation.reply import Reply
@@ -28,7 +28,7 @@ from .events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .prompt import MISFIT, REPEATS_ITSELF, counted, cut_part
+from .prompt import INTERRUPTED_CALL, MISFIT, REPEATS_ITSELF, counted, cut_part
 from .result import RunResult, Status
 from .run_metadata import run_start
 from .tool_executor import ToolExecutor
@@ -109,6 +109,8 @@ class Run:
 
     def _loop(self) -> Iterator[AgentEvent]:
         conversation, context, config = self._conversation, self._context, self._setup.config
+        if not self._new:
+            yield from self._answer_calls()
         messages = conversation.messages
         new = self._new or [Message("user", self._task)]
         if not messages and config.system:
@@ -121,6 +123,7 @@ class Run:
             context.check_stop()
             purpose = "prompt" if step == 1 else "tool_result"
             yield from conversation.append(context, new, purpose)
+            conversation.pending = []
             reply = yield from conversation.generate(context)
             if reply.repeated:
                 new = self._read_repetition(reply)
@@ -137,6 +140,23 @@ class Run:
             f"no answer after {counted(config.max_steps, 'step')}; the last calls were not run. "
             "Allow more (max_steps), or ask for less at once"
         )
+
+    def _answer_calls(self) -> Iterator[AgentEvent]:
+        """Append the results of calls that the run before ended on: templates want one for each."""
+        conversation, context = self._conversation, self._context
+        said = conversation.messages[-1:]
+        calls = said[0].calls if said and said[0].role == "assistant" else ()
+        if not calls:
+            return
+        context.usage.steps = self._first
+        ran = {message.call_id: message for message in conversation.pending}
+        none = [Message("tool", INTERRUPTED_CALL, call.name, call.id) for call in calls]
+        results = [ran.get(one.call_id, one) for one in none]
+        try:
+            yield from conversation.append(context, results, "tool_result")
+        except ContextOverflowError:  # it may be what ended that run
+            yield from conversation.append(context, none, "tool_result")
+        conversation.pending = []
 
     def _read_output(self) -> list[Message]:
         """Read the answer as the declared type; a message for the model when it does not fit.
@@ -182,11 +202,10 @@ class Run:
     def _act(self, calls: Sequence[ToolCall]) -> Generator[AgentEvent, None, list[Message]]:
         """Run the calls in order; the generator's value is their results as messages."""
         context = self._context
-        results: list[Message] = []
-        for number, call in enumerate(calls):
+        results = self._conversation.pending = []
+        for call in calls:
             context.check_stop()
-            call_id = call.id or context.call_id(number)
-            yield ToolCallStarted(call_id, call.name, call.arguments)
+            yield ToolCallStarted(call.id, call.name, call.arguments)
             began = time.perf_counter()
             outcome = self._executor.run(call)
             decision = outcome.decision
@@ -200,7 +219,7 @@ class Run:
                 result=outcome.result,
                 error=outcome.error,
                 duration_s=duration,
-                call_id=call_id,
+                call_id=call.id,
                 effect=outcome.effect,
                 asked_s=asked,
             )
@@ -209,8 +228,8 @@ class Run:
             context.trace.write(event)
             if decision is None or not decision.allowed:
                 self._refused[call.name] += 1
-            yield ToolCallFinished(call_id, call.name, outcome.result, outcome.error, duration)
-            results.append(Message("tool", outcome.result, call.name, call_id))
+            yield ToolCallFinished(call.id, call.name, outcome.result, outcome.error, duration)
+            results.append(Message("tool", outcome.result, call.name, call.id))
         return results
 
     def _alarm(self) -> threading.Timer | None:

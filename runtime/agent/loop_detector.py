@@ -14,6 +14,7 @@ class LoopDetector:
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, str]] = {}  # call → times in a row, result
+        self._changes: set[str] = set()  # calls that changed something
         self._warned = False
 
     def too_often(self, call: ToolCall) -> bool:
@@ -38,3 +39,10 @@ class LoopDetector:
         """The call has given this result; a new result makes it a new call."""
         times, before = self._seen.get(call.key, (0, result))
         self._seen[call.key] = (times + 1 if before == result else 1, result)
+
+    def record_change(self, call: ToolCall) -> None:
+        """The call may have changed what others give: for the first time, these are new again."""
+        if call.key not in self._changes:
+            self._changes.add(call.key)
+            self._seen = {call.key: self._seen[call.key]}
+            self._warned = False

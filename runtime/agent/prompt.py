@@ -46,6 +46,9 @@ REPEATS_ITSELF = (
 )
 """What the model is told once a run when a call does nothing but repeat itself."""
 
+INTERRUPTED_CALL = "error: this call was interrupted and has no result"
+"""The result of a call that the run ended on, when the conversation goes on."""
+
 REPEATED_CALL = (
     "error: you made this exact call before and got the same result. "
     "Answer from what you have, or try something else."

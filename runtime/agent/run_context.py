@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import LimitReachedError, PassCancelledError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ...tools.timeouts import TimedTask
     from ...traces.reader import Trace
     from ..conversation.reply import Reply
+    from ..conversation.toolcalls import ToolCall
     from .config import AgentConfig
 
 T = TypeVar("T")
@@ -183,6 +185,7 @@ class RunContext:
         self.answer, self.thinking = reply.answer, reply.thinking
         self.usage.output_tokens += tokens
 
-    def call_id(self, number: int) -> str:
-        """The identifier of one of the calls of this step: nine letters, as Mistral wants them."""
-        return f"c{self.turn % 10**4:04}{self.usage.steps % 100:02}{number % 100:02}"
+    def identify(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """The calls of this step, each with an identifier: nine letters, as Mistral wants them."""
+        step = f"c{self.turn % 10**4:04}{self.usage.steps % 100:02}"
+        return [replace(c, id=c.id or f"{step}{n % 100:02}") for n, c in enumerate(calls)]

@@ -87,6 +87,8 @@ class ToolExecutor:
         if outcome.error is not None:
             outcome.result = self._results.truncate(f"error: {outcome.error}")
         self._loop_detector.record(call, outcome.result)
+        if outcome.error is None and outcome.effect != "read":
+            self._loop_detector.record_change(call)
         return outcome
 
     def _run_tool(self, tool: Tool[..., Any], arguments: dict[str, Any]) -> str:

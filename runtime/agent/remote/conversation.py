@@ -20,7 +20,7 @@ from ...conversation.reply import Reply
 from ...inference.sampling import GREEDY
 from ..conversation import Conversation
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
-from ..prompt import counted, cut_part
+from ..prompt import INTERRUPTED_CALL, counted, cut_part
 from ..repetition import RepetitionStop, Words
 from .reply import StreamedReply
 from .sse_client import BusyError, Exchange
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ..run_context import RunContext
     from .engine import RemoteEngine
 
-_NOT_RUN = "error: this call was not run"
 _SILENT = "(interrupted)"  # many templates want user and assistant in turns
 _FIRST_WAIT = 0.5  # seconds before the second try, doubled each time
 _CHARS = 3.5  # characters a token, where the server does not count for us
@@ -127,7 +126,8 @@ class RemoteConversation(Conversation[int]):
     def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Queue the messages; `generate` sends them (see `Conversation.append`)."""
         self._settle(new)
-        if self.wire and self.wire[-1]["role"] == "user":  # it was stopped before it spoke
+        stopped = self.wire and self.wire[-1]["role"] in ("user", "tool")  # before it spoke
+        if stopped and any(message.role == "user" for message in new):
             self._write("assistant", _SILENT)
         for message in new:
             run.log_message(message.role, message.content)
@@ -247,6 +247,7 @@ class RemoteConversation(Conversation[int]):
         """Take what was said into the conversation, also when it was cut, and record the phases."""
         if times.first is None:
             return []
+        reply.calls = run.identify(reply.calls)
         calls = [(call.name, "{}" if call.problem else call.text) for call in reply.calls]
         self._write("assistant", said.answer, calls)
         phases = self._phases(said, reply, times)
@@ -350,7 +351,7 @@ class RemoteConversation(Conversation[int]):
             return
         results = [message for message in new if message.role == "tool"]
         for number, call in enumerate(self.wire[-1]["tool_calls"]):
-            text = results[number].content if number < len(results) else _NOT_RUN
+            text = results[number].content if number < len(results) else INTERRUPTED_CALL
             self.wire.append({"role": "tool", "tool_call_id": call["id"], "content": text})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from helpers.agents import END, MakeEngine, call, run_all
 
+from triplepoint import EditTools, tool
 from triplepoint.errors import (
     AgentError,
     ContextOverflowError,
@@ -16,11 +17,12 @@ from triplepoint.errors import (
     PassCancelledError,
     TraceError,
 )
+from triplepoint.runtime import nano
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import (
     RunFinished,
 )
-from triplepoint.runtime.agent.prompt import REPEATED_CALL
+from triplepoint.runtime.agent.prompt import INTERRUPTED_CALL, REPEATED_CALL
 from triplepoint.traces.events import RunEnd, TurnEnd
 
 
@@ -120,6 +122,59 @@ def test_a_call_with_a_new_result_is_no_repeat(scripted: MakeEngine) -> None:
 
     assert agent.run("Count").answer == "5"
     assert [event.result for event in agent.trace.tools] == ["0", "1", "2", "3", "4"]
+
+
+def test_what_others_give_is_new_after_a_change(scripted: MakeEngine, tmp_path: Path) -> None:
+    """A file is read as often as it is edited; an edit that is made again is no reason."""
+    (tmp_path / "a.txt").write_text("x1")
+    read, end = call("read_file", path="a.txt") + END, "Done." + END
+    edits = [call("edit_file", path="a.txt", old=f"x{n}", new=f"x{n + 1}") + END for n in (1, 2)]
+    tools = EditTools(tmp_path)
+    replies = (read, read, edits[0], read, read, edits[1], read, end)
+    agent = Agent(scripted(*replies), tools=tools, workspace=tmp_path, policy="yes", trace=False)
+    assert agent.run("Edit it").answer == "Done."
+    assert [event.error for event in agent.trace.tools] == [None] * 7
+
+    touch = call("touched") + END
+    agent = Agent(scripted(*[touch, read] * 9), tools=touched, workspace=tmp_path, policy="yes",
+                  max_steps=20, trace=False)  # fmt: skip
+    with pytest.raises(LimitReachedError, match="repeats one call"):
+        agent.run("Loop")
+
+
+@tool(effect="write")
+def touched() -> str:
+    """Changes nothing."""
+    return "ok"
+
+
+ALTERNATING = """{%- set ns = namespace(user=true) -%}
+{%- for m in messages if m.role == 'user' or m.role == 'assistant' and not m.tool_calls -%}
+{%- if (m.role == 'user') != ns.user -%}{{ raise_exception('Turns must alternate.') }}{%- endif -%}
+{%- set ns.user = not ns.user -%}
+{%- endfor -%}
+"""
+
+
+def test_calls_that_a_run_ended_on_get_results(scripted: MakeEngine, folder: Path) -> None:
+    """What those gave that ran, and word that the others did not; turns stay in order."""
+
+    def note(text: str) -> str:
+        """Notes a text."""
+        agent.stop()
+        return f"noted {text}"
+
+    asks = call("note", text="a") + "\n" + call("note", text="b") + END
+    template = Path(nano.__file__).with_name("template.jinja")
+    source = ALTERNATING + template.read_text()
+    agent = Agent(scripted(asks, "Fine." + END), tools=note, chat_template=source, trace=False)
+    with pytest.raises(PassCancelledError):
+        agent.run("Note a and b")
+
+    assert agent.run("And now?").answer == "Fine."
+    told = [message.content for message in agent.messages if message.role == "tool"]
+    assert told == ["noted a", INTERRUPTED_CALL]
+    assert agent.session.tokens == agent.ledger.ids
 
 
 def test_overflow_says_how_long_what_was(scripted: MakeEngine, folder: Path) -> None:

@@ -19,8 +19,10 @@ from triplepoint import (
     ModelError,
     PassCancelledError,
     RemoteEngine,
+    tool,
 )
 from triplepoint.runtime.agent.events import Notice
+from triplepoint.runtime.agent.prompt import INTERRUPTED_CALL
 
 QUESTION = "What is in a.txt?"
 
@@ -155,7 +157,29 @@ def test_calls_that_were_not_run_get_a_result(folder: Path) -> None:
         agent.run("And now?")
 
     told = [m["content"] for m in server.requests[-1]["messages"] if m["role"] == "tool"]
-    assert told == ["error: this call was not run"] * 2
+    assert told == [INTERRUPTED_CALL] * 2
+    roles = [message["role"] for message in server.requests[-1]["messages"]]
+    assert roles[-4:] == ["tool", "tool", "assistant", "user"]
+
+
+def test_the_result_of_a_call_that_ran_is_not_lost() -> None:
+    """A run that is stopped between two calls tells the next one what the first gave."""
+
+    @tool
+    def note(text: str) -> str:
+        """Notes a text."""
+        agent.stop()
+        return f"noted {text}"
+
+    asks = calls(("note", {"text": "a"}), ("note", {"text": "b"}))
+    with openai_server(asks, text("Fine.")) as server:
+        agent = Agent(RemoteEngine(server.url), tools=[note], trace=False)
+        with pytest.raises(PassCancelledError):
+            agent.run("Note a and b")
+        agent.run("And now?")
+
+    told = [m["content"] for m in server.requests[-1]["messages"] if m["role"] == "tool"]
+    assert told == ["noted a", INTERRUPTED_CALL]
 
 
 # What is not there.
