@@ -27,7 +27,11 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         help="gemm, experts, attention, prepare, rope, argmax (default: all)",
     )
     bench.add_argument(
-        "-t", "--threads", type=positive, metavar="N", help="number of threads (default: the physical cores)"
+        "-t",
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="number of threads (default: the physical cores)",
     )
     bench.add_argument(
         "--target",

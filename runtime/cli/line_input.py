@@ -89,8 +89,7 @@ class Reader:
             if not (line := sys.stdin.readline()):
                 raise EOFError
             line = line.removesuffix("\n")
-        # A terminal in another encoding may send bytes that are none: they must not end the chat.
-        return line.encode("utf-8", "replace").decode("utf-8")
+        return line
 
     def _half_typed(self) -> bool:
         """Whether there is something on the line that Ctrl-C was pressed on."""

@@ -50,6 +50,8 @@ class Output:
             # A terminal or pipe that cannot show a character gets its escape, not a traceback.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
+        if hasattr(sys.stdin, "reconfigure"):  # bytes that are no text must not end a run or chat
+            sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]
 
     @property
     def stream(self) -> TextIO:

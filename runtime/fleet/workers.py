@@ -254,6 +254,9 @@ class ServerWorker:
             except TriplepointError as error:
                 self._give_up(str(error))
                 return
+            except Exception as error:  # such as a proxy's scheme: nobody else would be told
+                self._give_up(f"{self.station.name}: {type(error).__name__}: {error}")
+                return
             # One that takes no requests but says which models it has is busy: let it be a while.
             # A row that was under way may have been answered meanwhile: patience begins again.
             since = self._away_since = self._away_since or time.monotonic()
