@@ -23,6 +23,7 @@ from .blocks import Half
 from .config import Config, read_config
 from .decoder import Decoder, Name
 from .experts import Mixture
+from .rotary import Rotation, frequencies
 from .mamba import MambaHalf, load_mamba
 
 
@@ -78,6 +79,10 @@ class NemotronH(Decoder):
     """The architecture `nemotron_h`, dense."""
 
     architecture = "nemotron_h"
+
+    def read_rotations(self) -> list[Rotation]:
+        """No layer rotates, whatever `rope.dimension_count` is: published files say 84 of 128."""
+        return [Rotation(frequencies(self.config.heads.head_dim, 10000.0))]
 
     def rule(self, layer: int) -> AttentionSpec:
         return replace(super().rule(layer), table=None)

@@ -186,7 +186,7 @@ def missing(writer: Writer) -> Round:
 
 
 FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
-    "error": (error, 0.16),
+    "error": (error, 0.22),
     "key": (key, 0.24),
     "described": (described, 0.17),
     "line": (line, 0.05),
@@ -204,7 +204,7 @@ FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
 }
 LONG_FAMILIES = {"error": 0.3, "list": 0.2, "search": 0.3, "search_error": 0.1, "any_error": 0.1}
 """Those whose tool results can be long, and their shares where they have to be."""
-TALKS = 0.48
+TALKS = 0.52
 """Share of conversations that go on about the same files."""
 
 
