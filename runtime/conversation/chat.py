@@ -104,7 +104,8 @@ class Chat:
     ) -> None:
         self.notes: list[str] = []
         self.tools = list(tools)
-        source = template or tokenizer.chat_template
+        own = tokenizer.tool_template if self.tools else tokenizer.chat_template
+        source = template or own
         if source is None:
             source = CHATML
             self.notes.append("the model file has no chat template; ChatML is used")

@@ -20,6 +20,7 @@ from ...errors import ModelError, UnsupportedModelError
 from ..gguf.types import TokenType
 from ..tokens.byte_bpe import word_splits
 from ..tokens.pretokenizers import PRE_TOKENIZERS
+from ..tokens.vocabulary import STOP_TEXTS
 from .safetensors import read_json
 from .sentencepiece_model import read_model
 
@@ -88,7 +89,10 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str
         data = _from_pieces(described)
     _add_marked(data, _added(described, settings))
     _fill(data, size)
+    generation = folder / "generation_config.json"
+    ends = read_json(generation).get("eos_token_id") if generation.exists() else None
     _add_ends(data, described, settings, config)
+    _add_other_ends(data, ends or config.get("eos_token_id"))
     _add_templates(data, folder, settings)
     return data
 
@@ -290,6 +294,19 @@ def _add_ends(
         adds = found if isinstance(found, bool) else said if isinstance(said, bool) else None
         if adds is not None:
             data.others[f"add_{name}_token"] = adds
+
+
+def _add_other_ends(data: TokenizerData, ends: Any) -> None:
+    """Of several tokens that end an answer, those that neither `eos` nor their text tells of."""
+    known = {data.others.get(f"{name}_token_id") for name in ("eos", "eot", "eom")}
+    others = [
+        n
+        for n in (ends if isinstance(ends, list) else [])
+        if isinstance(n, int) and 0 <= n < len(data.tokens) and n not in known
+        and data.tokens[n] not in STOP_TEXTS
+    ]  # fmt: skip
+    for name, n in zip(("eot", "eom"), others, strict=False):
+        data.others.setdefault(f"{name}_token_id", n)
 
 
 def _wrapped(described: Mapping[str, Any]) -> tuple[bool | None, bool | None]:

@@ -23,7 +23,7 @@ _QUANT = re.compile(
     re.IGNORECASE,
 )
 _SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.I | re.DOTALL)
-_ASIDE = re.compile(r"mmproj|imatrix|(?<![a-z])mtp(?![a-z])", re.IGNORECASE)
+_ASIDE = re.compile(r"mmproj|imatrix|(?:^|/)mtp[-_.]", re.IGNORECASE)  # X-MTP-Q4_0 is whole
 
 
 class ChoiceError(ModelError):

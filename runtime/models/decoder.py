@@ -65,6 +65,7 @@ class Decoder:
     last_norm: ClassVar[str] = "output_norm.weight"
     period: ClassVar[int] = 0
     whole: ClassVar[int] = -1
+    usual_window: ClassVar[int] = 0
     drafts_from: ClassVar[Literal["normed", "plain"] | None] = None
     mtp: MTP | None = None
     embedding_scale = 1.0
@@ -111,7 +112,7 @@ class Decoder:
         heads, source = self.config.shapes[layer], self.config.sources[layer]
         assert heads is not None, f"layer {layer} has no attention"
         key = f"{self.architecture}.attention.sliding_window"
-        window = self.gguf.integer(key, 0) if self.slides[layer] else 0
+        window = self.gguf.integer(key, self.usual_window) if self.slides[layer] else 0
         return AttentionSpec(
             heads.head_dim**-0.5,
             table=LOCAL if window and len(self.rotations) > 1 else GLOBAL,

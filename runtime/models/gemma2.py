@@ -23,11 +23,16 @@ class Gemma2(Gemma3):
     qk_norm = None
     period = 2
     layers_27b = 46
+    usual_window = 4096  # the first files have no key for it, nor for the bounds
 
     def read_rotations(self) -> list[Rotation]:
         """One, for all layers."""
         return [read_rotation(self.gguf, self.weights, "gemma2", self.config.heads.head_dim)]
 
+    def read_scales(self) -> None:
+        super().read_scales()
+        self.cap = self.gguf.number("gemma2.final_logit_softcapping", 30.0)
+
     def rule(self, layer: int) -> AttentionSpec:
-        cap = self.gguf.number("gemma2.attn_logit_softcapping", 0.0)
+        cap = self.gguf.number("gemma2.attn_logit_softcapping", 50.0)
         return replace(super().rule(layer), cap=cap)

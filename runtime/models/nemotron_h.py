@@ -23,8 +23,8 @@ from .blocks import Half
 from .config import Config, read_config
 from .decoder import Decoder, Name
 from .experts import Mixture
-from .rotary import Rotation, frequencies
 from .mamba import MambaHalf, load_mamba
+from .rotary import Rotation, frequencies
 
 
 @dataclass(slots=True)

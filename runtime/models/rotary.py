@@ -156,7 +156,10 @@ def _yarn(gguf: GGUFFile, a: str, rotation: Rotation, factor: float, whole_pairs
             f"supported: 1 and {usual:g}, which follows from the factor"
         )
     magnitude = usual / (1.0 + 0.1 * multiplier * log)
-    return Rotation(scaled, magnitude * gguf.number(f"{a}.rope.scaling.attn_factor", 1.0))
+    more = gguf.number(f"{a}.rope.scaling.attn_factor", 1.0)
+    if math.isclose(more, usual, rel_tol=1e-4):  # the whole magnitude, in OLMo 3's first files
+        more = 1.0
+    return Rotation(scaled, magnitude * more)
 
 
 _BETAS = {"fast": 32.0, "slow": 1.0}

@@ -100,7 +100,10 @@ ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 NARROW = {T.Q2_K: T.Q4_0, T.Q3_K: T.Q4_0, T.Q4_K: T.Q5_0, T.Q5_K: T.Q5_1, T.Q6_K: T.Q8_0}
 
 _PART = re.compile(r"blk\.(\d+)\.(\w+?)(?:_exps)?\.weight")
-_KEPT = re.compile(r"(_norm|ffn_gate_inp|ffn_gate_inp_shexp|rope_freqs|rope_factors_\w+)\.weight")
+_KEPT = re.compile(
+    r"(_norm|ffn_gate_inp|ffn_gate_inp_shexp|rope_freqs|rope_factors_\w+|ssm_conv1d|shortconv\.conv)"
+    r"\.weight"
+)
 
 
 def mix_of(name: str) -> Mix:

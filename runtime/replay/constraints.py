@@ -65,7 +65,9 @@ class Grammars:
                 raise ReplayError(f"constraint differs: this version has no grammar {name!r}")
             tools = [] if name == "text" else self._tools
             form = FORMATS["hermes" if name == "text" else name]
-            template = self._tokenizer.chat_template or CHATML
+            tokenizer = self._tokenizer
+            own = tokenizer.tool_template if tools else tokenizer.chat_template
+            template = own or CHATML
             thinking = thinking_of(template, self._tokenizer) if self._thinks else NO_THINKING
             self._compiled[name] = CallGrammar(
                 self._tokenizer,

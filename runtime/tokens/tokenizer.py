@@ -53,6 +53,7 @@ class Tokenizer:
         bos, eos: ids, or None when the model has none.
         add_bos: whether the model wants `bos` before a text (templates often write it themselves).
         chat_template: the model's Jinja template, or None.
+        tool_template: the one for conversations with tools; some files have one of its own.
         answer_forms: the forms of the model's answers, or None (`conversation/answer_forms.py`).
         swallowing: ids of the markers that take the blank space after them away.
     """
@@ -64,6 +65,7 @@ class Tokenizer:
         *,
         add_bos: bool,
         chat_template: str | None,
+        tool_template: str | None = None,
         answer_forms: str | None = None,
         swallowing: frozenset[int] = frozenset(),
     ) -> None:
@@ -72,6 +74,7 @@ class Tokenizer:
         self.bos, self.eos = vocabulary.bos, vocabulary.eos
         self.add_bos = add_bos
         self.chat_template, self.answer_forms = chat_template, answer_forms
+        self.tool_template = tool_template or chat_template
         self.swallowing = swallowing
         self._merger = merger
         self._bytes: dict[int, bytes] = {}
@@ -98,6 +101,7 @@ class Tokenizer:
             )
             and vocabulary.bos is not None,
             chat_template=gguf.string("tokenizer.chat_template", "") or None,
+            tool_template=gguf.string("tokenizer.chat_template.tool_use", "") or None,
             answer_forms=gguf.string("triplepoint.answers", "") or None,
             swallowing=_swallowing(gguf, vocabulary),
         )

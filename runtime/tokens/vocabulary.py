@@ -41,7 +41,7 @@ _NAMED = (
 )
 
 # Texts of control tokens that end a turn in the models of this format, whatever `eos` says.
-_STOP_TEXTS = frozenset(
+STOP_TEXTS = frozenset(
     {
         *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>"),
         *("<|return|>", "<|call|>", "<end_of_turn>", "<|endofturn|>", "<|end_of_turn|>", "</s>"),
@@ -80,8 +80,8 @@ _FILL = {
 
 _MARKUP = re.compile(r"<.+>|\[.+\]|.*(?:<[|｜]|[|｜]>).*", re.DOTALL)
 _HTML = re.compile(
-    r"</?(?:h[1-6]|p|br|hr|div|span|a|b|i|u|em|strong|sub|sup|code|pre|blockquote|ul|ol|li"
-    r"|table|caption|thead|tbody|tfoot|tr|th|td)>"
+    r"</?(?:html|body|footer|iframe|h[1-6]|p|br|hr|div|span|a|b|i|s|u|em|strong|sub|sup|code|pre"
+    r"|blockquote|ul|ol|li|table|caption|thead|tbody|tfoot|tr|th|td)>"
 )
 _ALWAYS_CONTROL = re.compile(r"<[|｜].+[|｜]>", re.DOTALL)
 
@@ -243,7 +243,7 @@ class Vocabulary:
     def end_ids(self) -> frozenset[int]:
         """Ids that end a turn in a history, where not all of them end an answer."""
         ends = {self._named[name] for name in ("eos", "eot", "eom") if name in self._named}
-        ends.update(i for i in self.refused if self.tokens[i] in _STOP_TEXTS)
+        ends.update(i for i in self.refused if self.tokens[i] in STOP_TEXTS)
         return frozenset(ends)
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,16 @@ def test_bytes_of_nanos_conversation(tokenizer: Tokenizer, tmp_path: Path) -> No
         "<|im_end|>\n<|im_start|>user\n<tool_response>\n1\tdisk full\n</tool_response><|im_end|>\n"
         "<|im_start|>assistant\n"
     )
+
+
+def test_a_template_for_tools(make_tokenizer: MakeTokenizer) -> None:
+    """A file may have one of its own for conversations with tools, which they get."""
+    tokenizer = copy(make_tokenizer())
+    assert tokenizer.tool_template == tokenizer.chat_template
+    tokenizer.chat_template = CHATML
+
+    assert Chat(tokenizer).source == CHATML
+    assert Chat(tokenizer, tools=[TOOL]).source == tokenizer.tool_template != CHATML
 
 
 @pytest.mark.parametrize("name", ["nano", "Qwen-Qwen3-0.6B", "Qwen-Qwen2.5-7B-Instruct"])

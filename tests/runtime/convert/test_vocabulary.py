@@ -163,6 +163,26 @@ def test_token_before_every_text(tmp_path: Path) -> None:
 
     assert (data.others["add_bos_token"], data.others["add_eos_token"]) == (True, False)
     assert ours(data, tmp_path / "v.gguf").add_bos
+    assert "eot_token_id" not in data.others
+
+
+def test_further_ends_of_an_answer(tmp_path: Path) -> None:
+    """Tokens that end one, of which only a list of ids tells: generation_config.json's first."""
+    theirs = byte_tokenizer(split_regex(QWEN2))
+    theirs.add_special_tokens(["<|user|>", "<|over|>"])
+    save(tmp_path, theirs, {"eos_token": "<|im_end|>"})
+    ids = theirs.get_vocab()
+    names = ("<|im_end|>", "<|endoftext|>", "<|user|>", "<|over|>")
+    ends = [ids[name] for name in names if name in ids]
+
+    data = read_tokenizer(tmp_path, {"eos_token_id": ends}, SIZE, "qwen3")
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends[:-1]}))
+    fewer = read_tokenizer(tmp_path, {"eos_token_id": ends}, SIZE, "qwen3")
+
+    named = {name: data.others.get(f"{name}_token_id") for name in ("eos", "eot", "eom")}
+    assert named == {"eos": ids["<|im_end|>"], "eot": ids["<|user|>"], "eom": ids["<|over|>"]}
+    assert fewer.others["eot_token_id"] == ids["<|user|>"]
+    assert "eom_token_id" not in fewer.others
 
 
 def test_templates(tmp_path: Path) -> None:

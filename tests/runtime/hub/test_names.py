@@ -136,6 +136,8 @@ def test_variants_are_put_together() -> None:
     ]
     assert (shards.size, shards.shards, shards.complete) == (10 + 5 + 10 + 6, 2, True)
     assert listing(MANY[:2]) == "IQ4_XS (11 B), Q4_0 (12 B)"
+    heads = files("Q-27B-MTP-Q4_K_M.gguf", "mtp-Q-27B-Q8_0.gguf", "MTP/mtp.gguf")
+    assert [v.name for v in heads if not v.aside] == ["Q-27B-MTP-Q4_K_M.gguf"]
 
 
 @pytest.mark.parametrize(

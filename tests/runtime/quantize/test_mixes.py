@@ -101,3 +101,9 @@ def test_names() -> None:
     assert mix_of("q4_k_m") is mix_of("Q4_K") is MIXES["Q4_K_M"]
     with pytest.raises(ModelError, match=r"unknown type 'q4km'; known: .*Q4_K_M"):
         mix_of("q4km")
+
+
+@pytest.mark.parametrize("name", ["ssm_conv1d", "shortconv.conv"])
+def test_convolutions_stay(name: str) -> None:
+    """Weights of convolutions over a few tokens stay float32, as every engine wants them."""
+    assert kind(f"blk.0.{name}.weight", "Q4_K_M", 1024, 4, stored="F32") == Chosen(GGMLType.F32)

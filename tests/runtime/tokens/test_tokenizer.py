@@ -267,9 +267,23 @@ def test_parts_give_the_ids_of_the_whole(write: Write) -> None:
 
 def test_what_looks_like_markup() -> None:
     """Tags in angle or square brackets and anything with <| or |> count; code and spaces do not."""
-    for tag in ("<tool_call>", "</s>", "<think>\n", "[INST]", " [/INST]", "<|x|>", "<|a|>b"):
+    for tag in ("<tool_call>", "<eos>", "<think>\n", "[INST]", " [/INST]", "<|x|>", "<|a|>b"):
         assert looks_like_markup(tag), tag
-    for plain in ("  ", "```", "->", "<", "<<", "a<b", "[]", "<>", "\n\n", "x]", "<td>", "</h1>"):
+    for plain in (
+        "  ",
+        "```",
+        "->",
+        "<",
+        "<<",
+        "a<b",
+        "[]",
+        "<>",
+        "\n\n",
+        "x]",
+        "<td>",
+        "</h1>",
+        "</s>",
+    ):
         assert not looks_like_markup(plain), plain
 
 
@@ -334,10 +348,11 @@ def test_special_ids(write: Write) -> None:
             "ggml.eos_token_id": 1256,
             "ggml.add_bos_token": True,
             "chat_template": "{{ messages }}",
+            "chat_template.tool_use": "{{ tools }}",
         }
     )
     assert (tokenizer.bos, tokenizer.eos, tokenizer.add_bos) == (1256, 1256, True)
-    assert tokenizer.chat_template == "{{ messages }}"
+    assert (tokenizer.chat_template, tokenizer.tool_template) == ("{{ messages }}", "{{ tools }}")
     # <|im_end|> ends a turn though the file does not say so.
     assert tokenizer.stop_ids == {1256, marker_id(tokenizer, "<|im_end|>")}
 
