@@ -119,6 +119,7 @@ class Decoding:
         if not sequence.has_logits:
             # After truncate, after another sequence's pass, or when the last decode's final tokens
             # are still to be computed.
+            self._check_room(len(sequence.tokens) - 1)
             sequence.compute("resume", 0)
         before, ids = sequence.n_cached, self._ids
         sequence.wake()  # beside the choice of the first token, and forced ones
@@ -171,13 +172,16 @@ class Decoding:
 
     def _check(self) -> None:
         """Whether there may be another token."""
-        sequence = self.sequence
-        if len(sequence.tokens) >= sequence.context:
+        self._check_room(len(self.sequence.tokens))
+        self.sequence.check_stop()
+
+    def _check_room(self, position: int) -> None:
+        """Whether the context has this position."""
+        if position >= self.sequence.context:
             raise ContextOverflowError(
-                f"the context is full: {len(sequence.tokens)} tokens; load the model with a "
+                f"the context is full: {self.sequence.context} tokens; load the model with a "
                 f"larger context or ask for less"
             )
-        sequence.check_stop()
 
     # --- passes
 
@@ -264,6 +268,8 @@ class Decoding:
             token = self._only() if row else None
             if token is None:
                 token = self._choose(logits, row, self._mask() if row else mask)
+            if not drafts and panels is None:
+                sequence.keep_logits()
             chosen.append(self._accepted(token))
             if row == len(drafts):
                 break
@@ -273,7 +279,7 @@ class Decoding:
             if not right or token in self.stop:
                 break
         self._remember(logits, len(chosen) - 1, len(chosen))
-        logits.released = True
+        logits.released = bool(drafts)
         if sequence.cache.state is not None:  # all of the pass counts, or nothing of it
             sequence.count_on(at + len(known), len(chosen) - 1)
         for row, token in enumerate(chosen):

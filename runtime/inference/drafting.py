@@ -95,7 +95,14 @@ class Drafter:
             count = policy.count(known, room, head.draft_s, head.read_bytes)
             if not count or policy.worth <= worth:
                 return []
-        found, seconds = head.draft(sequence, self._behind[1], count)
+        with sequence.engine.lock:
+            sequence.computing = True  # before it is looked whether it was closed: its pages stay
+            try:
+                if sequence.stopped:
+                    return []
+                found, seconds = head.draft(sequence, self._behind[1], count)
+            finally:
+                sequence.engine.scheduler.computed(sequence)
         self.saved_s -= seconds
         if found:
             self._match, self._by_head = None, True

@@ -261,9 +261,8 @@ class PassPolicy(ABC, Generic[T]):
         start = prompts[0].rows.start
 
         expect_s = self._expecting(picked)
-        limit_s = self.aim_s
-        if others:
-            limit_s = max(limit_s, expect_s(others) / (1.0 - SHARE))
+        beside = others or [Part(1, start, 1)]  # a decode that asks for nothing at the moment
+        limit_s = max(self.aim_s, expect_s(beside) / (1.0 - SHARE))
 
         def fits(count: int) -> bool:
             return expect_s([*others, Part(count, start, 1)]) <= limit_s

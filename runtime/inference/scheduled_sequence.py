@@ -224,8 +224,11 @@ class ScheduledSequence(TokenSequence):
         """
         if not self.shares:
             return
-        cache, ids = self.engine.prefix_cache, self.tokens[: total - 1]
+        cache = self.engine.prefix_cache
         with self.engine.scheduler.mutex:
+            if self.entered != self.closes:  # closed since: what it had is of another text
+                return
+            ids = self.tokens[: total - 1]
             known = cache.adopt(self.cache, ids, self.n_cached, self.namespace)
             # What was taken over and taken back since does not count twice.
             self._adopted = min(self._adopted, self.n_cached) + known - self.n_cached
@@ -245,6 +248,8 @@ class ScheduledSequence(TokenSequence):
         """Go on behind the page with this number, as it was read from disk, if there is room."""
         engine, memory = self.engine, self.engine.layout.memory
         with engine.scheduler.mutex:
+            if self.entered != self.closes:
+                return False
             if lacks := memory.lacks(len(data)):
                 engine.prefix_cache.evict(lacks)
             if self.n_cached // PAGE != number or memory.lacks(len(data)):

@@ -13,7 +13,7 @@ from helpers import tiny_models as tiny
 from helpers import tiny_mtp
 from helpers.tiers import quick
 
-from triplepoint.errors import GGUFError, SettingError
+from triplepoint.errors import GGUFError, PassCancelledError, SettingError
 from triplepoint.runtime.inference.draft_head import DraftHead
 from triplepoint.runtime.inference.draft_length import DraftLengthPolicy, HeadLengthPolicy
 from triplepoint.runtime.inference.engine import Engine
@@ -169,6 +169,27 @@ def _decode(
         monkeypatch.setattr(DraftHead, "draft", real)
     assert session.last_phase is not None
     return said, session.last_phase, session
+
+
+def test_pages_stay_while_the_layer_drafts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is closed meanwhile lets go of them when that has ended."""
+    stayed: list[bool] = []
+
+    def draft(self: DraftHead, sequence: Session, hidden: np.ndarray, count: int):
+        pages = [*sequence.cache.held]
+        sequence.close()
+        stayed.append(bool(pages) and [*sequence.cache.held] == pages)
+        return [], 0.0
+
+    monkeypatch.setattr(DraftHead, "draft", draft)
+    session = engine.session()
+    session.speculative = SpeculativeConfig(draft_tokens=3, draft_source="mtp")
+    session.prefill(IDS[:50])
+    with pytest.raises(PassCancelledError):
+        list(session.decode(max_tokens=9))
+
+    assert stayed == [True]
+    assert not [*session.cache.held]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,6 +22,7 @@ from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.scheduler import Scheduler, Ticket
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import VERIFY_TOKENS, SpeculativeConfig
+from triplepoint.runtime.physics.costs import Part
 
 if TYPE_CHECKING:
     from triplepoint.runtime.agent.local_conversation import LocalConversation
@@ -297,6 +299,45 @@ def test_everybody_gets_on(engine: Engine) -> None:
         return len(_run(engine, prompt, 30))
 
     assert together(work, 24) == [30] * 24
+
+
+def test_a_prompt_gets_on_beside_a_decode_that_rests(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its part of a pass holds where one row takes longer than the deadline, whoever is away."""
+    scheduler = engine.scheduler
+    seconds = lambda parts: 0.3 + 0.004 * sum(part.tokens for part in parts)  # noqa: E731
+    monkeypatch.setattr(scheduler, "_expecting", lambda picked: seconds)
+    monkeypatch.setattr(scheduler, "_somebody_decodes", lambda: True)
+    prompt: Any = SimpleNamespace(rows=SimpleNamespace(start=0))
+
+    rows, why = scheduler._room([], [prompt], 512)
+
+    assert why == "deadline"
+    assert 0.4 < seconds([Part(rows, 0, 1)]) < 0.6
+
+
+def test_logits_are_there_after_each_token(engine: Engine) -> None:
+    """Who is told of a token can look at them, also after pages were taken back."""
+
+    class Watch:
+        seen: list[bool] = []  # noqa: RUF012
+
+        def mask(self) -> None:
+            return None
+
+        def advance(self, token: int) -> None:
+            self.seen.append(session.has_logits)
+
+    session = engine.session()
+    session.speculative = SpeculativeConfig(draft_tokens=0)
+    session.prefill(PROMPTS[1])
+    tokens = session.decode(max_tokens=8, constraint=Watch())
+    for number, _ in enumerate(tokens):
+        if number == 3:
+            session.keep_cached(session.n_cached - 4)
+
+    assert Watch.seen == [True] * 8
 
 
 def test_phases_of_shared_passes_add_up(engine: Engine) -> None:

@@ -221,10 +221,13 @@ def test_decode_into_a_full_context(engine: Engine) -> None:
 
 
 def test_the_whole_context_can_be_used(engine: Engine) -> None:
-    """A prompt of exactly the context's size fits, and one token follows it."""
+    """A prompt of exactly the context's size fits, and one token follows it, no other."""
     session = engine.session(context=40)
     session.prefill(PROMPT)
     assert list(session.decode(max_tokens=1)) == _alone(engine, PROMPT, 1)
+    with pytest.raises(ContextOverflowError, match="the context is full: 40 tokens"):
+        list(session.decode(max_tokens=1))
+    assert len(session.tokens) == 41
 
 
 @pytest.mark.parametrize("bad", [-1, tiny.VOCAB, 2**40])

@@ -64,6 +64,40 @@ class Held:
         monkeypatch.setattr(engine.runner, "_run_tape", run)
 
 
+class ClosesFirst:
+    """The scheduler's mutex, before which somebody else closes the session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.mutex = session, session.engine.scheduler.mutex
+
+    def __enter__(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
+        self.mutex.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.mutex.__exit__(*error)
+
+
+def test_nothing_is_taken_over_after_a_close(
+    tiny_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that is closed while it asks what others know stays empty."""
+    with Engine.load(tiny_model("q8_0"), threads=2) as engine:
+        first, second = engine.session(), engine.session()
+        first.shares = second.shares = True
+        first.prefill(LONG)
+        second.append(LONG)
+        monkeypatch.setattr(engine.scheduler, "mutex", ClosesFirst(second))
+
+        second.take_over(len(LONG))
+
+        assert (second.tokens, second.n_cached, list(second.cache.held)) == ([], 0, [])
+        second.prefill(LONG[:60])
+        assert list(second.decode(max_tokens=6)) == _alone(engine, LONG[:60], 6)
+
+
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "in company"])
 def test_pages_stay_until_the_pass_has_ended(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, shared: bool
