@@ -121,6 +121,10 @@ class CommandTools:
                         return kept, False
                     kept.add(chunk)
                 elif process.poll() is not None:  # a child that it left behind keeps the pipe open
+                    while selector.select(0) and time.monotonic() < until:  # its last words
+                        if not (chunk := os.read(process.stdout.fileno(), 65536)):
+                            break
+                        kept.add(chunk)
                     return kept, False
         return kept, True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,9 @@ class FindTools:
         """
         path = clean_path(path)
         matches = glob_matcher(pattern)
+        in_folders = "/" in pattern
+        if pattern.startswith("./"):
+            matches = glob_matcher(re.sub(r"^(\./+)+", "", pattern))
         prefix = 0 if path == "." else len(path) + 1
         missed: list[str] = []
         walk = self.workspace.walk(path, skip=SKIPPED_FOLDERS, first=MAX_FILES + 1, missed=missed)
@@ -50,7 +54,7 @@ class FindTools:
                     f"[cut: the search stopped after {MAX_FILES:,} files; narrow the path]"
                 )
                 break
-            name = below[prefix:] if "/" in pattern else below.rpartition("/")[2]
+            name = below[prefix:] if in_folders else below.rpartition("/")[2]
             if not matches(name):
                 continue
             if len(shown) == formats.MAX_ENTRIES:

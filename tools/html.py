@@ -33,7 +33,7 @@ class _Reader(HTMLParser):
         self._out: list[str] = []
         self._title: list[str] = []
         self._skipping: list[str] = []
-        self._links: list[tuple[str, int]] = []
+        self._link: tuple[str, int] | None = None  # the open one, and where its text begins
         self._in_title = False
         self._pre = 0
 
@@ -58,7 +58,7 @@ class _Reader(HTMLParser):
         elif tag == "img" and (alt := dict(attrs).get("alt")):
             self._out.append(f"[image: {alt}]")
         elif tag == "a":
-            self._links.append((dict(attrs).get("href") or "", len(self._out)))
+            self._link = dict(attrs).get("href") or "", len(self._out)
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "title":
@@ -68,8 +68,8 @@ class _Reader(HTMLParser):
                 while self._skipping.pop() != tag:
                     pass
             return
-        if tag == "a" and self._links:
-            href, start = self._links.pop()
+        if tag == "a" and self._link is not None:
+            (href, start), self._link = self._link, None
             said = "".join(self._out[start:]).strip()
             if said and re.match(r"https?:|/|\.", href) and len(href) <= MAX_HREF and said != href:
                 self._out.append(f" ({href})")
@@ -90,7 +90,7 @@ class _Reader(HTMLParser):
 
     def text(self) -> str:
         """What was read, with no more than one blank line in a row."""
-        body = re.sub(r"[ \t]+\n", "\n", "".join(self._out))
+        body = "\n".join(line.rstrip(" \t") for line in "".join(self._out).split("\n"))
         body = re.sub(r"\n{3,}", "\n\n", body).strip()
         title = " ".join("".join(self._title).split())
         return f"{title}\n\n{body}" if title else body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -70,6 +71,10 @@ class SchemaTool(Tool[..., str]):
                 raise ToolError(f"{self.name}: unknown argument {brief(name)}; it takes {takes}")
         if problem := _problem(self.parameters, arguments):
             raise ToolError(f"{self.name}: {problem}")
+        try:
+            json.dumps(arguments, ensure_ascii=False).encode()
+        except (ValueError, TypeError, RecursionError) as error:  # e.g. half of a surrogate pair
+            raise ToolError(f"{self.name}: the arguments are not JSON: {error}") from None
         return arguments
 
     def run(self, arguments: dict[str, Any]) -> str:

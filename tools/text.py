@@ -82,7 +82,7 @@ class TextFile:
                     yield long
             chunk = self._next()
         if rest and not self.cut:
-            yield Block(rest.decode("utf-8", "replace"))
+            yield Block(rest.removesuffix(b"\n").decode("utf-8", "replace"))
 
     def _long_line(self, start: bytes) -> tuple[Block | None, bytes]:
         """Count the rest of a long line; the block (None: the budget ended) and what follows."""

@@ -101,6 +101,7 @@ class SavedSession:
     def _moved(self, agent: Agent[Any], state: State) -> str:
         """What to say where the agent's tools look at another folder than before."""
         now = "" if agent.workspace is None else str(agent.workspace.resolve())
+        now = kv_snapshot.whole_characters(now)
         if not state.workspace or now == state.workspace:
             return ""
         return (

@@ -313,7 +313,7 @@ def write_sealed(path: Path, body: dict[str, Any]) -> None:
 
 
 def read_sealed(path: Path) -> bytes:
-    """The JSON that `write_sealed` wrote.
+    """The JSON that `write_sealed` wrote; halves of surrogate pairs, which are no text, as U+FFFD.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -330,7 +330,14 @@ def read_sealed(path: Path) -> bytes:
     digest, _, text = data.partition(b"\n")
     if len(data) > MOST_INDEX or hashlib.sha256(text).hexdigest().encode() != digest:
         raise ValueError("is damaged: its SHA-256 does not match")
+    if rb"\ud" in text:
+        text = whole_characters(json.dumps(json.loads(text), ensure_ascii=False)).encode()
     return text
+
+
+def whole_characters(text: str) -> str:
+    """The text with U+FFFD for halves of surrogate pairs, such as Python has for odd file names."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _open(path: Path) -> int:

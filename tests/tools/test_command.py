@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -27,6 +28,23 @@ def test_output_and_status_are_told(root: Path, commands: CommandTools) -> None:
 
     assert commands.run_command([PYTHON, "-c", code]) == f"{root}\nbad\n[exit status 3]"
     assert commands.run_command(["true"]) == "[exit status 0]"
+
+
+def test_last_words_are_not_lost(
+    commands: CommandTools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a program writes between a look at its output and a look whether it has ended."""
+    poll = subprocess.Popen.poll
+
+    def late(process: subprocess.Popen[bytes]) -> int | None:
+        (root / "go").touch()
+        process.wait(20)
+        return poll(process)
+
+    monkeypatch.setattr(subprocess.Popen, "poll", late)
+    waits = "while [ ! -e go ]; do sleep 0.01; done; echo the result"
+
+    assert commands.run_command(["sh", "-c", waits]) == "the result\n[exit status 0]"
 
 
 def test_there_is_no_shell(root: Path, commands: CommandTools) -> None:

@@ -28,6 +28,9 @@ def test_a_path_is_matched_below_the_folder(find: FindTools) -> None:
     assert find.find("sub/*.py") == "sub/c.py"
     assert find.find("deep/*", "sub") == "sub/deep/d.py"
     assert find.find("*.rs") == "No files found."
+    assert find.find("./sub/*.py") == "sub/c.py"
+    assert find.find("./*.py") == "a.py"
+    assert find.find(".//**/*.py", "sub").split("\n") == ["sub/c.py", "sub/deep/d.py"]
 
 
 def test_many_files_are_cut_and_said(root: Path, find: FindTools) -> None:

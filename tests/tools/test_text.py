@@ -126,6 +126,18 @@ def test_a_long_line_at_the_budget_is_dropped(small_chunks: None, tmp_path: Path
     assert cut
 
 
+@pytest.mark.parametrize("end", [b"b\nc\n", b"b\nc", b"b\n\n", b"\n", b""])
+@pytest.mark.parametrize("size", [35, 36, 37, 38, 39, 40, 41])
+def test_what_follows_a_long_line(
+    small_chunks: None, tmp_path: Path, size: int, end: bytes
+) -> None:
+    """Lines that end the file in the chunk in which a long one ends, and no line more."""
+    path = tmp_path / "text"
+    path.write_bytes(b"x" * size + b"\n" + end)
+
+    assert lines(path)[1:] == formats.split_lines(end.decode())
+
+
 @pytest.mark.parametrize("tail", [b"\n", b"\r\n", b""])
 def test_a_huge_line_takes_little_memory(tmp_path: Path, tail: bytes) -> None:
     """Of 24 MiB in one line only the start is kept; its length is right to the character."""

@@ -93,6 +93,25 @@ def test_goes_on_as_if_it_had_never_ended(engine: Engine, work: Path, root: Path
     assert verify(trace, engine).ok
 
 
+def test_what_is_no_text_is_read_back(engine: Engine, work: Path, root: Path) -> None:
+    """Bytes of an argument that are no UTF-8 do not make a session unreadable."""
+    odd = work.parent / "caf\udce9"
+    odd.mkdir()
+    agent = _agent(engine, odd)
+    _ask(agent, "What is in caf\udce9\ud83dx?")
+    root.parent.mkdir(exist_ok=True)
+    with open_session("it", root) as kept:
+        kept.save(agent)
+    with open_session("it", root) as kept:
+        other = _agent(engine, odd)
+        (line,) = kept.resume(other)
+
+    assert line.startswith("session it continues: ")
+    asked = next(message for message in other.messages if message.role == "user")
+    assert asked.content == "What is in caf\ufffd\ufffdx?"
+    assert other.ledger.ids == agent.ledger.ids
+
+
 def test_undo_after_it_went_on(engine: Engine, work: Path, root: Path) -> None:
     """The question of the process before can be taken back too."""
     _kept(engine, work, root)

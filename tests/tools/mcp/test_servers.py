@@ -100,6 +100,7 @@ def test_tools_are_listed_once(bad: McpServers) -> None:
         ({"texts": "x"}, "unknown argument 'texts'; it takes text, times"),
         ({"text": 3}, "argument text: 3 is not of type 'string'"),
         ([], "must be a JSON object"),
+        ({"text": "\ud83d"}, "not JSON: .*surrogates not allowed"),
     ],
 )
 def test_arguments_are_checked(bad: McpServers, arguments: Any, message: str) -> None:
