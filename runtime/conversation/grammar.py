@@ -157,13 +157,21 @@ class CallGrammar:
         """Whether a token opens calls."""
         return bool(self._tools) and token in self._opening_ids
 
-    def matcher(self, part: str = "calls", before: Sequence[int] = ()) -> LLMatcher:
-        """A fresh matcher: of ``calls`` after the token that opens them, or of a whole ``turn``
-        after the tokens `before`."""
+    def check(self) -> None:
+        """Wait until it is built.
+
+        Raises:
+            GrammarError: it cannot be.
+        """
         if self._thread is not None:
             self._thread.join()
         if self._failure is not None:
             raise self._failure
+
+    def matcher(self, part: str = "calls", before: Sequence[int] = ()) -> LLMatcher:
+        """A fresh matcher: of ``calls`` after the token that opens them, or of a whole ``turn``
+        after the tokens `before`."""
+        self.check()
         assert self._prototypes, "a grammar of free text has no matcher"
         if self.forms and part == "turn":
             ends = [self._tags[self.form.opening], self._tags[self.form.closing]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from .toolcalls import ToolCall, ToolFormat
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+_PLAIN_NAME = re.compile(r"[\w.-]*")
 _ORIGINS: dict[str, Origin] = {"system": "system", "user": "user", "tool": "tool_result"}
 
 
@@ -73,7 +75,12 @@ def whole_answer(
         shown["tool_calls"] = [call_shown(call, index, marks) for call in message.calls]
     elif message.calls and form is not None:
         marked = [
-            replace(call, arguments=_marked(call.arguments, index, marks)) for call in message.calls
+            replace(
+                call,
+                name=_marked_name(call.name, index, marks),
+                arguments=_marked(call.arguments, index, marks),
+            )
+            for call in message.calls
         ]
         shown["content"] += ("\n" if text else "") + form.render(marked)
     return shown
@@ -81,7 +88,8 @@ def whole_answer(
 
 def call_shown(call: ToolCall, index: int, marks: Marks) -> dict[str, Any]:
     """A call as templates expect it; a mark stands for each text in its arguments."""
-    function = {"name": call.name, "arguments": _marked(call.arguments, index, marks)}
+    name = _marked_name(call.name, index, marks)
+    function = {"name": name, "arguments": _marked(call.arguments, index, marks)}
     return {"type": "function", "id": call.id, "function": function}
 
 
@@ -89,10 +97,18 @@ def _marked(value: Any, index: int, marks: Marks) -> Any:
     if isinstance(value, str):
         return marks.put(value, "model", index)
     if isinstance(value, Mapping):
-        return {key: _marked(item, index, marks) for key, item in value.items()}
+        return {
+            _marked_name(key, index, marks): _marked(item, index, marks)
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_marked(item, index, marks) for item in value]
     return value
+
+
+def _marked_name(name: str, index: int, marks: Marks) -> str:
+    """A name, such as of an argument; only one that may hold a control token is marked."""
+    return name if _PLAIN_NAME.fullmatch(name) else marks.put(name, "model", index)
 
 
 def results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

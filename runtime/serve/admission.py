@@ -229,7 +229,9 @@ class Line:
         ends = sorted(map(self._left_s, self._running))
         rounds, number = divmod(late, self._slots)
         later = sum(map(self._left_s, before)) / self._slots if rounds else 0.0
-        return max(work, ends[min(number, len(ends) - 1)] + later + place.prefill_s)
+        # Nothing runs for the moment between the end of one and the start of the next.
+        first = ends[min(number, len(ends) - 1)] if ends else 0.0
+        return max(work, first + later + place.prefill_s)
 
     def _left_s(self, place: Place) -> float:
         """Seconds until one is expected to end."""

@@ -106,7 +106,11 @@ def agent_request(
         if history:
             agent = running.agent
             agent.conversation.load_history([*agent.messages, *history], len(history) // 2)
-        _tell(running, question.content, generation)
+        try:
+            _tell(running, question.content, generation)
+        finally:
+            if isinstance(trace, Path) and trace.exists():
+                traces.make_room(trace)
 
     # What it will read first; so its turn and its deadline are known as those of others.
     with contextlib.closing(made(model.engine, False)) as shown:

@@ -11,7 +11,7 @@ from ..conversation.chat import Message
 from .api_error import APIError
 from .openai_messages import Lenient
 from .settings import Limits
-from .turns import Offered, Turns
+from .turns import Offered, Turns, joined
 
 _HEADER = "x-anthropic-billing-header:"
 
@@ -168,7 +168,7 @@ def _asked(
 
     def said() -> None:
         if texts:
-            (turns.system if role == "system" else turns.user)(_joined(texts))
+            (turns.system if role == "system" else turns.user)(joined(texts))
             texts.clear()
 
     for place, block in enumerate(blocks):
@@ -193,15 +193,7 @@ def _text_of(content: Texts, where: str) -> str:
         if not isinstance(block, TextBlock):
             raise _refused(block.type, f"{where}[{place}].type")
         texts.append(block.text)
-    return _joined(texts)
-
-
-def _joined(texts: Sequence[str]) -> str:
-    """The texts of blocks, each on lines of its own."""
-    made = ""
-    for text in filter(None, texts):
-        made += text if not made or made[-1] == "\n" or text[0] == "\n" else f"\n{text}"
-    return made
+    return joined(texts)
 
 
 def _refused(kind: str, where: str) -> APIError:

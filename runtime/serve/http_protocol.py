@@ -10,9 +10,11 @@ import asyncio
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD = 64 << 10  # bytes of a head, and of what is between the pieces of a body
+_UPGRADES = (b"upgrade", b"http2-settings")
 REQUEST_S = 60.0  # for a head to arrive, and from one piece of a body to the next
 
 
@@ -35,11 +37,43 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
         self._taken += len(data)
-        super().data_received(data)
+        super().data_received(b"")  # what it does beside
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
         if self._taken > MOST_HEAD:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         elif self._taken and self._timer is None:
             self._wait()
+
+    def _parse(self, data: bytes) -> None:
+        """Read a request on in HTTP/1.1 where it offers another protocol, as Java's client does.
+
+        The parser would take all that follows for that protocol, the request's body too.
+        """
+        while True:
+            parser = self.parser
+            try:
+                parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if parser.get_method() == b"CONNECT":
+                    raise httptools.HttpParserError("no proxy") from None
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(t for t in tokens if t.lower() not in _UPGRADES)
+            if name not in _UPGRADES and value:
+                lines.append(name + b": " + value)
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
         """A head begins."""
@@ -51,7 +85,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """A head is there."""
         self._came()
         self._wait()
-        super().on_headers_complete()
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body is there."""
@@ -62,7 +97,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is there, whole."""
         self._came()
-        super().on_message_complete()
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def _came(self) -> None:
         self._taken = 0

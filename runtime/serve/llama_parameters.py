@@ -35,7 +35,7 @@ class LlamaBody(Body):
     cache_prompt: bool = True
     timings_per_token: bool = False
     ignore_eos: bool = False
-    sse_ping_interval: int | None = Field(default=None, ge=-1)
+    sse_ping_interval: int | None = Field(default=None, ge=-1, le=2**31 - 1)
     n_indent: int = Field(default=0, ge=0)
     t_max_predict_ms: float = Field(default=0.0, le=1e9)
     # llama-server knows it, and does nothing about it either.

@@ -11,7 +11,7 @@ from ..conversation.chat import Message
 from ..conversation.toolcalls import ToolCall
 from .api_error import APIError
 from .settings import Limits
-from .turns import Offered, arguments_of, check_size
+from .turns import Offered, arguments_of, check_size, joined
 from .wire import Body, Given
 
 MOST_OPTIONS = 32  # of a template, in one request
@@ -257,7 +257,7 @@ def text_of(content: Content, where: str) -> str:
                 param=f"{where}[{number}].type",
                 code="unsupported_content",
             )
-    return "".join(texts)
+    return joined(texts)
 
 
 def offered(tools: Sequence[ToolItem]) -> list[Offered]:

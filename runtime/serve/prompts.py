@@ -206,10 +206,12 @@ class Prompts:
             APIError: none can be made of it.
         """
         with _named("json_schema"):
-            return self._grammars.get(
+            made = self._grammars.get(
                 ("text", _text(output)),
                 lambda: CallGrammar(self.tokenizer, output=output, thinking=NO_THINKING),
             )
+            made.check()  # before anything is computed, or sent
+        return made
 
     def beginning(self, system: str) -> list[int]:
         """The tokens with which every conversation with this system prompt begins."""
@@ -265,6 +267,7 @@ class Prompts:
                     self.tokenizer, tools, form, asked.output, chat.thinking, calls=calls
                 ),
             )
+            made.check()
         return made, tools if calls != "none" else ()
 
 

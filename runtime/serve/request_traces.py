@@ -90,13 +90,14 @@ class RequestTraces:
             with TraceWriter(path, run=run) as writer:
                 for event in events:
                     writer.write(event)
-            self._make_room(path.stat().st_size)
+            self.make_room(path)
         except (TraceError, OSError) as error:
             log.warning("a request's trace could not be written: %s", error)
 
-    def _make_room(self, written: int) -> None:
+    def make_room(self, path: Path) -> None:
+        """Delete the oldest traces now and then, as they are written: this one was just now."""
         with self._lock:
-            self._written += written
+            self._written += path.stat().st_size
             if self._written * LOOKS < self._most:
                 return
             self._written = 0

@@ -119,6 +119,14 @@ CARRIERS = (
     "description",
     "argument name",
     "tool result of a JSON template",
+    "name of an argument in a call",
+    "name of a called tool",
+)
+
+
+CALLING = CHATML.replace(
+    "message.content",
+    "(message.content or '') + (message.tool_calls | tojson if message.tool_calls else '')",
 )
 
 
@@ -143,6 +151,11 @@ def test_no_text_becomes_a_control_token(tokenizer: Tokenizer, carrier: str) -> 
         elif carrier == "argument name":
             template = CHATML + "{{ tools | tojson }}<tool_call>"
             tool["function"]["parameters"]["properties"][text] = {"type": "string"}
+        elif "call" in carrier:
+            template = CALLING
+            name, value = (text, "x") if "tool" in carrier else ("read_file", {text: "x"})
+            call = ToolCall(name, {"set": value}, "", id="c00010100")
+            messages[2] = replace(CALL, calls=(call,), text="")
         else:
             messages[3] = Message("tool", text, "read_file", "c00010100")
         if carrier.endswith("JSON template"):

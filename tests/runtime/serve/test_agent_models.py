@@ -149,3 +149,23 @@ def test_what_says_nothing_is_taken(agents: Server) -> None:
     answer = agents.chat(model="agent:project", **usual)
 
     assert answer.status_code == 200, answer.text
+
+
+def test_its_traces_stay_within_the_limit(agents: Server, folder: Path) -> None:
+    """The oldest ones go, also where nothing but agents is asked."""
+    served, traces = folder.parent / "served", agents.service.traces
+    body = {"model": "agent:project", "messages": [{"role": "user", "content": QUESTION}]}
+    for _ in range(2):
+        assert agents.post("/v1/chat/completions", body).status_code == 200
+        agents.idle()
+    before = sorted(served.glob("*.jsonl"))
+    most, traces._most = traces._most, before[-1].stat().st_size * 3 // 2
+    try:
+        assert agents.post("/v1/chat/completions", body).status_code == 200
+        agents.idle()
+    finally:
+        traces._most = most
+
+    after = sorted(served.glob("*.jsonl"))
+    assert len(after) == 1
+    assert after[0] not in before

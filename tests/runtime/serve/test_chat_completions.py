@@ -12,6 +12,8 @@ import pytest
 from helpers.serving import Server, events
 
 from triplepoint import Agent, Engine, RemoteEngine
+from triplepoint.runtime.conversation import grammar
+from triplepoint.runtime.serve.openai_messages import TextPart, text_of
 from triplepoint.runtime.serve.settings import Limits
 
 READ = {
@@ -59,6 +61,43 @@ def test_an_agent_gets_the_answers_of_an_engine_in_its_own_process(
         there.usage.output_tokens,
     )
     assert here.usage.cached_tokens >= there.usage.cached_tokens
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"response_format": NO_SCHEMA}, "response_format"),
+        ({"tools": [{"type": "function", "function": NO_TOOL}]}, "tools"),
+    ],
+    ids=["answer", "tool"],
+)
+def test_a_bad_schema_is_refused_before_anything_is_computed(
+    server: Server, monkeypatch: pytest.MonkeyPatch, given: Any, param: str, stream: bool
+) -> None:
+    """Also where the vocabulary is so large that grammars are built beside the prefill."""
+    monkeypatch.setattr(grammar, "_BACKGROUND", 0)
+    for _ in range(2):
+        answer = server.chat(stream=stream, **given)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == param
+
+
+def test_deep_arguments_of_a_history(server: Server) -> None:
+    """They are shown as text, like all that a call's arguments should not be."""
+    deep = '{"a":' + "[" * 600 + "]" * 600 + "}"
+    call = {"id": "a", "type": "function", "function": {"name": "list_dir", "arguments": deep}}
+    called = {"role": "assistant", "tool_calls": [call]}
+    said = {"role": "tool", "tool_call_id": "a", "content": "a.txt"}
+    asked = [{"role": "user", "content": "hello"}, called, said]
+    body = {"messages": asked, "tools": [LIST], "max_tokens": 4}
+    assert server.post("/v1/chat/completions", body).status_code == 200
+
+
+def test_parts_of_a_message_are_on_lines_of_their_own() -> None:
+    """As in Anthropic's format: a heading that begins a part begins a line."""
+    parts = [TextPart(type="text", text=one) for one in ("You code.", "# Rules\n", "Be brief.")]
+    assert text_of(parts, "content") == "You code.\n# Rules\nBe brief."
 
 
 def test_an_answer(server: Server) -> None:

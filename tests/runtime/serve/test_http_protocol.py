@@ -62,6 +62,30 @@ def test_a_head_of_usual_size(server: Server) -> None:
         assert answer_of(connection).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["at once", "byte by byte"])
+@pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "in chunks"])
+@pytest.mark.parametrize("offer", [b"h2c", b"websocket"])
+def test_another_protocol_is_not_taken_up(
+    server: Server, offer: bytes, chunked: bool, apart: bool
+) -> None:
+    """Java's client offers HTTP/2 with every request; it gets its answer in HTTP/1.1, each time."""
+    head = HEAD + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: " + offer
+    head += b"\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+    body = b"Content-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+    if chunked:
+        body = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    sent = (head + body) * 2 + HEAD + b"Connection: close\r\n" + body
+    with connected(server) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(sent), 1 if apart else len(sent)):
+            connection.sendall(sent[at : at + (1 if apart else len(sent))])
+        answer = answer_of(connection)
+
+        assert answer.count(b"HTTP/1.1 200 ") == 3
+        assert answer.count(b'"tokens":[') == 3
+        assert b" 400 " not in answer
+
+
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
