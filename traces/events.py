@@ -149,7 +149,7 @@ class PhaseEvent(Event):
     cached_tokens: int = 0
     """Tokens of the context that were not computed in this phase."""
     shared_tokens: int = 0
-    """Of `tokens`, those that another session of the engine had computed."""
+    """Of `tokens`, those that another session of the engine had computed; among the cached, too."""
     recomputed_tokens: int = 0
     """Tokens whose pages others needed before: they were, or will be, computed again."""
     recalled_bytes: int = 0
@@ -227,6 +227,17 @@ class PhaseEvent(Event):
 
     COMPUTED: ClassVar[tuple[str, ...]] = ("tokens_per_s", "regime", "predicted_regime")
     """Lines hold them for other programs; here they are computed again."""
+
+    @property
+    def computed_tokens(self) -> int:
+        """Of a prefill's `tokens`, those that this session computed."""
+        return self.tokens - self.shared_tokens if self.phase == "prefill" else 0
+
+    @property
+    def input_tokens(self) -> int:
+        """The prompt of a prefill, cached tokens included; 0 where a conversation is taken over."""
+        fed = self.phase == "prefill" and self.tokens > 0
+        return self.computed_tokens + self.cached_tokens if fed else 0
 
     @property
     def tokens_per_s(self) -> float:

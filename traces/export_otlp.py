@@ -99,7 +99,8 @@ class Spans:
     def all(self) -> Iterator[Json]:
         """Every span, parents first."""
         for number, turn in enumerate(self._run.turns):
-            yield from self._turn(str(number), turn)
+            if turn.began:
+                yield from self._turn(str(number), turn)
 
     def _turn(self, key: str, turn: TurnSpan) -> Iterator[Json]:
         about: Json = {
@@ -120,18 +121,28 @@ class Spans:
                 "triplepoint.turn.tpot_s": close.tpot_s,
             }
             if self._content:
-                about["gen_ai.output.messages"] = _message("assistant", close.answer)
+                about["gen_ai.output.messages"] = _message("assistant", close.answer, "stop")
         if self._content:
             about["gen_ai.input.messages"] = _message("user", turn.question)
             if (header := self._run.header) is not None:
                 about |= _settings(header)
+        if close is None:
+            about["error.type"] = self._failure
         span = self._span("invoke_agent triplepoint", key, "", turn, about)
         if close is None:
-            message = self._run.close.message if self._run.close and not self._redacted else ""
-            span["status"] = {"code": ERROR, "message": message or "no answer"}
+            self._fail(span)
         yield span
         for number, step in enumerate(turn.steps):
             yield from self._step(f"{key}.{number}", key, step)
+
+    @property
+    def _failure(self) -> str:
+        """How a run ended that has no answer."""
+        return self._run.close.status if self._run.close else "unfinished"
+
+    def _fail(self, span: Json) -> None:
+        message = self._run.close.message if self._run.close and not self._redacted else ""
+        span["status"] = {"code": ERROR, "message": message or "no answer"}
 
     @property
     def _redacted(self) -> bool:
@@ -156,13 +167,13 @@ class Spans:
     def _usage(self, phases: list[Leaf]) -> Json:
         """Attributes of a reply: what was asked for, and what it took."""
         about: Json = dict(self._chat)
-        fed = sampled = cached = 0
+        fed = sampled = computed = 0
         for leaf in phases:
             phase = leaf.event
             assert isinstance(phase, PhaseEvent)
             if phase.phase == "prefill":
-                fed += phase.tokens
-                cached += phase.cached_tokens
+                fed += phase.input_tokens
+                computed += phase.computed_tokens
                 continue
             sampled += phase.tokens
             about["gen_ai.request.max_tokens"] = phase.max_tokens
@@ -170,13 +181,11 @@ class Spans:
                 about[f"gen_ai.request.{name}"] = (phase.sampling or {}).get(name)
             if phase.ttft_s is not None:
                 about["gen_ai.response.time_to_first_chunk"] = phase.ttft_s
-            ended = bool(phase.token_ids) and phase.token_ids[-1] in phase.stop
-            reason = "tool_calls" if phase.purpose == "tool_call" else "stop"
             if phase.token_ids:
-                about["gen_ai.response.finish_reasons"] = [reason if ended else "length"]
-        about["gen_ai.usage.input_tokens"] = fed + cached
+                about["gen_ai.response.finish_reasons"] = [_finish_reason(phase)]
+        about["gen_ai.usage.input_tokens"] = fed
         about["gen_ai.usage.output_tokens"] = sampled
-        about["gen_ai.usage.cache_read.input_tokens"] = cached
+        about["gen_ai.usage.cache_read.input_tokens"] = fed - computed
         return about
 
     def _tool(self, key: str, parent: str, leaf: Leaf, tool: ToolEvent) -> Json:
@@ -247,14 +256,17 @@ class ServedSpans(Spans):
         if self._content:
             about["gen_ai.input.messages"] = _message("user", turn.question)
             if turn.close is not None:
-                about["gen_ai.output.messages"] = _message("assistant", turn.close.answer)
+                reasons = about.get("gen_ai.response.finish_reasons") or ["stop"]
+                answer = _message("assistant", turn.close.answer, reasons[-1])
+                about["gen_ai.output.messages"] = answer
+        if turn.close is None:
+            about.setdefault("error.type", self._failure)
         span = self._span(f"chat {self._model}", key, "", turn, about)
         span["kind"] = SERVER
         if self._parent is not None:
             span["parentSpanId"] = self._parent[1]
         if turn.close is None:
-            message = self._run.close.message if self._run.close else ""
-            span["status"] = {"code": ERROR, "message": message or "no answer"}
+            self._fail(span)
         yield span
         for number, leaf in enumerate(turn.leaves):
             assert isinstance(leaf.event, PhaseEvent), "a request's tools run elsewhere"
@@ -295,9 +307,18 @@ def _pass(event: PassEvent) -> Json:
     return {f"triplepoint.pass.{name}": getattr(event, name) for name in names}
 
 
-def _message(role: str, text: str) -> str:
+def _finish_reason(phase: PhaseEvent) -> str:
+    """Why a decode ended. What ended before its limit did so by a stop token or a stop text."""
+    limit = phase.max_tokens
+    if phase.token_ids[-1] not in phase.stop and limit is not None and phase.tokens >= limit:
+        return "length"
+    return "tool_calls" if phase.purpose == "tool_call" else "stop"
+
+
+def _message(role: str, text: str, finish: str = "") -> str:
     """A list of one message, in the conventions' form, as JSON text."""
-    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+    message: Json = {"role": role, "parts": [{"type": "text", "content": text}]}
+    return json.dumps([message | ({"finish_reason": finish} if finish else {})])
 
 
 def attributes(values: Json) -> list[Json]:

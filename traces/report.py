@@ -74,8 +74,8 @@ def by_turn(trace: Trace) -> Table:
         if not turn.began:
             continue
         fed = [phase for phase in turn.phases if phase.phase == "prefill"]
-        cached = sum(phase.cached_tokens for phase in fed)
-        read = cached + sum(phase.tokens for phase in fed)
+        read = sum(phase.input_tokens for phase in fed)
+        cached = read - sum(phase.computed_tokens for phase in fed)
         said = [phase for phase in turn.phases if phase.phase == "decode"]
         sampled, decode_s = sum(p.tokens for p in said), sum(p.wall_s for p in said)
         ttft = next((p.ttft_s for p in said if p.ttft_s is not None), None)

@@ -62,6 +62,11 @@ class TurnSpan:
     close: TurnEnd | None = None
 
     @property
+    def began(self) -> bool:
+        """Whether anything was said or done in it; else it only took over a conversation."""
+        return bool(self.question or self.close or any(step.number for step in self.steps))
+
+    @property
     def leaves(self) -> Iterator[Leaf]:
         """Its phases and tool calls, in order."""
         for step in self.steps:

@@ -63,12 +63,11 @@ def totals(trace: EventLog) -> Totals:
     """Add up a trace; also one whose run was killed."""
     prefills = [p for p in trace.phases if p.phase == "prefill"]
     decodes = [p for p in trace.phases if p.phase == "decode"]
-    cached = sum(p.cached_tokens for p in prefills)
     sampled = sum(p.tokens for p in decodes)
     first = [turn.end.ttft_s for turn in trace.turns if turn.end] + [p.ttft_s for p in decodes]
     return Totals(
-        input_tokens=sum(p.tokens for p in prefills) + cached,
-        cached_tokens=cached,
+        input_tokens=sum(p.input_tokens for p in prefills),
+        cached_tokens=sum(p.input_tokens - p.computed_tokens for p in prefills),
         output_tokens=sampled,
         ttft_s=next((seconds for seconds in first if seconds is not None), None),
         tpot_s=sum(p.wall_s for p in decodes) / sampled if sampled else None,

@@ -112,6 +112,8 @@ class Run:
         """The run as JSON."""
         turns = []
         for turn in self._span.turns:
+            if not turn.began:
+                continue
             first_leaf, first_item = len(self._leaves), len(self._items)
             self._add_turn(turn.number, list(turn.leaves))
             turns.append(

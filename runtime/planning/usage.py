@@ -90,7 +90,7 @@ class Recorded:
 
     def _phase(self, phase: PhaseEvent) -> None:
         if phase.phase == "prefill":
-            self.prefill_tokens += phase.kv_after - phase.kv_before
+            self.prefill_tokens += phase.kv_after - phase.kv_before - phase.shared_tokens
             self.prefill_s += phase.wall_s
         else:
             self.steps += 1

@@ -12,9 +12,17 @@ from typing import Any
 import pytest
 
 from triplepoint.errors import TraceError
-from triplepoint.traces import Trace, export_otlp, export_perfetto, export_tables, tables
+from triplepoint.traces import (
+    Trace,
+    export_otlp,
+    export_perfetto,
+    export_tables,
+    tables,
+    timeline,
+)
 from triplepoint.traces.events import AnyEvent, LayerRecord, PhaseEvent
 
+from .conftest import phase
 from .test_view import EVIL, hostile_trace, long_trace
 
 FIELDS = {"traceId", "spanId", "parentSpanId", "name", "kind", "startTimeUnixNano"}
@@ -178,6 +186,59 @@ def test_otlp_names_the_conventions(run_events: list[AnyEvent]) -> None:
     text = json.dumps(spans)
     assert "disk full" not in text, "the conversation stays out unless it is asked for"
     assert "disk full" in json.dumps(export_otlp.document([Trace(run_events)], content=True))
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"stop": [2], "max_tokens": 3}, "stop"),
+        ({"max_tokens": 3}, "length"),
+        ({"max_tokens": 100}, "stop"),  # a stop text
+        ({}, "stop"),
+        ({"stop": [2], "purpose": "tool_call"}, "tool_calls"),
+    ],
+)
+def test_why_a_reply_ended(run_events: list[AnyEvent], more: dict[str, Any], reason: str) -> None:
+    """The limit is one reason, the model's stop tokens and the request's texts are another."""
+    run_events[6] = run_events[6].model_copy(update=more)
+
+    spans = export_otlp.document([Trace(run_events)])["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    replies = [values_of(span) for span in spans if span["name"] == "chat nano"]
+
+    assert replies[-1]["gen_ai.response.finish_reasons"]["values"] == [{"stringValue": reason}]
+
+
+@pytest.fixture
+def continued(run_events: list[AnyEvent]) -> Trace:
+    """A run that took a conversation of 5,000 tokens over, and whose prompt others had read."""
+    first = phase("prefill", "session", [], (5000, 5000), cached_tokens=5000, step=0)
+    for event in run_events[1:]:
+        if hasattr(event, "turn"):
+            event.turn = 2
+        if hasattr(event, "step"):
+            event.step = 2 if event in run_events[5:] else 1
+    prompt = run_events[2].model_copy(
+        update={"kv_before": 5000, "kv_after": 5060, "cached_tokens": 5059, "shared_tokens": 59}
+    )
+    result = run_events[5].model_copy(
+        update={"kv_before": 5063, "kv_after": 5363, "cached_tokens": 5063}
+    )
+    return Trace([run_events[0], first, *run_events[1:2], prompt, *run_events[3:5], result,
+                  *run_events[6:]])  # fmt: skip
+
+
+def test_what_is_taken_over_is_no_question(continued: Trace) -> None:
+    """It is no turn of its own, and no input; tokens that others computed are counted once."""
+    spans = export_otlp.document([continued])["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    replies = [values_of(span) for span in spans if span["name"] == "chat nano"]
+
+    assert [span["name"] for span in spans].count("invoke_agent triplepoint") == 1
+    assert [int(one["gen_ai.usage.input_tokens"]) for one in replies] == [5060, 5363]
+    assert int(replies[0]["gen_ai.usage.cache_read.input_tokens"]) == 5059
+    assert [row["turn"] for row in tables.rows(continued, "turns")] == [2]
+    assert [row["turns"] for row in tables.rows(continued, "runs")] == [1]
+    sums = timeline.totals(continued)
+    assert (sums.input_tokens, sums.cached_tokens) == (5060 + 5363, 5059 + 5063)
 
 
 # --- tables

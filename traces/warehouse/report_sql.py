@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-_BY_TURN = """
+# As `PhaseEvent.input_tokens`: shared tokens are among the fed ones and among the cached ones.
+_COMPUTED = "CASE phase WHEN 'prefill' THEN tokens - shared_tokens ELSE 0 END"
+_CACHED = "CASE WHEN phase = 'prefill' AND tokens > 0 THEN cached_tokens ELSE 0 END"
+
+_BY_TURN = f"""
     per_turn AS (
         SELECT file, run, turn, sum(wall_s) AS engine_s,
             sum(reread_tokens) AS reread_tokens, sum(recomputed_tokens) AS recomputed_tokens,
             sum(reread_s) AS reread_s, arg_max(reread_label, reread_tokens) AS label,
-            sum(CASE phase WHEN 'prefill' THEN tokens + cached_tokens ELSE 0 END) AS input_tokens,
-            sum(CASE phase WHEN 'prefill' THEN cached_tokens ELSE 0 END) AS cached_tokens,
+            sum({_COMPUTED} + {_CACHED}) AS input_tokens,
+            sum({_CACHED}) AS cached_tokens,
             sum(CASE phase WHEN 'decode' THEN tokens ELSE 0 END) AS output_tokens
         FROM phases GROUP BY ALL
     )"""
@@ -19,9 +23,9 @@ def _by_run(keys: str, columns: str) -> str:
     return f"""
     WITH per_run AS (
         SELECT file, run,
-            sum(CASE phase WHEN 'prefill' THEN tokens + cached_tokens ELSE 0 END) AS input_tokens,
-            sum(CASE phase WHEN 'prefill' THEN cached_tokens ELSE 0 END) AS cached_tokens,
-            sum(CASE phase WHEN 'prefill' THEN tokens ELSE 0 END) AS fed,
+            sum({_COMPUTED} + {_CACHED}) AS input_tokens,
+            sum({_CACHED}) AS cached_tokens,
+            sum({_COMPUTED}) AS fed,
             sum(CASE phase WHEN 'prefill' THEN wall_s ELSE 0 END) AS prefill_s,
             sum(CASE phase WHEN 'decode' THEN tokens ELSE 0 END) AS said,
             sum(CASE phase WHEN 'decode' THEN wall_s ELSE 0 END) AS decode_s,
