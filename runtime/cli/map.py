@@ -316,6 +316,11 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
 
     names = ("threads", "target", "kv", "context", "kv_memory", "cache_packed_weights")
     options = {name: getattr(args, name) for name in (*names, "draft_tokens", "draft_source")}
+    if target.kind == "http":
+        here = options | {"context": None, "tune": args.tune}
+        for name in (n for n, value in here.items() if value not in ("auto", None, False)):
+            flag = f"--{name.replace('_', '-')}"
+            raise SettingError(f"{flag} has no effect: a server has already loaded its model")
     options["jump_forward"], options["tune"] = args.jump_forward == "on", dict(args.tune or ())
     return Fleet(
         target,

@@ -110,6 +110,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Show the trace, or do with it what was asked for."""
     from .engine_from_trace import load_trace
 
+    _check(args)
     trace = load_trace(args.trace)
     if args.verify:
         from . import replay_verify
@@ -140,6 +141,29 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output.line(f"incomplete: the last line is cut off: {short(trace.torn, 60)}", "red")
     output.json(trace_json(trace))
     return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options that what was asked for would ignore."""
+    from ...errors import SettingError
+
+    goes_on, runs = args.start is not None, args.verify or args.benchmark or args.predict
+    for given, needs in (
+        (args.predict and (args.verify or goes_on), "--predict goes with --benchmark alone"),
+        (args.prompt is not None and not goes_on, "--prompt needs --from"),
+        (args.output is not None and not goes_on, "--trace needs --from: a new run's file"),
+        (
+            args.tools is not None and not (args.verify or goes_on),
+            "--tools needs --verify or --from",
+        ),
+        (args.skip_tool_delays and not args.benchmark, "--skip-tool-delays needs --benchmark"),
+        (
+            args.speed is not None and (runs or goes_on),
+            "--speed shows the recording and runs nothing",
+        ),
+    ):
+        if given:
+            raise SettingError(needs)
 
 
 def _show(one: Trace, output: Output) -> None:

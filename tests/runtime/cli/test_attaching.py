@@ -280,6 +280,18 @@ def test_what_is_said_before_a_call_is_no_answer(env: dict[str, str], folder: Pa
     assert done.stderr.startswith("Let me look.\n> list_dir()\n")
 
 
+def test_bytes_that_are_no_text(env: dict[str, str], nano: Path) -> None:
+    """On stdin they become U+FFFD: neither a question nor a chat ends on them."""
+    env |= {"PYTHONIOENCODING": "utf-8:strict"}
+    for arguments in (["run", "-", "-m", nano], ["chat", "-m", nano]):
+        command = [sys.executable, "-m", "triplepoint", *map(str, arguments)]
+        done = subprocess.run(
+            command, input=b"caf\xe9?\n", capture_output=True, env=env, timeout=60
+        )
+        assert b"a bug" not in done.stderr, done.stderr
+        assert done.returncode != 1
+
+
 def test_closed_streams(env: dict[str, str], nano: Path, folder: Path) -> None:
     """`<&-` is as nothing piped in; where something must be read, that is said, with status 2."""
 

@@ -143,6 +143,11 @@ def test_a_bound_ends_it_with_status_4(triplepoint: Run, questions: Path, tmp_pa
         (["q.jsonl", "-o", "-"], Exit.USAGE, "-o must be a file"),
         (["q.jsonl", "-o", "r.jsonl", "--workers", "2"], Exit.USAGE, "need a cluster"),
         (["q.jsonl", "-o", "r.jsonl", "--policy", "no.toml"], Exit.FILE, "cannot read the policy"),
+        (
+            ["q.jsonl", "-o", "r.jsonl", "--to", "http://h:1", "--kv", "q8"],
+            Exit.USAGE,
+            "--kv has no",
+        ),
         (["bare.jsonl", "-o", "r.jsonl", "--dir", "no"], Exit.FILE, "--dir: no such folder: no"),
     ],
 )

@@ -230,6 +230,30 @@ def test_a_conversation_goes_on_from_a_step(
     assert f"the folder {tmp_path / 'no'} does not exist" in nowhere.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--from", "1", "--predict"], "--predict goes with --benchmark alone"),
+        (["--verify", "--predict"], "--predict goes with --benchmark alone"),
+        (["--prompt", "x"], "--prompt needs --from"),
+        (["--trace", "new.jsonl"], "--trace needs --from"),
+        (["--tools", "live"], "--tools needs --verify or --from"),
+        (["--verify", "--skip-tool-delays"], "--skip-tool-delays needs --benchmark"),
+        (["--speed", "2", "--benchmark"], "--speed shows the recording"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_nothing_is_ignored(
+    triplepoint: Run, recorded: Path, options: list[str], message: str
+) -> None:
+    """An option that what was asked for has no use for is refused."""
+    done = triplepoint("replay", recorded, *options)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
 def test_the_recorded_settings_hold_from_a_step_on(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:

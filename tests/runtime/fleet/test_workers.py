@@ -228,6 +228,17 @@ def test_a_server_that_is_not_there(quick: None) -> None:
         )
 
 
+def test_a_client_that_cannot_be_made(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that httpx does not know ends the run at once, with the reason."""
+    monkeypatch.setenv("ALL_PROXY", "gopher://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    fleet = Fleet(parse_target("http://gpu-box:11435", 1), patience_s=60)
+    results, poison = Results(None), Results(None)
+    rows = make_rows([("", {"question": "q"})])
+    with pytest.raises(FleetError, match=r"no workers are left.*gpu-box.*ValueError: .*gopher"):
+        run_map(rows, remote, fleet, results=results, poison=poison, traces=None)
+
+
 def test_a_request_that_a_server_refuses_is_the_rows_fault(quick: None) -> None:
     """The server answers others: the row is set aside after its tries."""
     with openai_server(400, 400, text("Yes.")) as server:
