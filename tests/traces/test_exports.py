@@ -212,19 +212,20 @@ def test_why_a_reply_ended(run_events: list[AnyEvent], more: dict[str, Any], rea
 def continued(run_events: list[AnyEvent]) -> Trace:
     """A run that took a conversation of 5,000 tokens over, and whose prompt others had read."""
     first = phase("prefill", "session", [], (5000, 5000), cached_tokens=5000, step=0)
-    for event in run_events[1:]:
+    events: list[Any] = list(run_events)
+    for event in events[1:]:
         if hasattr(event, "turn"):
             event.turn = 2
         if hasattr(event, "step"):
-            event.step = 2 if event in run_events[5:] else 1
-    prompt = run_events[2].model_copy(
+            event.step = 2 if event in events[5:] else 1
+    prompt = events[2].model_copy(
         update={"kv_before": 5000, "kv_after": 5060, "cached_tokens": 5059, "shared_tokens": 59}
     )
-    result = run_events[5].model_copy(
+    result = events[5].model_copy(
         update={"kv_before": 5063, "kv_after": 5363, "cached_tokens": 5063}
     )
-    return Trace([run_events[0], first, *run_events[1:2], prompt, *run_events[3:5], result,
-                  *run_events[6:]])  # fmt: skip
+    return Trace([events[0], first, *events[1:2], prompt, *events[3:5], result,
+                  *events[6:]])  # fmt: skip
 
 
 def test_what_is_taken_over_is_no_question(continued: Trace) -> None:

@@ -13,7 +13,7 @@ from helpers.serving import Server, events
 
 from triplepoint import Agent, Engine, RemoteEngine
 from triplepoint.runtime.conversation import grammar
-from triplepoint.runtime.serve.openai_messages import TextPart, text_of
+from triplepoint.runtime.serve.openai_messages import Part, TextPart, text_of
 from triplepoint.runtime.serve.settings import Limits
 
 READ = {
@@ -96,7 +96,9 @@ def test_deep_arguments_of_a_history(server: Server) -> None:
 
 def test_parts_of_a_message_are_on_lines_of_their_own() -> None:
     """As in Anthropic's format: a heading that begins a part begins a line."""
-    parts = [TextPart(type="text", text=one) for one in ("You code.", "# Rules\n", "Be brief.")]
+    parts: list[Part] = [
+        TextPart(type="text", text=one) for one in ("You code.", "# Rules\n", "Be brief.")
+    ]
     assert text_of(parts, "content") == "You code.\n# Rules\nBe brief."
 
 
