@@ -7,7 +7,7 @@
      ├─ TargetError                a CPU target that is unknown or that this machine lacks
      ├─ CompileError               a kernel that could not be generated or loaded
      ├─ EngineError
- │   ├─ SettingError           a setting that makes no sense, or that this model cannot have
+     │   ├─ SettingError           a setting that makes no sense, or that this model cannot have
      │   ├─ ContextOverflowError   more tokens than the context holds
      │   └─ PassCancelledError     a forward pass ended by stop() or Ctrl-C
      ├─ AgentError
@@ -26,7 +26,7 @@ Every message says what is wrong, where, and what to do about it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +68,10 @@ class GGUFError(ModelError):
         self.path = path
         self.field = field
         self.offset = offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes get it whole, though its arguments have names."""
+        return Exception.__new__, (type(self), *self.args), self.__dict__
 
 
 class UnsupportedModelError(ModelError):

@@ -8,7 +8,8 @@ print(result.answer, result.trace.path)
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -318,16 +319,22 @@ class Agent(Generic[Output]):
     async def run_async(self, task: str) -> RunResult[Output]:
         """As `run`, in an event loop; cancelling it ends the run and keeps the conversation."""
         last = None
-        async for last in self.stream_async(task):  # noqa: B007
-            pass
+        async with aclosing(self.stream_async(task)) as events:
+            async for last in events:  # noqa: B007
+                pass
         return _answer(last)
 
-    async def stream_async(self, task: str) -> AsyncIterator[AgentEvent]:
-        """As `stream`, in an event loop; leaving it ends the run and keeps the conversation."""
+    async def stream_async(self, task: str) -> AsyncGenerator[AgentEvent]:
+        """As `stream`, in an event loop; closing it ends the run and keeps the conversation.
+
+        Leave it early inside of `contextlib.aclosing(…)`: after a bare `break` Python closes it
+        some time later.
+        """
         from .aio import in_thread
 
-        async for event in in_thread(lambda: self.stream(task), self.stop):
-            yield event
+        async with aclosing(in_thread(lambda: self.stream(task), self.stop)) as events:
+            async for event in events:
+                yield event
 
     def undo(self) -> str:
         """Forget the last question and everything since; returns the question.

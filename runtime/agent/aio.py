@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -12,7 +12,7 @@ T = TypeVar("T")
 _AHEAD = 256  # events that may wait for whoever reads them; then the run waits
 
 
-async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -> AsyncIterator[T]:
+async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -> AsyncGenerator[T]:
     """What an iterator gives, which is made and run in a thread of its own.
 
     Args:

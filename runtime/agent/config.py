@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -44,8 +45,8 @@ class AgentConfig:
             check_count(name, getattr(self, name))
         if self.context is not None:
             check_count("context", self.context)
-        if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
-            raise SettingError(f"timeout must be above 0 seconds, not {self.timeout!r}")
+        if self.timeout is not None and not (is_number(self.timeout) and 0 < self.timeout < inf):
+            raise SettingError(f"timeout must be above 0 seconds and finite, not {self.timeout!r}")
         if self.sampling is not None and not hasattr(self.sampling, "over"):
             raise SettingError(f"sampling must be a Sampling, not {self.sampling!r}")
 

@@ -212,21 +212,30 @@ def _judged(
 
 def _is_there(engine: RemoteEngine, error: Exception) -> bool:
     """Whether the server takes requests: then the fault was the request's."""
-    from ..agent.remote.sse_client import BusyError
+    from ..agent.remote.sse_client import BusyError, KeyRefusedError
 
-    return not isinstance(error, BusyError) and responds(engine)
+    try:
+        return not isinstance(error, BusyError) and not why_silent(engine)
+    except KeyRefusedError:
+        return True
 
 
-def responds(engine: RemoteEngine) -> bool:
-    """Whether the server says which models it has."""
+def why_silent(engine: RemoteEngine) -> str:
+    """Why the server does not say which models it has; empty if it does.
+
+    Raises:
+        KeyRefusedError: it wants another key, or any.
+    """
     from ..agent.remote.server import CONNECT
-    from ..agent.remote.sse_client import fetch_json
+    from ..agent.remote.sse_client import KeyRefusedError, fetch_json
 
     try:
         fetch_json(engine.server, "/models", timeout=CONNECT)
-    except EngineError:
-        return False
-    return True
+    except KeyRefusedError:
+        raise
+    except EngineError as error:
+        return str(error)
+    return ""
 
 
 def _close(agent: Agent[Any], outcome: Outcome) -> None:

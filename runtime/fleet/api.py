@@ -173,7 +173,7 @@ def parse_target(text: object, slots: int | None = None) -> Target:
     if text == "auto" or re.fullmatch(r"ray://[^\s,/]+", text):
         return Target("ray", slots or SLOTS, (text,))
     if text.startswith(("http://", "https://")):
-        addresses = tuple(dict.fromkeys(text.split(",")))
+        addresses = tuple(dict.fromkeys(one.rstrip("/") for one in text.split(",")))
         for address in addresses:
             Server(address, None, 1.0)
         return Target("http", slots or SLOTS, addresses)

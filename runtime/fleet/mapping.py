@@ -7,6 +7,7 @@ rows ─► Dispatcher ─► workers ─► events ─► Results (durable) ─
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -317,7 +318,9 @@ class Mapping:
             result["model"] = outcome.model
         trace = self._work.trace_of(task, worker.station.name)
         if trace is not None and outcome.usage:
-            result["trace"] = f"{trace.parent.name}/{trace.name}"
+            place = self._results.path
+            beside = None if place is None else place.resolve().parent
+            result["trace"] = str(trace) if beside is None else os.path.relpath(trace, beside)
         result["usage"], result["seconds"] = outcome.usage, round(outcome.seconds, 6)
         result["attempt"] = task.tries_on[worker.station.name]
         if task.deaths:

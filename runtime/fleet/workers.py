@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...errors import EngineError, ModelError, TriplepointError
 from ..agent.remote import RemoteEngine
-from .answering import AgentFactory, Outcome, Recipe, Stopper, answer, responds
+from .answering import AgentFactory, Outcome, Recipe, Stopper, answer, why_silent
 from .dispatch import Station, Task
 from .forecast import predict_row_s
 
@@ -250,7 +250,7 @@ class ServerWorker:
         pause = _FIRST_PAUSE
         while not self._closed.is_set():
             try:
-                there = responds(self._engine_of("probe"))
+                silent = why_silent(self._engine_of("probe"))
             except TriplepointError as error:
                 self._give_up(str(error))
                 return
@@ -261,15 +261,16 @@ class ServerWorker:
             # A row that was under way may have been answered meanwhile: patience begins again.
             since = self._away_since = self._away_since or time.monotonic()
             # One that works on a row of ours may refuse others for as long as that takes.
-            works = there and bool(self.station.tasks)
+            works = not silent and bool(self.station.tasks)
             late = time.monotonic() - since > self._patience and not works
-            if there and not (why and (late or self._closed.wait(pause))):
+            if not silent and not (why and (late or self._closed.wait(pause))):
                 self.ready = True
                 self._post(Event("ready", self))
                 return
             if late:
-                what = "has taken no row" if there else "has not responded"
-                self._give_up(f"{self.station.name} {what} for {self._patience:g} s")
+                what = "has not responded" if silent else "has taken no row"
+                last = f": {silent or why}"
+                self._give_up(f"{self.station.name} {what} for {self._patience:g} s{last}")
                 return
             self._closed.wait(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause)

@@ -15,6 +15,7 @@ from .cost import Speeds
 
 GOOD = ("passed", "correct")  # fields of a row of results that say whether the answer is right
 DONE = ("answered", "ok", "done", "passed")  # values of `status` of a row that has neither
+_COUNTS = ("input_tokens", "cached_tokens", "output_tokens")
 _OF_MAP = {"input_tokens": "prompt", "cached_tokens": "cached", "output_tokens": "generated"}
 """What `triplepoint map` calls them in its results."""
 
@@ -63,6 +64,8 @@ class Recorded:
                     self._add(event.input_tokens, event.cached_tokens, event.output_tokens)
                 elif isinstance(event, RunEnd):
                     self.answered += event.status == "answered"
+                    if event.status != "answered":  # no `turn_end` tells of it
+                        self._add(*(event.totals.get(name, 0) for name in _COUNTS))
                 elif isinstance(event, PhaseEvent):
                     self._phase(event)
 
@@ -71,9 +74,8 @@ class Recorded:
         usage = row.get("usage") or {}
         if not isinstance(usage, Mapping):
             raise SettingError(f"usage must be an object, not {usage!r}")
-        names = ("input_tokens", "cached_tokens", "output_tokens")
-        counts = [usage.get(name, usage.get(_OF_MAP[name], 0)) for name in names]
-        for name, count in zip(names, counts, strict=True):
+        counts = [usage.get(name, usage.get(_OF_MAP[name], 0)) for name in _COUNTS]
+        for name, count in zip(_COUNTS, counts, strict=True):
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 raise SettingError(f"usage.{name} must be a number of tokens, not {count!r}")
         self._add(*counts)

@@ -77,7 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: OpenAIServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
-        self._json(200, self.server.models)
+        models = self.server.models
+        self._json(*((models, {}) if isinstance(models, int) else (200, models)))
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])

@@ -23,7 +23,7 @@ from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 from ..prompt import INTERRUPTED_CALL, counted, cut_part
 from ..repetition import RepetitionStop, Words
 from .reply import StreamedReply
-from .sse_client import BusyError, Exchange
+from .sse_client import BusyError, Exchange, ParameterRefusedError
 
 if TYPE_CHECKING:
     from ..config import AgentConfig
@@ -139,10 +139,14 @@ class RemoteConversation(Conversation[int]):
 
     def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
         """Send the conversation and read what streams back (see `Conversation.generate`)."""
-        left = run.tokens_left()
-        for attempt in range(1, self.engine.tries + 1):
+        left, attempt = run.tokens_left(), 1
+        while True:
             try:
                 return (yield from self._ask_once(run, left))
+            except ParameterRefusedError as error:
+                if error.param in self.engine.refused:
+                    raise
+                self.engine.refused.add(error.param)
             except BusyError as error:
                 if attempt == self.engine.tries:
                     told = f"{error} (tried {attempt} times)"
@@ -152,7 +156,7 @@ class RemoteConversation(Conversation[int]):
                     wait = _FIRST_WAIT * 2 ** (attempt - 1)
                 yield Notice(f"{error}; trying again in {wait:.2g} s")
                 _wait(run, wait)
-        raise AssertionError("the last attempt returns or raises")
+                attempt += 1
 
     def _ask_once(self, run: RunContext, left: int) -> Generator[AgentEvent, None, Reply]:
         said = StreamedReply()
@@ -163,7 +167,7 @@ class RemoteConversation(Conversation[int]):
         try:
             for at, chunk in exchange.chunks(run.check_stop):
                 pieces = said.take(chunk)
-                if said.pieces and times.first is None:
+                if (said.pieces or said.finish) and times.first is None:
                     times.first, times.first_clock = at, time.time()
                 times.last = at
                 for mode, text in pieces:
@@ -200,16 +204,19 @@ class RemoteConversation(Conversation[int]):
 
     def _body(self, left: int) -> dict[str, Any]:
         """The request. History and tools come first and do not change: the server's cache."""
+        refused = self.engine.refused
         body: dict[str, Any] = {
             "model": self.engine.model.name,
             "messages": self.wire,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "max_tokens": left,
         }
+        body["max_completion_tokens" if "max_tokens" in refused else "max_tokens"] = left
         if self._tools:
             body["tools"] = self._tools
         body |= {"temperature": 0.0, **self._sampling()}
+        if "temperature" in refused and self.config.sampling is None:
+            del body["temperature"]
         if self.config.output is not None:
             schema = {"name": "answer", "schema": dict(self.config.output)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}

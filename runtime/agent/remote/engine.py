@@ -81,6 +81,7 @@ class RemoteEngine:
         check_whole(tries, "tries", SettingError, 1)
         self.context = context
         self.tries = tries
+        self.refused: set[str] = set()  # parameters that the server has refused
         self.target, self.threads, self.kv = "remote", 0, ""
         self.machine = RemoteMachine()
         self.model = RemoteModel(model or self._first_model(), self.base_url)

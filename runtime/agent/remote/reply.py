@@ -21,6 +21,7 @@ class Pending:
 
     name: str = ""
     arguments: str = ""
+    id: str = ""
 
 
 @dataclass
@@ -46,6 +47,7 @@ class StreamedReply:
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
     _seen: list[int] = field(default_factory=list)
+    _places: dict[int, int] = field(default_factory=dict)  # of indices that were given twice
 
     def take(self, chunk: dict[str, Any]) -> list[tuple[Mode, str]]:
         """Take one chunk in; gives the text in it. What has an unknown form is passed over."""
@@ -98,10 +100,16 @@ class StreamedReply:
         index = call.get("index")
         if not isinstance(index, int):  # some servers send each call whole, without a number
             index = len(self.calls)
-        if index not in self.calls and len(self.calls) >= MAX_CALLS:
+        name, given = function.get("name"), call.get("id")
+        place = self._places.get(index, index)
+        if place in self.calls and name and given and self.calls[place].id not in ("", given):
+            place = self._places[index] = max(self.calls) + 1  # another one, as from Ollama
+        if place not in self.calls and len(self.calls) >= MAX_CALLS:
             return
-        pending = self.calls.setdefault(index, Pending())
-        if isinstance(name := function.get("name"), str):
+        pending = self.calls.setdefault(place, Pending())
+        if isinstance(given, str):
+            pending.id = pending.id or given
+        if isinstance(name, str):
             pending.name += name
         arguments = function.get("arguments")
         if isinstance(arguments, str):

@@ -35,8 +35,12 @@ class Server:
     """
 
     def __init__(self, base_url: str, api_key: str | None, silence: float) -> None:
-        parts = urlsplit(base_url if isinstance(base_url, str) else "")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(base_url if isinstance(base_url, str) else "")
+            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            sound = False
+        if not sound:
             raise SettingError(
                 f"not a server URL: {base_url!r}; give one such as http://localhost:8080/v1"
             )

@@ -31,6 +31,7 @@ MAX_WAIT = 30.0  # seconds that a server may tell us to wait before the next try
 
 _BUSY = (429, 502, 503, 504)
 _POLL_S = 0.05  # seconds between two checks whether to stop
+_OPTIONAL = ("max_tokens", "temperature")  # what a request does without, where it is refused
 _TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")
 
 
@@ -44,6 +45,22 @@ class BusyError(EngineError):
     def __init__(self, message: str, wait_s: float | None = None) -> None:
         super().__init__(message)
         self.wait_s = wait_s
+
+
+class ParameterRefusedError(EngineError):
+    """The server does not take a parameter that others need, as OpenAI's latest models.
+
+    Attributes:
+        param: its name.
+    """
+
+    def __init__(self, message: str, param: str) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class KeyRefusedError(EngineError):
+    """The server wants another key, or any."""
 
 
 class Exchange:
@@ -255,14 +272,16 @@ def _status_error(server: Server, response: httpx.Response, body: bytes) -> Engi
     error = data.get("error", data) if isinstance(data, dict) else data
     told = f"HTTP {status} from {server.url}: {_message(error)}"
     kind = {str(error.get("type")), str(error.get("code"))} if isinstance(error, dict) else set()
-    if kind & set(_TOO_LONG):
+    if kind & set(_TOO_LONG) or (status == 400 and "maximum context length" in told):
         return ContextOverflowError(
             f"{told}. Ask for less, or start the server with a longer context"
         )
     if status in _BUSY:
         return BusyError(told, _retry_after(response.headers.get("retry-after", "")))
     if status in (401, 403):
-        return EngineError(f"{told}. Is the key (api_key) right?")
+        return KeyRefusedError(f"{told}. Is the key (api_key) right?")
+    if kind & {"unsupported_parameter", "unsupported_value"} and error.get("param") in _OPTIONAL:
+        return ParameterRefusedError(told, error["param"])
     return EngineError(told)
 
 

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -222,6 +223,20 @@ def test_run_and_stream_in_an_event_loop(scripted: MakeEngine) -> None:
 
     assert "".join(pieces) == "One two."
     assert answer == "Three."
+
+
+def test_a_stream_that_is_closed_has_ended(scripted: MakeEngine) -> None:
+    """The next question may follow at once."""
+    agent = Agent(scripted("One two three." + END, "Fine." + END), trace=False)
+
+    async def main() -> str:
+        async with aclosing(agent.stream_async("Hi")) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    break
+        return (await agent.run_async("And?")).answer
+
+    assert asyncio.run(main()) == "Fine."
 
 
 def test_errors_cross_over(scripted: MakeEngine) -> None:

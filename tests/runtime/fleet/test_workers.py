@@ -228,6 +228,31 @@ def test_a_server_that_is_not_there(quick: None) -> None:
         )
 
 
+def test_traces_are_found_from_the_results(
+    engine: Engine, folders: list[Path], tmp_path: Path
+) -> None:
+    """Wherever their folder is, beside the results or below."""
+    path = tmp_path / "out" / "r.jsonl"
+    path.parent.mkdir()
+    rows = [{"question": QUESTIONS[0], "dir": str(folders[0])}]
+    to = {"to": "local:1", "engine": engine, "results": path}
+    for traces in (tmp_path / "logs" / "run1", path.parent / "deep" / "below"):
+        path.unlink(missing_ok=True)
+        (one,) = triplepoint.map(factory, rows, traces=traces, **to)
+        assert Trace.load(path.parent / one["trace"]).answer == one["answer"]
+
+
+def test_a_key_that_is_refused_ends_it_at_once(quick: None) -> None:
+    """With what the server said, not after a minute as a silent server."""
+    with openai_server() as server:
+        server.models = 401
+        fleet = Fleet(parse_target(f"{server.url}/", 1), patience_s=60)
+        results, poison = Results(None), Results(None)
+        rows = make_rows([("", {"question": "q"})])
+        with pytest.raises(FleetError, match=r"no workers are left.*HTTP 401.*Is the key"):
+            run_map(rows, remote, fleet, results=results, poison=poison, traces=None)
+
+
 def test_a_client_that_cannot_be_made(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy that httpx does not know ends the run at once, with the reason."""
     monkeypatch.setenv("ALL_PROXY", "gopher://127.0.0.1:9")

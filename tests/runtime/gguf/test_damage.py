@@ -6,6 +6,7 @@ The files are built byte by byte here, so that every case knows the offset of th
 from __future__ import annotations
 
 import contextlib
+import pickle
 import tracemalloc
 from pathlib import Path
 
@@ -351,3 +352,16 @@ def test_a_missing_key_is_nowhere(tmp_path: Path) -> None:
         file.integer("qwen3.block_count")
     assert caught.value.offset is None
     assert "byte" not in str(caught.value).removeprefix(str(path))
+
+
+def test_an_error_crosses_to_other_processes(tmp_path: Path) -> None:
+    """With its fields, as from a worker of a fleet."""
+    path = tmp_path / "empty.gguf"
+    path.write_bytes(b"GGUF")
+    with pytest.raises(GGUFError) as caught:
+        open_gguf(path)
+
+    copy = pickle.loads(pickle.dumps(caught.value))
+
+    assert str(copy) == str(caught.value)
+    assert (copy.path, copy.field, copy.offset) == (path, caught.value.field, caught.value.offset)

@@ -28,6 +28,23 @@ def test_a_trace() -> None:
     assert found.weights == 6_034_688
 
 
+def test_runs_without_an_answer_count(tmp_path: Path) -> None:
+    """Their question and tokens, as their steps and seconds do."""
+    lines = [json.loads(line) for line in SEARCH.read_text().splitlines()]
+    last = max(n for n, one in enumerate(lines) if one["event"] == "turn_end")
+    ended = next(one for one in lines[last:] if one["event"] == "run_end")
+    ended["status"] = "limit"
+    told = lines.pop(last)
+    ended["totals"] |= {name: told[name] for name in ("input_tokens", "output_tokens")}
+    path = tmp_path / "limit.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+    found, whole = read_recorded([path]), read_recorded([SEARCH])
+
+    assert (found.questions, found.answered, found.steps) == (4, 3, 8)
+    assert (found.input, found.output) == (whole.input, whole.output)
+
+
 def test_traces_add_up() -> None:
     """Two of them are the sum of each."""
     one, two = read_recorded([SEARCH]), read_recorded([SEARCH, SEARCH])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.agents import agent_on
@@ -192,6 +193,37 @@ def test_unknown_tools_and_wrong_arguments_are_told(folder: Path) -> None:
         "no such tool: delete_all; the tools are list_dir, read_file, search",
         "read_file: missing argument 'path'; unknown argument 'file'; it takes path, start, end",
     ]
+
+
+def test_calls_of_one_number(folder: Path) -> None:
+    """Ollama and others give every call the index 0; their ids tell them apart."""
+
+    def piece(call_id: str, path: str) -> dict[str, Any]:
+        function = {"name": "list_dir", "arguments": json.dumps({"path": path})}
+        return delta(tool_calls=[{"index": 0, "id": call_id, "function": function}])
+
+    more = delta(tool_calls=[{"index": 0, "function": {"arguments": "  "}}])
+    asks = [piece("a", "."), piece("b", "sub"), more, delta("tool_calls"), usage(9, 9), "[DONE]"]
+    with openai_server(asks, text("Fine.")) as server:
+        agent = agent_on(server.url, folder)
+        agent.run("What is here?")
+
+    assert [(one.name, one.arguments) for one in agent.trace.tools] == [
+        ("list_dir", {"path": "."}),
+        ("list_dir", {"path": "sub"}),
+    ]
+
+
+def test_an_empty_answer_is_one(folder: Path) -> None:
+    """What was said before a call is not taken for it, and its tokens count."""
+    asks = [delta(content="Let me look."), *calls(("list_dir", {}))]
+    with openai_server(asks, [delta(content=""), delta("stop"), usage(50, 1), "[DONE]"]) as server:
+        agent = agent_on(server.url, folder)
+        result = agent.run("What is here?")
+
+    assert (result.answer, result.status) == ("", "answered")
+    assert result.usage.input_tokens == 30 + 50
+    assert agent.messages[-1].role == "assistant"
 
 
 def test_calls_without_numbers_and_whole_arguments(folder: Path) -> None:

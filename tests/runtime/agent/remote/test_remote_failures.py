@@ -23,6 +23,7 @@ from triplepoint import (
 )
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.agent.prompt import INTERRUPTED_CALL
+from triplepoint.runtime.inference.sampling import Sampling
 
 QUESTION = "What is in a.txt?"
 
@@ -147,6 +148,42 @@ def test_time_runs_out(folder: Path) -> None:
         assert server.gone.wait(5)
 
 
+def _refusal(param: str) -> tuple[int, Any]:
+    """As OpenAI's latest models say it."""
+    error = {"message": f"Unsupported: '{param}'", "param": param, "code": "unsupported_parameter"}
+    return 400, {"error": error}
+
+
+def test_parameters_that_a_server_refuses_are_left_out(folder: Path) -> None:
+    """The limit goes by its other name, the temperature is the server's; asked for once."""
+    refused = (_refusal("max_tokens"), _refusal("temperature"))
+    with openai_server(*refused, text("Fine."), text("Fine.")) as server:
+        agent = agent_on(server.url, folder)
+        assert [agent.run(one).answer for one in ("Hi", "And now?")] == ["Fine."] * 2
+        assert len(server.requests) == 4
+
+    for body in server.requests[2:]:
+        assert not {"max_tokens", "temperature"} & body.keys()
+        assert body["max_completion_tokens"] > 0
+
+
+def test_a_parameter_that_was_given_is_not_left_out(folder: Path) -> None:
+    """The error is told."""
+    with openai_server(_refusal("temperature"), _refusal("temperature")) as server:
+        agent = agent_on(server.url, folder, sampling=Sampling(temperature=0.7))
+        with pytest.raises(EngineError, match="Unsupported: 'temperature'"):
+            agent.run("Hi")
+
+
+def test_an_overflow_in_vllms_words(folder: Path) -> None:
+    """Its 400 has no code; the message says what it is."""
+    message = "This model's maximum context length is 16384 tokens. However, you requested 19591"
+    with openai_server((400, {"error": {"message": message, "code": 400}})) as server:
+        agent = agent_on(server.url, folder)
+        with pytest.raises(ContextOverflowError, match="19591"):
+            agent.run("Hi")
+
+
 def test_calls_that_were_not_run_get_a_result(folder: Path) -> None:
     """After a limit the history is still one that a server takes."""
     asks = calls(("list_dir", {}), ("list_dir", {"path": "x"}))
@@ -197,7 +234,13 @@ def test_no_server(folder: Path) -> None:
             RemoteEngine(server.url)
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/v1", "http://", "http://me:pw@x/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("localhost:8080", "ftp://x/v1", "http://", "http://me:pw@x/v1", "http://x:abc/v1"),
+        *("http://x:99999", "http://[::1"),
+    ],
+)
 def test_what_is_no_address(url: str) -> None:
     """Said before anything is sent."""
     with pytest.raises(EngineError, match=r"not a server URL|not in the URL"):
