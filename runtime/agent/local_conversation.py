@@ -215,13 +215,14 @@ class LocalConversation(Conversation[Mark]):
         first = ledger.first_difference(made.ids)
         assert first is not None, "a note is not what it stands for"
         marks = [(self.current(mark), n) for mark, n in self.checkpoints]
+        keep = min(first.position, len(session.tokens))  # fewer where it was not restored
+        session.truncate(keep)
         self.checkpoints = [
             (replace(mark, tokens=moved(mark.tokens, ledger.spans, dropped)), n)
             for mark, n in marks
         ]
-        session.truncate(first.position)
         ledger.ids, ledger.spans = made.ids, made.spans
-        phase = session.prefill(made.ids[first.position :], purpose="compaction")
+        phase = session.prefill(made.ids[keep:], purpose="compaction")
         phase.dropped = [one.as_dict() for one in dropped]
         return phase
 

@@ -27,7 +27,8 @@ from .formats import FORMATS
 from .gbnf import lark_of
 from .matcher_tables import first_line, matcher_tables, refusal
 from .reasoning_tags import Thinking, thinking_of
-from .toolcalls import ToolFormat, json_rule, quoted, strict
+from .schemas import strict
+from .toolcalls import ToolFormat, json_rule, quoted
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

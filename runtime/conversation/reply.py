@@ -184,7 +184,9 @@ class ReplyReader:
         if self._headers is not None:
             self._mark_message(self._headers)
             return
-        if self._mode == "thinking" and "answer" not in self._begun:
+        if self._mode == "call":
+            self._begun.add("call")
+        elif self._mode == "thinking" and "answer" not in self._begun:
             if self._thought and self._thought[-1] != len(self._thought) - 1:
                 self._thought = []
             # All of them so far: a tag in letters takes several tokens.
@@ -192,8 +194,6 @@ class ReplyReader:
         elif "thinking" in (was, self._mode):
             self._thought.append(self._count)
             self._apart = self._apart and not any(mode == "answer" for mode, _ in pieces)
-        elif self._mode == "call":
-            self._begun.add("call")
         elif self._thought and self._mode == "answer" and not {"answer", "call"} & self._begun:
             self._thought += [self._count] * (not self._tokenizer.decode([token]).strip())
 
@@ -302,6 +302,8 @@ class ReplyReader:
             self._texts["call"].append(text)
             return []
         if mode == "answer":
+            if mode not in self._begun and not self._stop_texts.holds:
+                text = text.lstrip()  # those of the template before an answer end none
             text = self._stop_texts.push(text)
             text += self._stop_texts.flush() if ends else ""
             self._line = (self._line + text).rpartition("\n")[2]

@@ -247,8 +247,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.pay(1)
         if operator in "+%" and isinstance(left, str):
             self.charge((left, right))
-        if operator == "%" and isinstance(left, str) and _LONG_NUMBER.search(left):
-            raise OutOfStepsError("it formats with a width")
+        if operator == "%" and isinstance(left, str):
+            if _LONG_NUMBER.search(left):
+                raise OutOfStepsError("it formats with a width")
+            _expect_text(len(left) + left.count("%") * _size(right))  # each may be there again
         if operator == "*":
             for many, times in ((left, right), (right, left)):
                 if isinstance(many, str | list | tuple) and isinstance(times, int):
@@ -435,7 +437,7 @@ def _grown(name: str, text: str, args: Iterable[Any]) -> int:
         return len(text) + (text.count(texts[0]) if texts[0] else len(text) + 1) * len(texts[1])
     if name == "indent":
         width = next((a if isinstance(a, int) else len(a) for a in args), 4)
-        return len(text) + (text.count("\n") + 1) * width
+        return len(text) + (len(text.splitlines()) + 1) * width
     if name == "join":
         return sum(_size(a) + _count(a) * len(text) for a in args)
     if name == "escape":
@@ -446,7 +448,8 @@ def _grown(name: str, text: str, args: Iterable[Any]) -> int:
         width = next((a for a in args if isinstance(a, int)), 8)
         return len(text) + text.count("\t") * max(width, 0)
     if name == "format":
-        return MAX_TEXT + 1 if _LONG_NUMBER.search(text) else len(text) + _size(args)
+        times = text.count("%") + text.count("{")  # a value may be there again and again
+        return MAX_TEXT + 1 if _LONG_NUMBER.search(text) else len(text) + times * _size(args)
     return len(text)
 
 

@@ -19,6 +19,11 @@ class StopTexts:
         self._held = ""
         self.found: str | None = None
 
+    @property
+    def holds(self) -> bool:
+        """Whether a text is held back."""
+        return bool(self._held)
+
     def push(self, text: str) -> str:
         """What of the text so far may be shown now."""
         if not self._stops or self.found is not None:

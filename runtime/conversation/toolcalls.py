@@ -14,8 +14,9 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .schemas import HARD, strict
+
 MAX_CALLS = 16  # in one turn; a model that goes on past that is lost in a loop
-MAX_INTEGER = 2**53 - 1  # larger ones are not exact in JSON everywhere
 
 Tag = Callable[[str], str]
 """Gives the grammar's word for a tag: its token where there is one, else its letters."""
@@ -313,42 +314,3 @@ def calls_of(text: str) -> list[ToolCall]:
 def written(call: ToolCall, arguments: str = "arguments") -> str:
     """A call as a JSON object in the style of the grammar."""
     return json.dumps({"name": call.name, arguments: call.arguments}, ensure_ascii=False)
-
-
-HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else", "contains"})
-"""Keywords that not every grammar can express."""
-
-
-def strict(schema: Mapping[str, Any], drop: Container[str] = ()) -> dict[str, Any]:
-    """The schema with what it leaves open decided: no unknown keys, integers that are exact.
-
-    A closed object is what the tools accept, and bounds keep a model from writing digits forever.
-
-    Args:
-        schema: of the arguments of a tool.
-        drop: keywords to leave out.
-    """
-    return _strict(schema, drop)
-
-
-def _strict(value: Any, drop: Container[str]) -> Any:
-    if isinstance(value, list):
-        return [_strict(item, drop) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    out: dict[str, Any] = {}
-    for key, item in value.items():
-        if key in ("properties", "$defs", "definitions", "patternProperties"):
-            out[key] = {name: _strict(inner, drop) for name, inner in item.items()}
-        elif key in ("const", "enum", "default", "examples", "required"):
-            out[key] = item
-        elif key not in drop:
-            out[key] = _strict(item, drop)
-    if "properties" in out and not {"additionalProperties", "patternProperties"} & out.keys():
-        out["additionalProperties"] = False
-    if out.get("type") == "integer" and not {"enum", "const"} & out.keys():
-        if not {"minimum", "exclusiveMinimum"} & out.keys():
-            out["minimum"] = -MAX_INTEGER
-        if not {"maximum", "exclusiveMaximum"} & out.keys():
-            out["maximum"] = MAX_INTEGER
-    return out

@@ -15,7 +15,8 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, ToolFormat, any_of, letters_of, quoted, strict
+from ..schemas import strict
+from ..toolcalls import CallPrefix, Tag, ToolCall, ToolFormat, any_of, letters_of, quoted
 from .json_text import JsonText
 from .tagged import text_rules
 from .values import Values
@@ -118,6 +119,8 @@ class Gemma4(FunctionGemma):
 
 class _Values(Values):
     """Grammar rules for the values of a schema in Gemma's notation."""
+
+    free_key = r"/[^:{}\[\],\"\s]+/"
 
     def __init__(self, quote: str, tag: Tag, prefix: str, schema: Any, lenient: bool) -> None:
         super().__init__(prefix, schema, lenient)

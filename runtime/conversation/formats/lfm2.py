@@ -13,6 +13,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from ..schemas import strict
 from ..toolcalls import (
     CallPrefix,
     Tag,
@@ -22,7 +23,6 @@ from ..toolcalls import (
     json_rule,
     letters_of,
     quoted,
-    strict,
 )
 from .values import Values
 

@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import HARD, CallPrefix, ToolCall, json_rule, quoted, strict
+from ..schemas import DEFINITIONS, HARD, strict
+from ..toolcalls import CallPrefix, ToolCall, json_rule, quoted
 from .lfm2 import Lfm2
 from .values import Values
 
@@ -65,7 +66,7 @@ class _JsonValues(Values):
         """See `Values.rule`."""
         known = schema if isinstance(schema, Mapping) else {}
         name = f"{self.prefix}_{len(self.rules)}"
-        whole = {**known, "$defs": self.defs} if self.defs else known
+        whole = {**known, **{name: self.defs for name in DEFINITIONS}} if self.defs else known
         plain = strict(whole, HARD if self.lenient else ())
         self.rules.append(f"{name}: {json_rule(plain, self.lenient)}")
         return name

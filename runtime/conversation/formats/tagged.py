@@ -8,7 +8,8 @@ from abc import abstractmethod
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import Tag, ToolFormat, json_rule, letters_of, quoted, read_json, strict
+from ..schemas import DEFINITIONS, resolved, strict
+from ..toolcalls import Tag, ToolFormat, json_rule, letters_of, quoted, read_json
 
 _ANY = letters_of({})
 _WORDS = {"boolean": ("True", "False"), "null": ("None",)}
@@ -47,7 +48,7 @@ class Tagged(ToolFormat):
             for j, (name, value) in enumerate(schema.get("properties", {}).items()):
                 optional = "" if name in required else "?"
                 parts.append(f"({self.key(name, tag)} value_{i}_{j} {self.after_end}){optional}")
-                value = {**value, "$defs": schema["$defs"]} if "$defs" in schema else value
+                value = {**value, **{n: schema[n] for n in DEFINITIONS if n in schema}}
                 expression = self._value(value, tag, loose)
                 if expression == "text_value" and (letters := letters_of(value, loose)) != _ANY:
                     expression = f"text_{i}_{j}"
@@ -87,12 +88,22 @@ def typed(
 ) -> dict[str, Any]:
     """The arguments of a call, by the types that the schema of its function gives them."""
     schemas = {tool["function"]["name"]: tool["function"] for tool in tools}
-    schema = schemas.get(name, {}).get("parameters") or {}
+    schema = resolved(schemas.get(name, {}).get("parameters") or {})
     arguments: dict[str, Any] = {}
     for key, text in found:
         value = schema.get("properties", {}).get(key, {})
-        arguments[key] = text if _is_text(value) else _read(text)
+        arguments[key] = _text(value, text) if _is_text(value) else _read(text)
     return arguments
+
+
+def _text(schema: Mapping[str, Any], text: str) -> Any:
+    """A value that may be any text; or another, if it is allowed and written as such."""
+    kinds = _kinds(schema)
+    if "null" in kinds and text in ("null", "None"):
+        return None
+    found = _read(text) if {"array", "object"} & kinds else text
+    kind = "array" if isinstance(found, list) else "object" if isinstance(found, dict) else ""
+    return found if kind in kinds else text
 
 
 def in_a_row(pattern: re.Pattern[str], text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
@@ -116,17 +127,23 @@ def _is_text(schema: Mapping[str, Any]) -> bool:
         return all(isinstance(v, str) for v in schema.get("enum", [schema.get("const")]))
     if kind == "string" or (isinstance(kind, list) and "string" in kind):
         return True
-    return any(map(_is_text, schema.get("anyOf", ())))
+    return any(_is_text(one) for one in schema.get("anyOf", ()) if isinstance(one, Mapping))
 
 
 def _python_words(schema: Mapping[str, Any]) -> list[str]:
     """Python's words for the values of a schema that JSON writes in another way."""
     if "enum" in schema or "const" in schema:
         return []
-    kinds = schema.get("type", [])
-    kinds = {kinds} if isinstance(kinds, str) else {*kinds}
-    kinds |= {choice.get("type") for choice in schema.get("anyOf", ())}
+    kinds = _kinds(schema)
     return [word for kind, words in _WORDS.items() if kind in kinds for word in words]
+
+
+def _kinds(schema: Mapping[str, Any]) -> set[str]:
+    """The types that a schema allows, as far as it says."""
+    kinds = schema.get("type", [])
+    found = {kinds} if isinstance(kinds, str) else {*kinds}
+    choices = [one for one in schema.get("anyOf", ()) if isinstance(one, Mapping)]
+    return found.union(*map(_kinds, choices))
 
 
 def _read(text: str) -> Any:

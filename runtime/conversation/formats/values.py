@@ -33,6 +33,7 @@ class Values(ABC):
         self.prefix, self.lenient = prefix, lenient
         self.defs = {**schema.get("definitions", {}), **schema.get("$defs", {})}
         self._named: dict[str, str] = {}
+        self._free = ""
 
     @abstractmethod
     def text(self, schema: Mapping[str, Any]) -> str:
@@ -79,8 +80,24 @@ class Values(ABC):
                 return " | ".join(map(quoted, self.words[kind]))
             case "integer" | "number" | "boolean" | "null":
                 return json_rule(schema, self.lenient)
-        plain = ({"type": kind} for kind in ("string", "number", "boolean", "null"))
-        return " | ".join(map(self.rule, plain))
+        merged = schema.get("allOf", ())
+        if len(merged) == 1 and not schema.keys() & {"properties", "items"}:
+            return self.rule(merged[0])
+        if {"properties", "additionalProperties"} & schema.keys():
+            return self.object(schema)
+        if {"items", "prefixItems"} & schema.keys():
+            return self._array(schema)
+        return self._anything()
+
+    def _anything(self) -> str:
+        """The name of the rule for any value."""
+        if not self._free:
+            self._free = f"{self.prefix}_{len(self.rules)}"
+            self.rules.append("")
+            kinds = ("string", "number", "boolean", "null", "array", "object")
+            every = " | ".join(self.rule({"type": kind}) for kind in kinds)
+            self.rules[int(self._free.rpartition("_")[2])] = f"{self._free}: {every}"
+        return self._free
 
     def _array(self, schema: Mapping[str, Any]) -> str:
         least, most = schema.get("minItems", 0), schema.get("maxItems")

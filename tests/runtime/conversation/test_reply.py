@@ -171,3 +171,28 @@ def test_which_tokens_were_thinking(make_tokenizer: MakeTokenizer, tags: bool) -
         reader.finish()
         kept = [token for n, token in enumerate(ids) if n not in reader.thought]
         assert tokenizer.decode(kept, special=True) == (rest or text)
+
+
+@pytest.mark.parametrize("stop", ["\n\n", "\n"])
+def test_blanks_before_an_answer_end_none(tokenizer: Tokenizer, stop: str) -> None:
+    """They are the template's; the first one behind what is said ends it, a call is read whole."""
+    thought = "<think>\nHm.\n</think>\n\n"
+    call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    for text, answer, calls in ((thought + "Yes.\n\nNo.", "Yes.", 0), (thought + call, "", 1)):
+        reader = ReplyReader(tokenizer, HERMES, stops=[stop])
+        for token in tokenizer.encode(text, special=True):
+            reader.push(token)
+        reply = reader.finish()
+        assert (reply.answer, len(reply.calls)) == (answer, calls)
+
+
+def test_a_call_inside_of_thinking_is_no_thought(tokenizer: Tokenizer) -> None:
+    """What is cut from the history with the thought leaves the call's tag there."""
+    before, call = "<think>\nHm.\n", '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    ids = tokenizer.encode(before + call, special=True)
+    reader = ReplyReader(tokenizer, HERMES)
+    for token in ids:
+        reader.push(token)
+
+    assert reader.thought == list(range(len(tokenizer.encode(before, special=True))))
+    assert len(reader.finish().calls) == 1

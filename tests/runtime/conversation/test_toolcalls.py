@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from triplepoint.runtime.conversation.formats import FORMATS, Hermes, format_of, register
-from triplepoint.runtime.conversation.toolcalls import MAX_INTEGER, CallPrefix, ToolCall, strict
+from triplepoint.runtime.conversation.schemas import MAX_INTEGER, strict
+from triplepoint.runtime.conversation.toolcalls import CallPrefix, ToolCall
 
 
 def test_hermes_reads_what_json_dumps_writes() -> None:

@@ -356,6 +356,21 @@ def test_qwen_coder_types_by_the_schema() -> None:
     assert call.arguments == {"path": "\n1\n", "start": 2}
 
 
+def test_a_value_that_may_be_a_text_or_another_keeps_its_type() -> None:
+    """Null, lists and objects are read as such where the schema allows them; numbers are text."""
+    choices = {"n": "null", "l": "array", "o": "object", "i": "integer"}
+    properties = {k: {"anyOf": [{"type": one}, {"type": "string"}]} for k, one in choices.items()}
+    schema = {"type": "object", "properties": properties}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    given = {"n": None, "l": ["a"], "o": {"a": 1}, "i": "5"}
+    for name in ("qwen3-coder", "glm", "minimax"):
+        form = FORMATS[name]
+        written = form.render([ToolCall("f", given)])
+        body = written.split(form.openings[0].text, 1)[1].rsplit(form.closing, 1)[0]
+        (call,) = form.parse(body, tools)
+        assert call.arguments == given, name
+
+
 def test_python_words_where_the_template_prints_them(vocabulary: Vocabulary) -> None:
     """Qwen3-Coder's template shows True and None: the model may write them, and JSON's words."""
     form = FORMATS["qwen3-coder"]

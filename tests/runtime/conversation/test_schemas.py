@@ -1,0 +1,124 @@
+"""Schemas of tools and answers: what is closed, what pointers name, and what may be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.format_checks import take
+
+from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.grammar import CallGrammar
+from triplepoint.runtime.conversation.schemas import resolved, strict
+from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
+
+MakeTokenizer = Callable[..., Tokenizer]
+END = "<|im_end|>"
+TEXT = {"type": "string"}
+A = {"type": "object", "properties": {"a": TEXT}, "required": ["a"]}
+B = {"type": "object", "properties": {"b": TEXT}}
+SCHEMAS: dict[str, tuple[dict[str, Any], Any]] = {
+    "draft-07": ({"properties": {"v": {"$ref": "#/definitions/A"}}, "definitions": {"A": A}},
+                 {"v": {"a": "x"}}),
+    "another argument": ({"properties": {"u": A, "v": {"$ref": "#/properties/u"}}},
+                         {"u": {"a": "x"}, "v": {"a": "y"}}),
+    "true": ({"properties": {"v": True}}, {"v": 3}),
+    "all of two": ({"properties": {"v": {"allOf": [A, B]}}}, {"v": {"a": "x", "b": "y"}}),
+    "all of a definition and more": (
+        {"properties": {"v": {"allOf": [{"$ref": "#/$defs/A"}], **B}}, "$defs": {"A": A}},
+        {"v": {"a": "x", "b": "y"}}),
+    "one of, beside properties": (
+        {"properties": {"v": {**B, "oneOf": [{"properties": {"b": {"const": "y"}}},
+                                             {"properties": {"b": {"const": "z"}}}]}}},
+        {"v": {"b": "z"}}),
+}  # fmt: skip
+JSON_FORMATS = ("hermes", "llama", "mistral-args")
+OTHERS = ("qwen3-coder", "glm", "minimax", "olmo3")
+
+
+def tool(schema: dict[str, Any]) -> dict[str, Any]:
+    """A tool that takes that."""
+    return {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"type": "object", **schema}},
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in (*JSON_FORMATS, *OTHERS) if name in FORMATS])
+@pytest.mark.parametrize("case", SCHEMAS)
+def test_a_call_may_be_written(make_tokenizer: MakeTokenizer, case: str, name: str) -> None:
+    """Whatever a schema's author has used to say it, and it is read as it was."""
+    schema, arguments = SCHEMAS[case]
+    form, tools = FORMATS[name], [tool(schema)]
+    tokenizer = make_tokenizer(tuple(dict.fromkeys(form.tags)), template=None)
+    grammar = CallGrammar(tokenizer, tools, form)
+    text = form.render([ToolCall("f", arguments)])
+
+    assert bool(grammar.notes) == ("one of" in case)  # what llguidance does not check is said
+    assert take(grammar.constraint(), tokenizer, text + END) is None, text
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({"v": {"type": "object", "additionalProperties": TEXT}}, {"v": {"Content-Type": "x"}}),
+        ({"v": {"type": "object"}}, {"v": {"a": {"b": [1, "x"]}}}),
+        ({"v": {}}, {"v": [1, {"a": None}]}),
+        ({"v": {"type": "array"}}, {"v": [[1], {"a": True}]}),
+        ({"v": {"allOf": [A]}}, {"v": {"a": "x"}}),
+        ({"v": {"properties": {"a": TEXT}}}, {"v": {"a": "x"}}),
+    ],
+)
+@pytest.mark.parametrize("name", ["gemma4", "lfm2"])
+def test_values_in_other_notations(
+    make_tokenizer: MakeTokenizer, name: str, schema: dict[str, Any], arguments: Any
+) -> None:
+    """Free values are any values, lists and objects too; keys have any letters."""
+    form, tools = FORMATS[name], [tool({"properties": schema})]
+    tokenizer = make_tokenizer(tuple(dict.fromkeys(form.tags)), template=None)
+    grammar = CallGrammar(tokenizer, tools, form)
+    text = form.render([ToolCall("f", arguments)])
+
+    assert take(grammar.constraint(), tokenizer, text + END) is None, text
+
+
+def test_what_stays_closed() -> None:
+    """An object that stands alone, also in a union; one that several schemas describe is open."""
+    union = {"anyOf": [A, {"type": "null"}]}
+    found = strict({"properties": {"u": union, "v": {"allOf": [A, B]}, "w": {"allOf": [A]}}})
+
+    inside = found["properties"]
+    assert found["additionalProperties"] is False
+    assert inside["u"]["anyOf"][0]["additionalProperties"] is False
+    assert not any("additionalProperties" in one for one in inside["v"]["allOf"])
+    assert inside["w"]["allOf"][0]["additionalProperties"] is False
+
+
+def test_pointers() -> None:
+    """Definitions stay by name, others are put in their place, and what is inside itself stays."""
+    schema = {
+        "properties": {
+            "a/b": {"type": "integer"},
+            "same": {"$ref": "#/properties/a~1b", "description": "again"},
+            "named": {"$ref": "#/$defs/A"},
+            "part": {"$ref": "#/$defs/A/properties/a"},
+            "list": {"items": [{"type": "null"}]},
+            "first": {"$ref": "#/properties/list/items/0"},
+            "tree": {"properties": {"next": {"$ref": "#/properties/tree"}}},
+            "nowhere": {"$ref": "#/properties/none"},
+        },
+        "$defs": {"A": A},
+    }
+
+    found = resolved(schema)["properties"]
+
+    assert found["same"] == {"type": "integer", "description": "again"}
+    assert found["named"] == {"$ref": "#/$defs/A"}
+    assert found["part"] == TEXT
+    assert found["first"] == {"type": "null"}
+    assert found["tree"]["properties"]["next"]["properties"]["next"] == {
+        "$ref": "#/properties/tree"
+    }
+    assert found["nowhere"] == {"$ref": "#/properties/none"}
