@@ -50,14 +50,20 @@ PASSES = (
 _SOURCES = Path(__file__).parent
 
 
-@functools.cache
-def source_hash() -> str:
-    """SHA-256 over every source file of this room: any change makes new objects."""
+def _hash_sources() -> str:
     digest = hashlib.sha256()
     for path in sorted(_SOURCES.rglob("*.py")):
         digest.update(path.relative_to(_SOURCES).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+_HASH = _hash_sources()  # now: an upgrade may replace the files while this process runs
+
+
+def source_hash() -> str:
+    """SHA-256 over every source file of this room: any change makes new objects."""
+    return _HASH
 
 
 @dataclass(frozen=True)
@@ -277,7 +283,8 @@ class ObjectCache:
     @staticmethod
     def _key(folder: Path, spec: Spec, target: CpuTarget) -> Path:
         """Where it stands which object the sources as they are make of `spec`."""
-        sources = _digest(f"{source_hash()}|{_llvm().llvm_version_info}")[:16]
+        made_by = f"{source_hash()}|{_llvm().llvm_version_info}|{target.triple}"
+        sources = _digest(made_by)[:16]
         return folder / f"{spec.symbol(target)}-{target}-{sources}.key"
 
     def _read(self, path: Path) -> bytes | None:

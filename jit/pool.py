@@ -6,6 +6,7 @@ until the pool is closed, so no thread API of ours is needed on any system.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import math
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -65,7 +67,7 @@ class Pool:
     def __init__(self, library: Library, threads: int) -> None:
         assert 1 <= threads <= MOST_THREADS, threads
         self.threads = threads
-        self.closed = self.elastic = False
+        self.closed = self.elastic = self._forked = False
         self._block = aligned(pool_block.POOL_SLOTS, np.int64)
         self._slots = self._block.data  # a number of its own at a third of numpy's price
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
@@ -84,21 +86,31 @@ class Pool:
         block[pool_block.YIELD_AFTER] = int(YIELD_AFTER_S * self.cycles_per_second)
         block[pool_block.READ_AHEAD] = READ_AHEAD
         self._slice = int(SLICE_S * self.cycles_per_second)
-        self._workers = [
-            threading.Thread(
+        self._workers: list[threading.Thread] = []
+        # A daemon thread must not run on into memory that the interpreter has freed.
+        owned = (block, self._locks, library)
+        self._close = weakref.finalize(self, _shut_down, owned, self._workers, self._shutdown)
+        self._start_workers()
+        self._pin()
+        _pools.add(self)
+
+    def _start_workers(self) -> None:
+        for tid in range(1, self.threads):
+            worker = threading.Thread(
                 target=self._worker,
                 args=(self._address, tid),
                 name=f"triplepoint-{tid}",
                 daemon=True,
             )
-            for tid in range(1, threads)
-        ]
-        for worker in self._workers:
-            worker.start()
-        self._pin()
-        # A daemon thread must not run on into memory that the interpreter has freed.
-        owned = (block, self._locks, library)
-        self._close = weakref.finalize(self, _shut_down, owned, self._workers, self._shutdown)
+            try:
+                worker.start()
+            except RuntimeError as error:
+                self.close()
+                raise EngineError(
+                    f"only {tid} of {self.threads} threads could be started ({error}); ask for "
+                    "fewer threads, or raise the limit on processes"
+                ) from None
+            self._workers.append(worker)
 
     def _start_c_library(self) -> None:
         block, c = self._block, self._c
@@ -128,19 +140,29 @@ class Pool:
         self._worker_cores: frozenset[int] = frozenset()  # of those that run
         if not hasattr(os, "sched_setaffinity"):
             return
-        cores = sorted(os.sched_getaffinity(0))
+        cores = _siblings_last(os.sched_getaffinity(0))
         if not 1 < self.threads <= len(cores):
             return
         self._cores = cores[1 : self.threads]
-        for worker in range(self.threads - 1):
-            self._pin_worker(worker)
-        self._worker_cores = frozenset(self._cores)
         self._current_core = self._c.sched_getcpu
+        try:
+            for worker in range(self.threads - 1):
+                self._pin_worker(worker)
+        except OSError:  # a sandbox may forbid it
+            self._unpin()
+        self._worker_cores = frozenset(self._cores)
 
     def _pin_worker(self, worker: int) -> None:
         tid = self._workers[worker].native_id
         if tid is not None:
             os.sched_setaffinity(tid, {self._cores[worker]})
+
+    def _unpin(self) -> None:
+        """Leave it to the scheduler where the workers run."""
+        self._cores, self._worker_cores = [], frozenset()
+        with contextlib.suppress(OSError):
+            for tid in self.worker_ids:
+                os.sched_setaffinity(tid, os.sched_getaffinity(0))
 
     @property
     def worker_ids(self) -> list[int]:
@@ -151,8 +173,11 @@ class Pool:
         """Swap the cores of two workers (between passes)."""
         if self._cores and worker != other:
             self._cores[worker], self._cores[other] = self._cores[other], self._cores[worker]
-            self._pin_worker(worker)
-            self._pin_worker(other)
+            try:
+                self._pin_worker(worker)
+                self._pin_worker(other)
+            except OSError:  # the cores that are allowed have changed
+                self._unpin()
 
     def _leave_worker_core(self) -> None:
         """Move the calling thread off a worker's core, and give it its freedom back."""
@@ -243,7 +268,8 @@ class Pool:
 
     def _before_run(self) -> None:
         if self.closed:
-            raise EngineError("the engine is closed; load the model again")
+            why = "was loaded before this process was forked" if self._forked else "is closed"
+            raise EngineError(f"the engine {why}; load the model again")
         if self._worker_cores and self._current_core() in self._worker_cores:
             self._leave_worker_core()
 
@@ -262,6 +288,45 @@ class Pool:
         """End the workers; the pool runs no more."""
         self.closed = True
         self._close()
+
+    def leave_to_parent(self) -> None:
+        """After a fork: a child has no workers, and nothing to end."""
+        self.closed = self._forked = self.threads > 1 or self.closed
+        self._close.detach()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in _pools:
+        pool.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _siblings_last(cores: Iterable[int]) -> list[int]:
+    """Cores in order, but one of each physical core before any of their SMT siblings."""
+
+    def rank(core: int) -> int:
+        """The core's place among its siblings."""
+        path = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
+        try:
+            with open(path, encoding="ascii") as file:
+                text = file.read()
+        except OSError:
+            return 0
+        before = 0
+        for part in text.strip().split(","):
+            first, _, last = part.partition("-")
+            listed = range(int(first), int(last or first) + 1)
+            before += sum(one < core and one in allowed for one in listed)
+        return before
+
+    allowed = set(cores)
+    return sorted(allowed, key=lambda core: (rank(core), core))
 
 
 def request_slice(tid: int, nanoseconds: int) -> bool:

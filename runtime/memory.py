@@ -11,10 +11,12 @@ import ctypes
 import functools
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+
+from .cgroups import CGROUPS, PROC, folders
 
 HUGE_PAGE = 2 << 20
 _advised = [True]
@@ -128,7 +130,24 @@ def _madvise() -> Callable[[int, int, int], int] | None:
     return function
 
 
-def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+_FILES = {  # of a group: its limit, what is used, and of that pages of files
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
+
+
+def installed_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+    """Memory of this machine, or of its container if that has a limit; 0 where nothing says."""
+    found = []
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for version, folder in folders("memory", proc, cgroups):
+        if (most := _number(folder / _FILES[version][0])) is not None:
+            found.append(most)
+    return min(found, default=0)
+
+
+def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     """Memory that this process could take now without swapping, within the limits of its cgroups.
 
     Where the system does not say, all that is installed.
@@ -137,32 +156,13 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cg
     if not found[0]:
         with contextlib.suppress(AttributeError, ValueError, OSError):
             found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for folder, limit, used, cache in _groups(proc, cgroups):
+    for version, folder in folders("memory", proc, cgroups):
+        limit, used, cache = _FILES[version]
         most, taken = _number(folder / limit), _number(folder / used)
         if most is not None and taken is not None:
             # Pages of files that were not touched lately go when memory is asked for.
             found.append(most - taken + (_number(folder / "memory.stat", cache) or 0))
     return max(0, min(found))
-
-
-def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
-    """Folders of the groups that this process is in, with the names of what they say."""
-    try:
-        lines = (proc / "self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        number, kinds, path = line.split(":", 2)
-        if number == "0" and not kinds:
-            root, limit, used, cache = cgroups, "memory.max", "memory.current", "inactive_file"
-        elif "memory" in kinds.split(","):
-            root, cache = cgroups / "memory", "total_inactive_file"
-            limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
-        else:
-            continue
-        parts = Path(path.lstrip("/")).parts
-        for depth in range(len(parts), -1, -1):  # each group above sets a limit too
-            yield root.joinpath(*parts[:depth]), limit, used, cache
 
 
 def _number(path: Path, field: str = "") -> int | None:

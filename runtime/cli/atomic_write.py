@@ -18,11 +18,18 @@ def add_force_option(verb: argparse.ArgumentParser) -> None:
 
 
 def check_new(path: str, *, force: bool) -> None:
-    """Say at once, before the work is done, that a file would be replaced.
+    """Say at once, before the work is done, that a file would be replaced or cannot be written.
 
     Raises:
-        ModelError: it is there, and `force` does not say that it may go.
+        ModelError: it is there without `force`, or its folder is not, or not to be written to.
     """
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise ModelError(f"cannot write {path}: it is a folder")
+    if not os.path.isdir(folder):
+        raise ModelError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise ModelError(f"cannot write {path}: the folder {folder} is not writable")
     if os.path.isfile(path) and not force:
         raise ModelError(f"{path} already exists; name another file, or overwrite it with --force")
 

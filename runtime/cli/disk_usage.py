@@ -12,6 +12,7 @@ _WORDS = {
     "machine": "measured limits of this machine",
     "synthetic": "synthetic models",
     "packed": "packed copies of models",
+    "prefixes": "KV caches of conversations, while they are served",
     "sha256.json": "hashes of model files",
 }
 
@@ -40,19 +41,22 @@ def disk_usage() -> list[DiskUsage]:
     import platformdirs
 
     from ..agent.session_store import sessions_folder
+    from ..config import config_path
     from ..hub.settings import HubSettings
     from .traces import default_folder
 
     root = Path(platformdirs.user_cache_dir("triplepoint"))
+    models = HubSettings.from_environ().cache
+    no_caches = (models, default_folder(), sessions_folder(), config_path())
     try:
         entries = sorted(entry for entry in root.iterdir() if not entry.is_symlink())
     except OSError:
         entries = []
     found = [
-        _measured(e.name.removesuffix(".json"), _WORDS.get(e.name, e.name), e, ours=True)
-        for e in entries
+        _measured(entry.name.removesuffix(".json"), _WORDS[entry.name], entry, ours=True)
+        for entry in entries
+        if entry.name in _WORDS and not any(kept.is_relative_to(entry) for kept in no_caches)
     ]
-    models = HubSettings.from_environ().cache
     return [
         *found,
         _measured("traces", "traces of runs", default_folder(), ours=False),

@@ -293,8 +293,9 @@ def _calibrated(engine: Engine) -> Forecaster:
 def _learn(args: argparse.Namespace, output: Output) -> int:
     from ..planning import clock
     from ..planning.validate import watching
-    from .atomic_write import atomic_write
+    from .atomic_write import atomic_write, check_new
 
+    check_new(args.learn, force=True)
     before: list[clock.Seen] = []
     with _engine(args, output) as engine:
         known = None

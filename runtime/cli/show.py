@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import short
 from ..hub.progress import size_text
+from ..memory import installed_bytes
 from .exit_codes import Exit
 from .load_engine import model_path
 from .output import Output
@@ -157,7 +158,7 @@ def _speed_rows(expected: Speed | None, facts: FileInfo) -> list[tuple[str, str]
         return [
             ("none", "this machine has not been measured yet; `triplepoint models` measures it")
         ]
-    installed = _installed()
+    installed = installed_bytes()
     if installed and facts.memory is not None and facts.memory.weights > installed:
         return [("none", f"the weights do not fit in the {size_text(installed)} of this machine")]
     from ..bench.reach import CONTEXT, PROMPT, TOGETHER
@@ -178,7 +179,7 @@ def _show_memory(facts: FileInfo, output: Output) -> None:
     for row in _contexts(facts):
         parts = ", ".join(f"{size_text(row[kv])} with {kv}" for kv in facts.memory.kv_token)
         rows.append((f"with {row['context']:,} tokens", parts))
-    if total := _installed():
+    if total := installed_bytes():
         rows.append(("this machine has", size_text(total)))
     _block(output, "memory", rows)
 
@@ -193,14 +194,6 @@ def _contexts(facts: FileInfo) -> list[dict[str, Any]]:
         {"context": n, **{kv: facts.memory.total(n, kv) for kv in facts.memory.kv_token}}
         for n in lengths
     ]
-
-
-def _installed() -> int:
-    """Bytes of memory of this machine, 0 if the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 0
 
 
 def _value(value: object) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
+from ...errors import ModelError
+from ..config import BUILT_IN, keep_model
 from .exit_codes import Exit
 from .load_engine import model_path
 from .output import Output
@@ -17,14 +20,17 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """See that the model is here, and write it down."""
-    from ..config import keep_model
     from ..inference.engine import resolve_model
 
     name = args.name
-    if not name.startswith(("http://", "https://", "synthetic:")):
+    if name != BUILT_IN and not name.startswith(("http://", "https://", "synthetic:")):
+        path = Path(name).expanduser()
+        if path.is_dir():
+            raise ModelError(f"{name} is a folder; name a model file")
         resolve_model(model_path(name, output))
-        if (path := Path(name).expanduser()).exists():
-            name = str(path.resolve())  # it must mean the same in every folder
+        if path.exists():
+            # It must mean the same in every folder. A link stays: its name says which shard it is.
+            name = os.path.abspath(path)
     place = keep_model(name)
     output.line(f"the default model is now {name}: {place}")
     output.json({"model": name, "config": str(place)})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...arguments import as_list
-from ...errors import EngineError, SettingError
+from ...errors import EngineError, GGUFError, SettingError
 from ...jit import sigbus
 from ...jit.compile import Library
 from ...jit.kernels.attention import token_tile
@@ -127,6 +127,14 @@ class LoadedModel:
         self.tokenizer = Tokenizer.from_gguf(gguf)
         weights = WeightLoader(gguf, library)
         self.network = models.build(gguf, weights, mtp=options.speculative.mtp)
+        if self.tokenizer.n_vocab != self.network.config.n_vocab:
+            raise GGUFError(
+                f"it has {self.tokenizer.n_vocab:,} tokens, but its embedding table has "
+                f"{self.network.config.n_vocab:,} rows",
+                field="tokenizer.ggml.tokens",
+                offset=None,
+                path=gguf.path,
+            )
         # Measured first: what they read for that is free again before the weights need room.
         fixed = options.fixed
         pages = policy.override(fixed.pages) or policy.choose_pages(page_gain(library, pool))
@@ -160,7 +168,11 @@ class LoadedModel:
             self._mapped.append(self.weights.check)
         capacity = -(-self.context // PAGE) * PAGE
         tables = self.network.tables(capacity, self.context)
-        room = KVMemory(budget=options.kv_memory or int(KV_SHARE * memory.available_bytes()))
+        available = memory.available_bytes()
+        if self.packed_cache is not None and self.packed_cache.mapped:
+            # Pages of a file count as available, but passes read these.
+            available = max(available - self.packed_cache.copy.nbytes, available // 8)
+        room = KVMemory(budget=options.kv_memory or int(KV_SHARE * available))
         shapes, windows = zip(*self.network.cached, strict=True)
         states = StateLayout.of(found) if (found := self.network.states) else None
         kept = self.network.kept

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import platform
 import time
@@ -23,6 +24,7 @@ from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
 from ...jit.tape import PerThread, Tape
+from ..cgroups import cpu_quota
 from ..files import write_file
 from ..memory import Arena
 
@@ -110,10 +112,14 @@ def cpu_name() -> str:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may run on, or as many as its container has time for."""
+    allowed = hasattr(os, "sched_getaffinity")
+    return _within_quota(len(os.sched_getaffinity(0)) if allowed else os.cpu_count() or 1)
+
+
+def _within_quota(cores: int) -> int:
+    quota = cpu_quota()
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 
 
 def physical_cores() -> int:
@@ -126,7 +132,7 @@ def physical_cores() -> int:
             groups.add(path.read_text().strip())
         except OSError:
             return usable_cores()
-    return len(groups) or usable_cores()
+    return _within_quota(len(groups)) if groups else usable_cores()
 
 
 def cache_sizes() -> dict[str, int]:

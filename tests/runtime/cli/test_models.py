@@ -321,3 +321,9 @@ def test_cache(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert sorted(os.listdir(root)) == ["linked"]
     assert (tmp_path / "elsewhere" / "mine").exists()
     assert trace.exists()
+    for kept in ("sessions", "traces", "config.toml"):  # as where all XDG folders are one
+        (root / kept).mkdir()
+    assert command("cache", "clean", "--yes")[0] == 0
+    assert sorted(path.name for path in root.iterdir()) == [
+        "config.toml", "linked", "sessions", "traces",
+    ]  # fmt: skip

@@ -137,3 +137,23 @@ def test_where_nano_cannot(command: Command, folder: Path) -> None:
     assert "triplepoint:" not in command("run", "--dir", str(folder), "hello")[2]
     assert command("use", "nano")[0] == 0
     assert "triplepoint:" not in command("run", "--dir", str(folder), QUESTION)[2]
+
+
+def test_what_is_written_down_works_everywhere(
+    command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nano is the embedded model whatever lies here; a link stays; a folder is no model."""
+    monkeypatch.chdir(folder)
+    (folder / "nano").mkdir()
+    blob, link = tmp_path / "blob", tmp_path / "m.gguf"
+    blob.write_bytes(NANO.read_bytes())
+    link.symlink_to(blob)
+
+    assert command("use", "nano")[0] == 0
+    assert "nano" in config_path().read_text()
+    assert str(folder) not in config_path().read_text()
+    assert command("use", str(link))[0] == 0
+    assert str(link) in config_path().read_text()
+    status, _, errors = command("use", ".")
+    assert status
+    assert ". is a folder" in errors
