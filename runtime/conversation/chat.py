@@ -396,7 +396,7 @@ class Chat:
             try:
                 text = self._template.render(shown, tools=tools, options=self._options)
             except TemplateRefusalError:
-                if not first or self._takes_system:
+                if not first or self._takes_system or shown[1]["role"] != "user":
                     raise
             else:
                 self._takes_system = self._takes_system or first or None

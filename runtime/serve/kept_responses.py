@@ -86,6 +86,14 @@ class KeptResponses:
             own[name] = Kept(kept.response, kept.items, time.monotonic())
         return from_json(kept.response), from_json(kept.items)
 
+    def item(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """An item of a response by its identifier; None where it is not there any more."""
+        quoted = to_json(name)
+        with self._lock:
+            found = [k for k in self._kept.get(namespace, {}).values() if quoted in k.response]
+        items = (one for kept in found for one in from_json(kept.response)["output"])
+        return next((one for one in items if one.get("id") == name), None)
+
     def remove(self, namespace: str, name: str) -> bool:
         """Let go of one; whether it was there."""
         with self._lock:

@@ -140,7 +140,7 @@ class Models:
         Raises:
             APIError: there is none of that name.
         """
-        if name is None:
+        if not name:  # some clients send an empty one
             return next(iter(self._entries))
         if name not in self._entries:
             known = ", ".join(self._entries)
@@ -154,7 +154,7 @@ class Models:
 
     def known(self, name: str | None) -> str:
         """The name of the model that a request means; empty where there is none."""
-        name = next(iter(self._entries)) if name is None else name
+        name = name or next(iter(self._entries))
         return name if name in self._entries else ""
 
     @contextlib.contextmanager

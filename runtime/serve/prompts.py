@@ -21,15 +21,18 @@ from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
 from ..conversation.reasoning_spans import NEAR
 from ..conversation.reasoning_tags import NO_THINKING
 from ..conversation.reply import ReplyReader
+from ..conversation.template import TemplateRefusalError
 from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError, as_api_error
 from .programs import normalize
+from .turns import in_turns
 
 T = TypeVar("T")
 
 MOST_KEPT = 32  # templates, and grammars, of as many sets of tools
 _KEEPS = {"keep_past_thinking", "clear_thinking", "truncate_history_thinking"}
+_NO_THINKING = ("none", "minimal")
 _NAMES = {
     "enable_thinking": {"enable_thinking", "thinking"},
     "preserve_thinking": {"preserve_thinking", *_KEEPS},
@@ -153,8 +156,7 @@ class Prompts:
     def render(self, asked: Conversation) -> str:
         """The text that the template makes of a conversation."""
         chat = self._chat(asked)
-        messages, said = _begun(normalize(asked.messages)[0], asked, chat)
-        segments = chat.open(messages)
+        segments, said, *_ = _opened(asked, chat)
         text = "".join(segment.text for segment in segments)
         return text if said is None else text + _said(said, chat, segments)
 
@@ -167,10 +169,7 @@ class Prompts:
             TemplateError: the template refuses the conversation.
         """
         chat = self._chat(asked)
-        messages, notes = normalize(asked.messages)
-        whole = messages
-        messages, begun = _begun(messages, asked, chat)
-        segments = chat.open(messages)
+        segments, begun, whole, notes = _opened(asked, chat)
         ids: list[int] = []
         question: int | None = None
         for segment, part in chat.encode(segments, first=True):
@@ -235,8 +234,11 @@ class Prompts:
         known = self._made_chat((), {}).variables
         if asked.effort is not None:
             options = {**_effort(asked.effort, known), **options}
-        for name in options:
+        for name, value in list(options.items()):
             if not self.reads(name):
+                if value is False or value in _NO_THINKING:  # as it is
+                    del options[name]
+                    continue
                 raise APIError(
                     f"this model's chat template does not read {name}",
                     param=f"chat_template_kwargs.{name}",
@@ -283,6 +285,26 @@ def _named(param: str) -> Iterator[None]:
         raise refused from error
 
 
+def _opened(
+    asked: Conversation, chat: Chat
+) -> tuple[list[Segment], Message | None, Sequence[Message], tuple[str, ...]]:
+    """The rendered conversation, what was said of the turn to write, all messages, and notes.
+
+    Raises:
+        TemplateError: the template refuses it, also with its messages put into turns.
+    """
+    whole, notes = normalize(asked.messages)
+    messages, begun = _begun(whole, asked, chat)
+    try:
+        return chat.open(messages), begun, whole, notes
+    except TemplateRefusalError:
+        turns = in_turns(whole)
+        if turns == list(whole):
+            raise
+    messages, begun = _begun(turns, asked, chat)
+    return chat.open(messages), begun, turns, notes
+
+
 def _begun(
     messages: Sequence[Message], asked: Conversation, chat: Chat
 ) -> tuple[Sequence[Message], Message | None]:
@@ -318,10 +340,12 @@ def _effort(effort: str, known: frozenset[str]) -> dict[str, Any]:
     Raises:
         APIError: it cannot be told.
     """
-    if "reasoning_effort" in known and effort not in ("none", "minimal"):
+    if "reasoning_effort" in known and effort not in _NO_THINKING:
         return {"reasoning_effort": effort}
     if {"enable_thinking", "thinking"} & known:
-        return {"enable_thinking": effort not in ("none", "minimal")}
+        return {"enable_thinking": effort not in _NO_THINKING}
+    if effort in _NO_THINKING:  # as it is
+        return {}
     raise APIError(
         "this model's chat template has no switch for thinking",
         param="reasoning_effort",

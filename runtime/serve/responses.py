@@ -18,7 +18,7 @@ from .api_error import APIError
 from .chat_writer import tokens_told
 from .events import Call, CallPart, Done, Event, PromptRead, Text, Thought
 from .generate import GenerationRequest
-from .kept_responses import items_of
+from .kept_responses import KeptResponses, items_of
 from .models import LoadedModel
 from .openai_messages import Lenient
 from .prompts import Conversation
@@ -182,13 +182,18 @@ def continued(request: Request, body: ResponsesBody) -> tuple[ResponsesBody, lis
             param="store",
             code="unsupported_parameter",
         )
-    before = body.previous_response_id
-    if before is None and not (body.store and kept.enabled):
+    before, space = body.previous_response_id, request.scope.get(NAMESPACE, "")
+    refers = any(getattr(one, "type", "") == "item_reference" for one in body.input)
+    if before is None and not refers and not (body.store and kept.enabled):
         return body, []
-    items = items_of(from_json(request.scope[BODY])["input"])
+    given = from_json(request.scope[BODY])["input"]
+    if refers:
+        given = [_item(kept, space, one, n) for n, one in enumerate(given)]
+        body = body.model_copy(update={"input": checked(Items, {"input": given}).input})
+    items = items_of(given)
     if before is None:
         return body, items
-    found = kept.get(request.scope.get(NAMESPACE, ""), before)
+    found = kept.get(space, before)
     if found is None:
         raise APIError(
             f"Previous response with id '{before:.100}' not found: responses are kept only for a "
@@ -200,6 +205,22 @@ def continued(request: Request, body: ResponsesBody) -> tuple[ResponsesBody, lis
     items = [*asked, *response["output"], *items]
     whole = checked(Items, {"input": items}).input
     return body.model_copy(update={"input": whole}), items
+
+
+def _item(kept: KeptResponses, space: str, item: dict[str, Any], number: int) -> dict[str, Any]:
+    """An item of the input; one that is a reference stands for an item of a response."""
+    if item.get("type") != "item_reference":
+        return item
+    name = str(item.get("id"))
+    found = kept.item(space, name)
+    if found is None:
+        raise APIError(
+            f"Item with id '{name:.100}' not found: responses are kept only for a while; send the "
+            "whole conversation as input.",
+            param=f"input[{number}].id",
+            code="item_not_found",
+        )
+    return found
 
 
 class ResponsesWriter:

@@ -88,6 +88,20 @@ class Turns:
         self._texts, self._thoughts, self._calls, self._speaks = [], [], [], False
 
 
+def in_turns(messages: Iterable[Message]) -> list[Message]:
+    """The conversation as strict templates want it: one system message at the beginning, later
+    ones in what the user says, and one message of the user's at a time."""
+    turns = Turns()
+    for message in messages:
+        if message.role == "system":
+            turns.system(message.content)
+        elif message.role == "user":
+            turns.user(message.content)
+        else:
+            turns.messages.append(message)
+    return turns.messages
+
+
 def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call in a history; what is not JSON is shown to the model as it is."""
     if isinstance(given, dict):

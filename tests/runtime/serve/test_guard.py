@@ -36,6 +36,16 @@ def test_the_name_of_the_host(server: Server, host: str, allowed: bool) -> None:
     assert answer.status_code == (200 if allowed else 403)
 
 
+def test_a_key_is_enough(start: Any) -> None:
+    """Containers and proxies name the server as they like: a redirected page has no key."""
+    server = start(keys=("first",))
+    named = {"Host": "host.docker.internal:11435"}
+    key = {"Authorization": "Bearer first"}
+
+    assert server.client.get("/v1/models", headers=named | key).status_code == 200
+    assert server.client.get("/v1/models", headers=named).status_code == 401
+
+
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "file://"])
 def test_pages_of_others(server: Server, origin: str) -> None:
     """A browser says where a request is from; pages of others get nothing, and no CORS headers."""

@@ -26,6 +26,23 @@ def ask(server: Server, given: Any, **more: Any) -> Any:
     return answer.json()
 
 
+def test_items_that_are_named(server: Server) -> None:
+    """Vercel's AI SDK sends what was said before as references; of other keys there are none."""
+    first = ask(server, "hello")
+    named = [{"type": "item_reference", "id": one["id"]} for one in first["output"]]
+    begin, end = {"role": "user", "content": "hello"}, {"role": "user", "content": "and then?"}
+    second = ask(server, [begin, *named, end])
+    whole = ask(server, [begin, *first["output"], end], store=False)
+
+    assert second["usage"]["input_tokens"] == whole["usage"]["input_tokens"]
+    assert second["output"][0]["content"][0]["text"] == whole["output"][0]["content"][0]["text"]
+    third = ask(server, "more", previous_response_id=second["id"])
+    assert third["usage"]["input_tokens"] > second["usage"]["input_tokens"]
+    kept = server.service.kept
+    assert kept.item("", named[0]["id"]) == first["output"][0]
+    assert kept.item("another key", named[0]["id"]) is None
+
+
 def test_it_goes_on(server: Server) -> None:
     """What is said next is answered as in the whole conversation; instructions do not go on."""
     first = ask(server, "hello", instructions="Be short.")

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from helpers.serving import Server, events
+
+from triplepoint.runtime.conversation.messages import Message
+from triplepoint.runtime.conversation.template import TemplateRefusalError
+from triplepoint.runtime.serve.prompts import Conversation, Prompts
 
 URL = "/v1/chat/completions"
 
@@ -53,3 +58,64 @@ def test_it_goes_on_within_a_schema(server: Server) -> None:
     found = json.loads(begun + answer["choices"][0]["message"]["content"])
     assert str(found["n"]).startswith("12")
     assert wrong.status_code == 400
+
+
+FIRST = """{%- for m in messages -%}
+{%- if m.role == 'system' and not loop.first -%}{{ raise_exception('not at the beginning') }}
+{%- endif -%}
+{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' -}}
+{%- endfor -%}{{- '<|im_start|>assistant\\n' -}}"""
+ALTERNATING = """{%- for m in messages -%}
+{%- if (m.role == 'user') != (loop.index0 % 2 == 0) -%}{{ raise_exception('must alternate') }}
+{%- endif -%}
+{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' -}}
+{%- endfor -%}{{- '<|im_start|>assistant\\n' -}}"""
+
+
+def _rendered(prompts: Prompts, *said: tuple[str, str]) -> str:
+    messages = [Message(role, text, text=text) for role, text in said]  # pyright: ignore
+    return prompts.render(Conversation(messages))
+
+
+def test_strict_templates_get_turns(make_tokenizer: Any) -> None:
+    """Several system messages, later ones, and users in a row; other requests stay as they are."""
+    prompts = Prompts(make_tokenizer(template=FIRST))
+    plain = _rendered(prompts, ("system", "Be brief."), ("user", "hi"))
+    two = _rendered(prompts, ("system", "A"), ("system", "B"), ("user", "hi"))
+    later = _rendered(
+        prompts,
+        ("system", "A"),
+        ("user", "hi"),
+        ("assistant", "Yes."),
+        ("system", "B"),
+        ("user", "?"),
+    )
+    again = _rendered(prompts, ("system", "Be brief."), ("user", "hi"))
+
+    assert plain == again
+    assert "<|im_start|>system\nBe brief.<|im_end|>" in plain
+    assert "<|im_start|>system\nA\n\nB<|im_end|>" in two
+    assert "<|im_start|>user\n<system-reminder>\nB\n</system-reminder>\n\n?<|im_end|>" in later
+
+    prompts = Prompts(make_tokenizer(template=ALTERNATING))
+    for _ in range(2):
+        users = _rendered(prompts, ("system", "A"), ("user", "hi"), ("user", "there"))
+        assert users.startswith("<|im_start|>user\nA\n\nhi\n\nthere<|im_end|>")
+    with pytest.raises(TemplateRefusalError):
+        _rendered(prompts, ("user", "a"), ("assistant", "b"), ("assistant", "c"), ("user", "d"))
+
+
+def test_no_thinking_where_there_is_none(server: Server) -> None:
+    """A switch that the template has not is refused, unless it asks for what is so anyway."""
+    asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    for more in (
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"reasoning_effort": "none"},
+        {"model": ""},
+    ):
+        assert server.post(URL, asked | more).status_code == 200, more
+    for more in (
+        {"chat_template_kwargs": {"enable_thinking": True}},
+        {"reasoning_effort": "high"},
+    ):
+        assert server.post(URL, asked | more).status_code == 400, more

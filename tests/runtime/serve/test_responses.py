@@ -275,7 +275,7 @@ def test_settings_of_llama_server(server: Server) -> None:
         ({"truncation": "auto"}, "truncation"),
         ({"input": []}, "input"),
         ({"input": 3}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
          "input[0].content[0].type"),
         ({"input": [{"role": "user"}]}, "input[0].content"),
