@@ -88,13 +88,12 @@ def _pull(
         _refuse_unsupported(name, listing, variant)
     repo = CachedRepo(settings.cache, name.repo)
     _make_room(repo, variant)
-    fetched = 0
+    fetched, paths = 0, list[Path]()
     for file in variant.files:
         fetched += _fetch(hub, repo, name, listing.commit, file, watcher)
-    paths = [
-        repo.link(listing.commit, file.path, file.digest or "", symlinks=settings.symlinks)
-        for file in variant.files
-    ]
+        # At once: of a model that is left unfinished `ls` shows, and `rm` removes, what is there.
+        digest, links = file.digest or "", settings.symlinks
+        paths.append(repo.link(listing.commit, file.path, digest, symlinks=links))
     repo.set_ref(name.revision, listing.commit)
     exact = ModelName(name.repo, name.revision, _selector(listing, variant))
     return Pulled(exact, listing.commit, variant, tuple(paths), fetched)

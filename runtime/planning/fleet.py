@@ -161,7 +161,7 @@ def run_shard(scenario: Scenario, number: int) -> Tally:
     clock = _clock(scenario)
     machines = [
         SimulatedMachine(clock, scenario.policy, scenario.goals, exact=scenario.exact)
-        for _ in range(number, scenario.machines, scenario.shards)
+        for _ in _machines(scenario, number)
     ]
     chance = random.Random(scenario.seed * 1_000_003 + number)
     turns = itertools.cycle(machines)
@@ -187,16 +187,24 @@ def _clock(scenario: Scenario) -> Clock:
     return clock
 
 
+def _machines(scenario: Scenario, number: int) -> range:
+    """Numbers of a shard's machines."""
+    return range(number, scenario.machines, scenario.shards)
+
+
 def _count(scenario: Scenario, number: int) -> int:
-    """Conversations of a shard."""
+    """Conversations of a shard: each machine's part of them."""
     whole = len(scenario.programs) if scenario.in_order else scenario.count
-    return len(range(number, whole, scenario.shards))
+    of_each = (len(range(m, whole, scenario.machines)) for m in _machines(scenario, number))
+    return sum(of_each)
 
 
 def _programs(scenario: Scenario, number: int) -> Iterator[Program]:
     count, seed = _count(scenario, number), scenario.seed * 65_537 + number
     if scenario.in_order:
-        return itertools.islice(scenario.programs, number, None, scenario.shards)
+        machines, shards = scenario.machines, scenario.shards
+        listed = enumerate(scenario.programs)
+        return (one for n, one in listed if n % machines % shards == number)
     if scenario.mix is not None:
         return scenario.mix.draw(count, seed)
     return repeated(scenario.programs, count, seed)
@@ -205,7 +213,8 @@ def _programs(scenario: Scenario, number: int) -> Iterator[Program]:
 def _arrivals(scenario: Scenario, number: int) -> Iterator[float]:
     """Poisson processes of the shards are together one of the whole rate."""
     seed = scenario.seed * 65_537 + number
-    return arrivals(_count(scenario, number), scenario.rate / scenario.shards, seed)
+    part = len(_machines(scenario, number)) / scenario.machines
+    return arrivals(_count(scenario, number), scenario.rate * part, seed)
 
 
 def _choose(

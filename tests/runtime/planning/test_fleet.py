@@ -9,7 +9,13 @@ import pytest
 from helpers.planned import forecaster
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.planning.fleet import Scenario, simulate
+from triplepoint.runtime.planning.fleet import (
+    Scenario,
+    _arrivals,
+    _machines,
+    _programs,
+    simulate,
+)
 from triplepoint.runtime.planning.machine_sim import Policy
 from triplepoint.runtime.planning.programs import Mix, Program, Request, arrivals
 
@@ -43,6 +49,23 @@ def test_more_machines_help() -> None:
     assert many.used < few.used
     assert many.tally.written == few.tally.written or few.scenario.shards != many.scenario.shards
     assert sum(many.bounds.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("machines", [5, 16, 24, 31, 40])
+def test_each_machine_gets_its_part(machines: int, in_order: bool) -> None:
+    """Also where the fleet is no multiple of its shards: none gets twice what another gets."""
+    programs = tuple(MIX.draw(310, 1))
+    plan = _scenario(machines=machines, count=310, in_order=in_order, programs=programs)
+    drawn = [[*_programs(plan, shard)] for shard in range(plan.shards)]
+    counts = [len([*_machines(plan, shard)]) for shard in range(plan.shards)]
+
+    assert sum(map(len, drawn)) == 310
+    for shard, number in zip(drawn, counts, strict=True):
+        assert 310 // machines * number <= len(shard) <= (310 // machines + 1) * number
+        assert len([*_arrivals(plan, drawn.index(shard))]) == len(shard)
+    if in_order:
+        assert sorted(map(id, itertools.chain(*drawn))) == sorted(map(id, programs))
 
 
 def test_routing_by_load_helps() -> None:
