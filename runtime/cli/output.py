@@ -7,6 +7,7 @@ errors) goes to stderr, so that ``triplepoint run … > answer.txt`` holds the a
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import textwrap
@@ -131,7 +132,8 @@ class Output:
     def json(self, value: object) -> None:
         """Write the command's JSON, if it was asked for: indented, ASCII, so safe to show."""
         if self.as_json:
-            sys.stdout.write(json.dumps(value, indent=2, default=str).replace("\x7f", "\\u007f"))
+            text = json.dumps(_finite(value), indent=2, default=str, allow_nan=False)
+            sys.stdout.write(text.replace("\x7f", "\\u007f"))
             sys.stdout.write("\n")
             sys.stdout.flush()
 
@@ -242,3 +244,12 @@ class Progress:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()
             self._shown = 0
+
+
+def _finite(value: object) -> object:
+    """The value with null for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -56,10 +56,16 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
     """Print the rows."""
     if form == "json":
         mark = "["
-        for row in rows:
-            text = json.dumps({**row.fields, **row.samples}, indent=2)
-            print(f"{mark}\n{textwrap.indent(text, '  ')}", end="", flush=True)
-            mark = ","
+        try:
+            for row in rows:
+                text = json.dumps({**row.fields, **row.samples}, indent=2)
+                print(f"{mark}\n{textwrap.indent(text, '  ')}", end="", flush=True)
+                mark = ","
+        except BaseException:
+            if mark == ",":  # what there is stays JSON; the error is for the other stream
+                output.as_json = False
+                print("\n]")
+            raise
         print("\n]" if mark == "," else "[]")
     elif form == "csv":
         import csv

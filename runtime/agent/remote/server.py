@@ -37,10 +37,10 @@ class Server:
     def __init__(self, base_url: str, api_key: str | None, silence: float) -> None:
         try:
             parts = urlsplit(base_url if isinstance(base_url, str) else "")
-            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            sound = False
-        if not sound:
+            name, port = parts.hostname, parts.port
+        except ValueError:  # of a port, or a bracket
+            parts, name, port = urlsplit(""), None, None
+        if parts.scheme not in ("http", "https") or not name:
             raise SettingError(
                 f"not a server URL: {base_url!r}; give one such as http://localhost:8080/v1"
             )
@@ -49,15 +49,15 @@ class Server:
         if api_key is not None and not (isinstance(api_key, str) and _is_plain(api_key)):
             # A key is not shown.
             raise SettingError("api_key must be printable ASCII: it is sent in a header")
-        host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        host = name if port is None else f"{name}:{port}"
         if parts.username is not None:
             raise EngineError("give the key as api_key, not in the URL")
-        self.url = urlunsplit((parts.scheme, _bracketed(host, parts.hostname), "", "", ""))
+        self.url = urlunsplit((parts.scheme, _bracketed(host, name), "", "", ""))
         self.url += parts.path.rstrip("/")
         self.silence = silence
         self._key = api_key
         self._certificates: ssl.SSLContext | None = None
-        self._local = _is_loopback(parts.hostname)
+        self._local = _is_loopback(name)
 
     def client(self, *, timeout: float | None = None) -> httpx.AsyncClient:
         """A client of this server; a proxy of the environment is not used for this machine."""

@@ -271,7 +271,8 @@ def _status_error(server: Server, response: httpx.Response, body: bytes) -> Engi
         data = body.decode("utf-8", "replace").strip()
     error = data.get("error", data) if isinstance(data, dict) else data
     told = f"HTTP {status} from {server.url}: {_message(error)}"
-    kind = {str(error.get("type")), str(error.get("code"))} if isinstance(error, dict) else set()
+    known: dict[str, Any] = error if isinstance(error, dict) else {}
+    kind, param = {str(known.get("type")), str(known.get("code"))}, str(known.get("param"))
     if kind & set(_TOO_LONG) or (status == 400 and "maximum context length" in told):
         return ContextOverflowError(
             f"{told}. Ask for less, or start the server with a longer context"
@@ -280,8 +281,8 @@ def _status_error(server: Server, response: httpx.Response, body: bytes) -> Engi
         return BusyError(told, _retry_after(response.headers.get("retry-after", "")))
     if status in (401, 403):
         return KeyRefusedError(f"{told}. Is the key (api_key) right?")
-    if kind & {"unsupported_parameter", "unsupported_value"} and error.get("param") in _OPTIONAL:
-        return ParameterRefusedError(told, error["param"])
+    if kind & {"unsupported_parameter", "unsupported_value"} and param in _OPTIONAL:
+        return ParameterRefusedError(told, param)
     return EngineError(told)
 
 

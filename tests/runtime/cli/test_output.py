@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+import math
+from collections.abc import Iterator
 
 import pytest
 
 from triplepoint.runtime.cli.output import Output, Progress, joined
+from triplepoint.runtime.cli.tables import Row, show
 from triplepoint.runtime.cli.transcript import result_text
 
 
@@ -109,3 +113,25 @@ def test_the_size_is_the_results() -> None:
     assert result_text("app.log\nnotes.txt") == "result of 2 lines, 17 characters: app.log"
     assert result_text("No matches found.") == "No matches found."
     assert len(result_text("x" * 500 + "\ny")) <= 96
+
+
+def test_numbers_that_json_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    """Are null, at any depth."""
+    Output(as_json=True).json({"a": [math.nan, {"b": -math.inf}], "c": 1.5})
+
+    assert json.loads(capsys.readouterr().out) == {"a": [None, {"b": None}], "c": 1.5}
+
+
+def test_rows_before_an_error_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list is closed, and the error is not written behind it."""
+
+    def rows() -> Iterator[Row]:
+        yield Row((), {"n": 1})
+        raise ValueError("no more")
+
+    output = Output(as_json=True)
+    with pytest.raises(ValueError, match="no more"):
+        show(output, "json", [], rows())
+    output.json({"status": "error"})
+
+    assert json.loads(capsys.readouterr().out) == [{"n": 1}]
