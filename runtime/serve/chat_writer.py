@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
 from .events import (
+    PING,
     Call,
     CallPart,
     Done,
@@ -130,6 +131,10 @@ class ChatWriter:
             return DONE
         used = to_json(usage_of([self._read], self._done))
         return b"data: " + self._common() + b'[],"usage":' + used + b"}\n\n" + DONE
+
+    def silent(self) -> bytes:
+        """See `Writer.silent`."""
+        return PING
 
     def failed(self, error: APIError) -> bytes:
         """See `Writer.failed`."""

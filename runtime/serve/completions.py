@@ -15,7 +15,7 @@ from starlette.requests import Request
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
 from .chat_writer import DONE, usage_of
-from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
+from .events import PING, Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
 from .infill import filled
 from .llama_parameters import OutputFormatBody
@@ -317,6 +317,10 @@ class CompletionWriter:
         used = usage_of(self._reads.values(), self._done)
         last = {**self._common, "choices": [], "usage": used}
         return b"data: " + to_json(last) + b"\n\n" + DONE
+
+    def silent(self) -> bytes:
+        """See `Writer.silent`."""
+        return PING
 
     def failed(self, error: APIError) -> bytes:
         """See `Writer.failed`."""

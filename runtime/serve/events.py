@@ -9,6 +9,7 @@ from .api_error import APIError
 from .logprobs import TokenLogprob
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+PING = b": ping\n\n"  # a comment in a stream that is silent
 
 
 @dataclass(slots=True)

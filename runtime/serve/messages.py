@@ -240,6 +240,10 @@ class MessagesWriter:
         """See `Writer.end`."""
         return _event("message_stop")
 
+    def silent(self) -> bytes:
+        """See `Writer.silent`."""
+        return _event("ping")
+
     def failed(self, error: APIError) -> bytes:
         """See `Writer.failed`."""
         return b"event: error\ndata: " + to_json(error.body_at("/v1/messages")) + b"\n\n"

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from .api_error import APIError
 from .completions import Piece, PromptBody, Prompts, ids_of, pieces_of, prompts_of, whole_of
-from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
+from .events import PING, Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
 from .infill import Extra, filled
 from .logprobs import TokenLogprob
@@ -168,6 +168,10 @@ class NativeWriter:
     def end(self) -> bytes:
         """See `Writer.end`."""
         return b""
+
+    def silent(self) -> bytes:
+        """See `Writer.silent`."""
+        return PING
 
     def failed(self, error: APIError) -> bytes:
         """See `Writer.failed`."""

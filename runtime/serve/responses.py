@@ -291,7 +291,7 @@ class ResponsesWriter:
             return begun + told + self._closed("completed")
         if isinstance(event, PromptRead):
             self._read = event
-            return self._created_events()
+            return b"" if self._count else self._created_events()
         if isinstance(event, Done):
             self._done = event
             return self._closed("incomplete" if event.reason == "length" else "completed")
@@ -301,6 +301,12 @@ class ResponsesWriter:
         """See `Writer.end`."""
         response = self.whole()
         return self._event(f"response.{response['status']}", response=response)
+
+    def silent(self) -> bytes:
+        """See `Writer.silent`; Codex counts no comments."""
+        begun = b"" if self._count else self._created_events()
+        response = self._response("in_progress")
+        return begun or self._event("response.in_progress", response=response)
 
     def failed(self, error: APIError) -> bytes:
         """See `Writer.failed`."""

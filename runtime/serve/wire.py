@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from .admission import NAMESPACE, Caller
 from .api_error import APIError
-from .events import Closed, Event, Failed, Silence
+from .events import PING, Closed, Event, Failed, Silence
 from .mailbox import Channel
 from .service import Job, Prepare, Service
 
@@ -26,7 +26,6 @@ B = TypeVar("B", bound="Body")
 
 BODY = "triplepoint.body"
 """Of a request's scope: its body, once it was read."""
-PING = b": ping\n\n"
 MOST_ERRORS = 1000  # in a body, of which the first is reported
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -179,6 +178,11 @@ class Writer(Protocol):
         """What ends a stream that fails in its midst."""
         ...
 
+    def silent(self) -> bytes:
+        """What keeps a stream alive for a while: proxies are content with a comment, clients that
+        look how long they have waited want an event, where the format has one."""
+        return PING
+
     def add(self, event: Event) -> None:
         """Take an event into the answer that `whole` gives."""
         ...
@@ -285,7 +289,7 @@ class Answer(Response):
                             await self._write(send, data)
                         raise event.error
                     if isinstance(event, Silence):
-                        data += PING
+                        data += writer.silent()
                     elif isinstance(event, Closed):
                         ended += 1
                         if any(job.record.cancelled for job in jobs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 import time
@@ -146,6 +147,39 @@ def test_a_silent_stream_gets_comments(start: Any) -> None:
 
     assert answer.text.startswith(": ping\n\n")
     assert answer.text.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "first"),
+    [
+        (
+            "/v1/messages",
+            {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4},
+            "ping",
+        ),
+        ("/v1/responses", {"input": "hi", "max_output_tokens": 4}, "response.created"),
+    ],
+)
+def test_a_silent_stream_gets_events(start: Any, path: str, asked: Any, first: str) -> None:
+    """Where the format has some: clients that look how long they have waited count no comments."""
+    slow = threading.Event()
+
+    def load(source: str) -> Engine:
+        slow.wait(1.0)
+        return Engine.load(source)
+
+    server = start(load, ping_s=0.2)
+    server.wait("/v1/models")
+    answer = server.post(path, {"model": "nano", "stream": True, **asked})
+    kinds = [line.removeprefix("event: ") for line in answer.text.split("\n") if "event: " in line]
+
+    assert answer.status_code == 200
+    assert kinds[0] == first
+    assert kinds.count("response.created" if "responses" in path else "message_start") == 1
+    assert kinds[-1] in ("message_stop", "response.incomplete", "response.completed")
+    if "responses" in path:
+        numbers = re.findall(r'"sequence_number":(\d+)', answer.text)
+        assert list(map(int, numbers)) == list(range(len(numbers)))
 
 
 def test_health_while_a_model_is_loaded(start: Any) -> None:
