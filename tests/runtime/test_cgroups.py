@@ -5,22 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.groups import system
 
 from triplepoint.runtime.cgroups import cpu_quota
 from triplepoint.runtime.memory import installed_bytes
 from triplepoint.runtime.physics import machine
-
-
-def system(tmp_path: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
-    """A /proc with these groups, and a /sys/fs/cgroup with these files."""
-    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
-    (proc / "self").mkdir(parents=True)
-    (proc / "self" / "cgroup").write_text(groups)
-    for name, text in files.items():
-        path = cgroups / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return proc, cgroups
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.groups import system
 
 from triplepoint.runtime.memory import HUGE_PAGE, Arena, available_bytes
 
@@ -49,19 +50,6 @@ def test_touched_memory_lies_on_large_pages() -> None:
     assert huge_bytes(data) >= (64 << 20) // 2 - HUGE_PAGE
 
 
-def _system(tmp_path: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
-    """A /proc with 8 GB available and these groups, and a /sys/fs/cgroup with these files."""
-    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
-    (proc / "self").mkdir(parents=True)
-    (proc / "meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
-    (proc / "self" / "cgroup").write_text(groups)
-    for name, text in files.items():
-        path = cgroups / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return proc, cgroups
-
-
 @pytest.mark.parametrize(
     ("groups", "files", "expected"),
     [
@@ -79,7 +67,7 @@ def test_available_memory_knows_its_group(
     tmp_path: Path, groups: str, files: dict[str, str], expected: int
 ) -> None:
     """What the system has to give, or what is left of the narrowest group if that is less."""
-    assert available_bytes(*_system(tmp_path, groups, files)) == expected
+    assert available_bytes(*system(tmp_path, groups, files)) == expected
 
 
 def test_available_memory_of_this_machine() -> None:

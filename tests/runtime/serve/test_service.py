@@ -133,16 +133,21 @@ def test_more_requests_than_may_wait(start: Any) -> None:
         assert answer.json()["error"]["code"] == "rate_limit_exceeded"
 
 
-def test_a_silent_stream_gets_comments(start: Any) -> None:
-    """While nothing comes a proxy would close the connection."""
-    slow = threading.Event()
+def _slow_to_load(start: Any) -> Server:
+    """A server whose first stream is silent for a second."""
 
     def load(source: str) -> Engine:
-        slow.wait(1.0)
+        time.sleep(1.0)
         return Engine.load(source)
 
     server = start(load, ping_s=0.2)
     server.wait("/v1/models")
+    return server
+
+
+def test_a_silent_stream_gets_comments(start: Any) -> None:
+    """While nothing comes a proxy would close the connection."""
+    server = _slow_to_load(start)
     answer = server.chat(stream=True)
 
     assert answer.text.startswith(": ping\n\n")
@@ -162,14 +167,7 @@ def test_a_silent_stream_gets_comments(start: Any) -> None:
 )
 def test_a_silent_stream_gets_events(start: Any, path: str, asked: Any, first: str) -> None:
     """Where the format has some: clients that look how long they have waited count no comments."""
-    slow = threading.Event()
-
-    def load(source: str) -> Engine:
-        slow.wait(1.0)
-        return Engine.load(source)
-
-    server = start(load, ping_s=0.2)
-    server.wait("/v1/models")
+    server = _slow_to_load(start)
     answer = server.post(path, {"model": "nano", "stream": True, **asked})
     kinds = [line.removeprefix("event: ") for line in answer.text.split("\n") if "event: " in line]
 
