@@ -26,10 +26,11 @@ Every message says what is wrong, where, and what to do about it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
 
 class TriplepointError(Exception):

@@ -147,6 +147,7 @@ def test_arrows_point_down(room: str) -> None:
 FLOORS = (
     "files",
     "config",
+    "cgroups",
     "memory",
     "gguf",
     "physics",

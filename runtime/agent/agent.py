@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -318,23 +317,16 @@ class Agent(Generic[Output]):
 
     async def run_async(self, task: str) -> RunResult[Output]:
         """As `run`, in an event loop; cancelling it ends the run and keeps the conversation."""
-        last = None
-        async with aclosing(self.stream_async(task)) as events:
-            async for last in events:  # noqa: B007
-                pass
-        return _answer(last)
+        from .aio import last_of
 
-    async def stream_async(self, task: str) -> AsyncGenerator[AgentEvent]:
-        """As `stream`, in an event loop; closing it ends the run and keeps the conversation.
+        return _answer(await last_of(self.stream_async(task)))
 
-        Leave it early inside of `contextlib.aclosing(…)`: after a bare `break` Python closes it
-        some time later.
-        """
+    def stream_async(self, task: str) -> AsyncGenerator[AgentEvent]:
+        """As `stream`, in an event loop. Leave it early inside of `contextlib.aclosing(…)`: which
+        ends the run and keeps the conversation; a bare `break` does so some time later."""
         from .aio import in_thread
 
-        async with aclosing(in_thread(lambda: self.stream(task), self.stop)) as events:
-            async for event in events:
-                yield event
+        return in_thread(lambda: self.stream(task), self.stop)
 
     def undo(self) -> str:
         """Forget the last question and everything since; returns the question.

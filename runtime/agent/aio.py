@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -60,6 +61,15 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
         if thread.is_alive():
             stop()
         await asyncio.shield(asyncio.to_thread(thread.join))
+
+
+async def last_of(events: AsyncGenerator[T]) -> T | None:
+    """The last of some events, which are closed then however it comes."""
+    last = None
+    async with aclosing(events):
+        async for last in events:  # noqa: B007
+            pass
+    return last
 
 
 class _Raised:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import short
 from ..hub.progress import size_text
-from ..memory import installed_bytes
 from .exit_codes import Exit
 from .load_engine import model_path
 from .output import Output
@@ -154,6 +153,8 @@ def _kind(kind: LayerKind) -> str:
 
 def _speed_rows(expected: Speed | None, facts: FileInfo) -> list[tuple[str, str]]:
     """What is expected, as far as anything is: weights that do not fit are read from a disk."""
+    from ..memory import installed_bytes
+
     if expected is None:
         return [
             ("none", "this machine has not been measured yet; `triplepoint models` measures it")
@@ -173,6 +174,8 @@ def _speed_rows(expected: Speed | None, facts: FileInfo) -> list[tuple[str, str]
 
 
 def _show_memory(facts: FileInfo, output: Output) -> None:
+    from ..memory import installed_bytes
+
     if facts.memory is None:
         return
     rows = [("weights, packed", size_text(facts.memory.weights))]

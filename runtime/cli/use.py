@@ -6,8 +6,6 @@ import argparse
 import os
 from pathlib import Path
 
-from ...errors import ModelError
-from ..config import BUILT_IN, keep_model
 from .exit_codes import Exit
 from .load_engine import model_path
 from .output import Output
@@ -20,6 +18,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """See that the model is here, and write it down."""
+    from ...errors import ModelError
+    from ..config import BUILT_IN, keep_model
     from ..inference.engine import resolve_model
 
     name = args.name

@@ -201,8 +201,8 @@ def test_predictions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where limits are known, speeds that they allow are told, unless the weights do not fit."""
+    from triplepoint.runtime import memory
     from triplepoint.runtime.bench import reach
-    from triplepoint.runtime.cli import show
 
     limits: dict[str, Any] = {
         "caches": {"L1": 32 << 10, "L2": 1 << 20, "L3": 32 << 20},
@@ -213,11 +213,11 @@ def test_predictions(
     monkeypatch.setattr(reach, "known_here", lambda target: machine)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
-    monkeypatch.setattr(show, "installed_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(memory, "installed_bytes", lambda: 64 << 30)
     words = _shown(tmp_path, "gpt-oss-20b", capsys)
     expected = words.partition("speed expected here ")[2].split()
     rate = float(expected[expected.index("decode") + 1])
     assert 0.75 * 40 / 1.956 < rate < 40 / 1.956  # 1.956 GB a token
     assert "8 sequences" in words
-    monkeypatch.setattr(show, "installed_bytes", lambda: 8 << 30)
+    monkeypatch.setattr(memory, "installed_bytes", lambda: 8 << 30)
     assert "the weights do not fit in the 8.59 GB" in _shown(tmp_path, "gpt-oss-20b", capsys)

@@ -17,13 +17,9 @@ from helpers.fake_hub import COMMIT, FILE, HURRIED, ONE, TOKEN, FakeHub, part_of
 import triplepoint
 from triplepoint.errors import ModelError
 from triplepoint.runtime.gguf import filehash
-from triplepoint.runtime.hub import pull as pull_module
-from triplepoint.runtime.hub.cache import CachedRepo
-from triplepoint.runtime.hub.find import models_of
 from triplepoint.runtime.hub.names import ModelName, parse_name
 from triplepoint.runtime.hub.progress import NullProgress
 from triplepoint.runtime.hub.pull import Pulled, pull
-from triplepoint.runtime.hub.remove import remove
 from triplepoint.runtime.hub.settings import HubSettings
 from triplepoint.runtime.hub.transport import Hub
 
@@ -126,34 +122,6 @@ def test_all_shards_come(hub: FakeHub, get: Callable[..., Pulled], settings: Hub
     assert [path.read_bytes() for path in pulled.paths] == list(shards.values())
     assert os.readlink(pulled.paths[0]).startswith("../../../blobs/")
     assert len(visible(settings)) == 6
-
-
-def test_shards_of_an_interrupted_pull_can_be_removed(
-    hub: FakeHub,
-    get: Callable[..., Pulled],
-    settings: HubSettings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Those that are whole are listed with their model, so that nothing is left behind."""
-    shards = {f"One-Q8_0-{n:05}-of-00003.gguf": bytes([n]) * 1000 for n in (1, 2, 3)}
-    hub.repos["org/one"].files = shards
-    fetch = pull_module._fetch
-
-    def interrupted(*args: Any) -> int:
-        if args[4].path.endswith("00003-of-00003.gguf"):
-            raise KeyboardInterrupt
-        return fetch(*args)
-
-    monkeypatch.setattr(pull_module, "_fetch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        get(ModelName("org/one", selector="q8_0"))
-
-    repo = CachedRepo(settings.cache, "org/one")
-    (found,) = models_of(repo)
-    assert not found.variant.complete
-    assert len(found.paths) == 2
-    assert remove(repo, [found], unfinished=True) == 2000
-    assert not models_of(repo)
 
 
 def test_a_tag_has_a_ref_of_its_own(get: Callable[..., Pulled], settings: HubSettings) -> None:
