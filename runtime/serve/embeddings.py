@@ -210,6 +210,10 @@ class EmbeddingWork:
         """See `Writer.end`."""
         return b""
 
+    def silent(self) -> bytes:
+        """See `Writer.silent`: this is no stream."""
+        return b""
+
     def failed(self, error: APIError) -> bytes:
         """See `Writer.failed`."""
         return error.event()
