@@ -283,7 +283,10 @@ def other_log(scene: Scene) -> Round | None:
     names = scene.files.run(listing.calls[0]).split("\n")
     if sum(name.endswith(".log") for name in names) != 2:
         return None
-    found = tell_error(scene, next(path for path in logs if path != scene.path))
+    other = next(path for path in logs if path != scene.path)
+    if folder and not scene.logs[other].errors:  # its whole path would stand nowhere
+        return None
+    found = tell_error(scene, other)
     if found is None:
         return None
     question = asked_in(scene, short.OTHER_LOG, short.OTHER_LOG)
