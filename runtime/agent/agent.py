@@ -322,7 +322,7 @@ class Agent(Generic[Output]):
         return _answer(await last_of(self.stream_async(task)))
 
     def stream_async(self, task: str) -> AsyncGenerator[AgentEvent]:
-        """As `stream`, in an event loop. Leave it early inside of `contextlib.aclosing(…)`: which
+        """As `stream`, in an event loop. Leave it early inside of `contextlib.aclosing(…)`, which
         ends the run and keeps the conversation; a bare `break` does so some time later."""
         from .aio import in_thread
 

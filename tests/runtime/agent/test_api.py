@@ -409,7 +409,7 @@ def test_what_all_forks_begin_with_is_read_once() -> None:
         first, second = prompts(warm, 2)
         for agent in (cold, warm):
             list(agent.stream("hello"))
-        helper = Agent(engine, trace=False, system="word " * 600, max_tokens=8)
+        helper = Agent(engine, trace=False, system="word " * 600, max_tokens=1)
         chief = Agent(engine, tools=[helper.as_tool("ask", "Ask.")], trace=False)
         ask = chief.tools.get("ask")
         with pytest.raises(LimitReachedError):
