@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -291,7 +291,8 @@ class Pool:
 
     def leave_to_parent(self) -> None:
         """After a fork: a child has no workers, and nothing to end."""
-        self.closed = self._forked = self.threads > 1 or self.closed
+        if self.threads > 1 and not self.closed:
+            self.closed = self._forked = True
         self._close.detach()
 
 
@@ -309,24 +310,24 @@ if hasattr(os, "register_at_fork"):
 
 def _siblings_last(cores: Iterable[int]) -> list[int]:
     """Cores in order, but one of each physical core before any of their SMT siblings."""
-
-    def rank(core: int) -> int:
-        """The core's place among its siblings."""
-        path = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-        try:
-            with open(path, encoding="ascii") as file:
-                text = file.read()
-        except OSError:
-            return 0
-        before = 0
-        for part in text.strip().split(","):
-            first, _, last = part.partition("-")
-            listed = range(int(first), int(last or first) + 1)
-            before += sum(one < core and one in allowed for one in listed)
-        return before
-
     allowed = set(cores)
-    return sorted(allowed, key=lambda core: (rank(core), core))
+    return sorted(allowed, key=lambda core: (smt_place(core, allowed), core))
+
+
+def smt_place(core: int, allowed: Collection[int]) -> int:
+    """A core's place among those of its SMT siblings that are allowed; 0 if nothing tells."""
+    path = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
+    try:
+        with open(path, encoding="ascii") as file:
+            text = file.read()
+    except OSError:
+        return 0
+    before = 0
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        listed = range(int(first), int(last or first) + 1)
+        before += sum(one < core and one in allowed for one in listed)
+    return before
 
 
 def request_slice(tid: int, nanoseconds: int) -> bool:

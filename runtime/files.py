@@ -1,4 +1,7 @@
-"""Files of ours that others may not write, and as a rule not read, whatever the umask."""
+"""Files of ours that others may not write, and as a rule not read, whatever the umask.
+
+Also whether a file that a user names can be written at all.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,24 @@ import os
 import secrets
 from pathlib import Path
 
+from ..errors import ModelError
+
 PRIVATE = 0o700
+
+
+def check_target(path: str | Path) -> None:
+    """Refuse a name that no file can be written to.
+
+    Raises:
+        ModelError: it is a folder, or its folder is not there or not to be written to.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise ModelError(f"cannot write {path}: it is a folder")
+    if not os.path.isdir(folder):
+        raise ModelError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise ModelError(f"cannot write {path}: the folder {folder} is not writable")
 
 
 def make_folder(path: Path, mode: int = PRIVATE) -> None:

@@ -152,10 +152,7 @@ def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
 
     Where the system does not say, all that is installed.
     """
-    found = [_number(proc / "meminfo", "MemAvailable:") or 0]
-    if not found[0]:
-        with contextlib.suppress(AttributeError, ValueError, OSError):
-            found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    found = [_number(proc / "meminfo", "MemAvailable:") or installed_bytes(proc, cgroups)]
     for version, folder in folders("memory", proc, cgroups):
         limit, used, cache = _FILES[version]
         most, taken = _number(folder / limit), _number(folder / used)

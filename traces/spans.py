@@ -90,6 +90,11 @@ class RunSpan:
         for turn in self.turns:
             yield from turn.leaves
 
+    @property
+    def begun(self) -> list[TurnSpan]:
+        """The turns that began: not those that hold only what came before a question."""
+        return [turn for turn in self.turns if turn.began]
+
 
 def nanoseconds(seconds: float) -> int:
     """Whole nanoseconds; 0 for what is no time."""

@@ -138,7 +138,7 @@ def _runs(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     row: Row = {
         "started_s": span.start / 1e9,
         "status": trace.end.status if trace.end else None,
-        "turns": sum(turn.began for turn in span.turns),
+        "turns": len(span.begun),
         "phases": len(trace.phases),
         "transitions": len(trace.transitions),
         **vars(sums),
@@ -168,9 +168,7 @@ def _model(trace: EventLog) -> Row:
 
 def _turns(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     ends = _ends(trace)
-    for turn in span.turns:
-        if not turn.began:
-            continue
+    for turn in span.begun:
         close, end = turn.close, ends.get(turn.number)
         row: Row = {
             **{"turn": turn.number, "question": turn.question, "steps": len(turn.steps)},

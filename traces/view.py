@@ -111,9 +111,7 @@ class Run:
     def data(self) -> Json:
         """The run as JSON."""
         turns = []
-        for turn in self._span.turns:
-            if not turn.began:
-                continue
+        for turn in self._span.begun:
             first_leaf, first_item = len(self._leaves), len(self._items)
             self._add_turn(turn.number, list(turn.leaves))
             turns.append(

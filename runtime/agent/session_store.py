@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...arguments import as_path
 from ...errors import AgentError, EngineError
 from ...jit.kernels.kvcache import PAGE
+from ...tools.tool import as_text
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.reasoning_spans import Mark
@@ -100,8 +101,7 @@ class SavedSession:
 
     def _moved(self, agent: Agent[Any], state: State) -> str:
         """What to say where the agent's tools look at another folder than before."""
-        now = "" if agent.workspace is None else str(agent.workspace.resolve())
-        now = kv_snapshot.whole_characters(now)
+        now = "" if agent.workspace is None else as_text(str(agent.workspace.resolve()))
         if not state.workspace or now == state.workspace:
             return ""
         return (

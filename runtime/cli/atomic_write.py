@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ...errors import ModelError
+from ..files import check_target
 
 
 def add_force_option(verb: argparse.ArgumentParser) -> None:
@@ -23,13 +24,7 @@ def check_new(path: str, *, force: bool) -> None:
     Raises:
         ModelError: it is there without `force`, or its folder is not, or not to be written to.
     """
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path):
-        raise ModelError(f"cannot write {path}: it is a folder")
-    if not os.path.isdir(folder):
-        raise ModelError(f"cannot write {path}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK):
-        raise ModelError(f"cannot write {path}: the folder {folder} is not writable")
+    check_target(path)
     if os.path.isfile(path) and not force:
         raise ModelError(f"{path} already exists; name another file, or overwrite it with --force")
 

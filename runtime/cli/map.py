@@ -318,8 +318,9 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
     options = {name: getattr(args, name) for name in (*names, "draft_tokens", "draft_source")}
     if target.kind == "http":
         here = options | {"context": None, "tune": args.tune}
-        for name in (n for n, value in here.items() if value not in ("auto", None, False)):
-            flag = f"--{name.replace('_', '-')}"
+        given = next((n for n, value in here.items() if value not in ("auto", None, False)), None)
+        if given is not None:
+            flag = f"--{given.replace('_', '-')}"
             raise SettingError(f"{flag} has no effect: a server has already loaded its model")
     options["jump_forward"], options["tune"] = args.jump_forward == "on", dict(args.tune or ())
     return Fleet(

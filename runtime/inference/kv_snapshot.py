@@ -34,6 +34,7 @@ from ...arguments import as_path
 from ...errors import EngineError
 from ...jit.kernels import cache_q8, conv, kept_rows, kvcache, latent, rope, state_tile
 from ...jit.kernels.kvcache import PAGE
+from ...tools.tool import as_text
 from .. import files
 from ..forward.state import Checkpoint
 from ..memory import will_need
@@ -331,13 +332,8 @@ def read_sealed(path: Path) -> bytes:
     if len(data) > MOST_INDEX or hashlib.sha256(text).hexdigest().encode() != digest:
         raise ValueError("is damaged: its SHA-256 does not match")
     if rb"\ud" in text:
-        text = whole_characters(json.dumps(json.loads(text), ensure_ascii=False)).encode()
+        text = as_text(json.dumps(json.loads(text), ensure_ascii=False)).encode()
     return text
-
-
-def whole_characters(text: str) -> str:
-    """The text with U+FFFD for halves of surrogate pairs, such as Python has for odd file names."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _open(path: Path) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
-from ...jit.pool import Pool, aligned
+from ...jit.pool import Pool, aligned, smt_place
 from ...jit.tape import PerThread, Tape
 from ..cgroups import cpu_quota
 from ..files import write_file
@@ -125,14 +125,9 @@ def _within_quota(cores: int) -> int:
 def physical_cores() -> int:
     """Usable cores without their SMT siblings: what compute-bound work wants."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    groups = set()
-    for core in usable or ():
-        path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-        try:
-            groups.add(path.read_text().strip())
-        except OSError:
-            return usable_cores()
-    return _within_quota(len(groups)) if groups else usable_cores()
+    if usable is None:
+        return usable_cores()
+    return _within_quota(sum(not smt_place(core, usable) for core in usable))
 
 
 def cache_sizes() -> dict[str, int]:

@@ -16,6 +16,7 @@ from ...errors import ModelError, UnsupportedModelError
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.pool import Pool
 from ...jit.targets import resolve
+from ..files import check_target
 from ..gguf.file import GGUFFile
 from ..gguf.open import open_gguf
 from ..gguf.types import GGMLType, TensorInfo, ValueType
@@ -99,13 +100,10 @@ def whole_file(target: Path, nbytes: int) -> Iterator[Path]:
     """A name beside `target` to write to: renamed when all went well, else away with it.
 
     Raises:
-        ModelError: the disk has no room for `nbytes`.
+        ModelError: it cannot be written, or the disk has no room for `nbytes`.
     """
+    check_target(target)
     folder = target.absolute().parent
-    if not folder.is_dir():
-        raise ModelError(f"cannot write {target}: there is no folder {folder}")
-    if target.is_dir():
-        raise ModelError(f"cannot write {target}: it is a folder")
     free = shutil.disk_usage(folder).free
     if free < nbytes:
         need, have = (f"{size / 1e6:,.1f} MB" for size in (nbytes, free))

@@ -7,6 +7,7 @@ connection on which nothing comes takes a descriptor that others need.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from http import HTTPStatus
 from typing import Any
 
@@ -37,7 +38,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
         self._taken += len(data)
-        super().data_received(b"")  # what it does beside
+        self._unset_keepalive_if_required()
         try:
             self._parse(data)
         except httptools.HttpParserError:
@@ -63,6 +64,8 @@ class BoundedProtocol(HttpToolsProtocol):
                     raise httptools.HttpParserError("no proxy") from None
                 data = self._head_without_upgrade() + data[upgrade.args[0] :]
                 self.parser = httptools.HttpRequestParser(self)
+                with contextlib.suppress(AttributeError):  # as uvicorn does with its own
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def _head_without_upgrade(self) -> bytes:
         version = self.parser.get_http_version().encode()

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from .admission import NAMESPACE, Caller
 from .api_error import APIError
-from .events import PING, Closed, Event, Failed, Silence
+from .events import Closed, Event, Failed, Silence
 from .mailbox import Channel
 from .service import Job, Prepare, Service
 
@@ -181,7 +181,7 @@ class Writer(Protocol):
     def silent(self) -> bytes:
         """What keeps a stream alive for a while: proxies are content with a comment, clients that
         look how long they have waited want an event, where the format has one."""
-        return PING
+        ...
 
     def add(self, event: Event) -> None:
         """Take an event into the answer that `whole` gives."""
