@@ -70,3 +70,13 @@ def store(k: Kernel, tile: int, target: Ptr, stride: int) -> None:
 def dot(k: Kernel, c: int, a: int, b: int) -> None:
     """See above."""
     _call(k, "tdpbssd", i8(c), i8(a), i8(b))
+
+
+def dot_bf16(k: Kernel, c: int, a: int, b: int) -> None:
+    """c[m, n] += sum(a[m, 2 k] b[k, 2 n] + a[m, 2 k + 1] b[k, 2 n + 1]), c float32, of bf16 pairs.
+
+    A sum over a tile starts from zero, in an order of its own, and is then added to c; denormals
+    count as zeros. So its bits are not those of ``vdpbf16ps``, but a row's do not depend on what
+    other rows hold.
+    """
+    _call(k, "tdpbf16ps", i8(c), i8(a), i8(b))

@@ -55,8 +55,6 @@ from .pool_block import (
     STOP,
     UNLOCK_FN,
     WAIT_FN,
-    YIELD_FACTOR,
-    YIELD_FN,
     NativeBuilder,
     blocks,
     call_address,
@@ -76,8 +74,7 @@ class _Builder(NativeBuilder):
         fn, b = self.function("await_change", i64, [ptr, ptr, i64, i64])
         pool, address, old, spin = fn.args
         began = self.cycles(b)
-        patience = b.mul(spin, i64(YIELD_FACTOR))
-        look, wait, yield_, park, done = blocks(fn, "look wait yield park done")
+        look, wait, park, done = blocks(fn, "look wait park done")
         b.branch(look)
 
         b.position_at_end(look)
@@ -87,14 +84,7 @@ class _Builder(NativeBuilder):
         b.position_at_end(wait)
         self.pause(b)
         passed = b.sub(self.cycles(b), began)
-        after_spin = fn.append_basic_block("after_spin")
-        b.cbranch(b.icmp_signed("<", passed, spin), look, after_spin)
-        b.position_at_end(after_spin)
-        b.cbranch(b.icmp_signed("<", passed, patience), yield_, park)
-
-        b.position_at_end(yield_)
-        self.call_slot(b, pool, YIELD_FN, [])
-        b.branch(look)
+        b.cbranch(b.icmp_signed("<", passed, spin), look, park)
 
         b.position_at_end(park)
         mutex, cond = self.get(b, pool, MUTEX, ptr), self.get(b, pool, COND, ptr)

@@ -208,7 +208,7 @@ class Pool:
                 request_slice(tid, ELASTIC_SLICE_NS if on else 0)
 
     def set_spin(self, barrier_s: float, idle_s: float) -> None:
-        """How long a thread spins at a barrier, and between passes, before it yields and parks."""
+        """How long a thread spins at a barrier, and between passes, before it parks."""
         self._block[pool_block.SPIN_BARRIER] = int(barrier_s * self.cycles_per_second)
         self._block[pool_block.SPIN_IDLE] = int(idle_s * self.cycles_per_second)
 

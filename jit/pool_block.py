@@ -44,9 +44,6 @@ GROUP_BYTES = 64
 A_DATA, A_UNIT_BYTES, A_UNITS = range(3)
 AHEAD_SLOTS = 4
 
-# Spin this many times longer with sched_yield before parking.
-YIELD_FACTOR = 1
-
 
 class NativeBuilder:
     """Emits native functions into one module: what all of them are written in."""

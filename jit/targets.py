@@ -19,6 +19,8 @@ from ..errors import TargetError
 
 Dot = Literal["portable", "maddubs", "vpdpbusd", "mlal", "sdot", "usdot"]
 """How four int8 products are summed into one int32 lane."""
+Bf16 = Literal["none", "dot", "tiles"]
+"""How products of bf16 pairs are summed into a float32: ``vdpbf16ps``, or AMX tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,9 @@ class CpuTarget:
         dot: lowering of the int8 dot product.
         has_fma: one instruction for a*b+c.
         has_f16: float16 to float32 in one instruction.
-        has_bf16_dot: ``vdpbf16ps``.
-        has_amx: tile registers for products of int8.
+        bf16: what multiplies bf16 pairs; where it is not "none", float32 is rounded to such pairs
+            in one instruction.
+        has_amx: tile registers for products of int8 and of bf16 pairs.
         needs: LLVM feature names that the CPU must have.
         cpu: LLVM CPU name whose scheduling model is used.
     """
@@ -46,7 +49,7 @@ class CpuTarget:
     dot: Dot
     has_fma: bool
     has_f16: bool
-    has_bf16_dot: bool
+    bf16: Bf16
     needs: tuple[str, ...]
     cpu: str
     has_amx: bool = False
@@ -70,8 +73,8 @@ class CpuTarget:
         if self.arch == "any":
             return _llvm().get_default_triple()
         host = _llvm().get_default_triple()
-        if host.startswith(self.arch):
-            return host
+        if host.startswith(self.arch) or (self.arch == "aarch64" and host.startswith("arm64")):
+            return host  # the second is Apple's name
         return f"{self.arch}-unknown-linux-gnu"
 
     @property
@@ -85,36 +88,35 @@ _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 _V4_VNNI = (*_V4, "avx512vnni")
-_AMX = ("amx-tile", "amx-int8")
+_AMX = ("amx-tile", "amx-int8", "amx-bf16")
 
 
 def _x86(
     name: str, lanes: int, registers: int, dot: Dot, needs: tuple[str, ...], cpu: str
 ) -> CpuTarget:
-    modern = "fma" in needs
+    modern, tiles = "fma" in needs, "amx-tile" in needs
     return CpuTarget(
-        name, "x86_64", lanes, registers, dot, modern, modern, "avx512bf16" in needs, needs, cpu,
-        "amx-int8" in needs,
+        name, "x86_64", lanes, registers, dot, modern, modern,
+        "tiles" if tiles else "dot" if "avx512bf16" in needs else "none", needs, cpu, tiles,
     )  # fmt: skip
 
 
 def _arm(name: str, dot: Dot, needs: tuple[str, ...]) -> CpuTarget:
-    return CpuTarget(name, "aarch64", 4, 32, dot, True, True, False, needs, "generic")
+    return CpuTarget(name, "aarch64", 4, 32, dot, True, True, "none", needs, "generic")
 
 
 # From the least to the most capable of each architecture.
 TARGETS: dict[str, CpuTarget] = {
     t.name: t
     for t in (
-        CpuTarget("generic", "any", 4, 16, "portable", False, False, False, (), ""),
+        CpuTarget("generic", "any", 4, 16, "portable", False, False, "none", (), ""),
         _x86("x86-64-v2", 4, 16, "maddubs", _V2, "x86-64-v2"),
         _x86("avx2", 8, 16, "maddubs", _V3, "x86-64-v3"),
         _x86("avx-vnni", 8, 16, "vpdpbusd", (*_V3, "avxvnni"), "x86-64-v3"),
         _x86("avx512", 16, 32, "maddubs", _V4, "x86-64-v4"),
         _x86("avx512-vnni", 16, 32, "vpdpbusd", _V4_VNNI, "x86-64-v4"),
         _x86("avx512-bf16", 16, 32, "vpdpbusd", (*_V4_VNNI, "avx512bf16"), "x86-64-v4"),
-        # Without BF16: see `slower_than` (pp1096: +18 %).
-        _x86("amx-int8", 16, 32, "vpdpbusd", (*_V4_VNNI, *_AMX), "x86-64-v4"),
+        _x86("amx-bf16", 16, 32, "vpdpbusd", (*_V4_VNNI, "avx512bf16", *_AMX), "x86-64-v4"),
         _arm("neon", "mlal", ("neon",)),
         _arm("neon-dotprod", "sdot", ("neon", "dotprod")),
         _arm("neon-i8mm", "usdot", ("neon", "dotprod", "i8mm")),
@@ -133,6 +135,7 @@ _CPUINFO = {
     "avx512bf16": "avx512_bf16",
     "amx-tile": "amx_tile",
     "amx-int8": "amx_int8",
+    "amx-bf16": "amx_bf16",
     "neon": "asimd",
     "dotprod": "asimddp",
 }
@@ -159,6 +162,9 @@ def host_features() -> frozenset[str]:
     """LLVM feature names that this CPU has and this operating system enables."""
     found = {name for name, on in _llvm().get_host_cpu_features().items() if on}
     listed = _cpuinfo_flags()
+    if host_arch() == "aarch64":  # LLVM does not look for all of them there
+        flags = _apple_flags() if listed is None else listed
+        found |= {f for f in _known_features() if _CPUINFO.get(f, f) in flags}
     if listed is None:
         return frozenset(found)
     # A virtual machine may report what its kernel does not enable: believe the lesser.
@@ -167,6 +173,19 @@ def host_features() -> frozenset[str]:
 
 def _known_features() -> set[str]:
     return {feature for target in TARGETS.values() for feature in target.needs}
+
+
+def _apple_flags() -> set[str]:
+    """The same of an Apple CPU, in the words of Linux; empty on other systems."""
+    if platform.system() != "Darwin":
+        return set()
+    flags, on = {"asimd"}, ctypes.c_int(0)
+    for flag, name in (("asimddp", b"FEAT_DotProd"), ("i8mm", b"FEAT_I8MM")):
+        size = ctypes.c_size_t(ctypes.sizeof(on))
+        args = (b"hw.optional.arm." + name, ctypes.byref(on), ctypes.byref(size), None, 0)
+        if ctypes.CDLL(None).sysctlbyname(*args) == 0 and on.value:
+            flags.add(flag)
+    return flags
 
 
 def _cpuinfo_flags() -> set[str] | None:
@@ -222,7 +241,7 @@ def slower_than(target: CpuTarget) -> str | None:
     ``vdpbf16ps`` does half as many operations per second as fp32 FMA on the Xeons that were tried
     (family 6, models 167 and 207: 172 against 353 GFLOP/s), twice as many on Zen 4 and 5.
     """
-    return "avx512-vnni" if target.has_bf16_dot and _vendor() == "GenuineIntel" else None
+    return "avx512-vnni" if target.bf16 == "dot" and _vendor() == "GenuineIntel" else None
 
 
 def detect() -> CpuTarget:

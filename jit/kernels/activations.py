@@ -97,7 +97,8 @@ def prepare(
 
             def each(step: Callable[[Ptr, list[list[Value]]], None]) -> None:
                 """`step` with where some blocks go, and with their values."""
-                together = (8 if k.target.registers >= 32 else 4) if group == 1 else group
+                alone = 1 if kind == "factors" else 8 if k.target.registers >= 32 else 4
+                together = alone if group == 1 else group
                 whole = blocks // together * together
                 for start, stop, count in ((k.i64(0), whole, together), (whole, blocks, 1)):
                     if count <= together and (count > 1 or group == 1):

@@ -20,7 +20,8 @@ Nor does it depend on whose rows a tile has: sequences that begin with the same 
 together (`batch.py`), which reads them once.
 
 Chunks may be computed apart and merged afterwards, with the same bits: `split_kv.py`.
-The two products of each cache format are in `attention_float.py` and `attention_q8.py`.
+The two products of each cache format are in `attention_float.py`, `attention_tiles.py` (by AMX) and
+`attention_q8.py`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import numpy as np
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i32, kernel
 from .attention_float import FloatProducts, Following
 from .attention_q8 import ByteProducts
+from .attention_tiles import TileProducts, padded
 from .batch import (
     COUNT,
     FIRST,
@@ -52,14 +54,15 @@ from .batch import (
 from .gemm import for_tiles
 from .key_values import piece_bytes
 from .kvcache import PAGE, KVFormat, head_part, head_words
-from .mathlib import exp_each, tanh
+from .mathlib import exp_each, larger, tanh
+from .rope import bf16_tiles
 
 CHUNK = PAGE  # positions whose scores are held at once: 16 rows of them are 16 KiB
 JOINED_ROWS = 64  # of a tile of several sequences, at most
 TOGETHER = 4  # rows in the softmax's loops: what one waits for, others compute
 NEVER = -3.0e38  # stands for minus infinity: finite, so that no inf - inf arises
 
-Products = FloatProducts | ByteProducts
+Products = FloatProducts | ByteProducts | TileProducts
 
 
 def token_tile(group: int) -> int:
@@ -74,8 +77,9 @@ def joined_tile(group: int) -> int:
 
 def scratch_bytes(group: int, head_dim: int, value_dim: int = 0) -> int:
     """Bytes of scratch that one thread needs; value_dim: as for `attention`."""
-    rows, out_dim = joined_tile(group) * group, value_dim or head_dim
-    return 4 * rows * (2 * CHUNK + out_dim + 4) + 256 + (piece_bytes() if value_dim else 0)
+    rows, out_dim = padded(joined_tile(group) * group), value_dim or head_dim
+    words = 2 * CHUNK + out_dim + 4 + head_dim // 2
+    return 4 * rows * words + 256 + (piece_bytes() if value_dim else 0)
 
 
 @kernel
@@ -115,7 +119,7 @@ def attention(
                 cap=cap, first=first)  # fmt: skip
     value_dim = reader.out_dim
     running = OnlineSoftmax(k, reader.sums, reader.stats, value_dim)
-    with k.units() as unit:
+    with reader.products.ready(), k.units() as unit:
         tile = reader.tile(unit // kv_heads, unit % kv_heads)
         with k.range(0, tile.rows, name="row") as row:
             running.clear(row, sinks.at(tile.head * group + row % group) if sink else None)
@@ -174,14 +178,18 @@ class KVReader:
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
         self.out_dim, self.shared = value_dim or head_dim, value_dim > 0
         self.words = head_words(kv, head_dim, "k"), head_words(kv, head_dim, "v")
-        rows_most = joined_tile(group) * group
+        rows_most = padded(joined_tile(group) * group)
         self.scores = scratch.cast(f32)
         self.probs = self.scores.at(rows_most * CHUNK).cast(i32)
         self.sums = self.scores.at(rows_most * 2 * CHUNK)
         self.stats = self.sums.at(rows_most * self.out_dim)
-        piece = self.stats.at(rows_most * 4).cast(i32) if self.shared else None
-        kind = ByteProducts if kv == "q8" else FloatProducts
-        self.products = kind(k, head_dim, self.out_dim, kv, piece)
+        queries = self.stats.at(rows_most * 4).cast(i32)
+        piece = queries.at(rows_most * (head_dim // 2)) if self.shared else None
+        if bf16_tiles(k.target, kv, head_dim):
+            self.products = TileProducts(k, head_dim, self.out_dim, queries, piece)
+        else:
+            kind = ByteProducts if kv == "q8" else FloatProducts
+            self.products = kind(k, head_dim, self.out_dim, kv, piece)
 
     def tile(self, number: Value, head: Value) -> Tile:
         """The rows of one KV head in one tile of the pass."""
@@ -384,8 +392,8 @@ def _softmax(
                     score = tanh(k, score * (1 / part.cap)) * part.cap
                     line.store(b * lanes, score)
                 score = score if inside is None else inside.select(score, NEVER)
-                most.set(_larger(score, most.value))
-        mosts = [most.value.fold(_larger) for most in largest]
+                most.set(larger(score, most.value))
+        mosts = [most.value.fold(larger) for most in largest]
         totals = [k.var(k.zeros(f32, lanes)) for _ in rows]
         for b, seen in part.blocks(k, limits, "exp"):
             scores_here = [line.load(b * lanes, lanes) for line in lines]
@@ -398,11 +406,6 @@ def _softmax(
             into.chunk(row, most, total.value.hsum(), partial(out.finish, blocks))
 
     for_tiles(k, part.rows, TOGETHER, row_tile)
-
-
-def _larger(a: Value, b: Value) -> Value:
-    """The larger one; `b` if `a` is NaN. One instruction on x86, which `V.max` is not."""
-    return (a > b).select(a, b)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Queries and probabilities are bf16 pairs on those targets, float32 elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -37,7 +38,7 @@ class Following(NamedTuple):
 class _Tiling:
     """Register tiles: sums of so many rows and vectors leave room for the loads and one broadcast.
 
-    asks: how many lines a step asks for (`_Ahead`), by the rows of the tile. least: the fewest rows
+    asks: how many lines a step asks for (`Ahead`), by the rows of the tile. least: the fewest rows
     of any tile, for the code that is emitted.
     """
 
@@ -66,6 +67,25 @@ def _tilings(k: Kernel) -> tuple[_Tiling, ...]:
     return few, _Tiling(6, 4, {3: lines(4), 4: lines(4), 5: 1, 6: 1}, least=3)
 
 
+def turn_values(
+    k: Kernel,
+    keys: Ptr,
+    key_words: int,
+    first: Value,
+    vectors: int,
+    count: Value,
+    piece: Ptr,
+    step: int = 2,
+) -> None:
+    """So many vectors of dims of a chunk's keys, to `piece` as values lie; see `key_values.py`."""
+    lanes = k.lanes
+    each = lanes // step  # words of dims in a vector of them
+    with k.range(0, (count + (lanes - 1)) // lanes, name="turned") as block:
+        start = keys.at((block * key_words + first * each) * lanes)
+        rows = [start.at(n * each * lanes) for n in range(vectors)]
+        turn(k, rows, lanes, step, piece, block * each, vectors * lanes)
+
+
 class FloatProducts:
     """The two products of attention for one head size."""
 
@@ -82,7 +102,7 @@ class FloatProducts:
         self.piece = piece
         self.value_dim = value_dim
         self.kv = kv
-        self.pairs = bf16_pairs(k, kv)
+        self.pairs = bf16_pairs(k.target, kv, head_dim)
         self.step = 2 if kv == "bf16" else 1  # positions that share one int32 of V, dims one of K
         self.key_words = head_dim // self.step
         # q is bf16 pairs where the target multiplies those, else float32.
@@ -139,6 +159,11 @@ class FloatProducts:
         for tiling in self._tiled(rows):
             for_tiles(k, blocks, tiling.vectors, partial(block_tile, tiling=tiling))
 
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """Nothing has to be set up for these products."""
+        yield
+
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
         """Takes one row's probabilities, in the form that `pv` multiplies."""
         return FloatRow(self.k, out, self.pairs)
@@ -151,7 +176,7 @@ class FloatProducts:
         `after` is what will be read next.
         """
         k, lanes = self.k, self.k.lanes
-        steps = (count + (self.step - 1)) // self.step
+        steps = count // self.step
         vectors_all = self.value_dim // lanes
         ahead = self._ahead(after)
 
@@ -159,7 +184,7 @@ class FloatProducts:
             base, width = values.at(first * lanes), self.value_dim
             if self.piece is not None:
                 base, width = self.piece, vectors * lanes
-                self._turn(values, first, vectors, count)
+                turn_values(k, values, self.key_words, first, vectors, count, self.piece, self.step)
 
             def row_tile(first_row: Value, n_rows: int) -> None:
                 lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
@@ -169,6 +194,11 @@ class FloatProducts:
                     loaded = [base.load(s * width + n * lanes, lanes) for n in range(vectors)]
                     for line, mine in zip(lines, totals, strict=True):
                         self._step(line, s, loaded, mine)
+                if self.step > 1:  # the other half of the last pair may hold NaN
+                    with k.if_((count % self.step) > 0):
+                        last = [base.load(steps * width + n * lanes, lanes) for n in range(vectors)]
+                        for line, mine in zip(lines, totals, strict=True):
+                            self._step(line, steps, [v & 0xFFFF for v in last], mine)
                 for r, mine in enumerate(totals):
                     add = merge.row(first_row + r)
                     for n, total in enumerate(mine):
@@ -186,20 +216,10 @@ class FloatProducts:
             if whole < vectors_all:
                 dims_tile(k.i64(whole), vectors_all - whole, tiling)
 
-    def _turn(self, keys: Ptr, first: Value, vectors: int, count: Value) -> None:
-        """So many vectors of dims of a chunk's keys, as values lie."""
-        k, lanes, piece = self.k, self.k.lanes, self.piece
-        assert piece is not None, "values are apart"
-        each = lanes // self.step  # words of dims in a vector of them
-        with k.range(0, (count + (lanes - 1)) // lanes, name="turned") as block:
-            start = keys.at((block * self.key_words + first * each) * lanes)
-            rows = [start.at(n * each * lanes) for n in range(vectors)]
-            turn(k, rows, lanes, self.step, piece, block * each, vectors * lanes)
-
-    def _ahead(self, after: Following) -> _Ahead:
+    def _ahead(self, after: Following) -> Ahead:
         lanes = self.k.lanes
         blocks = (after.positions + (lanes - 1)) // lanes
-        return _Ahead(after.part, blocks * (lanes * self.key_words), self.k.var(self.k.i64(0)))
+        return Ahead(after.part, blocks * (lanes * self.key_words), self.k.var(self.k.i64(0)))
 
     def _sums(self, rows: int, vectors: int) -> list[list[Var]]:
         zero = self.k.zeros(f32, self.k.lanes)
@@ -223,7 +243,7 @@ class FloatProducts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
+class Ahead:
     """Asks for what will be read next, `words` int32 of it, a line at a time.
 
     A chunk's keys and values do not fit into L1; without questions its first tile of rows waited

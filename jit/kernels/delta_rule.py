@@ -16,8 +16,8 @@ import numpy as np
 
 from ..simd import F32, I64, F32s, I64s, Kernel, Ptr, Value, f32, kernel
 from .batch import COUNT, FIRST, STATE_FROM, STATE_TO, TABLE, TILE_SLOTS
-from .mathlib import exp, sigmoid, silu, softplus
-from .state_tile import TOKENS, WIDTH, StateTile, columns, lanes_of
+from .mathlib import sigmoid, silu, softplus
+from .state_tile import TOKENS, WIDTH, StateTile, columns, decay, lanes_of
 
 L2_EPS = 1e-6
 
@@ -83,7 +83,7 @@ def delta_rule(
                 _normed(k, row.at(key_heads * dk), keys.at(t * dk), dk, 1.0)
                 gates = (begin + t) * gate_stride
                 step = softplus(k, alpha.load(gates + a_at) + dt.load(head))
-                decays.store(t, exp(k, step * a.load(head)))
+                decays.store(t, decay(k, step * a.load(head)))
                 rates.store(t, sigmoid(k, beta.load(gates + b_at)))
             here = at.eq(0).select(source, target)
             with k.range(0, dv // WIDTH, name="tile") as tile:

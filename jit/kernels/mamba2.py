@@ -14,8 +14,8 @@ import numpy as np
 
 from ..simd import F32, I64, F32s, I64s, Kernel, Ptr, Value, f32, kernel
 from .batch import COUNT, FIRST, STATE_FROM, STATE_TO, TABLE, TILE_SLOTS
-from .mathlib import exp, silu, softplus
-from .state_tile import TOKENS, WIDTH, StateTile, columns, lanes_of
+from .mathlib import silu, softplus
+from .state_tile import TOKENS, WIDTH, StateTile, columns, decay, lanes_of
 
 
 def scratch_bytes() -> int:
@@ -68,7 +68,7 @@ def mamba2(
             with k.range(0, tokens, name="prepare") as t:
                 size = softplus(k, step.load((begin + t) * step_stride + head) + dt.load(head))
                 steps.store(t, size)
-                decays.store(t, exp(k, size * a.load(head)))
+                decays.store(t, decay(k, size * a.load(head)))
             here = at.eq(0).select(source, target)
             inputs = u.at(heads * p + group * n)
             with k.range(0, p // WIDTH, name="tile") as tile:

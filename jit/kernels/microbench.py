@@ -6,8 +6,10 @@ from typing import Literal
 
 import numpy as np
 
+from .. import amx
 from ..dot import Dot, bf16_dot
-from ..simd import I64, I8s, Kernel, f32, i8, i32, kernel
+from ..simd import I64, I8s, Kernel, Ptr, f32, i8, i32, kernel
+from ..targets import CpuTarget
 
 Peak = Literal["int8", "w8a8", "fp32", "bf16"]
 """int8: of weights up to 15, the fastest that the target multiplies; w8a8: of 8-bit weights, which
@@ -16,10 +18,14 @@ CHAINS = 12  # independent sums: more than the latency of any dot product times 
 OPERANDS = 4 * CHAINS  # vectors that the products draw on
 VECTORS = OPERANDS + CHAINS  # and those that the sums start from
 STEPS = 64  # dot steps on each chain in one unit
+TILE_STEPS = 8  # products of AMX tiles into each of their sums in one unit
 
 
-def operations(peak: Peak, lanes: int) -> int:
+def operations(peak: Peak, target: CpuTarget) -> int:
     """Arithmetic operations (multiply and add count as two) of one unit of `multiply`."""
+    lanes = target.lanes
+    if peak == "bf16" and target.bf16 == "tiles":
+        return 2 * 2 * (amx.ROWS * lanes * lanes) * len(amx.SUMS) * TILE_STEPS
     each = {"int8": 4, "w8a8": 4, "fp32": 1, "bf16": 2}[peak]
     return 2 * each * lanes * CHAINS * STEPS
 
@@ -48,10 +54,14 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     """One unit = STEPS products on each of CHAINS sums; operands: VECTORS vectors.
 
     Each sum starts from memory: LLVM would compute sums that start alike once for all.
+    Sums of AMX tiles start from zero: a product of them is never computed for another.
     A dot product of one instruction stays in registers. Where it takes several, each step of each
     chain reads an operand of its own, or LLVM would compute the common part once.
     """
     lanes = k.lanes
+    if peak == "bf16" and k.target.bf16 == "tiles":
+        _multiply_tiles(k, operands, sink)
+        return
     whole = peak in ("int8", "w8a8")
     element = i32 if whole else f32
     words = operands.cast(i32)
@@ -81,6 +91,27 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     for total in sums[1:]:
         out = out + total.value
     sink.cast(element).store(0, dot.end(out, zero) if whole else out)
+
+
+def _multiply_tiles(k: Kernel, operands: Ptr, sink: Ptr) -> None:
+    """Products of bf16 tiles; one row of the sums goes to `sink`."""
+    row = 4 * k.lanes
+    amx.configure(k, row)
+    for n in range(2):
+        amx.load(k, amx.LEFT[n], operands.at(n * amx.ROWS * row), row)
+        amx.load(k, amx.RIGHT[n], operands.at((n + 1) * amx.ROWS * row), row)
+    for tile in amx.SUMS:
+        amx.zero(k, tile)
+    with k.units(), k.range(0, TILE_STEPS, name="step"):
+        for n, tile in enumerate(amx.SUMS):
+            amx.dot_bf16(k, tile, amx.LEFT[n % 2], amx.RIGHT[n // 2])
+    place = k.scratch(f32, amx.ROWS * k.lanes)
+    out = k.zeros(f32, k.lanes)
+    for tile in amx.SUMS:
+        amx.store(k, tile, place, row)
+        out = out + place.load(0, k.lanes)
+    sink.cast(f32).store(0, out)
+    amx.release(k)
 
 
 @kernel

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..dot import bf16_pairs_of, to_bf16_bits
 from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i16, i32, kernel
+from ..targets import CpuTarget
 from . import cache_q8
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
 from .key_blocks import KeyBlock, store_value_pair
@@ -229,7 +230,7 @@ def inverse_rms(k: Kernel, values: list[Value], head_dim: int, eps: Value) -> Va
 
 def _pairs(k: Kernel, values: list[Value]) -> list[Value]:
     """float32 vectors of consecutive dims -> int32 vectors of bf16 pairs, half as many lanes."""
-    if k.target.has_bf16_dot and values[0].lanes == k.lanes:
+    if k.target.bf16 != "none" and values[0].lanes == k.lanes:
         return [bf16_pairs_of(k, v) for v in values]
     out = []
     for v in values:
@@ -239,9 +240,14 @@ def _pairs(k: Kernel, values: list[Value]) -> list[Value]:
     return out
 
 
-def bf16_pairs(k: Kernel, kv: KVFormat) -> bool:
+def bf16_pairs(target: CpuTarget, kv: KVFormat, head_dim: int) -> bool:
     """Whether attention multiplies bf16 pairs on this target (else float32)."""
-    return kv == "bf16" and k.target.has_bf16_dot
+    return kv == "bf16" and (target.bf16 == "dot" or bf16_tiles(target, kv, head_dim))
+
+
+def bf16_tiles(target: CpuTarget, kv: KVFormat, head_dim: int) -> bool:
+    """Whether it does so by AMX tiles, which are 32 dims deep."""
+    return kv == "bf16" and target.bf16 == "tiles" and head_dim % 32 == 0
 
 
 def store_query(
@@ -251,7 +257,7 @@ def store_query(
     if kv == "q8":
         cache_q8.store_query(k, out, at, scaled)
         return
-    if bf16_pairs(k, kv):
+    if bf16_pairs(k.target, kv, sum(v.lanes for v in dims)):
         row, vectors = out.cast(i32).at(at // 2), _pairs(k, scaled)
     else:
         row, vectors = out.cast(f32).at(at), scaled

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..simd import Kernel, Ptr, Value, Var, f32
+from .mathlib import exp
 
 WIDTH = 16  # columns of a tile: 8 KiB at a depth of 128
 TOKENS = 16  # that go through a tile before the next tile: their keys and queries stay in L1
@@ -32,6 +33,16 @@ def lanes_of(k: Kernel) -> int:
 def columns(k: Kernel) -> range:
     """The first column of each register of a tile."""
     return range(0, WIDTH, lanes_of(k))
+
+
+def decay(k: Kernel, exponent: Value) -> Value:
+    """e^exponent, or 0 where that would leave nothing of a state.
+
+    A state of denormals takes a Xeon 35 to 115 times as long: `exp` gives no less than the least
+    normal float32, and what that multiplies is denormal.
+    """
+    left = exp(k, exponent)
+    return (left > 1e-30).select(left, 0.0)
 
 
 class StateTile:

@@ -283,7 +283,7 @@ class _Bench:
     def _attention_peak(self, kv: KVFormat) -> Peak:
         if kv == "q8":
             return "int8"
-        return "bf16" if kv == "bf16" and self.target.has_bf16_dot else "fp32"
+        return "bf16" if kv == "bf16" and self.target.bf16 != "none" else "fp32"
 
     def rope(self) -> Iterator[_Built]:
         """Rotation and the write to the cache."""

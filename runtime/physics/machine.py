@@ -211,7 +211,7 @@ def measure(library: Library, pool: Pool, repeats: int = 4) -> MachineProfile:
     data = arena.take(resident["DRAM"])
     data[::4096] = 1
     read = {level: probes.read(data[:size]) for level, size in resident.items()}
-    has_bf16 = library.target.has_bf16_dot
+    has_bf16 = library.target.bf16 != "none"
     fp32 = probes.peak("fp32")
     return MachineProfile(
         cpu=cpu_name(),
@@ -268,7 +268,7 @@ class _Probes:
         units = np.array([4000 * self.pool.threads], np.int64)
         tape = Tape("peak", self.pool.threads)
         tape.op(peak, spec(microbench.multiply, peak=peak), [operands, self.sinks], units)
-        work = int(units[0]) * microbench.operations(peak, self.library.target.lanes)
+        work = int(units[0]) * microbench.operations(peak, self.library.target)
         return work / self._best(peak, tape)
 
     def barrier(self) -> float:

@@ -63,7 +63,7 @@ class RooflineProbe:
         data[::READ_UNIT] = 1  # a page that was never written may be one shared page of zeros
         self._reads = {level: self._read(data[:size]) for level, size in sizes.items()}
         peaks: list[microbench.Peak] = ["int8", "w8a8", "fp32"]
-        if library.target.has_bf16_dot:
+        if library.target.bf16 != "none":
             peaks.append("bf16")
         self._peaks = {peak: self._peak(peak) for peak in peaks}
         self._barrier_s = 1.0 / self._barrier().rate()  # no share is of it: once is enough
@@ -110,7 +110,9 @@ class RooflineProbe:
         units = np.array([PEAK_UNITS * self._pool.threads], np.int64)
         tape = Tape("peak", self._pool.threads)
         tape.op(peak, spec(microbench.multiply, peak=peak), [operands, self._sinks], units)
-        return _Probe(self._finish(tape), int(units[0]) * microbench.operations(peak, lanes))
+        return _Probe(
+            self._finish(tape), int(units[0]) * microbench.operations(peak, self._library.target)
+        )
 
     def _barrier(self) -> _Probe:
         tape = Tape("barrier", self._pool.threads)

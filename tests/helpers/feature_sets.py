@@ -16,7 +16,7 @@ from triplepoint.jit.targets import TARGETS, CpuTarget, detect, runnable
 NATIVE = [target.name for target in runnable()]
 ARM = [t.name for t in TARGETS.values() if t.arch == "aarch64" and t.name not in NATIVE]
 COMMON = ("arch", "lanes", "registers", "has_fma", "has_f16")
-DOT, BF16 = "dot", "has_bf16_dot"  # what only some kernels ask for besides
+DOT, BF16 = "dot", "bf16"  # what only some kernels ask for besides
 
 T = TypeVar("T")
 

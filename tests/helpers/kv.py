@@ -91,18 +91,21 @@ def _as_bits(values: np.ndarray) -> np.ndarray:
     return (to_bf16(values).view(np.uint32) >> 16).astype(np.uint16)
 
 
-def uses_bf16_queries(target: CpuTarget, kv: KVFormat) -> bool:
-    return kv == "bf16" and target.has_bf16_dot
+def uses_bf16_queries(target: CpuTarget, kv: KVFormat, head_dim: int) -> bool:
+    return kv == "bf16" and (
+        target.bf16 == "dot" or (target.bf16 == "tiles" and head_dim % 32 == 0)
+    )
 
 
 def queries(q: np.ndarray, target: CpuTarget, kv: KVFormat) -> np.ndarray:
     """float32 [tokens, heads, dim] as `attention` reads them: uint8."""
-    stored = _as_bits(q) if uses_bf16_queries(target, kv) else np.ascontiguousarray(q, np.float32)
+    pairs = uses_bf16_queries(target, kv, q.shape[-1])
+    stored = _as_bits(q) if pairs else np.ascontiguousarray(q, np.float32)
     return np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
 
 
 def read_queries(raw: np.ndarray, shape: tuple[int, ...], target: CpuTarget, kv: KVFormat):
     """What `rope_store` wrote, as float32 of `shape`."""
-    if uses_bf16_queries(target, kv):
+    if uses_bf16_queries(target, kv, shape[-1]):
         return _as_f32(raw[: 2 * int(np.prod(shape))].view(np.uint16)).reshape(shape)
     return raw.view(np.float32).reshape(shape)

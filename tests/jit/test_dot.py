@@ -142,7 +142,7 @@ def bf16_product(k: Kernel, a: F32s, b: F32s, out: F32s) -> None:
         out.store(0, bf16_dot(k, out.load(0, lanes), *pairs))
 
 
-BF16_TARGETS = [target for target in runnable() if target.has_bf16_dot]
+BF16_TARGETS = [target for target in runnable() if target.bf16 != "none"]
 
 
 @pytest.mark.parametrize("target", BF16_TARGETS, ids=str)
@@ -220,7 +220,8 @@ def test_float_instructions(target: CpuTarget) -> None:
     if target.arch == "x86_64":
         assert ("vfmadd" in product) == target.has_fma
         assert ("vcvtph2ps" in product) == target.has_f16
-        assert ("vdpbf16ps" in _instructions(ATTENTION, target)) == target.has_bf16_dot
+        assert ("vdpbf16ps" in _instructions(ATTENTION, target)) == (target.bf16 == "dot")
+        assert ("tdpbf16ps" in _instructions(ATTENTION, target)) == (target.bf16 == "tiles")
     elif target.arch == "aarch64":
         assert "fmla" in product
         assert "fcvtl" in product

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ NAMES = {
     "avx512",
     "avx512-vnni",
     "avx512-bf16",
-    "amx-int8",
+    "amx-bf16",
     "neon",
     "neon-dotprod",
     "neon-i8mm",
@@ -54,7 +55,7 @@ def test_generic_runs_everywhere() -> None:
     ("vendor", "best", "chosen"),
     [
         ("GenuineIntel", "avx512-bf16", "avx512-vnni"),
-        ("GenuineIntel", "amx-int8", "amx-int8"),
+        ("GenuineIntel", "amx-bf16", "amx-bf16"),
         ("GenuineIntel", "avx512-vnni", "avx512-vnni"),
         ("AuthenticAMD", "avx512-bf16", "avx512-bf16"),
         ("", "avx512-bf16", "avx512-bf16"),
@@ -112,6 +113,27 @@ def test_a_feature_that_the_system_hides_is_not_used(monkeypatch: pytest.MonkeyP
     assert "sse4.2" in features
 
 
+@pytest.mark.parametrize(
+    ("flags", "best"),
+    [
+        ("fp asimd atomics", "neon"),
+        ("fp asimd asimddp", "neon-dotprod"),
+        ("fp asimd asimddp sve i8mm bf16", "neon-i8mm"),
+    ],
+)
+def test_an_arm_cpu_has_what_the_system_lists(
+    flags: str, best: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLVM reports neither dot products nor i8mm of an ARM CPU: Linux does."""
+    found = types.SimpleNamespace(get_host_cpu_features=lambda: {"neon": True, "fp-armv8": True})
+    monkeypatch.setattr(targets, "_llvm", lambda: found)
+    monkeypatch.setattr(targets, "host_arch", lambda: "aarch64")
+    monkeypatch.setattr(targets, "_cpuinfo_flags", lambda: set(flags.split()))
+    monkeypatch.setattr(targets, "host_features", targets.host_features.__wrapped__)
+
+    assert detect().name == best
+
+
 @pytest.mark.parametrize("name", [None, "", "auto"])
 def test_the_best_is_the_default(name: str | None) -> None:
     """No name, an empty one and `auto` pick what `detect` finds."""
@@ -157,7 +179,7 @@ def test_descriptions_are_consistent() -> None:
         assert target.dot in KEY_INSTRUCTION
         # The unsigned-by-signed instructions want weights with 128 added.
         assert target.signed_bytes == (target.dot not in ("vpdpbusd", "usdot"))
-        assert target.has_bf16_dot == ("avx512bf16" in target.needs)
+        assert (target.bf16 != "none") == ("avx512bf16" in target.needs)
         assert target.features.count("+") == len(target.needs)
         if target.arch != "any":
             assert target.triple.startswith(target.arch)

@@ -98,7 +98,7 @@ def test_fold_each(runner: Runner, rng: np.random.Generator, count: int) -> None
 def test_factors(runner: Runner, rng: np.random.Generator, group: int) -> None:
     """Blocks that share a scale and have factors: the reference's bytes, and as near as with d."""
     form = ActivationFormat("factors", group, 8)
-    for tokens, groups in ((3, 2),) if runner.emulated else ((1, 1), (3, 2), (70, 3)):
+    for tokens, groups in ((3, 2),) if runner.emulated else ((1, 1), (3, 2), (70, 9)):
         shape = (tokens, groups * group)
         x = rng.standard_normal((*shape, 32)) * np.exp(rng.uniform(-3, 3, (*shape, 1)))
         x = x.reshape(tokens, -1).astype(np.float32)

@@ -71,14 +71,14 @@ class Case:
         """The reference on what the cache holds."""
         rounded = to_bf16 if self.kv == "bf16" else np.asarray
         q = self.q[start : start + tokens]
-        q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv) else q
+        q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv, self.dim) else q
         seen = slice(0, start + tokens)
         keys, values = rounded(self.keys[seen]), rounded(self.values[seen])
         return reference(q, keys, values, start, window, cap, sinks, first)
 
     @property
     def kind(self) -> str:
-        dot = uses_bf16_queries(self.runner.target, self.kv)
+        dot = uses_bf16_queries(self.runner.target, self.kv, self.dim)
         return f"attention {self.kv}{' dot' if dot else ''}"
 
 
@@ -90,7 +90,9 @@ def test_prefill(native: Native, rng: np.random.Generator, shape: tuple) -> None
         assert_close(case.run(0, tokens), case.want(0, tokens), case.kind, tokens)
 
 
-@pytest.mark.parametrize("shape", [(160, 1, 2, "bf16"), (256, 1, 1, "f32")], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(160, 1, 2, "bf16"), (80, 2, 3, "bf16"), (256, 1, 1, "f32")], ids=str
+)
 @pytest.mark.parametrize("native", [detect().name], indirect=True)
 def test_other_head_sizes(native: Native, rng: np.random.Generator, shape: tuple) -> None:
     """Sizes that are no power of two, and larger than what registers hold."""
@@ -121,6 +123,18 @@ def test_window(native: Native, rng: np.random.Generator, shape: tuple, window: 
     for start, tokens in ((0, 1), (17, 4), (255, 1), (256, 2), (250, 90), (total - 1, 1)):
         part = case.run(start, tokens, window=window)
         assert np.array_equal(part, whole[start : start + tokens]), (start, tokens)
+
+
+@in_turn("native", "shape", SHAPES, ASKS)
+def test_what_a_page_holds_beyond(native: Native, rng: np.random.Generator, shape: tuple) -> None:
+    """What another sequence left behind the last positions, no numbers even, changes no bit."""
+    for count in (PAGE + 46, 33):
+        case = Case(native, rng, shape, count)
+        before = case.run(count - 1, 1)
+        case.cache.pages[:] = [np.full_like(page, 0xFF) for page in case.cache.pages]  # NaN
+        case.cache.write(case.keys, case.values)
+
+        assert np.array_equal(case.run(count - 1, 1), before)
 
 
 @pytest.mark.parametrize("native", [detect().name], indirect=True)

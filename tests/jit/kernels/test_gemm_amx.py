@@ -15,10 +15,10 @@ from triplepoint.jit.kernels.gemm import gemm_quant
 from triplepoint.jit.kernels.gemm_amx import FROM, LEAST, ROWS, TAKEN
 from triplepoint.jit.targets import TARGETS, CpuTarget, missing
 
-TARGET = TARGETS["amx-int8"]
+TARGET = TARGETS["amx-bf16"]
 LACKS = missing(TARGET)
 on_this_cpu = pytest.mark.skipif(bool(LACKS), reason=f"lacks {', '.join(LACKS)}")
-native = pytest.mark.parametrize("native", ["amx-int8"], indirect=True)
+native = pytest.mark.parametrize("native", ["amx-bf16"], indirect=True)
 # Few, whole tiles, tokens that are left, and tiles that are not full.
 TOKENS = (1, FROM - 1, FROM, FROM + 3, FROM + LEAST, FROM + ROWS - 1, 100)
 

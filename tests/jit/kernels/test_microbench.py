@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from helpers.runners import CheckedCache, Native, Runner
 
+from triplepoint.jit import amx
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import microbench
 from triplepoint.jit.kernels.rope import to_bf16
-from triplepoint.jit.targets import CpuTarget, runnable
+from triplepoint.jit.targets import TARGETS, CpuTarget, runnable
 
 
 def test_read_touches_every_byte(runner: Runner, rng: np.random.Generator) -> None:
@@ -53,7 +54,7 @@ def test_no_sum_is_computed_for_another(runner: Runner) -> None:
     assert (sink == microbench.STEPS * microbench.CHAINS + 2.0**microbench.CHAINS - 1).all()
 
 
-BF16_TARGETS = [target for target in runnable() if target.has_bf16_dot]
+BF16_TARGETS = [target for target in runnable() if target.bf16 != "none"]
 
 
 @pytest.mark.parametrize("target", BF16_TARGETS, ids=str)
@@ -64,14 +65,21 @@ def test_multiply_bf16(target: CpuTarget) -> None:
     sink = np.zeros(lanes, np.float32)
     native.call(spec(microbench.multiply, peak="bf16"), [_operands(native, pair), sink], 0, 3)
 
-    assert (sink == 3 * microbench.STEPS * microbench.CHAINS * 18).all()
+    each = microbench.STEPS * microbench.CHAINS
+    if target.bf16 == "tiles":  # 16 pairs in a product
+        each = microbench.TILE_STEPS * len(amx.SUMS) * 16
+    assert (sink == 3 * each * 18).all()
 
 
 def test_operations_count_both() -> None:
     """A multiply-add counts as two operations, an int8 dot product of four as eight."""
-    assert microbench.operations("fp32", 16) == 2 * 16 * microbench.CHAINS * microbench.STEPS
-    assert microbench.operations("bf16", 16) == 2 * microbench.operations("fp32", 16)
-    assert microbench.operations("int8", 16) == 4 * microbench.operations("fp32", 16)
+    target = TARGETS["avx512-bf16"]
+    fp32 = microbench.operations("fp32", target)
+    assert fp32 == 2 * 16 * microbench.CHAINS * microbench.STEPS
+    assert microbench.operations("bf16", target) == 2 * fp32
+    assert microbench.operations("int8", target) == 4 * fp32
+    tiles = microbench.operations("bf16", TARGETS["amx-bf16"])
+    assert tiles == 2 * (16 * 16 * 32) * 4 * microbench.TILE_STEPS
 
 
 def test_nothing_is_an_op(native: Native) -> None:

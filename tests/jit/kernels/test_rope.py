@@ -136,7 +136,7 @@ def _check(layer: Layer, cache: Cache, q: np.ndarray, runner: Runner) -> None:
         # Where float32 rounds otherwise than float64 a bf16 may be the next one: seldom.
         assert (keys[here] == to_bf16(k_want)).mean() > 0.999
         assert np.array_equal(values[here], to_bf16(v_want))
-    kind = "bf16" if uses_bf16_queries(runner.target, cache.kv) else "rope"
+    kind = "bf16" if uses_bf16_queries(runner.target, cache.kv, q.shape[-1]) else "rope"
     assert_close(q, q_want, kind, "queries")
     outside = np.ones(len(keys), bool)
     outside[here] = False

@@ -112,7 +112,7 @@ class Case:
             q = Queries.of(q, self.runner.target).values
             keys, values = dequantize(*quantize(keys, 32)), dequantize(*quantize(values, self.dim))
         elif self.kv == "bf16":
-            q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv) else q
+            q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv, self.dim) else q
             keys, values = to_bf16(keys), to_bf16(values)
         return reference(q, keys, values, start, window, cap)
 
@@ -123,7 +123,7 @@ class Case:
         if self.kv == "q8":
             assert error(got, want) <= SAME_INTEGERS, (start, tokens)
         else:
-            dot = " dot" if uses_bf16_queries(self.runner.target, self.kv) else ""
+            dot = " dot" if uses_bf16_queries(self.runner.target, self.kv, self.dim) else ""
             assert_close(got, want, f"attention {self.kv}{dot}", (start, tokens))
 
 

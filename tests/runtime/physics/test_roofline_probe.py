@@ -39,7 +39,7 @@ def test_a_sample_has_every_limit(limits: RooflineProbe) -> None:
 
 def test_probes_do_the_work_that_they_are_credited_with(limits: RooflineProbe) -> None:
     """Bytes and operations of a run are those of its ops: each unit once, by one thread."""
-    lanes = detect().lanes
+    target = detect()
     for level, read in limits._reads.items():
         assert read.work % (len(read.tape) * 4096) == 0
         per_op = read.work / len(read.tape)
@@ -48,7 +48,7 @@ def test_probes_do_the_work_that_they_are_credited_with(limits: RooflineProbe) -
             assert per_op <= caches[level] * 2, "does not fit the caches of two cores"
         if level == "DRAM":
             assert per_op >= 4 * caches["L3"]
-    assert limits._peaks["int8"].work == 2 * PEAK_UNITS * microbench.operations("int8", lanes)
+    assert limits._peaks["int8"].work == 2 * PEAK_UNITS * microbench.operations("int8", target)
     barriers = limits._barrier()
     assert barriers.work == len(barriers.tape)
 
