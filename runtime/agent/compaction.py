@@ -103,5 +103,5 @@ def what_fills(ledger: TokenLedger, context: int, before: int) -> str:
     return (
         f"the context holds {context:,} tokens, {context - before:,} of them free, but the "
         f"conversation has {len(ledger):,}: {parts}. Read less at once (a line range, a narrower "
-        "search), or load the model with a longer context"
+        "search), or load the model with a longer one (context)"
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import EngineError, ToolError
 from ...traces.sanitize import printable
 from .arguments import positive
-from .load_engine import add_engine_options
+from .load_engine import DEFAULT_MODEL, add_engine_options
 from .output import Output
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
     """All of them, those of the model too."""
     # Of a session that goes on, folder and model are those that it had: `opened` sees to both.
     verb.add_argument("--dir", metavar="D", help="folder that the tools may read (default: .)")
-    add_engine_options(verb)
+    add_engine_options(verb, model=f"or the http:// URL of a server; {DEFAULT_MODEL}")
     kept = verb.add_mutually_exclusive_group()
     kept.add_argument(
         "--session",

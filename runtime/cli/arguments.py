@@ -129,6 +129,8 @@ class OneLineParser(argparse.ArgumentParser):
     def _refuse_unknown(self, words: list[str]) -> None:
         """Before argparse takes what stands behind such an option for something else."""
         commands = self._commands()
+        if commands and words and not words[0].startswith("-") and words[0] not in commands:
+            return  # a mistyped verb, whatever stands behind it
         for word in words:
             if word == "--" or word in commands:
                 return
@@ -157,7 +159,11 @@ class OneLineParser(argparse.ArgumentParser):
             return
         known = list(action.choices)
         near = [OTHER_NAMES[value]] if OTHER_NAMES.get(value) in known else []
-        close = get_close_matches(value, known, n=2)
+        if f"--{value}" in self._option_string_actions:
+            near = [f"--{value}"]
+        elif "run" in known and " " in value:
+            near = [f'{self.prog} run "{value}"']
+        close = [] if near else get_close_matches(value, known, n=2)
         near += sorted(close, key=lambda name: abs(len(name) - len(value)))
         hint = (
             f"did you mean {' or '.join(dict.fromkeys(near))}?"

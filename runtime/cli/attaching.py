@@ -132,6 +132,8 @@ def read_stdin(output: Output, *, wait: bool) -> IO[bytes] | None:
         raise
     if not head.strip():
         file.close()
+        if stat.S_ISFIFO(mode):  # what should have written failed, or its filter let nothing pass
+            output.note("stdin is empty, so the question is about the folder alone")
         return None
     return file
 

@@ -39,7 +39,7 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
     try:
         chats.agents.append(begin(engine, args, output))
         resume(kept, chats.agent, output.aside, quiet=args.quiet)
-        if reader.on_terminal:
+        if reader.on_terminal and not args.quiet:
             where = f"{engine.model.name} on {engine.target}, in {args.dir}"
             output.aside.words(f"{where}; /help lists the commands, /exit ends it")
         status = Exit.OK

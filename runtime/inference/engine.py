@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -218,7 +219,10 @@ def resolve_model(model: str | Path) -> Path:
         from ..hub.settings import HubSettings
 
         return find(parse_name(name), HubSettings.from_environ()).paths[0]
+    server = re.match(r"[\w.-]+:\d+(/|$)", name)
     raise ModelError(
-        f"no such model: {name}; give a path to a GGUF file, the name or alias of a pulled "
+        f"no such model: {name}; a server's URL begins with http://"
+        if server
+        else f"no such model: {name}; give a path to a GGUF file, the name or alias of a pulled "
         f"model, nano, or synthetic:NAME:QUANT{alias_hint(name)}"
     )

@@ -49,9 +49,12 @@ class ForkServer:
     def run(
         self, args: Sequence[str], stdin: str, env: Mapping[str, str], folder: Path, timeout: float
     ) -> subprocess.CompletedProcess[str]:
-        """As `subprocess.run` with pipes, in text."""
+        """As `subprocess.run` with pipes, in text; without a `stdin` that is /dev/null."""
         pipes = [os.pipe() for _ in range(3)]
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+        if not stdin:
+            os.dup2(null := os.open(os.devnull, os.O_RDONLY), theirs[0])
+            os.close(null)
         with socket.socket(socket.AF_UNIX) as channel:
             channel.settimeout(timeout)
             channel.connect(self._path)

@@ -220,6 +220,14 @@ def test_empty_questions(pipe: Any) -> None:
     assert question_of("-") == "Hello?"
 
 
+def test_an_empty_pipe_is_told(agent: Any, pipe: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """What should have written may have failed: the answer is then of something else."""
+    pipe(b"")
+
+    assert with_attachments("What failed?", agent, Output(), piped=True) == "What failed?"
+    assert "stdin is empty" in capsys.readouterr().err
+
+
 # --- whole runs
 
 

@@ -141,6 +141,12 @@ def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[s
     assert "error: " in shown.err
 
 
+def test_a_question_without_a_verb(capfd: pytest.CaptureFixture[str]) -> None:
+    """What was meant is shown whole."""
+    assert main(["What failed?", "--dir", "x"]) == Exit.USAGE
+    assert 'did you mean triplepoint run "What failed?"?' in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
@@ -153,7 +159,9 @@ def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[s
         ("trace show x --layres", "trace show: error: no such option: --layres; did you mean --la"),
         ("chat hello", "triplepoint chat: error: unexpected argument: hello"),
         ("rum hi", "no such verb: 'rum'; did you mean run or rm?"),
+        ("rum hi --dir .", "no such verb: 'rum'; did you mean run or rm?"),
         ("list", "no such verb: 'list'; did you mean ls?"),
+        ("version", "no such verb: 'version'; did you mean --version?"),
         ("server", "no such verb: 'server'; did you mean serve?"),
         ("trace lst", "triplepoint trace: error: no such command: 'lst'; did you mean ls?"),
         ("fly", "no such verb: 'fly'; choose from run, chat, "),
