@@ -82,8 +82,8 @@ def quantize(
         progress: hears the share of the weights that is done, 0 to 1.
 
     Raises:
-        ModelError: a file cannot be read, a type is not known, both paths are one file, or there
-            is too little room on the disk.
+        ModelError: a file cannot be read, a type is not known, both paths are one file, there is
+            too little room on the disk, or the imatrix would have no effect.
         OSError: the target cannot be written.
     """
     mix, source, target = mix_of(kind), Path(source), Path(target)
@@ -91,6 +91,8 @@ def quantize(
         _refuse_same(gguf, target)
         importance = Importance.read(imatrix) if imatrix is not None else None
         plan = _plan(gguf, mix)
+        if importance is not None:
+            _refuse_unused(importance, plan)
         with whole_file(target, sum(c.kind.nbytes(i.shape) for i, c in plan)) as unfinished:
             return _write(gguf, unfinished, target, mix, plan, importance, threads, progress)
 
@@ -122,6 +124,19 @@ def _refuse_same(gguf: GGUFFile, target: Path) -> None:
     for part in gguf.parts:
         if target.exists() and target.samefile(part):
             raise ModelError(f"{target} is the file to read from; give the result another name")
+
+
+def _refuse_unused(importance: Importance, plan: list[tuple[TensorInfo, Chosen]]) -> None:
+    if not any(_asks(info, chosen) and info.name in importance.columns for info, chosen in plan):
+        raise ModelError(
+            f"the imatrix {importance.path} would have no effect: none of its tensors becomes a "
+            "K-quant here, and other types do not use one"
+        )
+
+
+def _asks(info: TensorInfo, chosen: Chosen) -> bool:
+    """Whether making the new type asks which columns matter."""
+    return chosen.kind is not info.type and chosen.kind.name.endswith("_K")
 
 
 def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
@@ -203,7 +218,7 @@ def _copy_metadata(
 
 def _weights(info: TensorInfo, chosen: Chosen, importance: Importance | None, report: Report):
     """What the imatrix says of a tensor's columns, where its new type asks."""
-    if importance is None or chosen.kind is info.type or not chosen.kind.name.endswith("_K"):
+    if importance is None or not _asks(info, chosen):
         return None
     matrices = info.shape[0] if len(info.shape) == 3 else 1
     weights = importance.of(info.name, matrices, info.shape[-1])
