@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...errors import ModelError, UnsupportedModelError
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.pool import Pool
@@ -21,6 +23,7 @@ from ..gguf.file import GGUFFile
 from ..gguf.open import open_gguf
 from ..gguf.types import GGMLType, TensorInfo, ValueType
 from ..gguf.write import GGUFWriter
+from ..models.config import per_layer
 from ..physics.machine import physical_cores
 from .importance import Importance
 from .mixes import FLOATS, Chosen, Mix, choose, mix_of
@@ -141,9 +144,10 @@ def _asks(info: TensorInfo, chosen: Chosen) -> bool:
 
 def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
     """The type of every tensor, before anything is written."""
-    layers = gguf.integer(f"{gguf.string('general.architecture')}.block_count", low=1)
+    a = gguf.string("general.architecture")
+    layers, group = gguf.integer(f"{a}.block_count", low=1), _group(gguf, a)
     tied = "output.weight" not in gguf.tensors
-    plan = [(info, choose(info, mix, layers, tied=tied)) for info in gguf.tensors.values()]
+    plan = [(info, choose(info, mix, layers, group, tied=tied)) for info in gguf.tensors.values()]
     for info, chosen in plan:
         factor = info.name.removesuffix("weight") + "scale"
         if info.type is GGMLType.NVFP4 and chosen.kind is not info.type and factor in gguf.tensors:
@@ -154,6 +158,19 @@ def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
                 f"{mix.name} needs {chosen.kind.name}, which cannot be made"
             )
     return plan
+
+
+def _group(gguf: GGUFFile, a: str) -> int:
+    """Query heads of a KV head in the first layer, as other tools count; 0: it has none."""
+
+    def first(name: str) -> int:
+        key = f"{a}.attention.{name}"
+        if isinstance(gguf.metadata.get(key), np.ndarray):
+            return per_layer(gguf, key, 1, low=0, high=4096)[0]
+        return gguf.integer(key, 0)
+
+    kv_heads = first("head_count_kv")
+    return first("head_count") // kv_heads if kv_heads else 0
 
 
 def _write(
