@@ -49,6 +49,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if done.unused:
         some = ", ".join(done.unused[:3]) + (", …" if len(done.unused) > 3 else "")
         output.line(f"{len(done.unused)} tensors are not used and were left out: {some}")
+    if done.left_out:
+        some = ", ".join(done.left_out[:3]) + (", …" if len(done.left_out) > 3 else "")
+        output.line(
+            f"{len(done.left_out)} added tokens have no row in the embedding table and were left "
+            f"out: {some}"
+        )
     kinds = ", ".join(f"{count} × {kind}" for kind, count in done.types.most_common())
     output.line(f"{done.path}: {done.architecture}, tokenizer {done.tokenizer}, {kinds}")
     output.line(

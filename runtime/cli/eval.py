@@ -17,7 +17,7 @@ from .output import Output
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
     from ..inference.engine import Engine
-    from ..suites.definition import Model, Suite
+    from ..suites.definition import Model, Suite, Task
     from ..suites.report import Section
     from ..suites.results import Row
 
@@ -141,7 +141,7 @@ def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
         tasks = [
             task
             for task in suite.tasks
-            if any(name.startswith(tuple(args.task)) for name in (task.id, task.group))
+            if any(name.startswith(tuple(args.task)) for name in _names(task))
         ]
         if not tasks:
             names = ", ".join(task.id for task in suite.tasks[:10])
@@ -150,6 +150,11 @@ def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
             )
         changed["tasks"] = tasks
     return suite.model_copy(update=changed)
+
+
+def _names(task: Task) -> list[str]:
+    """Its own, its group's, and those of its turns' groups."""
+    return [task.id, task.group, *(turn.group or "" for turn in task.turns)]
 
 
 def _load(model: Model, output: Output) -> Engine | RemoteEngine:

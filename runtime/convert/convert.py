@@ -32,6 +32,7 @@ class Conversion:
     Attributes:
         kind: type of the matrices; types: number of tensors of each type.
         tokenizer: model and pre-tokenizer; unused: tensors that have no place in the file.
+        left_out: added tokens that the embedding table has no row for.
     """
 
     path: Path
@@ -40,6 +41,7 @@ class Conversion:
     tokenizer: str
     types: Counter[str] = field(default_factory=Counter)
     unused: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     parameters: int = 0
     nbytes: int = 0
     seconds: float = 0.0
@@ -99,7 +101,7 @@ def convert(
     tokenizer = read_tokenizer(folder, text, rows, mapping.architecture)
     total = sum(p.kind.nbytes(p.shape) for p in plan)
     report = Conversion(target, mapping.architecture, chosen.name, _named(tokenizer))
-    report.unused = mapping.unused
+    report.unused, report.left_out = mapping.unused, tokenizer.left_out
     with whole_file(target, total) as unfinished:
         with row_maker(threads) as maker, GGUFWriter(unfinished) as writer:
             mixed = any(p.kind is GGMLType.MXFP4 for p in plan)

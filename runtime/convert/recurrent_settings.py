@@ -120,6 +120,8 @@ def nemotron_blocks(c: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if sparse and "mlp" in kinds:
         refuse(c, "dense blocks beside those with experts", "mlp")
     c |= {"layer_types": kinds, "num_hidden_layers": len(kinds)}
+    # Not the width over the heads, and older checkpoints have another name for it.
+    c["head_dim"] = c.get("head_dim") or c.get("attention_head_dim") or 128
     if sparse:
         c |= {"num_experts": c.get("n_routed_experts")}
     return ("nemotron_h_moe" if sparse else "nemotron_h"), c

@@ -52,6 +52,7 @@ class TokenizerData:
         model: `tokenizer.ggml.model`; pre: `tokenizer.ggml.pre`.
         tokens, types: of every id; scores: of every piece; merges: of byte-level BPE.
         others: further keys under `tokenizer.ggml.`, and the chat templates by their full keys.
+        left_out: added tokens whose ids lie past the embedding table: no text can have them.
     """
 
     model: str
@@ -62,6 +63,7 @@ class TokenizerData:
     merges: list[str] = field(default_factory=list)
     others: dict[str, bool | int | str] = field(default_factory=dict)
     templates: dict[str, str | list[str]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str) -> TokenizerData:
@@ -87,7 +89,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str
         data = _from_bytes(described, arch)
     else:
         data = _from_pieces(described)
-    _add_marked(data, _added(described, settings))
+    _add_marked(data, _added(described, settings), size)
     _fill(data, size)
     generation = folder / "generation_config.json"
     ends = read_json(generation).get("eos_token_id") if generation.exists() else None
@@ -241,8 +243,11 @@ def _added(
     return found
 
 
-def _add_marked(data: TokenizerData, added: dict[int, tuple[str, bool]]) -> None:
+def _add_marked(data: TokenizerData, added: dict[int, tuple[str, bool]], size: int) -> None:
     for n, (text, special) in sorted(added.items()):
+        if n >= size:  # Gemma 3's text models have <image_soft_token> there
+            data.left_out.append(text)
+            continue
         if n >= len(data.tokens):
             _fill(data, n + 1)
         known = data.types[n] in (TokenType.UNKNOWN, TokenType.BYTE)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import TriplepointError
 from .suite_files import FOLLOW_UP, Folder, Talk, Turn, read_suite
-from .verdict import accept, evidence, invented, says_cannot, says_none
+from .verdict import accept, evidence, invented, says_cannot, says_none, told
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -113,21 +113,12 @@ def _ask(agent: Agent, questions: list[str], results: list[str]) -> tuple[str, s
                 arguments = event.arguments
                 calls.append(f"{event.name}({json.dumps(arguments, ensure_ascii=False)})")
             elif isinstance(event, ToolCallFinished):
-                kept = "\n".join(questions)
-                results.append(_heard(event.result, event.error, arguments, kept))
+                results.append(told(event.result, event.error, arguments, questions))
             elif isinstance(event, RunFinished):
                 answer, status = event.result.answer, event.result.status
     except TriplepointError as error:
         status = f"{type(error).__name__}: {error}"
     return answer, status, calls
-
-
-def _heard(result: str, error: str | None, arguments: dict[str, Any], asked: str) -> str:
-    """What a result tells: an error repeats arguments, which the model may have made up."""
-    for value in map(str, arguments.values()) if error is not None else ():
-        if value and value not in asked:
-            result = result.replace(value, " ")
-    return result
 
 
 # ------------------------------------------------------------------------------------ running

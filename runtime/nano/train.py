@@ -145,8 +145,10 @@ class Trainer:
         if saved is not None:
             self.load(saved)
         if again is not None:
-            self.step = max(1, self.step)
-            self.peak, self.first_step, self.elapsed = again, self.step, 0.0
+            self.peak = again
+            if not self.first_step or self.elapsed >= self.seconds:  # else one that was stopped
+                self.step = self.first_step = max(1, self.step)
+                self.elapsed = 0.0
 
     def saved(self) -> dict[str, Any] | None:
         """The checkpoint of the folder, if there is one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from .suite_files import Turn
 
@@ -100,6 +100,17 @@ _EDGES = " \t.,;:!?()[]{}<>'\"`"
 _SEPARATORS = re.compile(
     r"[,;]\s|[.]\s|\s(?:and|or|in|is|of|on|at|also|then)\s|\n|:\s|\s\((?=line )"
 )
+
+
+def told(
+    result: str, error: str | None, arguments: Mapping[str, object], questions: Iterable[str]
+) -> str:
+    """What a result tells: an error repeats arguments, which the model may have made up."""
+    known = "\n".join(questions)
+    for value in map(str, arguments.values()) if error is not None else ():
+        if value and value not in known:
+            result = result.replace(value, " ")
+    return result
 
 
 def evidence(questions: Iterable[str], results: Iterable[str]) -> str:

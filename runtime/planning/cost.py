@@ -97,21 +97,28 @@ def owned_hourly(hardware: Hardware, kwh: float) -> float:
     return wear + hardware.watts / 1e3 * kwh
 
 
-def day_cost(hardware: Hardware, busy_h: float, kwh: float) -> tuple[float, int]:
-    """Dollars a day for so many hours of work, and machines that it takes."""
-    most = 24.0 if hardware.rented and hardware.billing != "always" else hardware.hours
+def paid_hours(hardware: Hardware, busy_h: float) -> tuple[float, int]:
+    """Hours of machines a day that are paid for so many hours of work, and how many machines."""
+    billing = hardware.billing if hardware.rented else "always"
+    most = 24.0 if billing != "always" else hardware.hours
     machines = max(1, math.ceil(busy_h / most - 1e-9))
-    if not hardware.rented:
-        wear = hardware.price / (hardware.years * YEAR_DAYS)
-        idle = machines * hardware.hours - busy_h
-        energy = (hardware.watts * busy_h + hardware.idle_watts * max(0.0, idle)) / 1e3 * kwh
-        return machines * wear + energy, machines
     paid = {
         "second": busy_h,
         "hour": math.ceil(busy_h - 1e-9),
         "always": machines * hardware.hours,
-    }[hardware.billing]
-    return paid * hardware.hourly, machines
+    }[billing]
+    return paid, machines
+
+
+def day_cost(hardware: Hardware, busy_h: float, kwh: float) -> tuple[float, int]:
+    """Dollars a day for so many hours of work, and machines that it takes."""
+    paid, machines = paid_hours(hardware, busy_h)
+    if hardware.rented:
+        return paid * hardware.hourly, machines
+    wear = hardware.price / (hardware.years * YEAR_DAYS)
+    idle = max(0.0, paid - busy_h)
+    energy = (hardware.watts * busy_h + hardware.idle_watts * idle) / 1e3 * kwh
+    return machines * wear + energy, machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +177,7 @@ def machine_choice(hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float)
     busy_h = usage.turns * speeds.busy_s(usage) / HOUR_S
     day, machines = day_cost(hardware, busy_h, kwh)
     hourly = hardware.hourly if hardware.rented else owned_hourly(hardware, kwh)
-    whole = busy_h * hourly
+    paid, _ = paid_hours(hardware, busy_h)
     return Choice(
         hardware.name,
         hardware.kind,
@@ -180,7 +187,7 @@ def machine_choice(hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float)
         per_million(hourly, speeds.prefill),
         0.0,
         per_million(hourly, speeds.decode),
-        min(1.0, whole / day) if day else 1.0,
+        min(1.0, busy_h / paid) if paid else 1.0,
         speeds,
         machines,
     )
@@ -238,11 +245,7 @@ def break_even(
         if one(at) <= other(at):
             if not step:
                 return at
-            low, high = before, at
-            for _ in range(60):
-                middle = (low + high) / 2
-                low, high = (low, middle) if one(middle) <= other(middle) else (middle, high)
-            return high
+            return _border(before, at, lambda turns: one(turns) > other(turns))[1]
         before = at
     return None
 
@@ -254,15 +257,24 @@ def cheaper(
 
     The end is infinite if none is found up to `most`.
     """
-    first = break_even(one, other, most)
-    if first is None:
+    first = last = break_even(one, other, most)
+    if first is None or last is None:
         return None
     after = math.ceil(_STEPS * math.log10(max(1.0, first)))
     for step in range(after, round(_STEPS * math.log10(most)) + 1):
         at = 10 ** (step / _STEPS)
         if at > first and one(at) > other(at):
-            return first, at
+            return first, _border(last, at, lambda turns: one(turns) <= other(turns))[0]
+        last = max(last, at)
     return first, math.inf
+
+
+def _border(low: float, high: float, holds: Callable[[float], bool]) -> tuple[float, float]:
+    """Both sides of where `holds`, true at `low` and false at `high`, changes."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
 
 
 def day_of(

@@ -61,13 +61,14 @@ class _Sequence:
         "sequence", "start", "total", "work",
     )  # fmt: skip
 
-    def __init__(self, program: Program, arrived: float, context: int) -> None:
-        self.program, self.arrived, self.context = program, arrived, context
+    def __init__(self, program: Program, arrived: float, policy: Policy) -> None:
+        self.program, self.arrived, self.context = program, arrived, policy.context
         self.rows = self.sequence = self.cache = self
         self.at = 0  # request
         self.n_cached = self.total = self.start = self.pages = 0
         self.left = 0  # tokens of the reply
-        self.borrowed = program.shared // PAGE if program.group >= 0 else 0
+        shares = policy.share and program.group >= 0
+        self.borrowed = program.shared // PAGE if shares else 0
         self.resumes = False  # in the midst of a reply, once its tokens are computed again
         self.ids = range(0)
         self.outputs = 1
@@ -235,7 +236,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
     def arrive(self, program: Program, at: float) -> None:
         """A conversation begins."""
         self.tally.asked += 1
-        sequence = _Sequence(program, at, self.policy.context)
+        sequence = _Sequence(program, at, self.policy)
         if program.length >= self.policy.context:
             self.tally.failed += 1
             return
@@ -405,7 +406,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             return
         self.tally.computed += count
         program = sequence.program
-        if program.group >= 0:
+        if self.policy.share and program.group >= 0:
             known = min(sequence.n_cached, program.shared)
             before = self._known.get(program.group, 0)
             if known > before:

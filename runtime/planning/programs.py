@@ -63,7 +63,10 @@ class Program:
 
 
 def of_trace(trace: Trace, group: int = 0) -> list[Program]:
-    """A program for each run of a trace; the prompt of their first phases is shared by all.
+    """A program for each run of a trace.
+
+    A trace does not say where beginnings part: half of the first prompt is taken as shared, of the
+    first run's or of its own, whichever is smaller.
 
     Raises:
         ReplayError: the trace has no phases whose sizes fit together.

@@ -16,6 +16,7 @@ from .cost import Speeds
 GOOD = ("passed", "correct")  # fields of a row of results that say whether the answer is right
 DONE = ("answered", "ok", "done", "passed")  # values of `status` of a row that has neither
 _COUNTS = ("input_tokens", "cached_tokens", "output_tokens")
+_ATTEMPT = ("task", "model", "setting", "repeat")
 _OF_MAP = {"input_tokens": "prompt", "cached_tokens": "cached", "output_tokens": "generated"}
 """What `triplepoint map` calls them in its results."""
 
@@ -113,7 +114,7 @@ def read_recorded(paths: Iterable[Path]) -> Recorded:
         if rows is None:
             found.add_trace(Trace.load(path))
             continue
-        for number, row in enumerate(rows, 1):
+        for number, row in _standing(rows):
             try:
                 found.add_row(row)
             except SettingError as error:
@@ -124,6 +125,18 @@ def read_recorded(paths: Iterable[Path]) -> Recorded:
             "results whose rows have usage"
         )
     return found
+
+
+def _standing(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
+    """The rows with their numbers: of those of `eval`, which have a ``cell``, the last of each
+    attempt, and none that failed for technical reasons."""
+    last: dict[object, tuple[int, Mapping[str, Any]]] = {}
+    for number, row in enumerate(rows, 1):
+        attempt = tuple(str(row.get(name)) for name in _ATTEMPT)
+        last[attempt if "cell" in row else number] = number, row
+    return [
+        (n, row) for n, row in last.values() if "cell" not in row or row.get("status") != "error"
+    ]
 
 
 def _rows(path: Path) -> Sequence[Mapping[str, Any]] | None:

@@ -19,18 +19,18 @@ F32, F16, BF16 = GGMLType.F32, GGMLType.F16, GGMLType.BF16
 FLOATS = (F32, F16, BF16)
 T = GGMLType
 
-Rule = Callable[[int, int], GGMLType | None]
-"""(layer, number of layers) -> the type, None for the mix's own."""
+Rule = Callable[[int, int, int], GGMLType | None]
+"""(layer, number of layers, query heads of a KV head) -> the type, None for the mix's own."""
 
 
 def _all(kind: GGMLType) -> Rule:
-    return lambda layer, layers: kind
+    return lambda layer, layers, group: kind
 
 
 def _half(kind: GGMLType) -> Rule:
     """The first and the last eighth of the layers, and every third between."""
 
-    def rule(layer: int, layers: int) -> GGMLType | None:
+    def rule(layer: int, layers: int, group: int) -> GGMLType | None:
         outside = layer < layers // 8 or layer >= 7 * layers // 8
         return kind if outside or (layer - layers // 8) % 3 == 2 else None
 
@@ -38,11 +38,16 @@ def _half(kind: GGMLType) -> Rule:
 
 
 def _first(kind: GGMLType, count: int, then: GGMLType | None = None) -> Rule:
-    return lambda layer, layers: kind if layer < count else then
+    return lambda layer, layers, group: kind if layer < count else then
 
 
 def _first_part(kind: GGMLType, parts: int, then: GGMLType | None = None) -> Rule:
-    return lambda layer, layers: kind if layer < layers // parts else then
+    return lambda layer, layers, group: kind if layer < layers // parts else then
+
+
+def _shared(kind: GGMLType, other: GGMLType) -> Rule:
+    """Where four query heads or more share a KV head, values are few and each counts more."""
+    return lambda layer, layers, group: kind if group >= 4 else other
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,8 @@ MIXES = {
         Mix("Q5_0", 8, T.Q5_0, T.Q6_K),
         Mix("Q5_1", 9, T.Q5_1, T.Q6_K),
         Mix("Q2_K", 10, T.Q2_K, T.Q6_K,
-            {"attn_v": _all(T.Q4_K), "attn_output": _all(T.Q3_K), "ffn_down": _all(T.Q3_K)}),
+            {"attn_v": _shared(T.Q4_K, T.Q3_K), "attn_output": _all(T.Q3_K),
+             "ffn_down": _all(T.Q3_K)}),
         Mix("Q3_K_S", 11, T.Q3_K, T.Q6_K),
         Mix("Q3_K_M", 12, T.Q3_K, T.Q6_K,
             {"attn_v": _first(T.Q5_K, 2, T.Q4_K), "attn_output": _all(T.Q4_K),
@@ -127,14 +133,15 @@ class Chosen:
     narrowed: GGMLType | None = None
 
 
-def choose(info: TensorInfo, mix: Mix, layers: int, *, tied: bool) -> Chosen:
+def choose(info: TensorInfo, mix: Mix, layers: int, group: int, *, tied: bool) -> Chosen:
     """The type of tensor `info` in `mix`.
 
-    layers: of the model; tied: whether the embedding table is the output head too.
+    layers: of the model; group: query heads of a KV head; tied: whether the embedding table is the
+    output head too.
     """
     if len(info.shape) == 1 or _KEPT.search(info.name) or not info.name.endswith(".weight"):
         return Chosen(info.type)
-    wanted = _wanted(info.name, mix, layers, tied)
+    wanted = type_of(info.name, mix, layers, group, tied=tied)
     kind = wanted
     if info.shape[-1] % kind.block_size:
         kind = NARROW.get(kind, F16)
@@ -143,12 +150,13 @@ def choose(info: TensorInfo, mix: Mix, layers: int, *, tied: bool) -> Chosen:
     return Chosen(kind, wanted if kind is not wanted else None)
 
 
-def _wanted(name: str, mix: Mix, layers: int, tied: bool) -> GGMLType:
+def type_of(name: str, mix: Mix, layers: int, group: int, *, tied: bool) -> GGMLType:
+    """The type of the matrix `name` in `mix` where its rows are wide enough: see `choose`."""
     if name == "output.weight" or (tied and name == "token_embd.weight"):
         return mix.head
     if mix.experts and name.endswith("_exps.weight"):
         return mix.experts
     found = _PART.fullmatch(name)
     if found and found[2] in mix.rules:
-        return mix.rules[found[2]](int(found[1]), layers) or mix.kind
+        return mix.rules[found[2]](int(found[1]), layers, group) or mix.kind
     return mix.kind

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...errors import ModelError, UnsupportedModelError
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.pool import Pool
@@ -21,6 +23,7 @@ from ..gguf.file import GGUFFile
 from ..gguf.open import open_gguf
 from ..gguf.types import GGMLType, TensorInfo, ValueType
 from ..gguf.write import GGUFWriter
+from ..models.config import per_layer
 from ..physics.machine import physical_cores
 from .importance import Importance
 from .mixes import FLOATS, Chosen, Mix, choose, mix_of
@@ -82,8 +85,8 @@ def quantize(
         progress: hears the share of the weights that is done, 0 to 1.
 
     Raises:
-        ModelError: a file cannot be read, a type is not known, both paths are one file, or there
-            is too little room on the disk.
+        ModelError: a file cannot be read, a type is not known, both paths are one file, there is
+            too little room on the disk, or the imatrix would have no effect.
         OSError: the target cannot be written.
     """
     mix, source, target = mix_of(kind), Path(source), Path(target)
@@ -91,6 +94,8 @@ def quantize(
         _refuse_same(gguf, target)
         importance = Importance.read(imatrix) if imatrix is not None else None
         plan = _plan(gguf, mix)
+        if importance is not None:
+            _refuse_unused(importance, plan)
         with whole_file(target, sum(c.kind.nbytes(i.shape) for i, c in plan)) as unfinished:
             return _write(gguf, unfinished, target, mix, plan, importance, threads, progress)
 
@@ -124,11 +129,25 @@ def _refuse_same(gguf: GGUFFile, target: Path) -> None:
             raise ModelError(f"{target} is the file to read from; give the result another name")
 
 
+def _refuse_unused(importance: Importance, plan: list[tuple[TensorInfo, Chosen]]) -> None:
+    if not any(_asks(info, chosen) and info.name in importance.columns for info, chosen in plan):
+        raise ModelError(
+            f"the imatrix {importance.path} would have no effect: none of its tensors becomes a "
+            "K-quant here, and other types do not use one"
+        )
+
+
+def _asks(info: TensorInfo, chosen: Chosen) -> bool:
+    """Whether making the new type asks which columns matter."""
+    return chosen.kind is not info.type and chosen.kind.name.endswith("_K")
+
+
 def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
     """The type of every tensor, before anything is written."""
-    layers = gguf.integer(f"{gguf.string('general.architecture')}.block_count", low=1)
+    a = gguf.string("general.architecture")
+    layers, group = gguf.integer(f"{a}.block_count", low=1), _group(gguf, a)
     tied = "output.weight" not in gguf.tensors
-    plan = [(info, choose(info, mix, layers, tied=tied)) for info in gguf.tensors.values()]
+    plan = [(info, choose(info, mix, layers, group, tied=tied)) for info in gguf.tensors.values()]
     for info, chosen in plan:
         factor = info.name.removesuffix("weight") + "scale"
         if info.type is GGMLType.NVFP4 and chosen.kind is not info.type and factor in gguf.tensors:
@@ -139,6 +158,19 @@ def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
                 f"{mix.name} needs {chosen.kind.name}, which cannot be made"
             )
     return plan
+
+
+def _group(gguf: GGUFFile, a: str) -> int:
+    """Query heads of a KV head in the first layer, as other tools count; 0: it has none."""
+
+    def first(name: str) -> int:
+        key = f"{a}.attention.{name}"
+        if isinstance(gguf.metadata.get(key), np.ndarray):
+            return per_layer(gguf, key, 1, low=0, high=4096)[0]
+        return gguf.integer(key, 0)
+
+    kv_heads = first("head_count_kv")
+    return first("head_count") // kv_heads if kv_heads else 0
 
 
 def _write(
@@ -203,7 +235,7 @@ def _copy_metadata(
 
 def _weights(info: TensorInfo, chosen: Chosen, importance: Importance | None, report: Report):
     """What the imatrix says of a tensor's columns, where its new type asks."""
-    if importance is None or chosen.kind is info.type or not chosen.kind.name.endswith("_K"):
+    if importance is None or not _asks(info, chosen):
         return None
     matrices = info.shape[0] if len(info.shape) == 3 else 1
     weights = importance.of(info.name, matrices, info.shape[-1])

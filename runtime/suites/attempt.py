@@ -16,6 +16,7 @@ from ..agent.agent import Agent
 from ..agent.config import MAX_STEPS, MAX_TOKENS
 from ..agent.events import RunFinished, ToolCallFinished, ToolCallStarted
 from ..inference.sampling import Sampling
+from ..nano.verdict import told
 from .checks import Judge, Outcome, run_check, snapshot
 from .definition import WRITING, Question, Setting, Suite, Task
 from .folders import folder_of
@@ -162,7 +163,7 @@ class _Talk:
                 arguments = event.arguments
             elif isinstance(event, ToolCallFinished):
                 calls.append((event.name, event.error is None))
-                self._heard.append(_told(event.result, event.error, arguments, self._asked))
+                self._heard.append(told(event.result, event.error, arguments, self._asked))
             elif isinstance(event, RunFinished):
                 answer, status = event.result.answer, event.result.status
                 message = event.result.message
@@ -184,15 +185,6 @@ class _Talk:
             self.usage[name] += getattr(usage, name)
         if self.usage["ttft_s"] is None:
             self.usage["ttft_s"] = usage.ttft_s
-
-
-def _told(result: str, error: str | None, arguments: dict[str, Any], asked: list[str]) -> str:
-    """What a result tells: an error repeats arguments, which the model may have made up."""
-    known = "\n".join(asked)
-    for value in map(str, arguments.values()) if error is not None else ():
-        if value and value not in known:
-            result = result.replace(value, " ")
-    return result
 
 
 def _tools(groups: list[Any], files: Workspace | None) -> list[Tool[..., Any]]:

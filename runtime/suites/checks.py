@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ...errors import SettingError
 from ...tools.globs import glob_matcher
 from ..nano.suite_files import Turn
-from ..nano.verdict import accept, evidence, invented
+from ..nano.verdict import LONGEST, accept, evidence, fold, invented
 from .definition import Check, FileCheck, Suite
 
 Snapshot = Mapping[str, str]
@@ -212,6 +212,8 @@ def _called(check: Check, outcome: Outcome) -> str:
 
 def _facts(check: Check, outcome: Outcome) -> str:
     assert check.facts is not None
+    if len(fold(outcome.answer)) > LONGEST:
+        return f"it is longer than {LONGEST} characters"
     turn = Turn.read({"ask": outcome.question, **check.facts.model_dump()})
     return "" if accept(turn, outcome.answer) else "its facts are not the requested ones"
 

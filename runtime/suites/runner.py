@@ -14,7 +14,7 @@ from .attempt import attempt
 from .checks import Judge, check_requirements
 from .definition import Model, Setting, Suite, Task
 from .judge import ModelJudge
-from .results import ResultsFile, Row
+from .results import Key, ResultsFile, Row, key_of
 
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
@@ -35,7 +35,7 @@ class Job:
     cell: str
 
     @property
-    def key(self) -> tuple[str, str, str, int]:
+    def key(self) -> Key:
         """As `results.key_of` has it."""
         return self.task.id, self.model.name, self.setting.name, self.repeat
 
@@ -52,10 +52,12 @@ def jobs_of(suite: Suite) -> list[Job]:
 
 
 def current_rows(suite: Suite, rows: Iterable[Row]) -> list[Row]:
-    """Those rows that are of the suite as it is now."""
-    cells = {job.key: job.cell for job in jobs_of(suite)}
-    known = [(row, (row["task"], row["model"], row["setting"], row["repeat"])) for row in rows]
-    return [row for row, key in known if cells.get(key) == row["cell"]]
+    """Those rows that are of the suite as it is now, under the groups that tasks have now."""
+    jobs = {job.key: job for job in jobs_of(suite)}
+    known = [(row, jobs.get(key_of(row))) for row in rows]
+    return [
+        {**row, "group": job.task.group} for row, job in known if job and job.cell == row["cell"]
+    ]
 
 
 def run_suite(
@@ -77,8 +79,8 @@ def run_suite(
     """
     check_requirements(suite)
     jobs = jobs_of(suite)
-    done = {tuple(r[n] for n in ("task", "model", "setting", "repeat")): r for r in
-            current_rows(suite, results.rows.values()) if r["status"] != "error"}  # fmt: skip
+    rows = current_rows(suite, results.rows.values())
+    done = {key_of(row) for row in rows if row["status"] != "error"}
     todo = [job for job in jobs if job.key not in done]
     count = len(jobs) - len(todo)
     with ExitStack() as stack:

@@ -26,7 +26,7 @@ from ..convert.rope import NEVER, llama3_factors
 from ..files import make_folder
 from ..gguf.types import GGMLType, ValueType
 from ..gguf.write import GGUFWriter
-from ..quantize.mixes import NARROW
+from ..quantize.mixes import MIXES, NARROW, Mix, type_of
 from . import families, hybrids
 from .shapes import SHAPES, Shape
 from .tensors import layer_tensors
@@ -40,7 +40,7 @@ from .vocabulary import (
 from .weights import random_weights
 
 PREFIX = "synthetic:"
-FORMAT = 1  # in the file name: a change of what is written must not find old files
+FORMAT = 2  # in the file name: a change of what is written must not find old files
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
 
 # Llama 3's sizes; the tokens are as made up as those of the others, chat template and all.
@@ -128,20 +128,14 @@ class SyntheticModel:
         """How most matrices are stored; norms and MoE routers are F32."""
         return QUANTS[self.quant][0]
 
-    def kind_of(self, name: str, layer: int = 0) -> GGMLType:
-        """How the matrix `name` of a layer (without its `blk.N.`), or outside of all, is stored.
-
-        A mixture gives Q6_K to the output head, be it the embedding too, and more bits than most
-        get to the values and to what leads out of attention and of the feed-forward part.
-        """
-        if self.quant == "mxfp4_moe":
-            return self.type if name.endswith("_exps.weight") else GGMLType.Q8_0
-        if self.quant not in _MIXTURES:
+    def kind_of(self, name: str) -> GGMLType:
+        """How the matrix `name` is stored: in a mixture, as `triplepoint quantize` would."""
+        mix, s = _MIXTURES.get(self.quant), self.shape
+        if mix is None:
             return self.type
-        if name == ("token_embd.weight" if self.shape.tied else "output.weight"):
-            return GGMLType.Q6_K
-        part = name.partition(".")[0].removesuffix("_exps")
-        return _MIXTURES[self.quant](self.shape, part, layer) or self.type
+        kv_heads = s.kv_heads if s.kinds[:1] in ("", "*") else 0  # of the first layer
+        group = s.heads // kv_heads if kv_heads else 0
+        return type_of(name, mix, s.layers + s.mtp, group, tied=s.tied)
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
         """(name, shape, type) of every tensor, in file order."""
@@ -155,11 +149,12 @@ class SyntheticModel:
         for layer in range(s.layers + s.mtp):
             for name, shape in layer_tensors(s, layer):
                 plain = len(shape) == 1 or name.startswith("ffn_gate_inp") or "bias" in name
-                plain = plain or name.startswith(hybrids.PLAIN)
-                kind = GGMLType.F32 if plain else self.kind_of(name, layer)
+                plain = plain or name.removesuffix(".weight") in hybrids.PLAIN
+                name = f"blk.{layer}.{name}"
+                kind = GGMLType.F32 if plain else self.kind_of(name)
                 if shape[-1] % kind.block_size:
                     kind = _NARROW[kind]
-                yield f"blk.{layer}.{name}", shape, kind
+                yield name, shape, kind
         yield (
             f"{'token_embd' if s.family == 'lfm2' else 'output'}_norm.weight",
             (s.width,),
@@ -323,33 +318,6 @@ def _remove_stale(folder: Path) -> None:
             partial.unlink(missing_ok=True)
 
 
-def _like_q4_k_m(s: Shape, part: str, layer: int) -> GGMLType | None:
-    """Q6_K for half of the layers: the first and last eighths, and a third of those between."""
-    first = s.layers // 8
-    more = layer < first or layer >= 7 * s.layers // 8 or (layer - first) % 3 == 2
-    return GGMLType.Q6_K if more and part in ("attn_v", "ffn_down") else None
-
-
-def _like_q3_k_m(s: Shape, part: str, layer: int) -> GGMLType | None:
-    if part == "attn_v":
-        return GGMLType.Q5_K if layer < 2 else GGMLType.Q4_K
-    if part == "ffn_down":
-        return GGMLType.Q5_K if layer < s.layers // 16 else GGMLType.Q4_K
-    return GGMLType.Q4_K if part == "attn_output" else None
-
-
-def _like_q2_k(s: Shape, part: str, layer: int) -> GGMLType | None:
-    if part == "attn_v":
-        return GGMLType.Q4_K if s.heads >= 4 * s.kv_heads else GGMLType.Q3_K
-    return GGMLType.Q3_K if part in ("ffn_down", "attn_output") else None
-
-
-def _like_iq4_xs(s: Shape, part: str, layer: int) -> GGMLType | None:
-    if part == "attn_v" and s.heads >= 4 * s.kv_heads:
-        return GGMLType.Q5_K
-    return GGMLType.Q5_K if part == "ffn_down" and layer < s.layers // 8 else None
-
-
 # What a matrix gets whose rows are no whole blocks of 256.
 _NARROW = {
     **NARROW,
@@ -357,11 +325,17 @@ _NARROW = {
     **{kind: GGMLType.IQ4_NL for kind in GGMLType if re.match("IQ[1-3]|IQ4_XS", kind.name)},
 }
 
-# What a part of a layer ("attn_v") has in each mixture, None for what most have.
+_IQ4_XS = Mix(
+    "IQ4_XS",
+    QUANTS["iq4_xs"][1],
+    GGMLType.IQ4_XS,
+    GGMLType.Q6_K,
+    {
+        "attn_v": lambda layer, layers, group: GGMLType.Q5_K if group >= 4 else None,
+        "ffn_down": lambda layer, layers, group: GGMLType.Q5_K if layer < layers // 8 else None,
+    },
+)
 _MIXTURES = {
-    "q2_k": _like_q2_k,
-    "q3_k_m": _like_q3_k_m,
-    "iq4_xs": _like_iq4_xs,
-    "q4_k_m": _like_q4_k_m,
-    "q5_k_m": _like_q4_k_m,
+    "iq4_xs": _IQ4_XS,
+    **{n.lower(): MIXES[n] for n in ("Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "MXFP4_MOE")},
 }

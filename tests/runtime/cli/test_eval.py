@@ -89,6 +89,16 @@ def test_parts_of_a_suite(cli: Cli, tmp_path: Path) -> None:
     assert "no task or group has a name that starts" in cli("s.json", "--task", "x")[2]
 
 
+def test_a_group_of_turns(cli: Cli, tmp_path: Path) -> None:
+    """`--task` finds a conversation by a group that only one of its turns has."""
+    checks = [{"lacks": "x"}]
+    turns = [{"ask": "a", "checks": checks}, {"ask": "b", "checks": checks, "group": "follow-up"}]
+    with openai_server(text("1"), text("2")) as server:
+        write(tmp_path, server.url, tasks=[*TASKS, {"id": "talk", "turns": turns}])
+        status, out, _ = cli("s.json", "--task", "follow-up", "--json")
+    assert (status, json.loads(out)["scores"][0]["questions"]) == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [

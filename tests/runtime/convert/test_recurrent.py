@@ -121,6 +121,20 @@ def test_width_of_lfm2(given: dict[str, Any], width: int) -> None:
     assert mapping.metadata["lfm2.feed_forward_length"] == width
 
 
+@pytest.mark.parametrize(
+    ("given", "dim"),
+    [({}, 128), ({"attention_head_dim": 48}, 48), ({"head_dim": 64, "attention_head_dim": 48}, 64)],
+)
+@pytest.mark.parametrize("name", ["nemotron_h", "nemotron_h_moe"])
+def test_heads_of_nemotron(name: str, given: dict[str, int], dim: int) -> None:
+    """As wide as either name says, else 128, whatever the model's width."""
+    config = {key: value for key, value in tiny.config_of(name).items() if key != "head_dim"}
+    m = dict(map_checkpoint({**config, **given}, list(tiny.checkpoint(name))).metadata)
+
+    keys = (f"{name}.attention.{part}" for part in ("key_length", "value_length"))
+    assert [m[key] for key in keys] == [dim, dim]
+
+
 def test_granitehybrid() -> None:
     """Gate and up are one tensor's halves; numbers of heads are columns, norms rows of groups."""
     tensors, weights, _ = _mapped("granitehybrid")

@@ -205,7 +205,7 @@ def test_templates(tmp_path: Path) -> None:
 def test_too_many_tokens(tmp_path: Path) -> None:
     """More tokens than the embedding table has rows."""
     save(tmp_path, byte_tokenizer(split_regex(QWEN2)))
-    with pytest.raises(ModelError, match="has 292 tokens, the model's embedding table 280 rows"):
+    with pytest.raises(ModelError, match="has 290 tokens, the model's embedding table 280 rows"):
         read_tokenizer(tmp_path, {}, 280, "qwen2")
 
 
@@ -326,6 +326,22 @@ def test_marked_pieces(tmp_path: Path, pieces: Theirs) -> None:
 
     assert (found.tokens[300], found.types[300]) == ("<start_of_turn>", TokenType.CONTROL)
     assert (found.tokens[425], found.types[425]) == ("  ", TokenType.USER_DEFINED)
+
+
+def test_added_tokens_past_the_table(tmp_path: Path, pieces: Theirs) -> None:
+    """As Gemma 3's text models have one: left out, and said; the vocabulary itself is refused."""
+    save(tmp_path, pieces)
+    data = read_tokenizer(tmp_path, {}, 420, "llama")
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer.model").write_bytes(model_file(data))
+    added = {"419": {"content": "<last>"}, "420": {"content": "<image_soft_token>"}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+    found = read_tokenizer(tmp_path, {}, 420, "gemma3")
+
+    assert (len(found.tokens), found.tokens[419]) == (420, "<last>")
+    assert found.left_out == ["<image_soft_token>"]
+    with pytest.raises(ModelError, match="has 420 tokens, the model's embedding table 419 rows"):
+        read_tokenizer(tmp_path, {}, 419, "gemma3")
 
 
 def test_damaged_model_file(tmp_path: Path, pieces: Theirs) -> None:

@@ -73,6 +73,14 @@ def test_training_begins_at_a_file_and_goes_on_from_its_checkpoint(tmp_path: Pat
         assert torch.equal(mine, old)
         changed += not torch.equal(mine, start)
     assert changed > 20
+    # A schedule that was stopped goes on under the same command; one that is over is followed by
+    # another.
+    for elapsed, goes_on in ((30.0, 30.0), (60.0, 0.0)):
+        trainer.elapsed = elapsed
+        trainer.save()
+        resumed = Trainer(tmp_path, 1.0, again=0.5)
+        assert (resumed.step, resumed.elapsed, resumed.peak) == (trainer.step, goes_on, 0.5)
+        assert resumed.first_step == (trainer.first_step if goes_on else trainer.step)
 
 
 def test_a_deeper_model_computes_the_same() -> None:

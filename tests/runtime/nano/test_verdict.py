@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from triplepoint.runtime.nano.suite_files import Turn
-from triplepoint.runtime.nano.verdict import accept, evidence, fold, holds, invented, says_cannot
+from triplepoint.runtime.nano.verdict import (
+    accept,
+    evidence,
+    fold,
+    holds,
+    invented,
+    says_cannot,
+    told,
+)
 
 
 @pytest.mark.parametrize(
@@ -115,3 +123,12 @@ def test_what_was_copied_is_not_invented(answer: str) -> None:
 def test_what_stands_nowhere_is_invented(answer: str, piece: str) -> None:
     """Numbers, paths and words that nobody wrote, and quotations put together from scraps."""
     assert piece in " ".join(invented(answer, KNOWN))
+
+
+def test_an_error_does_not_tell_what_the_model_made_up() -> None:
+    """A path that it called a tool with is known only where a question has it."""
+    error = "no such file: old/x.log"
+    path = {"path": "old/x.log"}
+    assert "x.log" not in told(error, "NotFound", path, ["What is in it?", "And now?"])
+    assert told(error, "NotFound", path, ["Hi", "What is in old/x.log?"]) == error
+    assert told("old/x.log: 3 lines", None, path, ["Hi"]) == "old/x.log: 3 lines"

@@ -45,6 +45,19 @@ def test_what_is_paid_of_a_rented_one() -> None:
     assert day_cost(replace(rented, billing="always", hours=8), 12, 0) == (32.0, 2)
 
 
+def test_share_of_the_paid_time() -> None:
+    """Hours of work among those that are paid, whatever power costs beside."""
+    speeds = Speeds(2400 / 36, 300 / 36)  # 72 seconds a question, 2 hours a day
+    assert machine_choice(OWN, speeds, USE, 0.20).used == pytest.approx(2 / 24)
+    many = replace(USE, turns=1500)  # 30 hours: two machines
+    assert machine_choice(OWN, speeds, many, 0.20).used == pytest.approx(30 / 48)
+    rented = Hardware("r", hourly=2.0)
+    more = replace(USE, turns=120)
+    for billing, share in (("second", 1.0), ("hour", 2.4 / 3), ("always", 2.4 / 24)):
+        used = machine_choice(replace(rented, billing=billing), speeds, more, 0.2).used
+        assert used == pytest.approx(share)
+
+
 def test_api_question() -> None:
     """New input at the price of a write where there is one, cached input at its own."""
     api = ApiPrice("a", 1.0, 5.0, cached=0.1, written=1.25)
@@ -65,7 +78,9 @@ def test_break_even_in_closed_form() -> None:
 
 def test_cheaper_ends() -> None:
     """Where a machine is cheaper only up to some use, that is said."""
-    assert cheaper(lambda t: 5.0 + t, lambda t: 10.0) == (1.0, pytest.approx(5.0, rel=0.1))
+    assert cheaper(lambda t: 5.0 + t, lambda t: 10.0) == (1.0, pytest.approx(5.0))
+    stepped = cheaper(lambda t: 3.0 if t < 77 else 200.0, lambda t: t)
+    assert stepped == (pytest.approx(3.0), pytest.approx(77.0))
     assert cheaper(lambda t: 5.0, lambda t: t) == (pytest.approx(5.0), math.inf)
     assert cheaper(lambda t: 2 * t, lambda t: t) is None
 

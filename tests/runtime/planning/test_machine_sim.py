@@ -94,6 +94,19 @@ def test_a_beginning_is_computed_once() -> None:
     assert alone.finish().computed == 11_000
 
 
+def test_memory_without_sharing() -> None:
+    """Each conversation has pages of its own, for the beginning too, and all are given back."""
+    machines = []
+    for group in (0, -1):
+        machine = SimulatedMachine(FixedClock(lambda rows: 0.01), Policy(share=False))
+        for _ in range(3):
+            machine.arrive(Program((Request(0.0, 20 * PAGE, 50),), 16 * PAGE, group), 0.0)
+        tally = machine.finish()
+        machines.append((tally.peak, tally.kv_s))
+        assert machine._used == 0
+    assert machines[0] == machines[1]
+
+
 def _busy(policy: Policy, *, exact: bool, seed: int = 1, count: int = 60) -> Tally:
     machine = SimulatedMachine(Clock(forecaster()), policy, exact=exact)
     mix = Mix(shared=600, new=300, reply=30, requests=3, tool_s=0.3)

@@ -74,6 +74,23 @@ def test_rows_of_results(tmp_path: Path) -> None:
     assert read_recorded([whole]).questions == 4
 
 
+def test_attempts_that_were_made_again(tmp_path: Path) -> None:
+    """Of `eval`'s rows the last of each attempt counts; one that only failed, neither way."""
+    usage = {"input_tokens": 100, "output_tokens": 10}
+    about = {"task": "a", "model": "nano", "setting": "default", "repeat": 0, "usage": usage}
+    rows = [
+        {**about, "cell": "1", "status": "error", "passed": False},
+        {**about, "cell": "1", "status": "done", "passed": False},
+        {**about, "cell": "2", "status": "done", "passed": True},
+        {**about, "cell": "2", "repeat": 1, "status": "done", "passed": False},
+        {**about, "cell": "2", "repeat": 2, "status": "error", "passed": False, "usage": {}},
+    ]
+    path = tmp_path / "suite.results.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_recorded([path])
+    assert (found.questions, found.answered, found.input, found.output) == (2, 1, 200, 20)
+
+
 def test_results_of_map(tmp_path: Path) -> None:
     """Its names of the same counts, as `fleet.answering.usage_of` gives them."""
     from triplepoint import Usage

@@ -10,10 +10,16 @@ from triplepoint.runtime.quantize.mixes import MIXES, Chosen, choose, mix_of
 
 
 def kind(
-    name: str, mix: str, *shape: int, layers: int = 28, tied: bool = False, stored: str = "F16"
+    name: str,
+    mix: str,
+    *shape: int,
+    layers: int = 28,
+    group: int = 2,
+    tied: bool = False,
+    stored: str = "F16",
 ) -> Chosen:
     info = TensorInfo(name, shape or (1024, 1024), GGMLType[stored], 0, 0)
-    return choose(info, MIXES[mix], layers, tied=tied)
+    return choose(info, MIXES[mix], layers, group, tied=tied)
 
 
 # As llama-quantize (ggml 0.25.3) chose for a model of 14 layers in this mix.
@@ -37,6 +43,12 @@ def test_half_of_the_layers(mix: str, part: str) -> None:
 
     assert more == MORE_OF_14
     assert others == {MIXES[mix].kind}
+
+
+@pytest.mark.parametrize(("group", "expected"), [(0, "Q3_K"), (3, "Q3_K"), (4, "Q4_K")])
+def test_values_that_many_heads_share(group: int, expected: str) -> None:
+    """In Q2_K values are Q4_K where four query heads share them, as llama-quantize has it."""
+    assert kind("blk.9.attn_v.weight", "Q2_K", group=group).kind is GGMLType[expected]
 
 
 @pytest.mark.parametrize("mix", ["Q4_0", "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K"])

@@ -192,18 +192,22 @@ def test_cut_source(tmp_path: Path) -> None:
     assert not (tmp_path / "out.gguf").exists()
 
 
-def test_imatrix(nano_f32: Path, tmp_path: Path) -> None:
-    """Columns that the imatrix calls dear come back closer; the file says that it was used."""
-    width, name = 256, "blk.0.attn_q.weight"
-    dear = np.ones(width)
-    dear[::4] = 200
-    w = gguf.GGUFWriter(tmp_path / "i.gguf", "imatrix")
-    w.add_tensor(f"{name}.in_sum2", dear.astype(np.float32)[None])
+def write_imatrix(path: Path, name: str, sums: np.ndarray) -> None:
+    w = gguf.GGUFWriter(path, "imatrix")
+    w.add_tensor(f"{name}.in_sum2", sums.astype(np.float32)[None])
     w.add_tensor(f"{name}.counts", np.ones((1, 1), np.float32))
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
     w.close()
+
+
+def test_imatrix(nano_f32: Path, tmp_path: Path) -> None:
+    """Columns that the imatrix calls dear come back closer; the file says that it was used."""
+    name = "blk.0.attn_q.weight"
+    dear = np.ones(256)
+    dear[::4] = 200
+    write_imatrix(tmp_path / "i.gguf", name, dear)
     plain, skewed = tmp_path / "plain.gguf", tmp_path / "skewed.gguf"
     quantize(nano_f32, plain, "Q4_K_M", threads=1)
     report = quantize(nano_f32, skewed, "Q4_K_M", threads=1, imatrix=tmp_path / "i.gguf")
@@ -220,3 +224,18 @@ def test_imatrix(nano_f32: Path, tmp_path: Path) -> None:
     assert name not in report.unmatched
     with open_gguf(skewed) as file:
         assert file.string("quantize.imatrix.file") == "i.gguf"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("Q4_0", "blk.0.attn_q.weight"), ("Q8_0", "blk.0.attn_q.weight"), ("Q4_K_M", "another")],
+)
+def test_imatrix_without_effect(tmp_path: Path, kind: str, name: str) -> None:
+    """Types that have no use for one, and one of another model, are refused."""
+    source, out = tmp_path / "tiny.gguf", tmp_path / "out.gguf"
+    write_tiny(source, "f16")
+    write_imatrix(tmp_path / "i.gguf", name, np.ones(64))
+
+    with pytest.raises(ModelError, match=r"i\.gguf would have no effect: .* K-quant"):
+        quantize(source, out, kind, imatrix=tmp_path / "i.gguf")
+    assert not out.exists()

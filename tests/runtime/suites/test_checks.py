@@ -42,6 +42,13 @@ def test_answers(check: dict[str, Any], right: str, wrong: str | None) -> None:
     assert found["why"]
 
 
+def test_facts_in_a_long_answer() -> None:
+    """Whoever copies a whole file has not answered; that is said, not that facts are missing."""
+    answer = "It is 8080." + " word" * 200
+    found = result({"facts": {"has": ["8080"]}}, answer)
+    assert found["why"] == "it is longer than 700 characters"
+
+
 def test_schema() -> None:
     """JSON that fits, in a fence or not; the message says where it does not."""
     pytest.importorskip("jsonschema", reason="jsonschema is not installed")

@@ -133,6 +133,15 @@ def test_only_what_is_missing_is_asked(suite_of: Make, nano: Engine, tmp_path: P
     assert {key_of(row) for row in rows} == {job.key for job in jobs_of(suite)}
 
 
+def test_groups_are_those_of_now(suite_of: Make) -> None:
+    """A task that was given another group keeps its attempts, which count in that group."""
+    before, after = (suite_of(tasks=[{**FILES, "group": group}]) for group in ("old", "new"))
+    (job,) = jobs_of(before)
+    row = {"task": FILES["id"], "model": "nano", "setting": "default", "repeat": 0}
+    (found,) = current_rows(after, [{**row, "group": "old", "cell": job.cell}])
+    assert found == {**row, "group": "new", "cell": job.cell}
+
+
 def test_attempts_at_once(suite_of: Make, nano: Engine, tmp_path: Path) -> None:
     """Several at once on one engine give what one after the other does."""
     suite = suite_of(tasks=[ERROR, TALK, FILES], repeats=2)

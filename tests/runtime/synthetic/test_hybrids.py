@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from helpers.real_headers import HEADERS
 
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.quantize.mixes import MIXES
+from triplepoint.runtime.quantize.quantize import _plan
 from triplepoint.runtime.synthetic import hybrids
 from triplepoint.runtime.synthetic.shapes import SHAPES, Shape
 from triplepoint.runtime.synthetic.tensors import layer_tensors
@@ -49,6 +52,26 @@ def test_states_and_caches_have_their_real_sizes(name: str) -> None:
 
     assert floats * 4 / 2**20 == pytest.approx(PHYSICS[name][0], abs=0.06)
     assert cached == PHYSICS[name][1]
+
+
+def test_small_projections_are_stored_as_their_kind() -> None:
+    """Of names that begin alike only the vectors stay float32: alpha is a matrix, as beta is."""
+    model = SyntheticModel.parse("synthetic:qwen3.5-4b:q4_0:layers=1")
+    kinds = {name: kind.name for name, _, kind in model.tensors()}
+    assert kinds["blk.0.ssm_alpha.weight"] == kinds["blk.0.ssm_beta.weight"] == "Q4_0"
+    assert {kinds[f"blk.0.{part}"] for part in ("ssm_a", "ssm_norm.weight")} == {"F32"}
+
+
+@pytest.mark.parametrize("quant", ["q2_k", "q3_k_m", "q4_k_m", "q5_k_m"])
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "qwen3-8b", "qwen3.5-4b", "lfm2-1.2b"])
+def test_mixtures_are_those_of_quantize(name: str, quant: str, tmp_path: Path) -> None:
+    """`triplepoint quantize` would leave every tensor as it is."""
+    mtp = ":mtp=1" if name == "qwen3.5-4b" else ""
+    path = tmp_path / "header.gguf"
+    SyntheticModel.parse(f"synthetic:{name}:{quant}:layers=9{mtp}").write_header(path)
+    with open_gguf(path) as file:
+        for info, chosen in _plan(file, MIXES[quant.upper()]):
+            assert chosen.kind is info.type, info.name
 
 
 def run_small(name: str, shape: Shape, folder: Path) -> PhaseEvent:
