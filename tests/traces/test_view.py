@@ -141,6 +141,15 @@ def test_embedded_json_reads_back() -> None:
     assert json.loads(text) == {"a": shown, "n": [None, 1.5, None]}
 
 
+def test_results_of_a_clients_tools_are_shown(run_events: list[AnyEvent]) -> None:
+    """A request has no calls of its own, so that its `tool` messages repeat nothing."""
+    result = MessageEvent(role="tool", content="a client's result", turn=1)
+    served = [event for event in run_events if not isinstance(event, ToolEvent)]
+
+    assert "a client's result" in page([Trace([*served[:2], result, *served[2:]])])
+    assert "a client's result" not in page([Trace([*run_events[:5], result, *run_events[5:]])])
+
+
 def test_texts_stand_once(run_events: list[AnyEvent]) -> None:
     """A result that many calls return is in the page once."""
     trace = Trace([*run_events])
