@@ -166,7 +166,9 @@ def test_drafts_that_were_all_wrong_saved_nothing(trace: Trace) -> None:
     decode.drafted_tokens, decode.saved_s = 4, 0.00471
     assert timeline.fewer_passes(trace)[0].endswith(": 0 of 4 drafted tokens accepted")
     decode.accepted_tokens = 1
-    assert timeline.fewer_passes(trace)[0].endswith("1 of 4 drafted tokens accepted (4.71 ms saved)")
+    assert timeline.fewer_passes(trace)[0].endswith(
+        "1 of 4 drafted tokens accepted (4.71 ms saved)"
+    )
 
 
 @pytest.mark.parametrize("ts", [-1.0, 1e300, math.inf, math.nan])
