@@ -16,7 +16,6 @@ from .events import PhaseEvent, RunStart, ToolEvent
 from .reader import Trace
 
 _HEADER = ("target", "threads", "kv")
-_CONFIG = ("context", "max_steps", "max_tokens", "sampling", "system", "options", "format")
 _VERSIONS = ("triplepoint", "kernels", "llvmlite")
 
 
@@ -119,16 +118,14 @@ def compare(first: Trace, second: Trace) -> Diff:
 def _settings(a: RunStart | None, b: RunStart | None) -> list[tuple[str, Any, Any]]:
     if a is None or b is None:
         return []
+    config = [name for name in {**a.config, **b.config} if name != "notes"]
     pairs = [
         ("model", a.model.name, b.model.name),
         ("model.sha256", a.model.sha256[:12], b.model.sha256[:12]),
         ("machine.cpu", a.machine.cpu, b.machine.cpu),
         *((name, getattr(a, name), getattr(b, name)) for name in _HEADER),
-        *((name, a.config.get(name), b.config.get(name)) for name in _CONFIG),
-        *(
-            (f"{n} version", a.versions.get(n), b.versions.get(n))
-            for n in ("triplepoint", "kernels", "llvmlite")
-        ),
+        *((name, a.config.get(name), b.config.get(name)) for name in config),
+        *((f"{n} version", a.versions.get(n), b.versions.get(n)) for n in _VERSIONS),
         ("tools", _names(a), _names(b)),
         ("task", a.task, b.task),
     ]

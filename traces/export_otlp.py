@@ -127,21 +127,16 @@ class Spans:
             if (header := self._run.header) is not None:
                 about |= _settings(header)
         if close is None:
-            about["error.type"] = self._failure
+            about["error.type"] = _failure(turn)
         span = self._span("invoke_agent triplepoint", key, "", turn, about)
         if close is None:
-            self._fail(span)
+            self._fail(span, turn)
         yield span
         for number, step in enumerate(turn.steps):
             yield from self._step(f"{key}.{number}", key, step)
 
-    @property
-    def _failure(self) -> str:
-        """How a run ended that has no answer."""
-        return self._run.close.status if self._run.close else "unfinished"
-
-    def _fail(self, span: Json) -> None:
-        message = self._run.close.message if self._run.close and not self._redacted else ""
+    def _fail(self, span: Json, turn: TurnSpan) -> None:
+        message = turn.outcome.message if turn.outcome and not self._redacted else ""
         span["status"] = {"code": ERROR, "message": message or "no answer"}
 
     @property
@@ -260,13 +255,13 @@ class ServedSpans(Spans):
                 answer = _message("assistant", turn.close.answer, reasons[-1])
                 about["gen_ai.output.messages"] = answer
         if turn.close is None:
-            about.setdefault("error.type", self._failure)
+            about.setdefault("error.type", _failure(turn))
         span = self._span(f"chat {self._model}", key, "", turn, about)
         span["kind"] = SERVER
         if self._parent is not None:
             span["parentSpanId"] = self._parent[1]
         if turn.close is None:
-            self._fail(span)
+            self._fail(span, turn)
         yield span
         for number, leaf in enumerate(turn.leaves):
             assert isinstance(leaf.event, PhaseEvent), "a request's tools run elsewhere"
@@ -286,6 +281,11 @@ def _settings(header: RunStart) -> Json:
         parts = [{"type": "text", "content": system}]
         about["gen_ai.system_instructions"] = json.dumps(parts)
     return about
+
+
+def _failure(turn: TurnSpan) -> str:
+    """How a question ended that has no answer."""
+    return turn.outcome.status if turn.outcome else "unfinished"
 
 
 def _phase(phase: PhaseEvent) -> Json:

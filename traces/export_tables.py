@@ -9,7 +9,9 @@ import csv
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 DUCKDB_CONFIG = {"autoinstall_known_extensions": "false"}
+_OBJECT = 16 * 2**20  # bytes of a line of JSON that duckdb has room for unless told otherwise
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 
 
@@ -76,12 +79,34 @@ def query(traces: Sequence[Trace], sql: str) -> tuple[list[str], list[tuple[Any,
         # The query reads these tables and nothing else: no file, no network, no extension.
         database.execute("SET enable_external_access = false")
         database.execute("SET lock_configuration = true")
-        try:
-            done = database.execute(sql)
-            names = [column[0] for column in done.description or []]
-            return names, done.fetchall()
-        except Exception as error:
-            raise TraceError(f"the query failed: {error}") from error
+        with selected(database, sql) as (names, batches):
+            return names, [row for batch in batches for row in batch]
+
+
+@contextmanager
+def selected(
+    database: DuckDBPyConnection, sql: str, values: Sequence[Any] = ()
+) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
+    """Names of the columns of exactly one SELECT, and its rows as they come.
+
+    Raises:
+        TraceError: the query is wrong, or wants to do something else.
+    """
+    duckdb = need_duckdb()
+    try:
+        kinds = [one.type for one in database.extract_statements(sql)]
+        if kinds != [duckdb.StatementType.SELECT]:
+            raise TraceError("the query failed: give exactly one SELECT")
+        done = database.execute(sql, list(values))
+        names = [column[0] for column in done.description or []]
+        yield names, iter(lambda: [tuple(map(_plain, row)) for row in done.fetchmany(10_000)], [])
+    except duckdb.Error as error:
+        raise TraceError(f"the query failed: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """A number of SQL as one of Python, which CSV and JSON have."""
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def need_duckdb() -> ModuleType:
@@ -97,14 +122,22 @@ def need_duckdb() -> ModuleType:
 
 
 def connect(traces: Sequence[Trace], tables: Sequence[str]) -> DuckDBPyConnection:
-    """A database in memory that holds the tables of the traces."""
-    database = need_duckdb().connect(config=DUCKDB_CONFIG)
+    """A database in memory that holds the tables of the traces.
+
+    Raises:
+        TraceError: duckdb is not installed, or cannot hold them.
+    """
+    duckdb = need_duckdb()
     try:
-        for table in tables:
-            _load(database, traces, table)
-    except BaseException:
-        database.close()
-        raise
+        database = duckdb.connect(config=DUCKDB_CONFIG)
+        try:
+            for table in tables:
+                _load(database, traces, table)
+        except BaseException:
+            database.close()
+            raise
+    except duckdb.Error as error:
+        raise TraceError(f"cannot make the tables: {error}") from error
     return database
 
 
@@ -117,10 +150,13 @@ def storable(value: Any) -> Any:
 
 def json_source(name: str, columns: Mapping[str, str]) -> str:
     """SQL for the rows of a file of JSON lines."""
+    with open(name, "rb") as file:
+        longest = max(map(len, file), default=0)
     types = ", ".join(f"'{column}': '{kind}'" for column, kind in columns.items())
     return (
         f"read_json('{quoted(name)}', format = 'newline_delimited', columns = {{{types}}}, "
-        "maximum_object_size = 1073741824)"
+        # duckdb takes twice as much memory, in older versions for each thread.
+        f"maximum_object_size = {max(_OBJECT, longest + 1)})"
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import TraceError
@@ -44,13 +46,23 @@ def resolve(name: str, folder: Path) -> Path:
 
 def files(folder: Path) -> list[Path]:
     """The trace files of a folder, the newest first; empty where there is no such folder."""
+    return list(with_stat(folder))
+
+
+def with_stat(folder: Path) -> dict[Path, os.stat_result]:
+    """The same, with what the file system says of each: what was just removed is not there."""
+    found: dict[Path, os.stat_result] = {}
     try:
-        found = [path for path in folder.iterdir() if path.suffix == SUFFIX and path.is_file()]
-        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError):
+                if path.suffix == SUFFIX and path.is_file():
+                    found[path] = path.stat()
     except FileNotFoundError:
-        return []
+        return {}
     except OSError as error:
         raise TraceError(f"cannot read the folder {folder}: {error.strerror}") from error
+    newest = sorted(found, key=lambda path: (found[path].st_mtime_ns, path.name), reverse=True)
+    return {path: found[path] for path in newest}
 
 
 def load_all(paths: Iterable[Path]) -> Iterator[tuple[Path, Trace | TraceError]]:

@@ -104,11 +104,15 @@ def cut_off(trace: Trace) -> str:
         return ""
     turn, step = getattr(last, "turn", 0), getattr(last, "step", 0)
     where = f" in turn {turn}" + (f", step {step}" if step else "") if turn else ""
-    when = time.strftime("%H:%M:%S", time.gmtime(last.ts)) if 0 < last.ts < 1e11 else "?"
     return (
         f"cut off{where}, {_before(last)}: the run was killed, or is still running; the last event "
-        f"is a {short(last.event, 24)} of {when} UTC"
+        f"is a {short(last.event, 24)} of {_when(last.ts, '%H:%M:%S')} UTC"
     )
+
+
+def _when(ts: float, form: str) -> str:
+    """A time of day or a date; a question mark where a trace says what is none."""
+    return time.strftime(form, time.gmtime(ts)) if 0 < ts < 1e11 else "?"
 
 
 def _before(last: AnyEvent) -> str:
@@ -185,13 +189,10 @@ def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
             continue
         header, sums = trace.header, totals(trace)
         turns = [turn for turn in trace.turns if turn.began]
-        when = time.strftime(
-            "%Y-%m-%d %H:%M", time.gmtime(trace.events[0].ts if trace.events else 0)
-        )
         rows.append(
             (
                 path.stem,
-                when,
+                _when(trace.events[0].ts if trace.events else 0, "%Y-%m-%d %H:%M"),
                 short(header.model.name, 28) if header else "",
                 f"{len(turns)}",
                 f"{len(trace.phases)}",
@@ -207,17 +208,17 @@ def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
 
 def of_pairs(diff: Diff) -> Table:
     """The phases of two runs side by side."""
-    rows = [_pair(pair) for pair in diff.phases]
+    rows = [_pair(pair, diff.tokens_known) for pair in diff.phases]
     return Table(("phase", "tokens", "regime", "first", "second", "ratio", "note"), rows, (0, 2, 6))
 
 
-def _pair(pair: PhasePair) -> Sequence[str]:
+def _pair(pair: PhasePair, tokens_known: bool) -> Sequence[str]:
     a, b, phase = pair.first, pair.second, pair.either
     regimes = [p.regime for p in (a, b) if p is not None]
     counts = [f"{p.tokens:,}" for p in (a, b) if p is not None]
     purposes = [p.purpose for p in (a, b) if p is not None]
     note = "only in the second" if a is None else "only in the first" if b is None else ""
-    if a is not None and b is not None and a.token_ids != b.token_ids:
+    if tokens_known and a is not None and b is not None and a.token_ids != b.token_ids:
         note = "different tokens"
     ratio = pair.time_ratio
     return (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import TraceError
 from .append_log import is_being_written, is_trace
-from .find import SUFFIX, files
+from .find import SUFFIX, with_stat
 
 LIMIT = "TRIPLEPOINT_TRACE_LIMIT"
 """The environment variable that says how large the traces of the state folder may be."""
@@ -51,11 +51,10 @@ def limit(environ: Mapping[str, str] = os.environ) -> int | None:
 
 def enforce(folder: Path, most: int) -> Removed:
     """Remove the oldest traces of a folder that we named, until all of its traces take `most`."""
-    kept = files(folder)
-    sizes = {path: _size(path) for path in kept}
+    sizes = {path: about.st_size for path, about in with_stat(folder).items()}
     over = sum(sizes.values()) - most
     count = nbytes = 0
-    for path in reversed(kept):  # the oldest first
+    for path in reversed(sizes):  # the oldest first
         if nbytes >= over:
             break
         if _OURS.fullmatch(path.name.removesuffix(SUFFIX)) and not path.is_symlink():
@@ -81,10 +80,3 @@ def remove(path: Path) -> None:
         path.unlink()
     except OSError as error:
         raise TraceError(f"cannot remove {path}: {error.strerror}") from None
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # removed meanwhile
-        return 0

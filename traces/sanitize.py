@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 # C0 and C1 controls and DEL drive terminals; line and paragraph separators break lines; direction
-# marks reorder what is shown; tag characters are invisible; lone surrogates cannot be encoded.
+# marks reorder what is shown; tag characters are invisible; lone surrogates cannot be encoded, and
+# the last two of the plane stand in no XML.
 _UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _UNSAFE_IN_BLOCK = re.compile(rf"(?![\n\t]){_UNSAFE.pattern}")

@@ -60,6 +60,8 @@ class TurnSpan:
     end: int = 0
     question: str = ""
     close: TurnEnd | None = None
+    outcome: RunEnd | None = None
+    """How the question ended; None when it was killed or still goes on."""
 
     @property
     def began(self) -> bool:
@@ -82,7 +84,6 @@ class RunSpan:
     turns: list[TurnSpan] = field(default_factory=list)
     start: int = 0
     end: int = 0
-    close: RunEnd | None = None
 
     @property
     def leaves(self) -> Iterator[Leaf]:
@@ -111,7 +112,7 @@ def of_runs(trace: EventLog) -> list[RunSpan]:
 def _run(trace: EventLog) -> RunSpan:
     first = trace.events[0]
     latest = free = nanoseconds(first.ts)  # last record; end of the last phase or tool
-    run = RunSpan(first.run, trace.header, start=latest, close=trace.end)
+    run = RunSpan(first.run, trace.header, start=latest)
     shared: list[PassEvent] = []  # of the phase that follows them
     for event in trace.events:
         if isinstance(event, PassEvent):
@@ -135,6 +136,11 @@ def _run(trace: EventLog) -> RunSpan:
                 turn.close = event
             elif event.role == "user" and not turn.question:
                 turn.question = event.content
+        elif isinstance(event, RunEnd) and run.turns:
+            # It says whose it is: a question may fail before anything is recorded of it.
+            turn = run.turns[-1]
+            if event.totals.get("turn", turn.number) == turn.number:
+                turn.outcome = event
     run.end = latest
     tasks = {turn.number: turn.question for turn in trace.turns}
     for turn in run.turns:

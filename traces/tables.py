@@ -13,7 +13,7 @@ from typing import Any
 
 from . import timeline
 from .event_log import EventLog
-from .events import MessageEvent, PhaseEvent, RunEnd, ShareRecord, ToolEvent, TurnEnd
+from .events import MessageEvent, PhaseEvent, ShareRecord, ToolEvent
 from .spans import Leaf, RunSpan, of_runs
 
 Row = dict[str, Any]
@@ -167,9 +167,8 @@ def _model(trace: EventLog) -> Row:
 
 
 def _turns(trace: EventLog, span: RunSpan) -> Iterator[Row]:
-    ends = _ends(trace)
     for turn in span.begun:
-        close, end = turn.close, ends.get(turn.number)
+        close, end = turn.close, turn.outcome
         row: Row = {
             **{"turn": turn.number, "question": turn.question, "steps": len(turn.steps)},
             "start_s": (turn.start - span.start) / 1e9,
@@ -181,18 +180,6 @@ def _turns(trace: EventLog, span: RunSpan) -> Iterator[Row]:
         if end is not None:
             row |= {"status": end.status, "message": end.message}
         yield row
-
-
-def _ends(trace: EventLog) -> dict[int, RunEnd]:
-    """How the question of each turn ended: its end follows what was recorded of it."""
-    ends: dict[int, RunEnd] = {}
-    turn = 0
-    for event in trace.events:
-        if isinstance(event, RunEnd):
-            ends[turn] = event
-        elif isinstance(event, MessageEvent | PhaseEvent | ToolEvent | TurnEnd):
-            turn = event.turn
-    return ends
 
 
 def _numbered(span: RunSpan, kind: type[Any]) -> Iterator[tuple[int, Leaf, Any]]:

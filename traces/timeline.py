@@ -64,7 +64,11 @@ def totals(trace: EventLog) -> Totals:
     prefills = [p for p in trace.phases if p.phase == "prefill"]
     decodes = [p for p in trace.phases if p.phase == "decode"]
     sampled = sum(p.tokens for p in decodes)
-    first = [turn.end.ttft_s for turn in trace.turns if turn.end] + [p.ttft_s for p in decodes]
+    first = (
+        seconds
+        for turn in trace.turns
+        for seconds in (turn.end and turn.end.ttft_s, *(p.ttft_s for p in turn.phases))
+    )
     return Totals(
         input_tokens=sum(p.input_tokens for p in prefills),
         cached_tokens=sum(p.input_tokens - p.computed_tokens for p in prefills),
@@ -190,11 +194,14 @@ def summary(trace: EventLog) -> list[str]:
     lines += states_and_experts(trace)
     lines += company(trace)
     lines += [miss_text(phase.miss) for phase in trace.phases if phase.miss is not None]
-    if trace.torn is not None:
-        lines.append(
-            f"incomplete: the last line is cut off ({len(trace.torn):,} characters omitted)"
-        )
-    return lines
+    return [*lines, torn] if (torn := torn_text(trace)) else lines
+
+
+def torn_text(trace: EventLog) -> str:
+    """How the unfinished last line of a file begins, in a sentence; empty where there is none."""
+    if trace.torn is None:
+        return ""
+    return f"incomplete: the last line is cut off: {short(trace.torn, 60)}"
 
 
 def fewer_passes(trace: EventLog) -> list[str]:
@@ -209,8 +216,9 @@ def fewer_passes(trace: EventLog) -> list[str]:
     if drafted:
         right, saved = (sum(p.accepted_tokens for p in decodes), sum(p.saved_s for p in decodes))
         gain = f"{duration(saved)} saved" if saved >= 0 else f"{duration(-saved)} lost"
-        found = _by_source(decodes)
-        parts.append(f"{right:,} of {drafted:,} drafted tokens accepted ({found}{gain})")
+        about = "; ".join(filter(None, (_by_source(decodes), gain if right else "")))
+        about = f" ({about})" if about else ""
+        parts.append(f"{right:,} of {drafted:,} drafted tokens accepted{about}")
     if not parts:
         return []
     made = sum(p.tokens for p in decodes)
@@ -231,7 +239,7 @@ def _by_source(decodes: Sequence[PhaseEvent]) -> str:
         f"{sum(one.drafted for one in records):,}"
         for name, records in sorted(found.items())
     )
-    return f"{', '.join(each)}; "
+    return ", ".join(each)
 
 
 def states_and_experts(trace: EventLog) -> list[str]:

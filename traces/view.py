@@ -158,10 +158,8 @@ class Run:
         ]
         fed: dict[int, int] = {}  # step to the last item that its prefill read
         said: dict[int, int] = {}  # step to the item that its decode wrote
-        order: list[MessageEvent | Leaf] = [
-            *messages,
-            *(leaf for leaf in leaves if isinstance(leaf.event, ToolEvent)),
-        ]
+        ran = [leaf for leaf in leaves if isinstance(leaf.event, ToolEvent)]  # not a client's calls
+        order: list[MessageEvent | Leaf] = [*messages, *ran]
         order.sort(key=lambda part: (part if isinstance(part, MessageEvent) else part.event).seq)
         calls: dict[int, int] = {}  # id of a tool's leaf to its item
         for part in order:
@@ -172,7 +170,7 @@ class Run:
                     fed[part.event.step + 1] = calls[id(part)]
             elif part.role == "assistant":
                 said[part.step] = self._item("assistant", part, part.content)
-            elif part.role != "tool":  # a tool's message repeats its result
+            elif part.role != "tool" or not ran:  # a tool's message repeats its call's result
                 fed[part.step] = self._item(part.role, part, part.content)
         for leaf in leaves:
             event = leaf.event

@@ -30,12 +30,13 @@ def load_trace(name: str) -> Trace:
     if not Path(name).exists() and name in examples.names():
         return examples.load(name)
     try:
-        return Trace.load(resolve(name, default_folder()))
+        path = resolve(name, default_folder())
     except TraceError as error:
         if len(Path(name).parts) > 1 or not examples.names():
             raise
         known = ", ".join(examples.names())
         raise TraceError(f"{error}; the library has {known}") from None
+    return Trace.load(path)
 
 
 def engine_of(

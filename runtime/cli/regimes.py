@@ -38,6 +38,7 @@ RECALIBRATE = (
 _TITLE = "The regimes of "
 _ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one region alone
 _COLUMNS = 100  # of the terminal's picture, at most
+_LEAST_CONTEXT = 3  # two sizes of phases and two lengths of the cache make a plane
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
 
 
@@ -78,13 +79,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
         raise SettingError(
             f"--beside draws only diagrams, as .svg; it cannot be combined with {what}"
         )
-    path = _steps(args.trace)
+    if args.context is not None and args.context < _LEAST_CONTEXT:
+        raise SettingError(f"--context: a diagram needs {_LEAST_CONTEXT} tokens or more")
+    recorded, path = _steps(args.trace)
     drawn: list[tuple[Picture, Calibration]] = []
     for model in (args.model, *(args.beside or ())):
         one = argparse.Namespace(**{**vars(args), "model": model})
         engine = load_engine(one, output)
         try:
             drawn.append(_picture(one, output, engine, path))
+            if recorded not in ("", engine.model.name):
+                output.note(f"the run is of {recorded}, the diagram of {engine.model.name}")
         finally:
             engine.close()
     pictures = [picture for picture, _ in drawn]
@@ -137,18 +142,21 @@ def _kind(name: str | None) -> str:
     return kind
 
 
-def _steps(name: str | None) -> list[Step]:
+def _steps(name: str | None) -> tuple[str, list[Step]]:
+    """The model of a trace's last run, and what is drawn of the run."""
     from ...traces.find import resolve
     from ...traces.reader import Trace
     from ..regimes.diagram import steps
     from .traces import default_folder
 
     if name is None:
-        return []
-    found = steps(Trace.load(resolve(name, default_folder())))
+        return "", []
+    trace = Trace.load(resolve(name, default_folder()))
+    last = (trace.runs or [trace])[-1]
+    found = steps(last)
     if not found:
         raise EngineError(f"{name}: the trace has no phase measured by a local engine")
-    return found
+    return last.header.model.name if last.header else "", found
 
 
 def _picture(
@@ -294,9 +302,7 @@ def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
                 "batch": d.batch,
                 "experts": experts_touched(cost, d.batch) if cost and cost.experts else None,
                 "regions": {bound: round(d.region(bound), 4) for bound in BOUNDS},
-                "bounds": [
-                    "".join("cmd "[b] if b >= 0 else " " for b in row) for row in d.bounds()
-                ],
+                "bounds": _letters(d),
                 "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
             }
             for d in picture.batches

@@ -66,7 +66,11 @@ def chosen(
             "say what to remove: names, --older-than AGE or --all (exactly one of these)"
         )
     if args.names:
-        return list({id(one): one for one in map(by_name, dict.fromkeys(args.names))}.values())
+        named: list[T] = []
+        for one in map(by_name, args.names):
+            if one not in named:
+                named.append(one)
+        return named
     until = time.time() - (args.older_than or 0)
     return [one for one, written in kept() if args.all or written < until]
 

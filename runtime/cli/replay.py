@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ...traces.sanitize import short
 from .agent_options import group_names
 from .load_engine import add_engine_options
 from .output import Output
 from .traces import TRACE, trace_json
-from .transcript import show_end, show_header, show_parent, show_turn
+from .transcript import show_end, show_header, show_parent, show_rest, show_turn
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
@@ -137,8 +136,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if one.phases:
             output.line()
             output.timeline(one)
-    if trace.torn is not None:
-        output.line(f"incomplete: the last line is cut off: {short(trace.torn, 60)}", "red")
+    show_rest(output, trace)
     output.json(trace_json(trace))
     return 0
 

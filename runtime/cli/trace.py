@@ -9,18 +9,19 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TraceError
-from ...traces.sanitize import printable, short
+from ...traces.sanitize import printable
 from . import trace_warehouse
 from .arguments import add_commands
 from .atomic_write import atomic_write
 from .output import Output
 from .removing import add_removing_options, agreed, chosen, report_removed
 from .traces import TRACE, default_folder, trace_json
-from .transcript import show_end, show_header, show_parent, show_turn
+from .transcript import show_end, show_header, show_parent, show_rest, show_turn
 
 if TYPE_CHECKING:
     from ...traces.diff import Diff
@@ -156,8 +157,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
     if args.svg:
         _draw(trace, args)
         output.line(args.svg)
-    if trace.torn is not None:
-        output.line(f"incomplete: the last line is cut off: {short(trace.torn, 60)}", "red")
+    show_rest(output, trace)
     profiled = [[layer.model_dump() for layer in phase.layers] for phase in trace.phases]
     output.json({**trace_json(trace), **({"layers": profiled} if args.layers else {})})
     return 0
@@ -299,7 +299,8 @@ def view(args: argparse.Namespace, output: Output) -> int:
 
     names = args.traces or ["last"]
     traces = _load_many(names)
-    stem = (Path(names[0]) if Path(names[0]).is_dir() else traces[0].path or Path()).stem
+    folder = Path(names[0]).resolve()
+    stem = (folder if folder.is_dir() else traces[0].path or Path()).stem
     target = Path(args.output) if args.output else Path(f"{stem or 'traces'}.html")
     text = page(traces)
     with atomic_write(target) as file:
@@ -383,7 +384,7 @@ def _lines(output: Output, lines: Iterable[str]) -> None:
 
 def rm(args: argparse.Namespace, output: Output) -> int:
     """Remove some; those of the library stay, whatever is named."""
-    from ...traces.find import files, resolve
+    from ...traces.find import resolve, with_stat
     from ...traces.retention import remove
     from ..replay import examples
 
@@ -393,25 +394,28 @@ def rm(args: argparse.Namespace, output: Output) -> int:
             raise TraceError(f"{path} is a recorded example and is not removed")
         if not path.is_file():
             raise TraceError(f"no such trace: {path}")
-        return path
+        return path.parent.resolve() / path.name
 
-    doomed = chosen(
-        args, by_name, lambda: [(path, path.stat().st_mtime) for path in files(default_folder())]
-    )
-    sizes = {path: path.stat().st_size for path in doomed}
+    def kept() -> list[tuple[Path, float]]:
+        return [(path, about.st_mtime) for path, about in with_stat(default_folder()).items()]
+
+    sizes: dict[Path, int] = {}
+    for path in chosen(args, by_name, kept):
+        with suppress(FileNotFoundError):  # another process removed it
+            sizes[path] = path.stat().st_size
     lines = [(str(path), nbytes) for path, nbytes in sizes.items()]
     nothing = f"no such traces in {default_folder()}"
     if (status := agreed(lines, nothing, args, output)) is not None:
         return status
     gone: list[Path] = []
-    for path in doomed:
+    for path in sizes:
         try:
             remove(path)
             gone.append(path)
         except TraceError as error:
             output.error(str(error))
     report_removed([str(path) for path in gone], sum(sizes[path] for path in gone), output)
-    return 0 if len(gone) == len(doomed) else 1
+    return 0 if len(gone) == len(sizes) else 1
 
 
 _COMMANDS = {

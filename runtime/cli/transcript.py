@@ -52,6 +52,16 @@ def show_end(output: Output, run: Trace) -> None:
         output.line(printable(f"{run.end.status}: {run.end.message}"), "red")
 
 
+def show_rest(output: Output, trace: Trace) -> None:
+    """What is left to say of a file after its runs: there is none, or its last line is cut off."""
+    from ...traces.timeline import torn_text
+
+    if not trace.events:
+        output.line(f"{trace.path}: the trace is empty")
+    if torn := torn_text(trace):
+        output.line(torn, "red")
+
+
 def show_turn(output: Output, turn: Turn) -> None:
     """A recorded turn: the question, the calls and the answer; nothing of one that took over."""
     if not turn.began and not turn.question:

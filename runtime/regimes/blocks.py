@@ -11,6 +11,7 @@ from .diagram import BOUNDS, Picture, tick_label, ticks
 
 def blocks(picture: Picture, width: int, rows: int = 20) -> list[list[tuple[str, str]]]:
     """Lines of (text, bound or ""): one cell each, tokens upwards, KV to the right."""
+    width = max(width, 10)  # the labels and two cells; a narrower terminal breaks the lines
     d = picture.diagram
     bounds = d.bounds()
     marks = _marks(picture, width - 8, rows)
@@ -44,8 +45,9 @@ def _marks(picture: Picture, width: int, rows: int) -> dict[tuple[int, int], str
     found: dict[tuple[int, int], str] = {}
 
     def at(kv: float, tokens: float) -> tuple[int, int]:
-        row = rows - 1 - round(tokens / float(d.tokens[-1]) * (rows - 1))
-        return row, round(kv / float(d.kv[-1]) * (width - 1))
+        """The cell; at the edge for what a longer context has held."""
+        row = rows - 1 - round(min(tokens / float(d.tokens[-1]), 1.0) * (rows - 1))
+        return row, round(min(kv / float(d.kv[-1]), 1.0) * (width - 1))
 
     for step in picture.path:
         tokens = 0.0 if step.phase == "decode" else math.log2(step.tokens)

@@ -116,10 +116,12 @@ class PlotArea:
         return self.bottom - (self.bottom - self.top) * share
 
     def kv(self, positions: int) -> float:
-        return self.x(math.log2(max(1, positions)))
+        """At the edge for what a longer context has held."""
+        return self.x(min(math.log2(max(1, positions)), self.most_kv))
 
     def tokens(self, count: int) -> float:
-        return self.y(math.log2(max(1, count)))
+        """At the edge, too."""
+        return self.y(min(math.log2(max(1, count)), self.most_tokens))
 
 
 def text_of(text: str) -> str:
@@ -202,7 +204,7 @@ def _contours(
                 taken.append((x, y, half))
                 out.append(
                     f'<text class="c" text-anchor="middle" x="{x:.0f}" y="{y + 4:.0f}">'
-                    f"{_round(level)} tok/s</text>"
+                    f"{tick_label(level)} tok/s</text>"
                 )
                 break
     return out
@@ -210,11 +212,6 @@ def _contours(
 
 def _fits(d: Diagram, point: tuple[float, float]) -> bool:
     return bool(2 ** point[0] + 2 ** point[1] < 0.9 * d.context)
-
-
-def _round(value: float) -> str:
-    """20,000 as 20k."""
-    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:,.10g}"
 
 
 def _boundaries(d: Diagram, plot: PlotArea) -> list[str]:

@@ -77,8 +77,21 @@ def test_redacted_runs_are_compared_by_size(tmp_path: Path, run_events: list[Any
     assert not found.tokens_known
     assert found.tools == []
     assert "redacted, so not compared" in "\n".join(report.verdict(found))
+    traces[0].phases[1].token_ids = [1]  # as of a run that is not redacted
+    assert "different tokens" not in "\n".join(report.of_pairs(compare(*traces)).lines())
     traces[1].phases[1].tokens += 1
     assert not compare(*traces).same_tokens
+
+
+def test_every_setting_is_compared(run_events: list[AnyEvent]) -> None:
+    """Whatever a header has, on either side; notes are no settings."""
+    first, second = copy(run_events), copy(run_events)
+    assert first.header is not None
+    assert second.header is not None
+    first.header.config = {"timeout": 3, "notes": ["a"], "context": 8}
+    second.header.config = {"compact": True, "notes": [], "context": 8}
+
+    assert compare(first, second).settings == [("timeout", 3, None), ("compact", None, True)]
 
 
 def test_of_a_file_with_many_runs_the_last_counts(run_events: list[AnyEvent]) -> None:

@@ -326,6 +326,41 @@ def test_sql_over_traces() -> None:
             export_tables.query([trace], evil)
 
 
+@pytest.mark.parametrize("sql", ["", "SELECT 1; SELECT 2", "COPY runs TO '/tmp/x.csv'"])
+def test_a_query_is_one_select(run_events: list[AnyEvent], sql: str) -> None:
+    """Nothing, two, or something else is refused by name."""
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+    with pytest.raises(TraceError, match="the query failed: give exactly one SELECT"):
+        export_tables.query([Trace(run_events)], sql)
+
+
+def test_decimals_are_numbers(run_events: list[AnyEvent]) -> None:
+    """CSV and JSON have no decimals of SQL: they are the numbers that other columns have."""
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+
+    _, rows = export_tables.query([Trace(run_events)], "SELECT -1.25, round(2.5::DECIMAL(9,3), 1)")
+
+    assert rows == [(-1.25, 2.5)]
+    assert [type(value) for value in rows[0]] == [float, float]
+    assert export_tables.cell(rows[0][0]) == -1.25
+
+
+def test_little_memory_is_enough(
+    run_events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table takes what its longest line needs; where that is too much it is said."""
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+    monkeypatch.setitem(export_tables.DUCKDB_CONFIG, "memory_limit", "250MB")
+    trace = Trace(run_events)
+    assert export_tables.query([trace], "SELECT count(*) FROM messages")[1] == [(1,)]
+    trace.turns[0].messages[0].content = "x" * (17 << 20)  # duckdb's own limit is 16 MiB
+    assert export_tables.query([trace], "SELECT max(characters) FROM messages")[1] == [(17 << 20,)]
+
+    monkeypatch.setitem(export_tables.DUCKDB_CONFIG, "memory_limit", "1MB")
+    with pytest.raises(TraceError, match="cannot make the tables: Out of Memory"):
+        export_tables.query([trace], "SELECT 1")
+
+
 # --- data frames
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.errors import TraceError
-from triplepoint.traces import Trace
+from triplepoint.traces import Trace, find
 from triplepoint.traces.events import ToolEvent
 from triplepoint.traces.retention import LIMIT, MOST_BYTES, Removed, enforce, limit, remove
 
@@ -31,6 +31,26 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
     assert enforce(tmp_path, sum(sizes[2:]) + 1) == Removed(2, sum(sizes[:2]))
     assert sorted(tmp_path.iterdir()) == paths[2:]
     assert enforce(tmp_path / "none", 0) == Removed(0, 0)
+
+
+def test_one_that_goes_meanwhile_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that another process removes while the folder is read is not there."""
+    paths = [_trace(tmp_path, number) for number in range(3)]
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    kind = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        found = kind(path)
+        if path == paths[1]:
+            path.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+
+    assert find.files(tmp_path) == [paths[2], paths[0]]
+    assert find.files(tmp_path / "none") == []
 
 
 def test_what_stays(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from triplepoint.traces import Trace
-from triplepoint.traces.events import AnyEvent, PassEvent, PhaseEvent, ToolEvent
+from triplepoint.traces import Trace, export_otlp, tables
+from triplepoint.traces.events import AnyEvent, PassEvent, PhaseEvent, RunEnd, ToolEvent
 from triplepoint.traces.spans import RunSpan, nanoseconds, of_runs
 
 
@@ -71,6 +71,27 @@ def test_spans_nest_when_the_clock_was_set(run_events: list[AnyEvent], times: li
 
     check_nested(run)
     assert len(list(run.leaves)) == 5
+
+
+def test_a_turn_has_its_own_outcome(run_events: list[AnyEvent]) -> None:
+    """Also in the exports; a question that failed before it was recorded ends no turn."""
+    start, message, *_, close, end = run_events
+    events = [
+        start,
+        message,
+        RunEnd(status="error", message="no memory", totals={"turn": 1}),
+        message.model_copy(update={"turn": 2}),
+        close.model_copy(update={"turn": 2}),
+        end.model_copy(update={"totals": {"turn": 2}}),
+        RunEnd(status="cancelled", totals={"turn": 3}),
+    ]
+    trace = Trace(events)
+
+    assert [row["status"] for row in tables.rows(trace, "turns")] == ["error", "answered"]
+    first, second = export_otlp.document([trace])["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert {"key": "error.type", "value": {"stringValue": "error"}} in first["attributes"]
+    assert first["status"]["message"] == "no memory"
+    assert "status" not in second
 
 
 def test_each_run_has_its_own(tmp_path: Path, run_events: list[AnyEvent]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
+from pathlib import Path
 
 import pytest
 
-from triplepoint.traces import Trace, timeline
+from triplepoint.traces import Trace, report, timeline
 from triplepoint.traces.events import AnyEvent, PhaseEvent, ToolEvent
 from triplepoint.traces.sanitize import printable, short
 
@@ -145,7 +147,38 @@ def test_a_torn_tail_is_told(trace: Trace) -> None:
     """What could not be read is not passed over."""
     trace.torn = '{"v":2,"ev'
 
-    assert timeline.plain(trace).splitlines()[-1].startswith("incomplete: the last line is cut off")
+    told = timeline.plain(trace).splitlines()[-1]
+    assert told == 'incomplete: the last line is cut off: {"v":2,"ev'
+
+
+def test_ttft_is_that_of_the_first_turn(run_events: list[AnyEvent]) -> None:
+    """Also where that had no answer, and a later one had."""
+    cut = run_events[:4]
+    later = [event.model_copy(update={"turn": 2}) for event in run_events[1:-1]]
+    later[-1] = later[-1].model_copy(update={"ttft_s": 7.0})
+
+    assert timeline.totals(Trace([*cut, *later])).ttft_s == 0.012
+
+
+def test_drafts_that_were_all_wrong_saved_nothing(trace: Trace) -> None:
+    """What was saved is of forced tokens then, or noise."""
+    decode = trace.phases[1]
+    decode.drafted_tokens, decode.saved_s = 4, 0.00471
+    assert timeline.fewer_passes(trace)[0].endswith(": 0 of 4 drafted tokens accepted")
+    decode.accepted_tokens = 1
+    assert timeline.fewer_passes(trace)[0].endswith(
+        "1 of 4 drafted tokens accepted (4.71 ms saved)"
+    )
+
+
+@pytest.mark.parametrize("ts", [-1.0, 1e300, math.inf, math.nan])
+def test_a_time_that_is_none_is_listed(run_events: list[AnyEvent], ts: float) -> None:
+    """One such file does not hide the others."""
+    run_events[0].ts = ts
+
+    (row,) = report.of_many([(Path("a.jsonl"), Trace(run_events))]).rows
+
+    assert row[:2] == ("a", "?")
 
 
 def test_long_runs_name_their_first_regimes(trace: Trace) -> None:
@@ -201,6 +234,7 @@ def test_printable_escapes_what_steers_or_hides() -> None:
     assert printable("a\x1b[31m\r\n\tb") == "a\\x1b[31m\\r\\n\\tb"
     assert printable("a\r\n\tb\x9b", block=True) == "a\\r\n\tb\\x9b"
     assert printable("\u2028\u202e\ud800\U000e0041") == "\\u2028\\u202e\\ud800\\U000e0041"
+    assert printable("\ufffe\uffff\ufffd") == "\\ufffe\\uffff\ufffd"
     assert printable("Zeit µs 温度 🌡 \\x1b") == "Zeit µs 温度 🌡 \\x1b"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from triplepoint.traces.events import (
     ShareRecord,
     ToolEvent,
 )
+from triplepoint.traces.html_page import asset
 from triplepoint.traces.view import embedded, page
 
 from .conftest import shared_pass
@@ -139,6 +142,15 @@ def test_embedded_json_reads_back() -> None:
     assert not set("<>&") & set(text)
     shown = ["</script>", "<!--", "&amp;", "\\u2028", "é"]
     assert json.loads(text) == {"a": shown, "n": [None, 1.5, None]}
+
+
+def test_results_of_a_clients_tools_are_shown(run_events: list[AnyEvent]) -> None:
+    """A request has no calls of its own, so that its `tool` messages repeat nothing."""
+    result = MessageEvent(role="tool", content="a client's result", turn=1)
+    served = [event for event in run_events if not isinstance(event, ToolEvent)]
+
+    assert "a client's result" in page([Trace([*served[:2], result, *served[2:]])])
+    assert "a client's result" not in page([Trace([*run_events[:5], result, *run_events[5:]])])
 
 
 def test_texts_stand_once(run_events: list[AnyEvent]) -> None:
@@ -301,6 +313,29 @@ def agents(count: int) -> list[Trace]:
         at = made.events.index(decode)
         found.append(Trace([*made.events[:at], *passes, *made.events[at:]]))
     return found
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+def test_runs_at_once_are_found_in_one_pass() -> None:
+    """Those that overlap, directly or through others, by their start; also of a large folder."""
+    spans = [(0, 10), (20, 5), (9, 4), (25, 1), (12, 3), (2, 1)]
+    many = 300
+    script = f"""
+    const runs = {json.dumps([{"at": at, "end": end} for at, end in spans])};
+    let looks = 0;
+    const chain = Array.from({{length: {many}}}, (_, n) => ({{
+      get at() {{ looks++; return 2 * ({many} - n); }}, end: 3 }}));
+    console.log(JSON.stringify([atOnce(runs), atOnce(chain)[0].length, looks]));
+    """
+
+    done = subprocess.run(
+        ["node", "-e", asset("view_charts.js") + script], capture_output=True, check=True
+    )
+
+    groups, together, looks = json.loads(done.stdout)
+    assert groups == [[0, 5, 2, 4], [1], [0, 5, 2, 4], [3], [0, 5, 2, 4], [0, 5, 2, 4]]
+    assert together == many
+    assert looks < 50 * many
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -98,7 +98,7 @@ function conversation(run, turn, n) {
 function message(run, item, i) {
   const leaf = item.leaf === null ? null : run.leaves[item.leaf];
   const head = make("div", { class: "head" },
-    make("span", { class: "role" }, item.role === "tool" ? item.call : item.role),
+    make("span", { class: "role" }, item.call || item.role),
     leaf ? make("span", { class: `mark ${kindOf(leaf)}` }, markOf(leaf)) : null,
     leaf ? make("span", { class: "quiet" }, duration(secondsOf(leaf))) : null);
   const called = item.role === "assistant" && leaf !== null && leaf.purpose === "tool_call";

@@ -38,26 +38,27 @@ function ribbon(run, select) {
 
 const AGENT_HEIGHT = 20, STRIP = 3, MOST_SEQUENCES = 8;
 
-// The runs that went on at the same time as this one, directly or through others.
-function atOnce(runs, current) {
-  const span = (run) => [run.at, run.at + run.end];
-  const group = new Set([current]);
-  for (let grown = true; grown;) {
-    const before = group.size;
-    runs.forEach((run, n) => {
-      const [start, end] = span(run);
-      const meets = [...group].some((m) => start < span(runs[m])[1] && span(runs[m])[0] < end);
-      if (meets) group.add(n);
-    });
-    grown = group.size > before;
+// Of each run, those that went on at the same time, directly or through others; by their start.
+function atOnce(runs) {
+  const groups = [];
+  let group = [], until = -Infinity;
+  for (const n of runs.map((_, n) => n).sort((a, b) => runs[a].at - runs[b].at || a - b)) {
+    const { at, end } = runs[n];
+    if (at >= until) group = [];
+    group.push(n);
+    groups[n] = group;
+    until = Math.max(until, at + end);
   }
-  return [...group].sort((a, b) => runs[a].at - runs[b].at || a - b);
+  return groups;
 }
+
+let groups;  // of the page's runs, made when the first is shown
 
 // Agents that ran at the same time, a lane each: phases by their bound, tools, and below them a
 // strip where others had rows in the same pass, the stronger the more.
 function agentLanes(runs, current, name, choose) {
-  const group = atOnce(runs, current);
+  groups ??= atOnce(runs);
+  const group = groups[current];
   if (group.length < 2) return null;
   const first = Math.min(...group.map((n) => runs[n].at));
   const total = Math.max(...group.map((n) => runs[n].at + runs[n].end)) - first || 1;

@@ -19,7 +19,7 @@ from .report_sql import SQL
 from .reports import Found, Report
 
 _BOUNDS = {name: bound for (_, bound), name in REGIMES.items()}
-_LONG = ("file", "example", "question", "answer", "why")
+_LONG = ("file", "example")
 
 
 def page(title: str, about: str, found: Sequence[tuple[Report, Found]]) -> str:

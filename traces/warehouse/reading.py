@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TraceError
-from ..export_tables import DUCKDB_CONFIG, declaration, need_duckdb, quoted
+from ..export_tables import DUCKDB_CONFIG, declaration, need_duckdb, quoted, selected
 from . import duckdb_store, parquet_store
 from .schema import COLUMNS
 
@@ -61,17 +61,9 @@ class Warehouse:
         self, sql: str, values: Sequence[Any] = ()
     ) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
         """The same, with rows as they come."""
-        duckdb = need_duckdb()
-        try:
-            # A folder's own files are within reach: what could write to them is no query.
-            kinds = [one.type for one in self._database.extract_statements(sql)]
-            if kinds != [duckdb.StatementType.SELECT]:
-                raise TraceError("the query failed: give exactly one SELECT")
-            done = self._database.execute(sql, list(values))
-            names = [column[0] for column in done.description or []]
-            yield names, iter(lambda: done.fetchmany(10_000), [])
-        except duckdb.Error as error:
-            raise TraceError(f"the query failed: {error}") from error
+        # A folder's own files are within reach: what could write to them is no query.
+        with selected(self._database, sql, values) as found:
+            yield found
 
     def close(self) -> None:
         """Close it."""

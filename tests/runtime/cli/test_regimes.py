@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from triplepoint.runtime.cli.regimes import BUSY, RECALIBRATE
+from triplepoint.runtime.cli import regimes
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.regimes import BUSY, RECALIBRATE, _steps
 from triplepoint.runtime.inference.policy import CHUNKS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -51,12 +55,41 @@ def test_a_run_on_it(triplepoint: Run, tmp_path: Path) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
+def test_of_a_file_the_last_run_is_drawn(recorded: Path) -> None:
+    """Not all of them as one path; with the model that it was of."""
+    assert [step.tokens for step in _steps(str(recorded))[1]] == [3]
+    text = recorded.read_text()
+    again = text.replace('"run":"2', '"run":"3').replace('"name":"nano"', '"name":"other"')
+    recorded.write_text(text + again)
+
+    model, path = _steps(str(recorded))
+
+    assert (model, [step.tokens for step in path]) == ("other", [3])
+
+
+@pytest.mark.parametrize("model", ["nano", "qwen"])
+def test_a_run_of_another_model_is_told(
+    model: str, recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its path says little on the diagram of this one."""
+    engine = SimpleNamespace(model=SimpleNamespace(name=model), close=lambda: None)
+    for name, made in (("load_engine", engine), ("_picture", (None, None)), ("_document", {})):
+        monkeypatch.setattr(regimes, name, lambda *_, made=made: made)
+    given = {"model": None, "output": None, "beside": None, "trace": str(recorded), "context": None}
+
+    assert regimes.run(Namespace(**given), Output(as_json=True)) == 0
+
+    told = "triplepoint: the run is of nano, the diagram of qwen\n"
+    assert capsys.readouterr().err == ("" if model == "nano" else told)
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["-o", "map.png"], "cannot write PNG; write an .svg"),
         (["-o", "map.pdf"], "must end in .svg or .html"),
         (["--trace", "missing.jsonl"], "missing.jsonl"),
+        (["--context", "2"], "--context: a diagram needs 3 tokens or more"),
         (["nano", "--beside", "nano", "-o", "map.html"], "cannot be combined with an .html page"),
     ],
 )

@@ -247,6 +247,24 @@ def test_query(cli: Cli, tmp_path: Path) -> None:
     assert "the query failed" in err
 
 
+def test_the_library_is_named_only_where_it_helps(cli: Cli, kept: Path) -> None:
+    """Not where the trace was found and cannot be read."""
+    assert "the library has" in cli("show", "nonesuch")[2]
+    status, _, err = cli("show", "damaged")
+    assert status == 3
+    assert str(kept / "damaged.jsonl") in err
+    assert "the library has" not in err
+
+
+def test_an_empty_trace_is_told(
+    triplepoint: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """Instead of nothing."""
+    (tmp_path / "empty.jsonl").touch()
+    for command in (["trace", "show"], ["replay"]):
+        assert triplepoint(*command, "empty.jsonl").stdout == "empty.jsonl: the trace is empty\n"
+
+
 def test_view_names_its_page(cli: Cli, tmp_path: Path) -> None:
     """Without -o the page has the trace's name, in the folder where one is."""
     write(tmp_path / "traces" / "run.jsonl")
@@ -255,6 +273,7 @@ def test_view_names_its_page(cli: Cli, tmp_path: Path) -> None:
 
     assert (status, out.strip()) == (0, "run.html")
     assert (tmp_path / "run.html").read_text().startswith("<!doctype html>")
+    assert cli("view", "traces/../traces/.")[1].strip() == "traces.html"
 
 
 def test_what_is_shown_is_drawn(

@@ -39,7 +39,8 @@ def test_by_name_age_or_all(triplepoint: Run, traces: Path, recorded: Path) -> N
     assert "20260101-000000" in asked.stdout
     assert "--yes removes without asking" in asked.stderr
 
-    done = triplepoint("trace", "rm", "-y", "20260101", "last", "--json")
+    again = os.path.relpath(traces / "20260101-000000-000-abcdef.jsonl", recorded.parent)
+    done = triplepoint("trace", "rm", "-y", "20260101", again, "last", "20260103", "--json")
     assert (done.returncode, _days(traces)) == (0, "02")
     assert json.loads(done.stdout)["freed"] == 2 * recorded.stat().st_size
     os.utime(traces / "20260102-000000-000-abcdef.jsonl")

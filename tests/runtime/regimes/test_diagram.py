@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from triplepoint.runtime.cli.regimes import _LEAST_CONTEXT
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.costs import AttentionLayers
 from triplepoint.runtime.physics.latency_model import Efficiency
@@ -166,6 +167,42 @@ def test_blocks() -> None:
     assert all(len("".join(cell for cell, _ in line)) <= 80 for line in lines)
     assert set("cmd*12") <= set(text)
     assert "4k" in lines[-1][0][0]
+
+
+def test_a_longer_run_stays_on_the_plot() -> None:
+    """One with a longer context than the diagram has goes along its edge, in SVG and in blocks."""
+    short = picture()
+    path = steps(Trace([*RUN.events, phase("prefill", 9000, 8000, "compute"),
+                        phase("decode", 10, 17_000, "memory")]))  # fmt: skip
+    both = dataclasses.replace(short, path=path)
+
+    root = ET.fromstring(regime_picture.svg(both))
+
+    ends = [float(node.attrib[name]) for node in root.iter(f"{SVG}line") for name in ("x1", "x2")]
+    circles = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in root.iter(f"{SVG}circle")]
+    assert max(ends) <= regime_picture.RIGHT
+    assert max(x for x, _ in circles) == regime_picture.RIGHT
+    assert min(y for _, y in circles) == regime_picture.TOP
+    lines = blocks(both, 80)
+    assert lines[0][-1][0] == "3"
+    assert lines[-2][-1][0] == "4"
+
+
+@pytest.mark.parametrize("width", [1, 8, 9, 10])
+def test_a_terminal_of_few_columns(width: int) -> None:
+    """It gets two cells a row, more than it has room for."""
+    assert all(len(line) == 3 for line in blocks(picture(), width)[:-1])
+
+
+def test_the_least_context_has_a_diagram() -> None:
+    """The one that the command line asks for."""
+    cost = picture().cost or MODEL
+    found = Calibration("tiny", Efficiency(barrier_s=2e-6), PASSES, MACHINE, "")
+
+    least = Picture("", [], diagram(cost, found, _LEAST_CONTEXT))
+
+    assert regime_picture.svg(least).startswith("<svg")
+    assert blocks(least, 80)
 
 
 def test_the_memory_region_shrinks_with_the_batch() -> None:
