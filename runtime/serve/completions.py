@@ -6,7 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from secrets import token_hex
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import AliasChoices, Field
 from pydantic_core import to_json
@@ -44,6 +44,7 @@ class PromptBody(SamplingBody, OutputFormatBody):
     """What both formats of completions have."""
 
     goes_on = True
+    prompt_param: ClassVar[str] = "prompt"
 
     model: str | None = None
     max_tokens: int | None = Field(
@@ -92,7 +93,7 @@ class PromptBody(SamplingBody, OutputFormatBody):
             )
         grammar = None if form is None else model.prompts.text_grammar(form)
         return GenerationRequest(
-            Prompt(prompt, grammar=grammar),
+            Prompt(prompt, grammar=grammar, param=self.prompt_param),
             self.sampling(tokenizer),
             self.most_tokens(self.max_tokens),
             self.stops(limits),

@@ -120,6 +120,7 @@ class Prompt:
         grammar: of such a text; None where it is free.
         notes: what was normalized; see `programs.py`.
         asked: what it was made of, where that was a conversation.
+        param: what it is called in the request.
     """
 
     ids: list[int]
@@ -128,6 +129,7 @@ class Prompt:
     notes: tuple[str, ...] = ()
     asked: Conversation | None = None
     grammar: CallGrammar | None = None
+    param: str = "messages"
 
     @property
     def held_by(self) -> CallGrammar | None:

@@ -88,6 +88,7 @@ def test_one_prompt_that_fails(server: Server) -> None:
     answer = complete(server, ["One", "two " * 5000])
 
     assert answer["error"]["code"] == "context_length_exceeded"
+    assert answer["error"]["param"] == "prompt"
     server.idle()
 
 
