@@ -19,7 +19,7 @@ from ...errors import GrammarError
 from ..conversation.chat import Chat, Message
 from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
 from ..conversation.reasoning_spans import NEAR
-from ..conversation.reasoning_tags import NO_THINKING
+from ..conversation.reasoning_tags import NO_THINKING, told_of
 from ..conversation.reply import ReplyReader
 from ..conversation.template import TemplateRefusalError
 from ..tokens.segments import Segment
@@ -33,6 +33,8 @@ T = TypeVar("T")
 MOST_KEPT = 32  # templates, and grammars, of as many sets of tools
 _KEEPS = {"keep_past_thinking", "clear_thinking", "truncate_history_thinking"}
 _NO_THINKING = ("none", "minimal")
+_EFFORTS = {"none": "low", "minimal": "low", "xhigh": "high"}  # templates know low to high
+_SWITCHES_OFF = {"enable_thinking", "thinking", "reasoning_effort"}
 _NAMES = {
     "enable_thinking": {"enable_thinking", "thinking"},
     "preserve_thinking": {"preserve_thinking", *_KEEPS},
@@ -233,12 +235,14 @@ class Prompts:
                     param=f"chat_template_kwargs.{name}",
                     code="unsupported_parameter",
                 )
-        known = self._made_chat((), {}).variables
+        plain = self._made_chat((), {})
+        thinks = told_of(plain.source)
         if asked.effort is not None:
-            options = {**_effort(asked.effort, known), **options}
+            options = {**_effort(asked.effort, plain.variables, thinks), **options}
         for name, value in list(options.items()):
             if not self.reads(name):
-                if value is False or value in _NO_THINKING:  # as it is
+                off = value is False or value in _NO_THINKING
+                if off and not (thinks and name in _SWITCHES_OFF):  # as it is
                     del options[name]
                     continue
                 raise APIError(
@@ -336,17 +340,23 @@ def _said(last: Message, chat: Chat, segments: Sequence[Segment]) -> str:
     return "".join(_said_pieces(last, chat, segments))
 
 
-def _effort(effort: str, known: frozenset[str]) -> dict[str, Any]:
+def _effort(effort: str, known: frozenset[str], thinks: bool) -> dict[str, Any]:
     """How the template is told how much to think.
+
+    Args:
+        effort: as OpenAI says it.
+        known: names that the template reads.
+        thinks: whether it tells of thoughts.
 
     Raises:
         APIError: it cannot be told.
     """
-    if "reasoning_effort" in known and effort not in _NO_THINKING:
-        return {"reasoning_effort": effort}
-    if {"enable_thinking", "thinking"} & known:
-        return {"enable_thinking": effort not in _NO_THINKING}
-    if effort in _NO_THINKING:  # as it is
+    off, switch = effort in _NO_THINKING, bool({"enable_thinking", "thinking"} & known)
+    if "reasoning_effort" in known and not (off and switch):
+        return {"reasoning_effort": _EFFORTS.get(effort, effort)}
+    if switch:
+        return {"enable_thinking": not off}
+    if off and not thinks:  # as it is
         return {}
     raise APIError(
         "this model's chat template has no switch for thinking",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from triplepoint import Engine
-from triplepoint.errors import ContextOverflowError
-from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.memory import HUGE_PAGE
 from triplepoint.runtime.serve.events import Closed, Done, Event, Failed, Text
 from triplepoint.runtime.serve.generate import Generation, GenerationRequest
-from triplepoint.runtime.serve.prompts import Conversation, Prompt, Prompts
+from triplepoint.runtime.serve.prompts import Prompt
 
 pytest.importorskip("starlette", reason="the server needs pip install 'triplepoint[serve]'")
 
