@@ -337,7 +337,9 @@ class Generation:
         reply = reader.finish()
         if reply.broken:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
-        telling.rest(reply.calls)
+        if reply.repaired and turn is not None and not turn.takes(reply.calls):
+            reply.calls = []  # they stay text
+        telling.rest(reply.calls, as_text=reply.repaired)
         stop = reader.stop_text
         reason: FinishReason = "stop" if token in ends or stop else "length"
         if telling.calls and reason == "stop":

@@ -16,12 +16,14 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from ...errors import GrammarError
+from ..conversation.call_check import fits
 from ..conversation.chat import Chat, Message
 from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
 from ..conversation.reasoning_spans import NEAR
 from ..conversation.reasoning_tags import NO_THINKING, told_of
 from ..conversation.reply import ReplyReader
 from ..conversation.template import TemplateRefusalError
+from ..conversation.toolcalls import ToolCall
 from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError, as_api_error
@@ -95,6 +97,13 @@ class Turn:
         for token in self.said:
             made.advance(token)
         return made
+
+    def takes(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether calls that stood in plain text are such as the grammar would have let pass."""
+        grammar = self.grammar
+        if grammar.form.single and len(calls) > 1:
+            return False
+        return all(fits(call, self.tools, grammar.tokenizer) for call in calls)
 
     def reader(self, tokenizer: Tokenizer, stops: Sequence[str]) -> ReplyReader:
         """For one decode."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from triplepoint import Engine
+from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.memory import HUGE_PAGE
-from triplepoint.runtime.serve.events import Closed, Done, Event, Failed, Text
+from triplepoint.runtime.serve.chat_writer import ChatWriter
+from triplepoint.runtime.serve.events import Call, Closed, Done, Event, Failed, Text
 from triplepoint.runtime.serve.generate import Generation, GenerationRequest
-from triplepoint.runtime.serve.prompts import Prompt
+from triplepoint.runtime.serve.messages import MessagesWriter
+from triplepoint.runtime.serve.prompts import Conversation, Prompt, Prompts
+from triplepoint.runtime.serve.responses import ResponsesBody, ResponsesWriter
 
 pytest.importorskip("starlette", reason="the server needs pip install 'triplepoint[serve]'")
 
@@ -22,6 +28,21 @@ def run(engine: Any, prompt: Prompt, **more: Any) -> list[Event]:
     events: list[Event] = []
     Generation(events.append).run(engine, GenerationRequest(prompt, Sampling(), **more))
     return events
+
+
+def chat_writer() -> ChatWriter:
+    """Of whole answers in each format."""
+    return ChatWriter("m", usage=False)
+
+
+def messages_writer() -> MessagesWriter:
+    """See `chat_writer`."""
+    return MessagesWriter("m", 100)
+
+
+def responses_writer() -> ResponsesWriter:
+    """See `chat_writer`."""
+    return ResponsesWriter("m", ResponsesBody(input="hi"))
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +78,55 @@ def test_a_prompt_that_outgrows_the_memory_is_too_long(tight: Engine) -> None:
     assert failed.error.message.startswith(f"This model's maximum context length is {fits} tokens")
     told = failed.error.body_at("/v1/messages")["error"]["message"]
     assert told == f"prompt is too long: 1000 tokens > {fits} maximum"
+
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "end": {"type": "integer"}},
+    "required": ["path"],
+}
+TOOLS = [{"type": "function", "function": {"name": "read_file", "parameters": PARAMETERS}}]
+ASKED = Conversation([Message("user", "hi", text="hi")], TOOLS)
+CALL = '{"name": "read_file", "arguments": {"end": 3, "path": "a"}}'
+
+
+def scripted_events(scripted: Any, said: Any, asked: Conversation = ASKED) -> list[Event]:
+    """The events where the model says this."""
+    engine = scripted(said)
+    return run(engine, Prompts(engine.tokenizer).prompt(asked))
+
+
+@pytest.mark.parametrize("make", [chat_writer, messages_writer, responses_writer])
+def test_a_call_as_plain_text_is_told_once(scripted: Any, make: Callable[[], Any]) -> None:
+    """It is a call; the whole answer does not have it as its text, too."""
+    events = scripted_events(scripted, f"```json\n{CALL}\n```<|im_end|>")
+    writer = make()
+    for event in events:
+        writer.add(event)
+    told = json.dumps(writer.whole())
+
+    (call,) = [event for event in events if isinstance(event, Call)]
+    assert json.loads(call.arguments) == {"end": 3, "path": "a"}
+    assert told.count("read_file") == 1
+    assert "```" not in told
+    assert any(isinstance(event, Done) and event.reason == "tool_calls" for event in events)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ('{"name": "read_file", "arguments": {"path": 1}}', ASKED),
+        ('{"name": "read_file", "arguments": {}}', ASKED),
+        ('{"name": "read_file", "arguments": {"path": "a", "b": 1}}', ASKED),
+        (f"[{CALL}, {CALL}]", replace(ASKED, one_call=True)),
+    ],
+)
+def test_plain_text_that_may_be_no_call_stays_text(
+    scripted: Any, said: str, asked: Conversation
+) -> None:
+    """Arguments that do not fit their schema, and several calls where one may be."""
+    events = scripted_events(scripted, f"{said}<|im_end|>", asked)
+
+    assert "".join(event.text for event in events if isinstance(event, Text)) == said
+    assert not [event for event in events if isinstance(event, Call)]
+    assert [event.reason for event in events if isinstance(event, Done)] == ["stop"]
