@@ -204,6 +204,15 @@ class Prompts:
                 else:
                     said += self.tokenizer.encode(piece)
         turn = Turn(chat, grammar, tools, chat.opens_thinking(segments), said)
+        if said:
+            try:
+                turn.constraint()  # before anything is computed
+            except GrammarError as error:
+                raise APIError(
+                    "the begun answer does not fit what the answer must be (its schema or grammar, "
+                    f"or tool_choice): {error}",
+                    param="messages",
+                ) from error
         end = len(ids)
         near = ids[: -NEAR - 1 : -1]  # from the last one on
         if turn.opens_thinking and grammar.opens_thinking in near:

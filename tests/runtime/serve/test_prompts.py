@@ -52,13 +52,20 @@ def test_it_goes_on_within_a_schema(server: Server) -> None:
     answer = server.post(
         URL, {**body, "messages": [*asked, {"role": "assistant", "content": begun}]}
     ).json()
-    wrong = server.post(
-        URL, {**body, "messages": [*asked, {"role": "assistant", "content": "Well, "}]}
-    )
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    must_call = {"tools": tools, "tool_choice": "required", "max_tokens": 4}
+    said = [*asked, {"role": "assistant", "content": "Well, "}]
+    scheduler = server.service.models.loaded()[0].engine.scheduler
+    passes = scheduler.passes
 
     found = json.loads(begun + answer["choices"][0]["message"]["content"])
     assert str(found["n"]).startswith("12")
-    assert wrong.status_code == 400
+    for more in (body, must_call):
+        wrong = server.post(URL, {**more, "messages": said})
+        assert wrong.status_code == 400
+        assert wrong.json()["error"]["param"] == "messages"
+        assert "begun answer" in wrong.json()["error"]["message"]
+    assert scheduler.passes == passes
 
 
 FIRST = """{%- for m in messages -%}
