@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from helpers.serving import Server, events
+
+from triplepoint.runtime.serve.completions import CompletionWriter
+from triplepoint.runtime.serve.events import Done, Text
+from triplepoint.runtime.serve.logprobs import TokenLogprob
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 
 def complete(server: Server, prompt: Any = "The disk is", **more: Any) -> Any:
@@ -158,3 +165,35 @@ def test_a_prompt_that_is_empty(server: Server, prompt: object) -> None:
 
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "prompt"
+
+
+def test_probabilities_of_parts_of_characters(tokenizer: Tokenizer) -> None:
+    """Each token says where its character begins in the text, and its bytes where it is a part."""
+    text = "a漢é b"
+    ids = tokenizer.encode(text)
+    top = [(token, -2.0) for token in tokenizer.encode("漢")]
+    noted = [TokenLogprob(token, -1.0, top) for token in ids]
+    pieces = [tokenizer.token_bytes(token) for token in ids]
+    wanted = [len(b"".join(pieces[:n]).decode(errors="ignore")) for n in range(len(ids))]
+    events = [
+        Text(0, "a漢", noted[:4]),
+        Text(0, "é b", noted[4:]),
+        Done(0, "stop", len(ids), 0, 0.0),
+    ]
+    model: Any = SimpleNamespace(engine=SimpleNamespace(tokenizer=tokenizer), fingerprint="")
+
+    def writer() -> CompletionWriter:
+        made = CompletionWriter("m", usage=False)
+        made.of(model)
+        return made
+
+    whole, streamed = writer(), writer()
+    for event in events:
+        whole.add(event)
+    told = whole.whole()["choices"][0]["logprobs"]
+    chunks = [json.loads(streamed.stream(event)[6:])["choices"][0] for event in events[:2]]
+
+    assert told["text_offset"] == wanted
+    assert [at for chunk in chunks for at in chunk["logprobs"]["text_offset"]] == wanted
+    assert told["tokens"][:4] == ["a", r"bytes:\xe6", r"bytes:\xbc", r"bytes:\xa2"]
+    assert list(told["top_logprobs"][0]) == told["tokens"][1:4]
