@@ -138,6 +138,16 @@ def test_tokens_there_and_back(server: Server) -> None:
     assert refused["error"]["param"] == "tokens[1]"
 
 
+def test_a_space_at_the_beginning_stays(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with a vocabulary in which one begins every text: these tokens may be of any place."""
+    tokenizer = server.service.models.loaded()[0].engine.tokenizer
+    ids = tokenizer.encode(" one two")
+    monkeypatch.setattr(tokenizer._merger, "adds_space_prefix", True)
+
+    assert tokenizer.decode(ids) == "one two"
+    assert server.post("/detokenize", {"tokens": ids}).json() == {"content": " one two"}
+
+
 def test_a_template(server: Server) -> None:
     """The prompt of a conversation is what the model is given."""
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello"}]
