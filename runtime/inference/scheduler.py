@@ -385,6 +385,7 @@ class Scheduler(PassPolicy[Ticket]):
             f"{end} tokens need {whole:,} bytes of KV cache, but there are "
             f"{memory.budget:,} for all; load the model with more kv_memory, or a smaller context"
         )
+        assert memory.budget is not None, "nothing is lacking without one"
         rest, wants = memory.budget - memory.used, sequence.cache.wants
         more = bisect_right(range(start + 1, end), rest, key=lambda n: wants(start, n))
         ticket.error.memory = end, start + more

@@ -170,8 +170,8 @@ def _tell(running: _Running, question: str, generation: Generation) -> None:
             emit(Text(0, event.text))
         elif isinstance(event, RunFinished):
             decodes = [one for one in phases if one.phase == "decode"]
-            for one in phases if read is not None else ():
-                if one.phase == "prefill":  # of what its tools gave: writers have this very event
+            for one in phases:
+                if read and one.phase == "prefill":  # of tools' results; writers have this event
                     read.tokens += one.tokens
                     read.cached += one.shared_tokens
                     read.seconds += one.wall_s

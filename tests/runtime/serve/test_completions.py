@@ -181,7 +181,7 @@ def test_probabilities_of_parts_of_characters(tokenizer: Tokenizer) -> None:
     """Each token says where its character begins in the text, and its bytes where it is a part."""
     text = "a漢é b"
     ids = tokenizer.encode(text)
-    top = [(token, -2.0) for token in tokenizer.encode("漢")]
+    top = tuple((token, -2.0) for token in tokenizer.encode("漢"))
     noted = [TokenLogprob(token, -1.0, top) for token in ids]
     pieces = [tokenizer.token_bytes(token) for token in ids]
     wanted = [len(b"".join(pieces[:n]).decode(errors="ignore")) for n in range(len(ids))]
