@@ -96,7 +96,13 @@ class SettingError(EngineError):
 
 
 class ContextOverflowError(EngineError):
-    """More tokens than the context holds; the session is unchanged."""
+    """More tokens than the context holds; the session is unchanged.
+
+    Attributes:
+        memory: tokens that were wanted, and those that there is memory for, where that is short.
+    """
+
+    memory: tuple[int, int] | None = None
 
 
 class PassCancelledError(EngineError):

@@ -298,9 +298,8 @@ class CallGrammar:
         choices = [] if must_call else ["answer"]
         kept = iter(range(len(self.form.openings)))
         for opening in self.form.openings if calls else ():
-            rest = f"kept_{next(kept)}" if opening.kept else "calls"
-            word = quoted(opening.text) if opening.kept else self._tag(opening.text)
-            choices.append(f"{word} {rest}")
+            tagged = f"{self._tag(opening.text)} calls"
+            choices.append(f"whole_{next(kept)}" if opening.kept else tagged)
         blank = r"BLANK: /\n{1,2}/"
         if not self.thinking.opening:  # a text that goes on, exactly as asked
             rules = ["start: answer"]

@@ -44,6 +44,12 @@ KNOWN = (
 )
 
 
+def told_of(template: str) -> bool:
+    """Whether a template opens a thought, or knows of any in what was said."""
+    tags = {tag for known in KNOWN for tag in known.tags[:2]} - {"<|end|>"}  # it ends any message
+    return any(tag in template for tag in tags)
+
+
 def thinking_of(template: str, tokenizer: Tokenizer) -> Thinking:
     """The tags that a template speaks of, else those that are tokens of the vocabulary."""
     for known in KNOWN:

@@ -19,7 +19,7 @@ from .formats.json_text import calls_in
 from .grammar import tag_ids
 from .reasoning_tags import Thinking, thinking_of
 from .stop_strings import StopTexts, overlap
-from .toolcalls import CallPrefix, Headers, ToolCall, ToolFormat
+from .toolcalls import CallPrefix, Headers, ToolCall, ToolFormat, quoted
 
 Mode = Literal["answer", "thinking", "call", "header"]
 
@@ -96,13 +96,15 @@ class ReplyReader:
             self._mode = "header"
         self._stream = tokenizer.stream()
         self._held = ""  # the end of the text, while it may be the beginning of a tag
+        self._known = 0  # how much of what is held back the turn was begun with
         self._line = ""  # of the answer, since its last line break
         self._texts: dict[Mode, list[str]] = {"answer": [], "thinking": [], "call": []}
         self._reply = Reply()
         self._blank = ""  # blank space at the end of what was said, while nothing follows it
         self._begun: set[Mode] = set()
         self._ended = False
-        self._bare = False  # whether the call began without a tag, so that none ends it
+        self._bare: CallPrefix | None = None  # the call's beginning, where no tag will end it
+        self._names = [quoted(tool["function"]["name"])[1:] for tool in tools]
         self._tokenizer = tokenizer
         self._pieces: CallPieces | None = None  # once somebody asks for them
         self._told: list[CallPiece] = []
@@ -120,9 +122,11 @@ class ReplyReader:
         """
         for token in tokens:
             self.push(token)
-        self._texts = {"answer": [], "thinking": [], "call": []}
+        call = self._texts["call"] if self._mode == "call" else []
+        self._texts = {"answer": [], "thinking": [], "call": call}
         self._thought, self._count = [], 0
-        self._line = self._blank = ""
+        self._blank = ""  # the line goes on, and what is held may still begin a tag
+        self._known = len("".join(call) + self._held)
         self._stop_texts = StopTexts(stops)
 
     def push(self, token: int) -> list[tuple[Mode, str]]:
@@ -210,10 +214,10 @@ class ReplyReader:
         reply = self._reply
         if self._mode == "call":
             body = "".join(self._texts["call"])
-            if self._ended and (self._bare or not self._form.closing):
-                self._parse(body)
-            else:
+            if not self._ended or (self._form.closing and not self._bare):
                 reply.cut_call = body
+            elif not self._parse(body):
+                self.rest += self._answered()
         reply.answer = "".join(self._texts["answer"])
         reply.thinking = "".join(self._texts["thinking"])
         called = reply.calls or reply.cut_call is not None
@@ -300,7 +304,12 @@ class ReplyReader:
             return []
         if mode == "call":
             self._texts["call"].append(text)
-            return []
+            return [] if self._may_call() else self._answered()
+        if known := text[: self._known]:  # it was told by whoever began the turn
+            self._known -= len(known)
+            self._line = (self._line + known).rpartition("\n")[2]
+            self._begun.add(mode)
+            text = text[len(known) :]
         if mode == "answer":
             if mode not in self._begun and not self._stop_texts.holds:
                 text = text.lstrip()  # those of the template before an answer end none
@@ -336,7 +345,8 @@ class ReplyReader:
             self._parse("".join(self._texts["call"]))
         self._texts["call"].clear()
         self._blank = self._line = ""
-        self._bare = isinstance(tag, CallPrefix)
+        self._bare = tag if isinstance(tag, CallPrefix) else None
+        self._known = self._known if self._bare else 0
         self._mode = "call" if isinstance(tag, CallPrefix) else self._modes[tag]
         self._awaited = self._title if self._mode == "thinking" else ""
 
@@ -355,16 +365,31 @@ class ReplyReader:
             self._mode, self._thinks = "thinking", True
         self._blank = "\n\n" if self._mode in self._begun else ""
 
-    def _parse(self, body: str) -> None:
+    def _may_call(self) -> bool:
+        """Whether the call that is being read names a tool, as far as it goes."""
+        if self._bare is None or not self._names or not self._bare.text.endswith('"'):
+            return True
+        name = "".join(self._texts["call"])[len(self._bare.text) :]
+        return any(one.startswith(name) or name.startswith(one) for one in self._names)
+
+    def _answered(self) -> list[tuple[Mode, str]]:
+        """What was read as a call only begins as one: tell of it as of the answer that it is."""
+        self._mode, body = "answer", "".join(self._texts["call"])
+        self._texts["call"].clear()
+        self._told.clear()
+        return self._take(body, ends=self._ended)
+
+    def _parse(self, body: str) -> bool:
+        """Read the calls of a body; False where it is an answer that only begins as a call."""
         try:
             calls = self._form.parse(body, self._tools)
         except ValueError as error:
             if not self._bare:
                 self._reply.broken.append(str(error))
-                return
+                return True
             calls = []
         names = {tool["function"]["name"] for tool in self._tools}
         if self._bare and not (calls and all(not names or call.name in names for call in calls)):
-            self._texts["answer"].append(body)  # an answer that only begins as a call would
-        else:
-            self._reply.calls += calls
+            return False
+        self._reply.calls += calls
+        return True

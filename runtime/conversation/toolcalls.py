@@ -132,7 +132,8 @@ class ToolFormat(ABC):
         """Lark rules for what follows an opening.
 
         ``calls`` is everything after the first tag; ``kept_0``, ``kept_1`` … what follows the
-        openings of which ``kept`` is true, in their order.
+        openings of which ``kept`` is true, in their order; ``whole_0``, ``whole_1`` … the same with
+        the openings, cut so that an answer may begin with the same letters (`spelled`).
 
         Args:
             tools: OpenAI-style schemas.
@@ -187,11 +188,21 @@ def heads(
     tools: Sequence[Mapping[str, Any]], arguments: str = "arguments", skip: int = 0
 ) -> list[str]:
     """Of each tool, the beginning of a call's JSON object, up to the arguments' own."""
-    made = []
-    for tool in tools:
-        head = json.dumps({"name": tool["function"]["name"]}, ensure_ascii=False)[:-1]
-        made.append(quoted(f'{head}, "{arguments}": '[skip:]))
-    return made
+    return [quoted(head[skip:]) for head in head_texts(tools, arguments)]
+
+
+def head_texts(tools: Sequence[Mapping[str, Any]], arguments: str = "arguments") -> list[str]:
+    """The same as texts."""
+    names = (json.dumps(tool["function"]["name"], ensure_ascii=False) for tool in tools)
+    return [f'{{"name": {name}, "{arguments}": ' for name in names]
+
+
+def spelled(head: str) -> str:
+    """The beginning of a JSON object in the words of which `json_rule` makes one.
+
+    The longest word goes first: one that had several of them in it would let no answer begin so.
+    """
+    return " ".join(map(quoted, _WORDS.findall(head)))
 
 
 def arguments_rules(tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()) -> list[str]:
@@ -254,6 +265,7 @@ def _open(choice: str) -> str:
 
 
 _ANY = "(?s:.*)"
+_WORDS = re.compile(r'"(?:[^"\\]|\\.)*"|[{\[]|[:,] ')
 _SET = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _ENDS = re.compile(r"(?<!\\)(?:\\\\)*\$\Z")
 

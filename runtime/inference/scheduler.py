@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
@@ -378,11 +379,16 @@ class Scheduler(PassPolicy[Ticket]):
             return needed
         if not alone and self.parks:
             return None
-        whole = sequence.cache.wants(0, sequence.n_cached + count) + memory.used
+        start, end = sequence.n_cached, sequence.n_cached + count
+        whole = sequence.cache.wants(0, end) + memory.used
         ticket.error = ContextOverflowError(
-            f"{sequence.n_cached + count} tokens need {whole:,} bytes of KV cache, but there are "
+            f"{end} tokens need {whole:,} bytes of KV cache, but there are "
             f"{memory.budget:,} for all; load the model with more kv_memory, or a smaller context"
         )
+        assert memory.budget is not None, "nothing is lacking without one"
+        rest, wants = memory.budget - memory.used, sequence.cache.wants
+        more = bisect_right(range(start + 1, end), rest, key=lambda n: wants(start, n))
+        ticket.error.memory = end, start + more
         self._preempted.append(ticket)
         return None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,7 +149,8 @@ class _Running:
 
 def _tell(running: _Running, question: str, generation: Generation) -> None:
     """Run it, and make its events those of a request."""
-    began, emit = time.perf_counter(), generation.emit
+    emit = generation.emit
+    read: PromptRead | None = None
     phases: list[PhaseEvent] = []
     for event in running.agent.stream(question):
         generation.check()
@@ -160,18 +160,26 @@ def _tell(running: _Running, question: str, generation: Generation) -> None:
             generation.tool_ended(running.session)
         if isinstance(event, PhaseFinished):
             phase = event.phase
-            if not phases:
-                emit(PromptRead(phase.kv_after, phase.cached_tokens, phase.wall_s))
-            phases.append(phase)
+            if read is None:
+                read = PromptRead(phase.kv_after, phase.cached_tokens, phase.wall_s)
+                emit(read)
+            else:
+                phases.append(phase)
             generation.note(running.session, 0)
         elif isinstance(event, TextDelta):
             emit(Text(0, event.text))
         elif isinstance(event, RunFinished):
-            written = sum(one.tokens for one in phases if one.phase == "decode")
+            decodes = [one for one in phases if one.phase == "decode"]
+            for one in phases:
+                if read and one.phase == "prefill":  # of tools' results; writers have this event
+                    read.tokens += one.tokens
+                    read.cached += one.shared_tokens
+                    read.seconds += one.wall_s
             if not event.result.answer and event.result.message:
                 emit(Text(0, event.result.message))
             reason = "stop" if event.status == "answered" else "length"
-            emit(Done(0, reason, written, 0, time.perf_counter() - began))
+            written, seconds = sum(e.tokens for e in decodes), sum(e.wall_s for e in decodes)
+            emit(Done(0, reason, written, 0, seconds))
         elif text := _step(event):
             emit(Thought(0, text))
 

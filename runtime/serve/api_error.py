@@ -129,6 +129,8 @@ def as_api_error(error: BaseException) -> APIError:
     if isinstance(error, APIError):
         return error
     if isinstance(error, ContextOverflowError):
+        if error.memory is not None:
+            return too_long(*error.memory)
         message = f"{error} (context_length_exceeded)"
         return APIError(message, param="messages", code="context_length_exceeded")
     if isinstance(error, TemplateError):

@@ -212,6 +212,8 @@ class ChatWriter:
             elif isinstance(event, Thought):
                 choice["thought"].append(event.text)
             elif isinstance(event, Call):
+                if event.as_text:
+                    choice |= {"text": [], "noted": []}
                 function = {"name": event.name, "arguments": event.arguments}
                 choice["calls"].append({"id": event.id, "type": "function", "function": function})
             else:

@@ -6,13 +6,13 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from secrets import token_hex
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import AliasChoices, Field
 from pydantic_core import to_json
 from starlette.requests import Request
 
-from ..tokens.tokenizer import Tokenizer
+from ..tokens.tokenizer import Tokenizer, TokenStream
 from .api_error import APIError
 from .chat_writer import DONE, usage_of
 from .events import PING, Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
@@ -44,6 +44,7 @@ class PromptBody(SamplingBody, OutputFormatBody):
     """What both formats of completions have."""
 
     goes_on = True
+    prompt_param: ClassVar[str] = "prompt"
 
     model: str | None = None
     max_tokens: int | None = Field(
@@ -92,7 +93,7 @@ class PromptBody(SamplingBody, OutputFormatBody):
             )
         grammar = None if form is None else model.prompts.text_grammar(form)
         return GenerationRequest(
-            Prompt(prompt, grammar=grammar),
+            Prompt(prompt, grammar=grammar, param=self.prompt_param),
             self.sampling(tokenizer),
             self.most_tokens(self.max_tokens),
             self.stops(limits),
@@ -274,6 +275,8 @@ class CompletionWriter:
         self._done: list[Done] = []
         self._texts: dict[int, str] = {}
         self._noted: dict[int, list[TokenLogprob]] = {}
+        # Of the tokens whose probabilities were told: their text as it grows, and its end.
+        self._told_until: dict[int, tuple[TokenStream, int]] = {}
 
     def of(self, model: LoadedModel) -> None:
         """The model is there: what it is goes into the answer."""
@@ -292,7 +295,7 @@ class CompletionWriter:
             echo = self._echo_of(event.choice) if event.choice not in self._texts else ""
             at = self._begun(event.choice)
             self._texts[event.choice] = at + event.text
-            told = self._told(event.logprobs, len(at))
+            told = self._told(event.choice, event.logprobs)
             more = self._timings(event.choice, event.so_far)
             return self._chunk(event.choice, echo + event.text, told, more=more)
         elif isinstance(event, Done):
@@ -339,11 +342,12 @@ class CompletionWriter:
     def whole(self) -> dict[str, Any]:
         """See `Writer.whole`."""
         done = sorted(self._done, key=lambda one: one.choice)
+        self._told_until.clear()
         choices = [
             self._choice(
                 one.choice,
                 self._begun(one.choice),
-                self._told(self._noted.get(one.choice), len(self._echo_of(one.choice))),
+                self._told(one.choice, self._noted.get(one.choice)),
                 one.reason,
             )
             for one in done
@@ -383,24 +387,32 @@ class CompletionWriter:
     ) -> dict[str, Any]:
         return {"index": index, "text": text, "logprobs": told, "finish_reason": reason}
 
-    def _told(self, noted: list[TokenLogprob] | None, at: int) -> dict[str, Any] | None:
-        """Probabilities as this format has them; `at`: where the text of the first begins."""
+    def _told(self, choice: int, noted: list[TokenLogprob] | None) -> dict[str, Any] | None:
+        """Probabilities as this format has them, of the next tokens of an answer."""
         if not noted:
             return None
         assert self._tokenizer is not None
-
-        def name(token: int) -> str:
-            assert self._tokenizer is not None
-            return self._tokenizer.token_bytes(token).decode("utf-8", "replace")
-
-        tokens = [name(one.token) for one in noted]
-        offsets = [at + sum(map(len, tokens[:n])) for n in range(len(tokens))]
+        raw, offsets = self._tokenizer.token_bytes, list[int]()
+        begun = self._tokenizer.stream(), len(self._echo_of(choice))
+        stream, at = self._told_until.get(choice, begun)
+        for one in noted:
+            offsets.append(at)
+            at += len(stream.push(one.token))
+        self._told_until[choice] = stream, at
         return {
-            "tokens": tokens,
+            "tokens": [_name(raw(one.token)) for one in noted],
             "token_logprobs": [one.logprob for one in noted],
-            "top_logprobs": [{name(t): logprob for t, logprob in one.top} for one in noted],
+            "top_logprobs": [{_name(raw(t)): logprob for t, logprob in one.top} for one in noted],
             "text_offset": offsets,
         }
+
+
+def _name(raw: bytes) -> str:
+    """A token as OpenAI writes it: a part of a character by its bytes."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
 def whole_of(read: PromptRead) -> PromptProgress:

@@ -82,6 +82,8 @@ class Call:
     arguments: str
     told: bool = False
     """Whether parts have told all of it already."""
+    as_text: bool = False
+    """Whether it was told as the text of the answer, which it is all of."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
-from ...errors import GrammarError, PassCancelledError
+from ...errors import ContextOverflowError, GrammarError, PassCancelledError
 from ..inference.sampling import Sampling
 from ..inference.speculative_config import SpeculativeConfig
 from .api_error import APIError, as_api_error, too_long
@@ -190,7 +190,7 @@ class Generation:
             return
         ids, context = request.prompt.ids, engine.context
         if len(ids) + 1 > context:
-            raise too_long(len(ids), context)
+            raise too_long(len(ids), context, request.prompt.param)
         request.sampling.check(engine.tokenizer.n_vocab)
         session = self.opened(engine.session())
         session.shares, session.namespace = request.cached, self.namespace
@@ -198,7 +198,11 @@ class Generation:
             session.label = self._record.id
         if request.progress:
             self._tell_progress(session, ids)
-        phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
+        try:
+            phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
+        except ContextOverflowError as error:  # of memory
+            _, fits = error.memory or (0, context)
+            raise too_long(len(ids), fits, request.prompt.param) from error
         self.note(session, 0)
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
         self._emit(read)
@@ -322,6 +326,9 @@ class Generation:
                     break
                 if telling.seconds > late_s and b"\n" in tokenizer.token_bytes(token):
                     break
+        except ContextOverflowError:  # of memory: what there is so far is an answer
+            if not telling.count:
+                raise
         finally:
             if isinstance(tokens, Generator):
                 tokens.close()
@@ -330,7 +337,9 @@ class Generation:
         reply = reader.finish()
         if reply.broken:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
-        telling.rest(reply.calls)
+        if reply.repaired and turn is not None and not turn.takes(reply.calls):
+            reply.calls = []  # they stay text
+        telling.rest(reply.calls, as_text=reply.repaired)
         stop = reader.stop_text
         reason: FinishReason = "stop" if token in ends or stop else "length"
         if telling.calls and reason == "stop":

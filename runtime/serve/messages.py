@@ -250,6 +250,9 @@ class MessagesWriter:
 
     def add(self, event: Event) -> None:
         """See `Writer.add`."""
+        if isinstance(event, Call) and event.as_text and self._open == "text":
+            del self._content[-1]
+            self._open, self._pieces = "", []
         self.stream(event)
 
     def whole(self) -> dict[str, Any]:

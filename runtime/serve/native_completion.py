@@ -82,6 +82,8 @@ async def native_completion(request: Request) -> Answer:
 class InfillBody(NativeSettings):
     """See llama-server's reference; what is not here is refused by name."""
 
+    prompt_param = "input_prefix"
+
     input_prefix: str | list[Piece]
     input_suffix: str | list[Piece]
     input_extra: list[Extra] = Field(default_factory=list)

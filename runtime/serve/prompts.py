@@ -16,12 +16,14 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from ...errors import GrammarError
+from ..conversation.call_check import fits
 from ..conversation.chat import Chat, Message
 from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
 from ..conversation.reasoning_spans import NEAR
-from ..conversation.reasoning_tags import NO_THINKING
+from ..conversation.reasoning_tags import NO_THINKING, told_of
 from ..conversation.reply import ReplyReader
 from ..conversation.template import TemplateRefusalError
+from ..conversation.toolcalls import ToolCall
 from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError, as_api_error
@@ -33,6 +35,8 @@ T = TypeVar("T")
 MOST_KEPT = 32  # templates, and grammars, of as many sets of tools
 _KEEPS = {"keep_past_thinking", "clear_thinking", "truncate_history_thinking"}
 _NO_THINKING = ("none", "minimal")
+_EFFORTS = {"none": "low", "minimal": "low", "xhigh": "high"}  # templates know low to high
+_SWITCHES_OFF = {"enable_thinking", "thinking", "reasoning_effort"}
 _NAMES = {
     "enable_thinking": {"enable_thinking", "thinking"},
     "preserve_thinking": {"preserve_thinking", *_KEEPS},
@@ -94,6 +98,13 @@ class Turn:
             made.advance(token)
         return made
 
+    def takes(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether calls that stood in plain text are such as the grammar would have let pass."""
+        grammar = self.grammar
+        if grammar.form.single and len(calls) > 1:
+            return False
+        return all(fits(call, self.tools, grammar.tokenizer) for call in calls)
+
     def reader(self, tokenizer: Tokenizer, stops: Sequence[str]) -> ReplyReader:
         """For one decode."""
         form = self.chat.form
@@ -120,6 +131,7 @@ class Prompt:
         grammar: of such a text; None where it is free.
         notes: what was normalized; see `programs.py`.
         asked: what it was made of, where that was a conversation.
+        param: what it is called in the request.
     """
 
     ids: list[int]
@@ -128,6 +140,7 @@ class Prompt:
     notes: tuple[str, ...] = ()
     asked: Conversation | None = None
     grammar: CallGrammar | None = None
+    param: str = "messages"
 
     @property
     def held_by(self) -> CallGrammar | None:
@@ -191,6 +204,15 @@ class Prompts:
                 else:
                     said += self.tokenizer.encode(piece)
         turn = Turn(chat, grammar, tools, chat.opens_thinking(segments), said)
+        if said:
+            try:
+                turn.constraint()  # before anything is computed
+            except GrammarError as error:
+                raise APIError(
+                    "the begun answer does not fit what the answer must be (its schema or grammar, "
+                    f"or tool_choice): {error}",
+                    param="messages",
+                ) from error
         end = len(ids)
         near = ids[: -NEAR - 1 : -1]  # from the last one on
         if turn.opens_thinking and grammar.opens_thinking in near:
@@ -231,12 +253,14 @@ class Prompts:
                     param=f"chat_template_kwargs.{name}",
                     code="unsupported_parameter",
                 )
-        known = self._made_chat((), {}).variables
+        plain = self._made_chat((), {})
+        thinks = told_of(plain.source)
         if asked.effort is not None:
-            options = {**_effort(asked.effort, known), **options}
+            options = {**_effort(asked.effort, plain.variables, thinks), **options}
         for name, value in list(options.items()):
             if not self.reads(name):
-                if value is False or value in _NO_THINKING:  # as it is
+                off = value is False or value in _NO_THINKING
+                if off and not (thinks and name in _SWITCHES_OFF):  # as it is
                     del options[name]
                     continue
                 raise APIError(
@@ -334,17 +358,23 @@ def _said(last: Message, chat: Chat, segments: Sequence[Segment]) -> str:
     return "".join(_said_pieces(last, chat, segments))
 
 
-def _effort(effort: str, known: frozenset[str]) -> dict[str, Any]:
+def _effort(effort: str, known: frozenset[str], thinks: bool) -> dict[str, Any]:
     """How the template is told how much to think.
+
+    Args:
+        effort: as OpenAI says it.
+        known: names that the template reads.
+        thinks: whether it tells of thoughts.
 
     Raises:
         APIError: it cannot be told.
     """
-    if "reasoning_effort" in known and effort not in _NO_THINKING:
-        return {"reasoning_effort": effort}
-    if {"enable_thinking", "thinking"} & known:
-        return {"enable_thinking": effort not in _NO_THINKING}
-    if effort in _NO_THINKING:  # as it is
+    off, switch = effort in _NO_THINKING, bool({"enable_thinking", "thinking"} & known)
+    if "reasoning_effort" in known and not (off and switch):
+        return {"reasoning_effort": _EFFORTS.get(effort, effort)}
+    if switch:
+        return {"enable_thinking": not off}
+    if off and not thinks:  # as it is
         return {}
     raise APIError(
         "this model's chat template has no switch for thinking",

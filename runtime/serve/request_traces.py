@@ -25,6 +25,7 @@ from ...traces.events import (
     TurnEnd,
 )
 from ...traces.writer import TraceWriter, new_run_id
+from ..agent.history import History
 from ..agent.run_metadata import start_on
 from ..files import make_folder
 from ..inference.regime_map import regime_map
@@ -116,24 +117,10 @@ def refused_events(path: str, model: str, body: str, error: APIError) -> list[An
 
 def events_of(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
     """The events of a trace of a request that has ended."""
-    request, engine = record.request, model.engine
-    assert request is not None, "it was prepared before it ran"
     answer = record.answers.get(0, Answered())
     text, thinking = "".join(answer.text), "".join(answer.thinking)
     yield _header(record, model)
-    asked = request.prompt.asked
-    if asked is None:
-        prompt = engine.tokenizer.decode(request.prompt.ids, special=True)
-        yield MessageEvent(role="user", content=prompt, turn=1, ts=record.at)
-    else:
-        for message in asked.messages:
-            yield MessageEvent(
-                role=message.role,
-                content=message.content or message.text or "",
-                thinking=message.thinking,
-                turn=1,
-                ts=record.at,
-            )
+    yield from _asked(record, model)
     yield from _phases(record)
     calls = "".join(f"\n{call.name}({call.arguments})" for call in answer.calls)
     yield MessageEvent(role="assistant", content=text + calls, thinking=thinking, turn=1, step=1)
@@ -154,6 +141,33 @@ def events_of(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
         totals=totals,
         wall_s=sum(one.event.wall_s for one in record.phases),
     )
+
+
+def _asked(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
+    """What was said before the last question, and that with what followed it."""
+    assert record.request is not None, "it was prepared before it ran"
+    prompt = record.request.prompt
+    if prompt.asked is None:
+        text = model.engine.tokenizer.decode(prompt.ids, special=True)
+        yield MessageEvent(role="user", content=text, turn=1, step=1, ts=record.at)
+        return
+    messages = list(prompt.asked.messages)
+    last = max((n for n, one in enumerate(messages) if one.role == "user"), default=0)
+    if all(one.role == "system" for one in messages[:last]):
+        last = 0
+    else:
+        history = History(messages=messages[:last]).event()
+        history.ts = record.at
+        yield history
+    for message in messages[last:]:
+        yield MessageEvent(
+            role=message.role,
+            content=message.content or message.text or "",
+            thinking=message.thinking,
+            turn=1,
+            step=1,
+            ts=record.at,
+        )
 
 
 def _header(record: RequestRecord, model: LoadedModel) -> RunStart:

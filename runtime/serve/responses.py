@@ -317,6 +317,9 @@ class ResponsesWriter:
 
     def add(self, event: Event) -> None:
         """See `Writer.add`."""
+        if isinstance(event, Call) and event.as_text and self._open == "text":
+            del self._items[-1]
+            self._open, self._pieces, self._noted = "", [], []
         self.stream(event)
 
     def whole(self) -> dict[str, Any]:

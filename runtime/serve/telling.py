@@ -69,15 +69,18 @@ class Telling:
         if len(reader.calls) > self.calls:
             self._whole(reader.calls)
 
-    def rest(self, calls: Sequence[ToolCall]) -> None:
-        """Tell of what the reader held back, and of the calls of the whole answer."""
+    def rest(self, calls: Sequence[ToolCall], *, as_text: bool = False) -> None:
+        """Tell of what the reader held back, and of the calls of the whole answer.
+
+        `as_text`: they stood in its text.
+        """
         self._texts(self._reader.rest)
         if self._ids:  # the last ones have no text, such as what ends an answer
             noted = self._recorder.take() if self._recorder is not None else None
             self._emit(Text(self._choice, "", noted, self._ids, self._so_far()))
         if self._pieces:
             self._parts()
-        self._whole(calls)
+        self._whole(calls, as_text=as_text)
 
     @property
     def seconds(self) -> float:
@@ -112,7 +115,7 @@ class Telling:
                 )
             )
 
-    def _whole(self, calls: Sequence[ToolCall]) -> None:
+    def _whole(self, calls: Sequence[ToolCall], *, as_text: bool = False) -> None:
         """Tell of the calls that were not told of yet."""
         for index, call in enumerate(calls[self.calls :], self.calls):
             own = self._began.get(index)
@@ -121,7 +124,8 @@ class Telling:
                 event = Call(self._choice, index, own, call.name, arguments, told=True)
             else:
                 arguments = json.dumps(call.arguments, ensure_ascii=False)
-                event = Call(self._choice, index, call.id or new_call_id(), call.name, arguments)
+                own = call.id or new_call_id()
+                event = Call(self._choice, index, own, call.name, arguments, as_text=as_text)
             self._emit(event)
         self.calls = len(calls)
 

@@ -68,7 +68,8 @@ async def detokenize(request: Request) -> JSONResponse:
                 raise APIError(
                     f"{token} is not in the vocabulary of {most}", param=f"tokens[{number}]"
                 )
-        return model.engine.tokenizer.decode(body.tokens, special=True)
+        raw = model.engine.tokenizer.decode_bytes(body.tokens, special=True)
+        return raw.decode("utf-8", "replace")  # of tokens from anywhere in a text: no space goes
 
     service = request.app.state.service
     return JSONResponse({"content": await service.with_model(body.model, work)})

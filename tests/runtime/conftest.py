@@ -229,6 +229,9 @@ class ScriptedSession:
     def stop(self) -> None:
         """Nothing runs long here."""
 
+    def close(self) -> None:
+        """Nothing is held here."""
+
     def _tokens_of(self, parts: Sequence[Any]) -> Iterator[int]:
         for part in parts:
             if isinstance(part, BaseException):

@@ -19,8 +19,10 @@ from ..toolcalls import (
     any_of,
     arguments_rules,
     calls_of,
+    head_texts,
     heads,
     read_json,
+    spelled,
     written,
 )
 
@@ -55,12 +57,14 @@ class JsonText(ToolFormat):
         rules = [
             f'kept_0: {any_of("rest", count)} {lines} "\\n```"?',
             f'kept_1: {any_of("rest", count)} {listed} "]" "\\n```"?',
+            f'whole_0: call {lines} "\\n```"?',
+            f'whole_1: "[" call {listed} "]" "\\n```"?',
             f"call: {any_of('call', count)}",
         ]
         for key in ("arguments", "parameters"):
-            tails = zip(heads(tools, key), heads(tools, key, len(self.opening)), strict=True)
-            for i, (whole, rest) in enumerate(tails):
-                rules.append(f'{key}_call_{i}: {whole} arguments_{i} "}}"')
+            tails = heads(tools, key, len(self.opening))
+            for i, (whole, rest) in enumerate(zip(head_texts(tools, key), tails, strict=True)):
+                rules.append(f'{key}_call_{i}: {spelled(whole)} arguments_{i} "}}"')
                 rules.append(f'{key}_rest_{i}: {rest} arguments_{i} "}}"')
         for i in range(count):
             rules.append(f"call_{i}: arguments_call_{i} | parameters_call_{i}")

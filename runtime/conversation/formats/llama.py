@@ -20,7 +20,9 @@ from ..toolcalls import (
     any_of,
     arguments_rules,
     call_of,
+    head_texts,
     heads,
+    spelled,
     written,
 )
 
@@ -52,8 +54,11 @@ class Llama(ToolFormat):
         count, kept = len(tools), len(self.openings[1].text)
         rules = [f"calls: {any_of('call', count)}"]
         rules += [f"kept_{i}: {any_of('rest', count)}" for i in range(2)]
-        for i, head in enumerate(heads(tools, "parameters")):
-            rules.append(f'call_{i}: {head} arguments_{i} "}}"')
+        rules += ["whole_0: calls", f"whole_1: {any_of('typed', count)}"]
+        for i, head in enumerate(head_texts(tools, "parameters")):
+            typed = f'{{"type": "function", {head[1:]}'
+            rules.append(f'call_{i}: {spelled(head)} arguments_{i} "}}"')
+            rules.append(f'typed_{i}: {spelled(typed)} arguments_{i} "}}"')
         for i, head in enumerate(heads(tools, "parameters", kept)):
             rules.append(f'rest_{i}: {head} arguments_{i} "}}"')
         return "\n".join([*rules, *arguments_rules(tools, lenient)])

@@ -46,6 +46,7 @@ class Phi(ToolFormat):
         rules = [
             f'calls: (call | "[" {list_}) {tag(self.closing)}',
             f"kept_0: {list_}",
+            f'whole_0: "functools[" {list_}',
             f"call: {any_of('call', len(tools))}",
         ]
         rules += [f'call_{i}: {head} arguments_{i} "}}"' for i, head in enumerate(heads(tools))]

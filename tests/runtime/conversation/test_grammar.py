@@ -382,3 +382,30 @@ def test_calls_that_must_or_must_not_be(tokenizer: Tokenizer, form: str) -> None
     choices: list[CallChoice] = ["auto", "required", "none"]
     assert [taken(call, choice) for choice in choices] == [True, True, False]
     assert [taken(answer, choice) for choice in choices] == [True, False, True]
+
+
+PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+VERDICT = {"type": "object", "properties": {"is": {"type": "string"}}, "required": ["is"]}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize(
+    ("output", "answer"),
+    [(PERSON, '{"name": "Bob"}'), (VERDICT, '{"is": "ok"}'), ({"type": "object"}, '{"a": 1}')],
+)
+def test_an_answer_of_a_schema_or_a_call(
+    tokenizer: Tokenizer, form: str, single: bool, output: dict[str, Any], answer: str
+) -> None:
+    """Whatever opens calls, both may come; another answer may not."""
+    known = FORMATS[form].one_call() if single else FORMATS[form]
+    grammar = CallGrammar(tokenizer, ToolSet([read_file]).schemas(), known, output)
+    head = "<|channel|>final<|message|>" if known.headers else ""
+    call = known.render([ToolCall("read_file", {"path": "a"})])
+    for text in (head + answer, call):
+        constraint = grammar.constraint()
+        assert take(constraint, tokenizer, text) is None, text
+        ends = allowed(constraint, tokenizer.n_vocab)[list(tokenizer.stop_ids)]
+        assert ends.any() or known.headers is not None, text
+    wrong = head + ('{"other": 1}' if "properties" in output else "[1]")
+    assert take(grammar.constraint(), tokenizer, wrong) is not None

@@ -196,3 +196,71 @@ def test_a_call_inside_of_thinking_is_no_thought(tokenizer: Tokenizer) -> None:
 
     assert reader.thought == list(range(len(tokenizer.encode(before, special=True))))
     assert len(reader.finish().calls) == 1
+
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+
+
+def told(tokenizer: Tokenizer, form: str, begun: str, text: str) -> tuple[str, Reply]:
+    """What is told of an answer as text, after what its turn was begun with; and the reply."""
+    reader = ReplyReader(tokenizer, FORMATS[form], tools=TOOLS)
+    reader.begin_after(tokenizer.encode(begun), ())
+    pieces = [
+        piece for token in tokenizer.encode(text, special=True) for piece in reader.push(token)
+    ]
+    reply = reader.finish()
+    return "".join(piece for _, piece in [*pieces, *reader.rest]), reply
+
+
+@pytest.mark.parametrize("form", ["llama", "gemma", "json"])
+@pytest.mark.parametrize("end", ["<|im_end|>", ""])
+@pytest.mark.parametrize("answer", ['{"name": "Bob", "n": 3}', '{"name": "form"}', '{"name": ""}'])
+def test_an_answer_that_begins_like_a_call(
+    tokenizer: Tokenizer, form: str, answer: str, end: str
+) -> None:
+    """It is told as text, as soon as it names no tool: also where it is cut off."""
+    text, reply = told(tokenizer, form, "", answer + end)
+
+    assert (text, reply.answer) == (answer, answer)
+    assert (reply.calls, reply.cut_call) == ([], None)
+
+
+def test_an_answer_that_even_names_a_tool(tokenizer: Tokenizer) -> None:
+    """It is told at its end, when nothing makes a call of it."""
+    text, reply = told(tokenizer, "llama", "", '{"name": "f"} is the call.<|im_end|>')
+
+    assert text == reply.answer == '{"name": "f"} is the call.'
+    assert reply.calls == []
+
+
+@pytest.mark.parametrize(
+    ("form", "begun", "text"),
+    [
+        ("hermes", "Use <", "b> here"),
+        ("json", "{", '"x": 1}'),
+        ("json", "{", ' "x": 1}'),
+        ("json", '{"name": "', 'Bob"}'),
+        ("json", "The JSON is: ", '{"name": "f", "arguments": {}} and so on'),
+        ("hermes", "Use <", ""),
+    ],
+)
+@pytest.mark.parametrize("tags", [True, False])
+def test_it_goes_on_with_what_was_begun(
+    make_tokenizer: MakeTokenizer, form: str, begun: str, text: str, tags: bool
+) -> None:
+    """What the turn was begun with is not told again, and its line goes on."""
+    tokenizer = make_tokenizer() if tags else make_tokenizer(tags=())
+    piece, reply = told(tokenizer, form, begun, f"{text}<|im_end|>")
+
+    assert piece == reply.answer == text
+    assert reply.calls == []
+
+
+@pytest.mark.parametrize("begun", ["{", '{"name": "f", "argum'])
+def test_a_begun_call_ends(tokenizer: Tokenizer, begun: str) -> None:
+    """The beginning of a call and what follows are one call."""
+    whole = '{"name": "f", "arguments": {"a": 1}}'
+    piece, reply = told(tokenizer, "json", begun, whole.removeprefix(begun) + "<|im_end|>")
+
+    assert piece == reply.answer == ""
+    assert [call.arguments for call in reply.calls] == [{"a": 1}]

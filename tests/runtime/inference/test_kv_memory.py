@@ -207,8 +207,10 @@ def test_one_that_never_fits_is_refused(engine: Engine) -> None:
     """A sequence for which all of the memory is too little: an error with figures, nothing lost."""
     session: Session = engine.session()
     session.prefill(PROMPTS[0])
-    with pytest.raises(ContextOverflowError, match=r"need [\d,]+ bytes of KV cache.*kv_memory"):
+    with pytest.raises(ContextOverflowError, match=r"need [\d,]+ bytes of KV.*kv_memory") as raised:
         session.prefill(CHANCE.integers(0, 2000, 1200).tolist())
+    wanted, fits = raised.value.memory or (0, 0)
+    assert fits == PAGES * PAGE < wanted <= len(session.tokens)
     session.truncate(len(PROMPTS[0]))
     assert list(session.decode(max_tokens=20)) == _run(engine, PROMPTS[0], 20)
 

@@ -63,6 +63,14 @@ def test_it_is_a_model_that_reads_files(
     assert message["content"].endswith(alone.answer)
     calls = [event for event in trace.events if event.event == "tool"]
     assert calls
+    prefills = [one for one in trace.phases if one.phase == "prefill"]
+    decodes = [one for one in trace.phases if one.phase == "decode"]
+    usage, timings = answer.json()["usage"], answer.json()["timings"]
+    assert len(prefills) > 1
+    assert usage["prompt_tokens"] == sum(one.tokens for one in prefills)
+    assert usage["completion_tokens"] == sum(one.tokens for one in decodes)
+    for part, phases in (("prompt", prefills), ("predicted", decodes)):
+        assert timings[f"{part}_ms"] == pytest.approx(1e3 * sum(p.wall_s for p in phases), abs=0.01)
     assert "(" in message["reasoning_content"]
     assert "→" in message["reasoning_content"]
     engine = agents.service.models.loaded()[0].engine

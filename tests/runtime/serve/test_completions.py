@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from helpers.serving import Server, events
+
+from triplepoint.runtime.serve.completions import CompletionWriter
+from triplepoint.runtime.serve.events import Done, Text
+from triplepoint.runtime.serve.logprobs import TokenLogprob
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 
 def complete(server: Server, prompt: Any = "The disk is", **more: Any) -> Any:
@@ -88,6 +95,7 @@ def test_one_prompt_that_fails(server: Server) -> None:
     answer = complete(server, ["One", "two " * 5000])
 
     assert answer["error"]["code"] == "context_length_exceeded"
+    assert answer["error"]["param"] == "prompt"
     server.idle()
 
 
@@ -130,6 +138,16 @@ def test_tokens_there_and_back(server: Server) -> None:
     assert refused["error"]["param"] == "tokens[1]"
 
 
+def test_a_space_at_the_beginning_stays(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with a vocabulary in which one begins every text: these tokens may be of any place."""
+    tokenizer = server.service.models.loaded()[0].engine.tokenizer
+    ids = tokenizer.encode(" one two")
+    monkeypatch.setattr(tokenizer._merger, "adds_space_prefix", True)
+
+    assert tokenizer.decode(ids) == "one two"
+    assert server.post("/detokenize", {"tokens": ids}).json() == {"content": " one two"}
+
+
 def test_a_template(server: Server) -> None:
     """The prompt of a conversation is what the model is given."""
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello"}]
@@ -157,3 +175,35 @@ def test_a_prompt_that_is_empty(server: Server, prompt: object) -> None:
 
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "prompt"
+
+
+def test_probabilities_of_parts_of_characters(tokenizer: Tokenizer) -> None:
+    """Each token says where its character begins in the text, and its bytes where it is a part."""
+    text = "a漢é b"
+    ids = tokenizer.encode(text)
+    top = tuple((token, -2.0) for token in tokenizer.encode("漢"))
+    noted = [TokenLogprob(token, -1.0, top) for token in ids]
+    pieces = [tokenizer.token_bytes(token) for token in ids]
+    wanted = [len(b"".join(pieces[:n]).decode(errors="ignore")) for n in range(len(ids))]
+    events = [
+        Text(0, "a漢", noted[:4]),
+        Text(0, "é b", noted[4:]),
+        Done(0, "stop", len(ids), 0, 0.0),
+    ]
+    model: Any = SimpleNamespace(engine=SimpleNamespace(tokenizer=tokenizer), fingerprint="")
+
+    def writer() -> CompletionWriter:
+        made = CompletionWriter("m", usage=False)
+        made.of(model)
+        return made
+
+    whole, streamed = writer(), writer()
+    for event in events:
+        whole.add(event)
+    told = whole.whole()["choices"][0]["logprobs"]
+    chunks = [json.loads(streamed.stream(event)[6:])["choices"][0] for event in events[:2]]
+
+    assert told["text_offset"] == wanted
+    assert [at for chunk in chunks for at in chunk["logprobs"]["text_offset"]] == wanted
+    assert told["tokens"][:4] == ["a", r"bytes:\xe6", r"bytes:\xbc", r"bytes:\xa2"]
+    assert list(told["top_logprobs"][0]) == told["tokens"][1:4]

@@ -10,6 +10,7 @@ from helpers.serving import Server, events
 
 from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.conversation.template import TemplateRefusalError
+from triplepoint.runtime.serve.api_error import APIError
 from triplepoint.runtime.serve.prompts import Conversation, Prompts
 
 URL = "/v1/chat/completions"
@@ -51,13 +52,20 @@ def test_it_goes_on_within_a_schema(server: Server) -> None:
     answer = server.post(
         URL, {**body, "messages": [*asked, {"role": "assistant", "content": begun}]}
     ).json()
-    wrong = server.post(
-        URL, {**body, "messages": [*asked, {"role": "assistant", "content": "Well, "}]}
-    )
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    must_call = {"tools": tools, "tool_choice": "required", "max_tokens": 4}
+    said = [*asked, {"role": "assistant", "content": "Well, "}]
+    scheduler = server.service.models.loaded()[0].engine.scheduler
+    passes = scheduler.passes
 
     found = json.loads(begun + answer["choices"][0]["message"]["content"])
     assert str(found["n"]).startswith("12")
-    assert wrong.status_code == 400
+    for more in (body, must_call):
+        wrong = server.post(URL, {**more, "messages": said})
+        assert wrong.status_code == 400
+        assert wrong.json()["error"]["param"] == "messages"
+        assert "begun answer" in wrong.json()["error"]["message"]
+    assert scheduler.passes == passes
 
 
 FIRST = """{%- for m in messages -%}
@@ -119,3 +127,62 @@ def test_no_thinking_where_there_is_none(server: Server) -> None:
         {"reasoning_effort": "high"},
     ):
         assert server.post(URL, asked | more).status_code == 400, more
+
+
+PLAIN = "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
+ALWAYS = PLAIN + "<|im_start|>assistant\n<think>\n"
+SWITCHED = PLAIN + "{% if enable_thinking %}<think>{% endif %}"
+EFFORT = PLAIN + "Reasoning: {{ reasoning_effort | default('medium') }}<think>"
+BOTH = EFFORT + "{{ enable_thinking }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "asked", "written"),
+    [
+        (PLAIN, {"effort": "none"}, ""),
+        (PLAIN, {"options": {"enable_thinking": False}}, ""),
+        (SWITCHED, {"effort": "minimal"}, ""),
+        (SWITCHED, {"effort": "xhigh"}, "<think>"),
+        (EFFORT, {"effort": "none"}, "Reasoning: low<think>"),
+        (EFFORT, {"effort": "minimal"}, "Reasoning: low<think>"),
+        (EFFORT, {"effort": "medium"}, "Reasoning: medium<think>"),
+        (EFFORT, {"effort": "xhigh"}, "Reasoning: high<think>"),
+        (BOTH, {"effort": "none"}, "Reasoning: medium<think>False"),
+    ],
+)
+def test_how_much_to_think(
+    make_tokenizer: Any, template: str, asked: dict[str, Any], written: str
+) -> None:
+    """It is told in the words that the template knows."""
+    prompts = Prompts(make_tokenizer(template=template))
+    rendered = prompts.render(Conversation([Message("user", "hi", text="hi")], **asked))
+
+    assert rendered == "<|im_start|>hi" + written
+
+
+@pytest.mark.parametrize(
+    ("template", "asked", "param"),
+    [
+        (ALWAYS, {"effort": "none"}, "reasoning_effort"),
+        (ALWAYS, {"effort": "minimal"}, "reasoning_effort"),
+        (
+            ALWAYS,
+            {"options": {"enable_thinking": False}},
+            "chat_template_kwargs.enable_thinking",
+        ),
+        (
+            EFFORT,
+            {"options": {"enable_thinking": False}},
+            "chat_template_kwargs.enable_thinking",
+        ),
+    ],
+)
+def test_thinking_that_cannot_be_turned_off(
+    make_tokenizer: Any, template: str, asked: dict[str, Any], param: str
+) -> None:
+    """A model whose template always thinks does not do so silently."""
+    prompts = Prompts(make_tokenizer(template=template))
+    with pytest.raises(APIError) as raised:
+        prompts.render(Conversation([Message("user", "hi", text="hi")], **asked))
+
+    assert (raised.value.status, raised.value.param) == (400, param)

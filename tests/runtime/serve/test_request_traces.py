@@ -16,6 +16,7 @@ from helpers.serving import SETTINGS, Server
 from triplepoint import Engine
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.replay import verify
+from triplepoint.runtime.replay.fork import history_of
 from triplepoint.runtime.serve.api_error import APIError
 from triplepoint.runtime.serve.events import Failed
 from triplepoint.runtime.serve.generate import GenerationRequest
@@ -117,6 +118,47 @@ def test_every_kind_of_request_verifies(
     usage = answer.json()["usage"]["completion_tokens"]
     assert sum(len(one.token_ids) for one in decodes) == usage
     assert trace.runs[0].header is not None
+
+
+def test_earlier_messages_are_its_history(
+    tracing: Server, folder: Path, load: Callable[[str], Engine]
+) -> None:
+    """Its question is the last one; a run goes on from there with what was said before."""
+    before = set(folder.glob("*.jsonl"))
+    called = {"id": "a", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    said = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "Hello."},
+    ]
+    asked = [
+        {"role": "user", "content": "what is 2 and 3"},
+        {"role": "assistant", "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "a", "content": "5"},
+    ]
+    for messages in ([*said, *asked], [said[0], *asked]):
+        answer = tracing.chat(messages=messages, tools=[ADD])
+        assert answer.status_code == 200, answer.text
+    tracing.idle()
+
+    long, short = sorted(new_traces(folder, before), key=lambda trace: trace.history is None)
+    for trace in (long, short):
+        (turn,) = trace.turns
+        assert turn.question == "what is 2 and 3"
+        assert {one.step for one in turn.messages} == {1}
+        assert [one.role for one in turn.messages][-4:] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
+    assert short.history is None
+    past, _ = history_of(long, 1, 1)
+    assert [(one.role, one.content) for one in past.start(1, 1).messages] == [
+        (one["role"], one["content"]) for one in said
+    ]
+    with load("nano") as engine:
+        assert verify(long, engine).ok
 
 
 def test_shared_passes_are_in_the_traces_of_all(
