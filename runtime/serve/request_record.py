@@ -5,6 +5,7 @@ Metrics, the status page and traces are all made of it.
 
 from __future__ import annotations
 
+import copy
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -122,7 +123,8 @@ class RequestRecord:
         elif isinstance(event, Done):
             self.done.append(event)
         elif isinstance(event, Failed):
-            self.error = event.error
+            # Without its traceback and cause: their frames hold the engine and the whole body.
+            self.error = copy.copy(event.error)
         elif isinstance(event, Closed):
             wanted = 1 if self.request is None else self.request.choices
             self.cancelled = len(self.done) < wanted
