@@ -61,6 +61,7 @@ class GenerationRequest:
         cached: whether the prompt may be taken from what was computed before.
         by: what answers in place of the bare model; told of by the same events.
         operation: what metrics call it.
+        lengths: tokens of each text, where they are read one by one.
     """
 
     prompt: Prompt
@@ -81,6 +82,7 @@ class GenerationRequest:
     endless: bool = False
     by: Work | None = None
     operation: Literal["chat", "text_completion", "embeddings"] = "chat"
+    lengths: tuple[int, ...] = ()
 
 
 class Stoppable(Protocol):

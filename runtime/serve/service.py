@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -124,7 +125,10 @@ class Job:
         place.returning = self._service.settings.programs and self._service.programs.returns(
             namespace, model.name, self._caller.session, ids
         )
-        if 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
+        if request.lengths:  # each is read alone, and none is found in the prefix cache
+            counts = Counter(request.lengths).items()
+            place.prefill_s = sum(many * prefill_s(engine, length, 0) for length, many in counts)
+        elif 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
             cached = engine.prefix_cache.count(ids, namespace)
             place.prefill_s = prefill_s(engine, len(ids), cached)
             place.token_s = engine.tuning.pass_s(1, len(ids))
