@@ -20,7 +20,7 @@ from .exposition import CONTENT_TYPE, Histogram, Labels, family, labelled, sampl
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..inference.shared_pass import SharedPass
-    from .models import Load, Models
+    from .models import Models
     from .request_record import RequestRecord
 
 RECENT = 200  # ended requests that the status page shows
@@ -132,18 +132,21 @@ class Metrics:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, Labels]] = Counter()
         self._histograms: dict[tuple[str, Labels], Histogram] = {}
+        self._engines: list[tuple[str, Engine]] = []
+        self._closed: Counter[tuple[str, str]] = Counter()  # of engines, by name and model
 
-    def watching(self, load: Load, models: Mapping[str, str]) -> Load:
-        """The same loading of models; passes of the engines are counted."""
-        names = {source: name for name, source in reversed([*models.items()])}
+    def loaded(self, name: str, engine: Engine) -> None:
+        """The engine of a model is there: its passes are counted."""
+        engine.runner.on_shared = lambda done: self._shared_pass(name, done)
+        with self._lock:
+            self._engines.append((name, engine))
 
-        def loaded(source: str) -> Engine:
-            engine = load(source)
-            name = names[source]
-            engine.runner.on_shared = lambda done: self._shared_pass(name, done)
-            return engine
-
-        return loaded
+    def closed(self, engine: Engine) -> None:
+        """It has computed for the last time; what it did goes on to count."""
+        with self._lock:
+            (mine,) = [one for one in self._engines if one[1] is engine]
+            self._engines.remove(mine)
+            self._closed.update(_done_by(*mine))
 
     def arrived(self, record: RequestRecord) -> None:
         """A request has come."""
@@ -184,6 +187,9 @@ class Metrics:
         with self._lock:
             counts = dict(self._counts)
             live = list(self.live.values())
+            done = Counter(self._closed)
+            for one in self._engines:
+                done.update(_done_by(*one))
             parts = [self._histogram_family(name) for name in _HISTOGRAMS]
         running = Counter(one.model for one in live if one.started is not None)
         waiting = Counter(one.model for one in live if one.started is None)
@@ -203,9 +209,12 @@ class Metrics:
             parts.append(family(name, "counter", text, lines))
         engines = [(one.name, one.engine) for one in models.loaded()]
         for name, (kind, text, value) in _OF_ENGINES.items():
-            lines = [sample(name, (("model_name", n),), value(engine)) for n, engine in engines]
+            now = [(n, value(engine)) for n, engine in engines]
+            if kind == "counter":
+                now = [(n, done[name, n]) for n in names if (name, n) in done]
+            lines = [sample(name, (("model_name", n),), number) for n, number in now]
             parts.append(family(name, kind, text, lines))
-        passes = sum(engine.scheduler.passes for _, engine in engines)
+        passes = sum(done["triplepoint_passes_total", n] for n in names)
         for name, kind, text, number in (
             *_llama_counts(sums, passes),
             ("requests_processing", "gauge", "Running requests", running.total()),
@@ -287,6 +296,15 @@ class Metrics:
             if done.expected_s > 0:
                 ratio = done.seconds / done.expected_s
                 self._observe("triplepoint_shared_pass_prediction_ratio", ratio, model)
+
+
+def _done_by(model: str, engine: Engine) -> Counter[tuple[str, str]]:
+    """The counters of an engine."""
+    found: Counter[tuple[str, str]] = Counter()
+    for name, (kind, _, value) in _OF_ENGINES.items():
+        if kind == "counter":
+            found[name, model] = value(engine)  # pyright: ignore[reportArgumentType]
+    return found
 
 
 def _llama_counts(sums: Mapping[str, float], passes: int) -> Iterator[tuple[str, str, str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -62,6 +63,7 @@ class Job:
         self._service, self._name, self._prepare = service, name, prepare
         self._caller = caller
         self.record = RequestRecord(service.models.known(name))
+        self._awaited: int | None = None
         self._generation = Generation(self._post, caller.namespace, self, self.record)
         self._future: Future[None] | None = None
         self._place = Place(self._go, caller.namespace)
@@ -72,8 +74,13 @@ class Job:
         self.arrived = time.perf_counter()
 
     def start(self) -> None:
-        """Begin, or wait for a thread."""
-        self._submit(self._service.readers, self._begin)
+        """Begin, or wait for a thread, and before that for the model."""
+        service = self._service
+        self._awaited = service.models.awaited(self._name)
+        if self._awaited is None:
+            self._submit(service.readers, self._begin)
+        else:
+            self._submit(service.loaders[self.record.model], self._load)
 
     def cancel(self, why: APIError | None = None) -> None:
         """Nobody wants it any more; from any thread. Its last event comes in any case."""
@@ -97,6 +104,21 @@ class Job:
         if future.cancelled():
             self._end(self._generation.last_event)
 
+    def _load(self) -> None:
+        """Wait for the model, beside those that want another one."""
+        models = self._service.models
+        try:
+            if self._generation.cancelled:
+                self._end(self._generation.last_event)
+                return
+            self._has.enter_context(models.hold(self._name))
+            with models.use(self._name, self._awaited):
+                pass
+        except BaseException as error:
+            self._end(Failed(as_api_error(error)))
+            return
+        self._submit(self._service.readers, self._begin)
+
     def _begin(self) -> None:
         """Make the prompt and join those who wait."""
         service, place = self._service, self._place
@@ -104,7 +126,8 @@ class Job:
             if self._generation.cancelled:
                 self._end(self._generation.last_event)
                 return
-            self._has.enter_context(service.models.hold(self._name))
+            if self._awaited is None:
+                self._has.enter_context(service.models.hold(self._name))
             with service.models.use(self._name) as model:
                 self._model = model
                 self._request = self.record.request = request = self._prepare(model)
@@ -222,6 +245,7 @@ class Service:
 
     Attributes:
         running: whether new requests are taken.
+        loaders: a thread for each model, in which requests wait until it is loaded.
         readers, workers: threads that make prompts, and that run requests.
         line: whose turn it is.
         programs: conversations that pause for tools.
@@ -240,13 +264,15 @@ class Service:
         self.running = True
         self.began = time.time()
         parallel = settings.limits.parallel
+        self.loaders = {
+            name: ThreadPoolExecutor(1, thread_name_prefix="load") for name in models.names
+        }
         self.readers = ThreadPoolExecutor(parallel, thread_name_prefix="prompt")
         self.workers = ThreadPoolExecutor(parallel, thread_name_prefix="request")
         self.line = Line(parallel)
         self.programs = Programs()
         self._jobs: set[Job] = set()
         self._lock = threading.Lock()
-        # Those that wait until a model is loaded do not keep others from threads.
         self._askers, self._asking = anyio.CapacityLimiter(parallel), 0
         self.telemetry_metrics: TelemetryMetrics | None = None
         if settings.otlp_metrics is not None:
@@ -318,16 +344,21 @@ class Service:
         if self._asking >= self.settings.limits.queue:
             raise busy(f"{self._asking} requests are already waiting; try again later", status=429)
 
+        awaited = self.models.awaited(name)
+
         def work() -> T:
             try:
-                with self.models.use(name) as model:
+                with self.models.use(name, awaited) as model:
                     return ask(model)
             except Exception as error:
                 raise as_api_error(error) from error
 
         self._asking += 1
         try:
-            return await anyio.to_thread.run_sync(work, limiter=self._askers)
+            if awaited is None:
+                return await anyio.to_thread.run_sync(work, limiter=self._askers)
+            loader = self.loaders[self.models.known(name)]
+            return await asyncio.wrap_future(loader.submit(work))
         finally:
             self._asking -= 1
 
@@ -343,6 +374,8 @@ class Service:
         self.running = False
         self.kept.clear()
         self.end_requests()
+        for loader in self.loaders.values():
+            loader.shutdown(wait=True)  # those that still wait there end by themselves
         self.readers.shutdown(wait=True, cancel_futures=True)
         self.workers.shutdown(wait=True, cancel_futures=True)
         if (telemetry := self.telemetry) is not None:

@@ -73,6 +73,30 @@ def test_counts_are_those_of_the_answers(server: Server) -> None:
     assert after['triplepoint_kv_budget_bytes{model_name="nano"}'] > 0
 
 
+def test_counters_of_engines_outlive_them(start: Callable[..., Server]) -> None:
+    """They do not fall when a model is let go of; two names of one file are two models."""
+    server = start(models={"a": "nano", "b": "nano"}, keep_alive_s=0.01)
+    server.wait()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: server.chat(f"number {n}", max_tokens=40, model="b"), range(4)))
+    server.idle()
+    before = scrape(server)
+    time.sleep(0.02)
+    server.service.models.let_go_idle()
+    after = scrape(server)
+
+    assert not server.service.models.loaded()
+    counters = [name for name in before if name.partition("{")[0].endswith("_total")]
+    assert {name: after[name] for name in counters} == {name: before[name] for name in counters}
+    assert after["llamacpp:n_decode_total"] > 2
+    assert 'triplepoint_kv_used_bytes{model_name="b"}' not in after
+    shared = [name for name in after if name.startswith("triplepoint_shared_passes_total{")]
+    assert all('model_name="b"' in name for name in shared if after[name])
+    server.chat(model="b", max_tokens=2)
+    name = 'triplepoint_passes_total{model_name="b"}'
+    assert scrape(server)[name] > before[name]
+
+
 def test_shared_passes_say_what_ended_them(server: Server) -> None:
     """Requests at once share passes, and each of these has a reason, a time and a prediction."""
     with ThreadPoolExecutor(4) as pool:
