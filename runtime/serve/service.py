@@ -71,7 +71,7 @@ class Job:
         self._request: GenerationRequest | None = None
         self._has = contextlib.ExitStack()  # the model, as long as it is used
         self._called: list[str] = []
-        self.arrived = time.perf_counter()
+        self.arrived, self._came = time.perf_counter(), time.monotonic()
 
     def start(self) -> None:
         """Begin, or wait for a thread, and before that for the model."""
@@ -145,7 +145,7 @@ class Job:
         """What it will take, and whether it goes on with a conversation."""
         ids, engine, place = request.prompt.ids, model.engine, self._place
         namespace = self._caller.namespace
-        place.returning = self._service.settings.programs and self._service.programs.returns(
+        place.returning = self._service.settings.programs and self._service.programs.knows(
             namespace, model.name, self._caller.session, ids
         )
         if request.lengths:  # each is read alone, and none is found in the prefix cache
@@ -173,6 +173,11 @@ class Job:
                     if model is not self._model:  # its file has changed meanwhile
                         self._model = model
                         self._request = self.record.request = self._prepare(model)
+                    if self._place.returning:  # not before: it may have been refused
+                        caller, ids = self._caller, self._request.prompt.ids
+                        self._service.programs.returns(
+                            caller.namespace, model.name, caller.session, ids, self._came
+                        )
                     self.record.started = time.perf_counter()
                     self._generation.run(model.engine, self._request)
                     self._tell(model)
