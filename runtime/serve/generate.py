@@ -125,6 +125,14 @@ class Recorder(Protocol):
         """See `Session.last_phase`."""
         ...
 
+    def reading(self, computed: int, seconds: float) -> None:
+        """So many tokens of the prompt were computed, in so many seconds from its begin on."""
+        ...
+
+    def wrote(self, choice: int, tokens: int, seconds: float) -> None:
+        """An answer has so many tokens, after so many seconds."""
+        ...
+
 
 class Generation:
     """One request while it runs, in the thread that calls `run`.
@@ -198,8 +206,7 @@ class Generation:
         session.shares, session.namespace = request.cached, self.namespace
         if self._record is not None:
             session.label = self._record.id
-        if request.progress:
-            self._tell_progress(session, ids)
+        self._tell_progress(session, ids, emit=request.progress)
         phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
         self.note(session, 0)
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
@@ -228,14 +235,19 @@ class Generation:
         if failures:
             raise failures[0]
 
-    def _tell_progress(self, session: Session, ids: Sequence[int]) -> None:
+    def _tell_progress(self, session: Session, ids: Sequence[int], *, emit: bool) -> None:
         """Tell between its passes how far a prompt is read."""
         began = time.perf_counter()
-        cached = session.engine.prefix_cache.count(list(ids), self.namespace)
+        cached = 0
+        if session.shares:
+            cached = session.engine.prefix_cache.count(list(ids), self.namespace)
 
         def told(done: int, _total: int, _rate: float) -> None:
             spent = time.perf_counter() - began
-            self._emit(PromptProgress(len(ids), min(cached, done), done, spent))
+            if self._record is not None:
+                self._record.reading(done - min(cached, done), spent)
+            if emit:
+                self._emit(PromptProgress(len(ids), min(cached, done), done, spent))
 
         session.on_progress = told
 
@@ -320,6 +332,8 @@ class Generation:
             for token in tokens:
                 self.check()
                 telling.push(token)
+                if self._record is not None:
+                    self._record.wrote(choice, telling.count, telling.seconds)
                 if reader.stopped:
                     break
                 if telling.seconds > late_s and b"\n" in tokenizer.token_bytes(token):

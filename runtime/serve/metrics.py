@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .exposition import CONTENT_TYPE, Histogram, Labels, family, labelled, sample
+from .meter import Meters
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .request_record import RequestRecord
 
 RECENT = 200  # ended requests that the status page shows
-RATE_S = 10.0  # over which it gives rates
 
 _LATENCY = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _LONG = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 480)
@@ -122,12 +122,14 @@ class Metrics:
     Attributes:
         live: requests that have not ended.
         recent: those that have, the last ones.
+        meters: count tokens as they come.
         on_ended: hears of each that has, while all is known of it.
     """
 
     def __init__(self) -> None:
         self.live: dict[str, RequestRecord] = {}
         self.recent: deque[RequestRecord] = deque(maxlen=RECENT)
+        self.meters = Meters()
         self.on_ended: Callable[[RequestRecord], None] | None = None
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, Labels]] = Counter()
@@ -171,16 +173,8 @@ class Metrics:
 
     def rates(self) -> dict[str, float]:
         """Tokens a second over the last seconds: read and not found in caches, and written."""
-        since, read, written = time.perf_counter() - RATE_S, 0.0, 0.0
-        for one in self.records():
-            end = one.ended or time.perf_counter()
-            if end < since or one.started is None:
-                continue
-            part = min(1.0, (end - since) / max(end - one.started, 1e-6))
-            if one.read is not None:
-                read += part * (one.read.tokens - one.read.cached)
-            written += part * max(one.tokens, one.pieces)
-        return {"prompt": read / RATE_S, "generation": written / RATE_S}
+        meters = self.meters
+        return {"prompt": meters.prompt.rate(), "generation": meters.generation.rate()}
 
     def render(self, models: Models) -> str:
         """All of it in Prometheus' text format."""
@@ -252,9 +246,9 @@ class Metrics:
         if record.started is not None:
             waited = record.started - record.arrived
             self._observe("vllm:request_queue_time_seconds", waited, model)
+        for _, spent in record.written.values():
+            self._count("triplepoint_tokens_predicted_seconds_total", spent, model_name=model)
         for done in record.done:
-            spent = "triplepoint_tokens_predicted_seconds_total"
-            self._count(spent, done.seconds, model_name=model)
             self._count(
                 "vllm:request_success_total", 1, model_name=model, finished_reason=done.reason
             )

@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from .admission import ANYBODY, Caller, Line, Place, prefill_s
 from .api_error import APIError, as_api_error, busy
-from .events import Call, Done, Event, Failed, PromptRead, shifted
+from .events import Call, Event, Failed, PromptRead, shifted
 from .generate import Generation, GenerationRequest
 from .kept_responses import KeptResponses
 from .mailbox import Channel, Mailbox
@@ -62,11 +62,11 @@ class Job:
         self._first = first
         self._service, self._name, self._prepare = service, name, prepare
         self._caller = caller
-        self.record = RequestRecord(service.models.known(name))
+        self.record = RequestRecord(service.models.known(name), service.metrics.meters)
         self._awaited: int | None = None
         self._generation = Generation(self._post, caller.namespace, self, self.record)
         self._future: Future[None] | None = None
-        self._place = Place(self._go, caller.namespace)
+        self._place = Place(self._go, caller.namespace, written=lambda: self.record.tokens)
         self._model: LoadedModel | None = None
         self._request: GenerationRequest | None = None
         self._has = contextlib.ExitStack()  # the model, as long as it is used
@@ -200,8 +200,6 @@ class Job:
             self._service.line.prompt_read(self._place)
         elif isinstance(event, Call):
             self._called.append(event.name)
-        elif isinstance(event, Done):
-            self._place.written += event.tokens
         self.channel.post(shifted(event, self._first) if self._first else event)
 
     def paused(self, session: Session) -> None:

@@ -89,7 +89,7 @@ async def slots(request: Request) -> JSONResponse:
     ]
     for place, one in zip(found, running, strict=False):
         place |= {"is_processing": True, "id_task": one.id, "model": one.model}
-        place |= {"n_ctx": one.context, "state": one.state, "n_decoded": one.pieces}
+        place |= {"n_ctx": one.context, "state": one.state, "n_decoded": one.tokens}
     if request.query_params.get("fail_on_no_slot") and len(running) >= len(found):
         raise busy("no slot is free", wait_s=service.line.slot_s())
     return JSONResponse(found)
