@@ -88,7 +88,7 @@ class Place:
         most_tokens: of its answers together; None: nobody has said.
         overtaken: by how many that came later and were returning.
         read: whether its prompt is.
-        written: tokens so far.
+        written: tells how many tokens there are so far.
     """
 
     start: Callable[[], None]
@@ -99,7 +99,7 @@ class Place:
     most_tokens: float | None = None
     overtaken: int = 0
     read: bool = False
-    written: int = 0
+    written: Callable[[], int] = int
     number: int = 0
     asked: float = field(default_factory=time.perf_counter)
     expected_s: float = 0.0
@@ -179,9 +179,10 @@ class Line:
             if place not in self._running:
                 return
             self._running.remove(place)
-            self._served[place.namespace] += place.written * place.token_s
-            if place.written:
-                self._tokens += WEIGHT * (place.written - self._tokens)
+            written = place.written()
+            self._served[place.namespace] += written * place.token_s
+            if written:
+                self._tokens += WEIGHT * (written - self._tokens)
         self._fill()
 
     def slot_s(self) -> float:
@@ -236,7 +237,7 @@ class Line:
     def _left_s(self, place: Place) -> float:
         """Seconds until one is expected to end."""
         most = self._tokens if place.most_tokens is None else min(place.most_tokens, self._tokens)
-        tokens = max(1.0, most - place.written)
+        tokens = max(1.0, most - place.written())
         return (0.0 if place.read else place.prefill_s) + tokens * place.token_s
 
 

@@ -79,7 +79,7 @@ def build_app(settings: ServerSettings, load: Load) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         counts = Metrics()
-        models = Models(settings, counts.watching(load, settings.models))
+        models = Models(settings, load, counts)
         app.state.service = service = Service(settings, models, counts)
         # The first model is loaded beside the first requests, which wait for it.
         first = threading.Thread(target=_load_first, args=(models,), name="load", daemon=True)

@@ -138,7 +138,14 @@ class EmbeddingWork:
             self._read(generation, engine, ids, way)
 
         prompt = Prompt([token for text in ids for token in text])
-        return GenerationRequest(prompt, Sampling(), 0, by=work, operation="embeddings")
+        return GenerationRequest(
+            prompt,
+            Sampling(),
+            0,
+            by=work,
+            operation="embeddings",
+            lengths=tuple(map(len, ids)),
+        )
 
     def _way(self, engine: Engine) -> Pooling:
         """How vectors are made."""

@@ -61,6 +61,7 @@ class GenerationRequest:
         cached: whether the prompt may be taken from what was computed before.
         by: what answers in place of the bare model; told of by the same events.
         operation: what metrics call it.
+        lengths: tokens of each text, where they are read one by one.
     """
 
     prompt: Prompt
@@ -81,6 +82,7 @@ class GenerationRequest:
     endless: bool = False
     by: Work | None = None
     operation: Literal["chat", "text_completion", "embeddings"] = "chat"
+    lengths: tuple[int, ...] = ()
 
 
 class Stoppable(Protocol):
@@ -121,6 +123,14 @@ class Recorder(Protocol):
 
     def phase_ended(self, session: Session, choice: int) -> None:
         """See `Session.last_phase`."""
+        ...
+
+    def reading(self, computed: int, seconds: float) -> None:
+        """So many tokens of the prompt were computed, in so many seconds from its begin on."""
+        ...
+
+    def wrote(self, choice: int, tokens: int, seconds: float) -> None:
+        """An answer has so many tokens, after so many seconds."""
         ...
 
 
@@ -196,8 +206,7 @@ class Generation:
         session.shares, session.namespace = request.cached, self.namespace
         if self._record is not None:
             session.label = self._record.id
-        if request.progress:
-            self._tell_progress(session, ids)
+        self._tell_progress(session, ids, emit=request.progress)
         try:
             phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
         except ContextOverflowError as error:  # of memory
@@ -230,14 +239,19 @@ class Generation:
         if failures:
             raise failures[0]
 
-    def _tell_progress(self, session: Session, ids: Sequence[int]) -> None:
+    def _tell_progress(self, session: Session, ids: Sequence[int], *, emit: bool) -> None:
         """Tell between its passes how far a prompt is read."""
         began = time.perf_counter()
-        cached = session.engine.prefix_cache.count(list(ids), self.namespace)
+        cached = 0
+        if session.shares:
+            cached = session.engine.prefix_cache.count(list(ids), self.namespace)
 
         def told(done: int, _total: int, _rate: float) -> None:
             spent = time.perf_counter() - began
-            self._emit(PromptProgress(len(ids), min(cached, done), done, spent))
+            if self._record is not None:
+                self._record.reading(done - min(cached, done), spent)
+            if emit:
+                self._emit(PromptProgress(len(ids), min(cached, done), done, spent))
 
         session.on_progress = told
 
@@ -322,6 +336,8 @@ class Generation:
             for token in tokens:
                 self.check()
                 telling.push(token)
+                if self._record is not None:
+                    self._record.wrote(choice, telling.count, telling.seconds)
                 if reader.stopped:
                     break
                 if telling.seconds > late_s and b"\n" in tokenizer.token_bytes(token):

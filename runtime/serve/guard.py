@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .admission import NAMESPACE
 from .api_error import APIError
-from .settings import ServerSettings
+from .settings import ServerSettings, hostname
 from .wire import error_response
 
 OPEN = frozenset({"/health", "/v1/health", "/"})
@@ -39,8 +39,8 @@ class Guard:
         self._namespaces = [settings.key_names.get(key) or _unnamed(key) for key in keys]
         self._operators = {_digest(key) for key in settings.operator_keys}
         self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
-        self._hosts |= {host.lower() for host in settings.hosts}
-        self._origins = {origin.rstrip("/").lower() for origin in settings.origins}
+        self._hosts |= {*settings.hosts}
+        self._origins = {*settings.origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -63,9 +63,9 @@ class Guard:
         """
         host = headers.get("host", "")
         if self._open and not self._known(host):  # a page that was redirected here has no key
+            name = (hostname(host) or host)[:100]
             raise APIError(
-                f"this server does not accept the host name {host[:100]!r}; allow it with "
-                "--allow-host",
+                f"this server does not accept the host name {name!r}; allow it with --allow-host",
                 status=403,
                 code="host_not_allowed",
                 type="permission_error",
@@ -111,7 +111,7 @@ class Guard:
 
     def _known(self, host: str) -> bool:
         """Whether a name is one of this machine; an address is: nobody can redirect it."""
-        name = _hostname(host)
+        name = hostname(host)
         if name in self._hosts or name.endswith(".localhost"):
             return True
         try:
@@ -124,13 +124,6 @@ class Guard:
         return origin in self._origins or (
             urlsplit(origin).scheme in ("http", "https") and origin.partition("://")[2] == host
         )
-
-
-def _hostname(host: str) -> str:
-    try:
-        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""
 
 
 def _unnamed(key: str) -> str:

@@ -16,15 +16,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .exposition import CONTENT_TYPE, Histogram, Labels, family, labelled, sample
+from .meter import Meters
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..inference.shared_pass import SharedPass
-    from .models import Load, Models
+    from .models import Models
     from .request_record import RequestRecord
 
 RECENT = 200  # ended requests that the status page shows
-RATE_S = 10.0  # over which it gives rates
 
 _LATENCY = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _LONG = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 480)
@@ -122,28 +122,33 @@ class Metrics:
     Attributes:
         live: requests that have not ended.
         recent: those that have, the last ones.
+        meters: count tokens as they come.
         on_ended: hears of each that has, while all is known of it.
     """
 
     def __init__(self) -> None:
         self.live: dict[str, RequestRecord] = {}
         self.recent: deque[RequestRecord] = deque(maxlen=RECENT)
+        self.meters = Meters()
         self.on_ended: Callable[[RequestRecord], None] | None = None
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, Labels]] = Counter()
         self._histograms: dict[tuple[str, Labels], Histogram] = {}
+        self._engines: list[tuple[str, Engine]] = []
+        self._closed: Counter[tuple[str, str]] = Counter()  # of engines, by name and model
 
-    def watching(self, load: Load, models: Mapping[str, str]) -> Load:
-        """The same loading of models; passes of the engines are counted."""
-        names = {source: name for name, source in reversed([*models.items()])}
+    def loaded(self, name: str, engine: Engine) -> None:
+        """The engine of a model is there: its passes are counted."""
+        engine.runner.on_shared = lambda done: self._shared_pass(name, done)
+        with self._lock:
+            self._engines.append((name, engine))
 
-        def loaded(source: str) -> Engine:
-            engine = load(source)
-            name = names[source]
-            engine.runner.on_shared = lambda done: self._shared_pass(name, done)
-            return engine
-
-        return loaded
+    def closed(self, engine: Engine) -> None:
+        """It has computed for the last time; what it did goes on to count."""
+        with self._lock:
+            (mine,) = [one for one in self._engines if one[1] is engine]
+            self._engines.remove(mine)
+            self._closed.update(_done_by(*mine))
 
     def arrived(self, record: RequestRecord) -> None:
         """A request has come."""
@@ -168,22 +173,17 @@ class Metrics:
 
     def rates(self) -> dict[str, float]:
         """Tokens a second over the last seconds: read and not found in caches, and written."""
-        since, read, written = time.perf_counter() - RATE_S, 0.0, 0.0
-        for one in self.records():
-            end = one.ended or time.perf_counter()
-            if end < since or one.started is None:
-                continue
-            part = min(1.0, (end - since) / max(end - one.started, 1e-6))
-            if one.read is not None:
-                read += part * (one.read.tokens - one.read.cached)
-            written += part * max(one.tokens, one.pieces)
-        return {"prompt": read / RATE_S, "generation": written / RATE_S}
+        meters = self.meters
+        return {"prompt": meters.prompt.rate(), "generation": meters.generation.rate()}
 
     def render(self, models: Models) -> str:
         """All of it in Prometheus' text format."""
         with self._lock:
             counts = dict(self._counts)
             live = list(self.live.values())
+            done = Counter(self._closed)
+            for one in self._engines:
+                done.update(_done_by(*one))
             parts = [self._histogram_family(name) for name in _HISTOGRAMS]
         running = Counter(one.model for one in live if one.started is not None)
         waiting = Counter(one.model for one in live if one.started is None)
@@ -203,9 +203,12 @@ class Metrics:
             parts.append(family(name, "counter", text, lines))
         engines = [(one.name, one.engine) for one in models.loaded()]
         for name, (kind, text, value) in _OF_ENGINES.items():
-            lines = [sample(name, (("model_name", n),), value(engine)) for n, engine in engines]
+            now = [(n, value(engine)) for n, engine in engines]
+            if kind == "counter":
+                now = [(n, done[name, n]) for n in names if (name, n) in done]
+            lines = [sample(name, (("model_name", n),), number) for n, number in now]
             parts.append(family(name, kind, text, lines))
-        passes = sum(engine.scheduler.passes for _, engine in engines)
+        passes = sum(done["triplepoint_passes_total", n] for n in names)
         for name, kind, text, number in (
             *_llama_counts(sums, passes),
             ("requests_processing", "gauge", "Running requests", running.total()),
@@ -243,9 +246,9 @@ class Metrics:
         if record.started is not None:
             waited = record.started - record.arrived
             self._observe("vllm:request_queue_time_seconds", waited, model)
+        for _, spent in record.written.values():
+            self._count("triplepoint_tokens_predicted_seconds_total", spent, model_name=model)
         for done in record.done:
-            spent = "triplepoint_tokens_predicted_seconds_total"
-            self._count(spent, done.seconds, model_name=model)
             self._count(
                 "vllm:request_success_total", 1, model_name=model, finished_reason=done.reason
             )
@@ -287,6 +290,15 @@ class Metrics:
             if done.expected_s > 0:
                 ratio = done.seconds / done.expected_s
                 self._observe("triplepoint_shared_pass_prediction_ratio", ratio, model)
+
+
+def _done_by(model: str, engine: Engine) -> Counter[tuple[str, str]]:
+    """The counters of an engine."""
+    found: Counter[tuple[str, str]] = Counter()
+    for name, (kind, _, value) in _OF_ENGINES.items():
+        if kind == "counter":
+            found[name, model] = value(engine)  # pyright: ignore[reportArgumentType]
+    return found
 
 
 def _llama_counts(sums: Mapping[str, float], passes: int) -> Iterator[tuple[str, str, str, float]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ... import __version__
 from ...errors import (
@@ -24,7 +25,7 @@ from ...errors import (
 from ...traces import log
 from .. import memory
 from ..inference.engine import Engine, resolve_model
-from .api_error import APIError, busy
+from .api_error import APIError, as_api_error, busy
 from .programs import read_public
 from .prompts import Prompts
 from .settings import ServerSettings
@@ -39,6 +40,18 @@ LASTING = (
 """Why a model cannot be loaded, where trying again later is of no use."""
 LOOK_AGAIN_S = 0.05  # for the end of those that use what is to be replaced
 SPARE = 1.15  # of a model's file: what it takes in memory, without KV caches
+
+
+class Watcher(Protocol):
+    """Hears of the engines of models."""
+
+    def loaded(self, name: str, engine: Engine) -> None:
+        """One is there, and nothing was asked of it yet."""
+        ...
+
+    def closed(self, engine: Engine) -> None:
+        """It has computed for the last time."""
+        ...
 
 
 class LoadedModel:
@@ -82,6 +95,9 @@ class Entry:
         users: requests that keep it from being let go.
         used: when the last one gave it back, by `time.monotonic`.
         error: why it could not be loaded.
+        reserved: bytes that it will take, while it is loaded.
+        loads: how often that was tried, to its end.
+        refused: what requests were told for which it could not be loaded.
         file: what was loaded, as `file_state` has it.
         changed: the same of what the last look found in its place.
         lock: of its loading: those who want it meanwhile wait for that.
@@ -96,6 +112,9 @@ class Entry:
     nbytes: int = 0
     load_s: float = 0.0
     error: str = ""
+    reserved: int = 0
+    loads: int = 0
+    refused: APIError | None = None
     file: FileState | None = None
     changed: FileState | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -105,6 +124,11 @@ class Entry:
         """Requests that have it, or wait for their turn."""
         return max(self.users, 0 if self.model is None else self.model.users)
 
+    @property
+    def takes(self) -> int:
+        """Bytes of memory, and those that are about to be taken."""
+        return self.reserved + (0 if self.model is None else int(SPARE * self.nbytes))
+
 
 class Models:
     """The models of one server, by name. Safe to use from several threads.
@@ -112,10 +136,13 @@ class Models:
     Args:
         settings: of the server.
         load: loads a model by what `ServerSettings.models` says of it.
+        watcher: hears of the engines.
     """
 
-    def __init__(self, settings: ServerSettings, load: Load) -> None:
-        self._settings, self._load = settings, load
+    def __init__(
+        self, settings: ServerSettings, load: Load, watcher: Watcher | None = None
+    ) -> None:
+        self._settings, self._load, self._watcher = settings, load, watcher
         self._entries = {name: Entry(name, source) for name, source in settings.models.items()}
         self._lock = threading.Lock()
         self._budget = settings.memory or memory.available_bytes()
@@ -133,6 +160,12 @@ class Models:
         states = [entry.state for entry in self._entries.values()]
         first = next(iter(self._entries.values()))
         return "loading" not in states and first.state != "failed" and first.used > 0
+
+    @property
+    def failure(self) -> str:
+        """Why the first model could not be loaded; empty where it could, or nobody knows yet."""
+        first = next(iter(self._entries.values()))
+        return first.error if first.state == "failed" else ""
 
     def check(self, name: str | None) -> str:
         """The name of the model that a request means.
@@ -157,6 +190,13 @@ class Models:
         name = name or next(iter(self._entries))
         return name if name in self._entries else ""
 
+    def awaited(self, name: str | None) -> int | None:
+        """Where a model has to be waited for: how often it was loaded, or that was tried; see
+        `use`. None where it is there, or there is none of that name.
+        """
+        entry = self._entries.get(self.known(name))
+        return None if entry is None or entry.model is not None else entry.loads
+
     @contextlib.contextmanager
     def hold(self, name: str | None) -> Iterator[None]:
         """Keep a model from being let go; whoever waits for its turn does.
@@ -175,14 +215,19 @@ class Models:
                 entry.used = time.monotonic()
 
     @contextlib.contextmanager
-    def use(self, name: str | None) -> Iterator[LoadedModel]:
+    def use(self, name: str | None, awaited: int | None = None) -> Iterator[LoadedModel]:
         """Have a model, loaded if need be; it stays as long as it is used.
+
+        Args:
+            name: of the model.
+            awaited: what `awaited` said when the request came: where the model could not be
+                loaded since then, it is not tried again. None: as of now.
 
         Raises:
             APIError: there is no such model, it cannot be loaded, or there is no room for it.
         """
         entry = self._entries[self.check(name)]
-        model = self._taken(entry)
+        model = self._taken(entry, entry.loads if awaited is None else awaited)
         try:
             yield model
         finally:
@@ -191,7 +236,7 @@ class Models:
                 model.users -= 1
             self._end_outdated(model)
 
-    def _taken(self, entry: Entry) -> LoadedModel:
+    def _taken(self, entry: Entry, awaited: int) -> LoadedModel:
         """The model of an entry, with one more user."""
         while True:
             with self._lock:
@@ -200,6 +245,8 @@ class Models:
                     return model
             with entry.lock:
                 if entry.model is None:
+                    if entry.loads != awaited and entry.refused is not None:
+                        raise copy.copy(entry.refused)
                     self._fill(entry)
 
     def _fill(self, entry: Entry) -> None:
@@ -210,35 +257,49 @@ class Models:
         try:
             self._make_room(entry)
             self._put(entry, *self._read(entry))
-        except (TriplepointError, MemoryError, OSError) as error:
-            entry.state, entry.error = "failed", str(error)
-            log.warning("a model could not be loaded", model=entry.name, error=entry.error)
-            message = f"the model {entry.name} could not be loaded: {error}"
-            if isinstance(error, LASTING):
-                # No client asks again by itself after this.
-                raise APIError(
-                    message,
-                    status=404,
-                    param="model",
-                    code="model_not_loaded",
-                    headers={"x-should-retry": "false"},
-                ) from error
-            refused = busy(message, wait_s=30)
-            refused.param, refused.code = "model", "model_not_loaded"
+        except BaseException as error:
+            refused = self._refusal(entry, error)
+            # A copy has no traceback and no cause: their frames hold what was loaded so far.
+            entry.refused = copy.copy(refused)
+            if refused is error:
+                raise
             raise refused from error
-        except APIError:
+        finally:
+            with self._lock:
+                entry.reserved = 0
+                entry.loads += 1
+
+    def _refusal(self, entry: Entry, error: BaseException) -> APIError:
+        """What requests are told that want a model which could not be loaded."""
+        if isinstance(error, APIError):  # there is no room for it now
             entry.state = "unloaded"
-            raise
-        except BaseException:
-            entry.state = "failed"
-            raise
+            return error
+        entry.state, entry.error = "failed", str(error) or type(error).__name__
+        log.warning("a model could not be loaded", model=entry.name, error=entry.error)
+        if not isinstance(error, TriplepointError | MemoryError | OSError):
+            return as_api_error(error)
+        message = f"the model {entry.name} could not be loaded: {error}"
+        if isinstance(error, LASTING):
+            # No client asks again by itself after this.
+            return APIError(
+                message,
+                status=404,
+                param="model",
+                code="model_not_loaded",
+                headers={"x-should-retry": "false"},
+            )
+        refused = busy(message, wait_s=30)
+        refused.param, refused.code = "model", "model_not_loaded"
+        return refused
 
     def _read(self, entry: Entry) -> tuple[LoadedModel, FileState | None, float]:
         """The model as its file has it now, what that is, and the seconds that it took."""
         began, file = time.perf_counter(), file_state(entry.source)
         engine = self._load(entry.source)
+        if self._watcher is not None:
+            self._watcher.loaded(entry.name, engine)
         with contextlib.ExitStack() as stack:
-            stack.callback(engine.close)
+            stack.callback(self._close, engine)
             with contextlib.closing(engine.session()) as session:
                 session.warmup()
             model = LoadedModel(entry.name, engine)
@@ -255,6 +316,7 @@ class Models:
             entry.file, entry.changed, entry.load_s = file, None, seconds
             entry.used = time.monotonic()
             entry.model, entry.state, entry.error = model, "ready", ""
+            entry.refused, entry.reserved = None, 0
 
     def reload_changed(self) -> None:
         """Load the models anew whose files are other ones, and have been for one look already.
@@ -275,10 +337,13 @@ class Models:
         old = entry.model
         if old is None or self._closed:
             return
-        others = sum(int(SPARE * e.nbytes) for e in self._entries.values() if e.model is not None)
-        if others + int(SPARE * now[2]) > self._budget:
-            with self._lock:
+        wanted = int(SPARE * now[2])
+        with self._lock:
+            beside = wanted + sum(e.takes for e in self._entries.values()) <= self._budget
+            entry.reserved = wanted if beside else max(wanted, entry.takes)
+            if not beside:
                 entry.model, entry.state, old.outdated = None, "loading", True
+        if not beside:
             while old.users and not self._closed:
                 time.sleep(LOOK_AGAIN_S)
             self._end_outdated(old)
@@ -288,6 +353,7 @@ class Models:
         try:
             found = self._read(entry)
         except Exception as error:
+            entry.reserved = 0
             entry.file = now  # until it changes once more
             entry.error = f"its file changed and could not be reloaded: {error}"
             log.warning("a model could not be reloaded", model=entry.name, error=str(error))
@@ -302,19 +368,25 @@ class Models:
             if not model.outdated or model.users or model.closed:
                 return
             model.closed = True
-        model.engine.close()
+        self._close(model.engine)
         gc.collect()
+
+    def _close(self, engine: Engine) -> None:
+        engine.close()
+        if self._watcher is not None:
+            self._watcher.closed(engine)
 
     def _make_room(self, entry: Entry) -> None:
         """Let go of models that nobody uses until this one fits."""
         wanted = int(SPARE * resolve_model(entry.source).stat().st_size)
         while True:
             with self._lock:
-                others = [e for e in self._entries.values() if e.model is not None]
-                taken = sum(int(SPARE * e.nbytes) for e in others)
-                if not others or taken + wanted <= self._budget:
+                others = [e for e in self._entries.values() if e is not entry]
+                taken = sum(e.takes for e in others)
+                if not taken or taken + wanted <= self._budget:
+                    entry.reserved = wanted  # others that are loaded meanwhile count it
                     return
-                idle = [e for e in others if not e.busy]
+                idle = [e for e in others if e.model is not None and not e.busy]
                 victim = min(idle, key=lambda e: e.used, default=None)
             if victim is None:
                 raise busy(
@@ -336,7 +408,7 @@ class Models:
             if entry.busy or (model := entry.model) is None:
                 return
             entry.model, entry.state = None, "unloaded"
-        model.engine.close()
+        self._close(model.engine)
         del model
         gc.collect()  # engine and sessions refer to each other, and the weights are large
 
@@ -348,7 +420,7 @@ class Models:
                 model, entry.model = entry.model, None
                 entry.state = "unloaded"
                 if model is not None:
-                    model.engine.close()
+                    self._close(model.engine)
 
     def loaded(self) -> list[LoadedModel]:
         """Those that are there now."""

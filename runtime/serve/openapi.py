@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -12,7 +13,7 @@ from starlette.routing import Route
 from .chat_completions import ChatBody, chat_completions
 from .completions import CompletionBody, completions
 from .embeddings import EmbeddingsBody, NativeEmbeddingBody, embeddings, native_embeddings
-from .guard import OPEN
+from .guard import OPEN, OPERATOR
 from .messages import CountBody, MessagesBody, count_tokens, messages
 from .native_completion import InfillBody, NativeBody, infill, native_completion
 from .responses import ResponsesBody, responses
@@ -68,35 +69,46 @@ async def openapi(request: Request) -> JSONResponse:
     """The document."""
     from ... import __version__
 
-    keys = bool(request.app.state.service.settings.keys)
+    settings = request.app.state.service.settings
     routes = [route for route in request.app.routes if isinstance(route, Route)]
-    return JSONResponse(describe(routes, __version__, keys=keys))
+    paths = {route.path for route in routes} - OPEN if settings.keys else set[str]()
+    paths |= OPERATOR if settings.operator_keys else set()
+    return JSONResponse(describe(routes, __version__, paths))
 
 
-def describe(routes: list[Route], version: str, *, keys: bool) -> dict[str, Any]:
-    """OpenAPI 3.1 for these routes."""
+def describe(routes: list[Route], version: str, keyed: AbstractSet[str]) -> dict[str, Any]:
+    """OpenAPI 3.1 for these routes.
+
+    Args:
+        routes: all of them.
+        version: of the program.
+        keyed: the paths that want a key.
+    """
     bodies = sorted({*BODIES.values()}, key=lambda one: one.__name__)
-    names, made = models_json_schema(
+    names, schemas = models_json_schema(
         [(one, "validation") for one in bodies], ref_template="#/components/schemas/{model}"
     )
-    components: dict[str, Any] = {"schemas": {**made.get("$defs", {}), "Error": _ERROR}}
+    components: dict[str, Any] = {"schemas": {**schemas.get("$defs", {}), "Error": _ERROR}}
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "triplepoint serve", "version": version},
         "paths": {},
         "components": components,
     }
-    if keys:
-        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        found["security"] = [{"key": []}]
+    if keyed:
+        components["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
     for route in routes:
         path = route.path.replace(":path}", "}")
         for method in sorted((route.methods or set()) - {"HEAD"}):
             body = BODIES.get(route.endpoint)
             schema = {"type": "object"} if body is None else names[body, "validation"]
-            found["paths"].setdefault(path, {})[method.lower()] = _operation(
-                route, method, path, schema
-            )
+            made = _operation(route, method, path, schema)
+            if route.path in keyed:
+                made["security"] = [{name: []} for name in components["securitySchemes"]]
+            found["paths"].setdefault(path, {})[method.lower()] = made
     return found
 
 
@@ -117,8 +129,6 @@ def _operation(route: Route, method: str, path: str, body: dict[str, Any]) -> di
             "default": {"description": "Why there is none", "content": error},
         },
     }
-    if path in OPEN:
-        made["security"] = []
     if method == "POST":
         content = {"application/json": {"schema": body}}
         made["requestBody"] = {"required": True, "content": content}

@@ -105,12 +105,29 @@ class Programs:
         """How many pause now."""
         return len(self._pauses)
 
-    def returns(self, namespace: str, model: str, session: str | None, ids: list[int]) -> bool:
-        """Whether a prompt goes on with a conversation that has paused.
+    def knows(self, namespace: str, model: str, session: str | None, ids: list[int]) -> bool:
+        """Whether a prompt goes on with a conversation that has paused, and still does."""
+        with self._lock:
+            self._forget(time.monotonic())
+            return self._find(namespace, model, session, ids) is not None
+
+    def returns(
+        self,
+        namespace: str,
+        model: str,
+        session: str | None,
+        ids: list[int],
+        at: float | None = None,
+    ) -> bool:
+        """Whether a prompt goes on with a conversation that has paused; the pause ends.
 
         A session may ask for something else meanwhile, such as a title: the pause goes on then.
+
+        Args:
+            namespace, model, session, ids: of the request.
+            at: when it came, by `time.monotonic`; None: now. What it waited is no tool's time.
         """
-        now = time.monotonic()
+        now = time.monotonic() if at is None else at
         with self._lock:
             self._forget(now)
             key = self._find(namespace, model, session, ids)
@@ -120,7 +137,7 @@ class Programs:
             if ids[: len(pause.read)] == pause.read:
                 del self._pauses[key]
                 for tool in pause.tools:
-                    self._history(namespace, tool).append(now - pause.since)
+                    self._history(namespace, tool).append(max(0.0, now - pause.since))
             return True
 
     def paused(

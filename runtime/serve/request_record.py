@@ -5,6 +5,7 @@ Metrics, the status page and traces are all made of it.
 
 from __future__ import annotations
 
+import copy
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from ...traces.events import PassEvent, PhaseEvent
 from ...traces.writer import new_run_id
 from .api_error import APIError
 from .events import Call, CallPart, Closed, Done, Event, Failed, PromptRead, Text, Thought
+from .meter import Meters
 
 if TYPE_CHECKING:
     from ..inference.session import Session
@@ -75,9 +77,14 @@ class RequestRecord:
         phases: in the order in which they ended; spans: what is left of them in the end.
         error: why it failed.
         cancelled: whether its client went before it had ended.
+        written: tokens of each answer so far, and the seconds that they took.
+
+    Args:
+        model: see above.
+        meters: count its tokens as they come, with those of others.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, meters: Meters | None = None) -> None:
         self.id = new_run_id()
         self.model = model
         self.at, self.arrived = time.time(), time.perf_counter()
@@ -95,7 +102,9 @@ class RequestRecord:
         self.speculative: dict[str, object] = {}
         self.error: APIError | None = None
         self.cancelled = False
-        self.pieces = 0
+        self.written: dict[int, tuple[int, float]] = {}
+        self._meters = Meters() if meters is None else meters
+        self._computed, self._told = 0, 0.0  # tokens of the prompt, and when that was told
         self._last: dict[int, float] = {}
 
     def heard(self, event: Event) -> None:
@@ -109,7 +118,6 @@ class RequestRecord:
             if (last := self._last.get(event.choice)) is not None:
                 self.gaps.append(now - last)
             self._last[event.choice] = now
-            self.pieces += 1
             answer = self.answers.setdefault(event.choice, Answered())
             if isinstance(event, Text):
                 answer.text.append(event.text)
@@ -118,20 +126,41 @@ class RequestRecord:
             elif isinstance(event, Call):
                 answer.calls.append(event)
         elif isinstance(event, PromptRead):
+            self.reading(event.tokens - event.cached, event.seconds)
             self.read = event
         elif isinstance(event, Done):
             self.done.append(event)
+            self.wrote(event.choice, event.tokens, event.seconds)
         elif isinstance(event, Failed):
-            self.error = event.error
+            # Without its traceback and cause: their frames hold the engine and the whole body.
+            self.error = copy.copy(event.error)
         elif isinstance(event, Closed):
             wanted = 1 if self.request is None else self.request.choices
             self.cancelled = len(self.done) < wanted
+
+    def reading(self, computed: int, seconds: float) -> None:
+        """So many tokens of its prompt were computed, in so many seconds from its begin on."""
+        more, now = computed - self._computed, time.perf_counter()
+        if more > 0:
+            self._meters.prompt.add(more, now - max(self._told, now - seconds))
+            self._computed, self._told = computed, now
+
+    def wrote(self, choice: int, tokens: int, seconds: float) -> None:
+        """An answer has so many tokens, after so many seconds."""
+        before, _ = self.written.get(choice, (0, 0.0))
+        self.written[choice] = tokens, seconds
+        if tokens > before:
+            self._meters.generation.add(tokens - before)
 
     def phase_ended(self, session: Session, choice: int) -> None:
         """A phase of one of its sessions has ended, in the session's thread."""
         if session.last_phase is None:
             return
         self.context, self.speculative = session.context, session.speculative.as_dict()
+        if self.request is not None and self.request.by is not None:  # an agent's
+            phase, (tokens, spent) = session.last_phase, self.written.get(choice, (0, 0.0))
+            if phase.phase == "decode":
+                self.wrote(choice, tokens + phase.tokens, spent + phase.wall_s)
         shared, event = session.metrics.shared_passes(), session.last_phase
         self.phases.append(RecordedPhase(choice, event, time.time(), shared))
         self.spans.append(
@@ -155,5 +184,5 @@ class RequestRecord:
 
     @property
     def tokens(self) -> int:
-        """Tokens of its answers."""
-        return sum(one.tokens for one in self.done)
+        """Tokens of its answers so far."""
+        return sum(tokens for tokens, _ in list(self.written.values()))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -15,7 +17,7 @@ import anyio.to_thread
 
 from .admission import ANYBODY, Caller, Line, Place, prefill_s
 from .api_error import APIError, as_api_error, busy
-from .events import Call, Done, Event, Failed, PromptRead, shifted
+from .events import Call, Event, Failed, PromptRead, shifted
 from .generate import Generation, GenerationRequest
 from .kept_responses import KeptResponses
 from .mailbox import Channel, Mailbox
@@ -60,19 +62,25 @@ class Job:
         self._first = first
         self._service, self._name, self._prepare = service, name, prepare
         self._caller = caller
-        self.record = RequestRecord(service.models.known(name))
+        self.record = RequestRecord(service.models.known(name), service.metrics.meters)
+        self._awaited: int | None = None
         self._generation = Generation(self._post, caller.namespace, self, self.record)
         self._future: Future[None] | None = None
-        self._place = Place(self._go, caller.namespace)
+        self._place = Place(self._go, caller.namespace, written=lambda: self.record.tokens)
         self._model: LoadedModel | None = None
         self._request: GenerationRequest | None = None
         self._has = contextlib.ExitStack()  # the model, as long as it is used
         self._called: list[str] = []
-        self.arrived = time.perf_counter()
+        self.arrived, self._came = time.perf_counter(), time.monotonic()
 
     def start(self) -> None:
-        """Begin, or wait for a thread."""
-        self._submit(self._service.readers, self._begin)
+        """Begin, or wait for a thread, and before that for the model."""
+        service = self._service
+        self._awaited = service.models.awaited(self._name)
+        if self._awaited is None:
+            self._submit(service.readers, self._begin)
+        else:
+            self._submit(service.loaders[self.record.model], self._load)
 
     def cancel(self, why: APIError | None = None) -> None:
         """Nobody wants it any more; from any thread. Its last event comes in any case."""
@@ -96,6 +104,21 @@ class Job:
         if future.cancelled():
             self._end(self._generation.last_event)
 
+    def _load(self) -> None:
+        """Wait for the model, beside those that want another one."""
+        models = self._service.models
+        try:
+            if self._generation.cancelled:
+                self._end(self._generation.last_event)
+                return
+            self._has.enter_context(models.hold(self._name))
+            with models.use(self._name, self._awaited):
+                pass
+        except BaseException as error:
+            self._end(Failed(as_api_error(error)))
+            return
+        self._submit(self._service.readers, self._begin)
+
     def _begin(self) -> None:
         """Make the prompt and join those who wait."""
         service, place = self._service, self._place
@@ -103,7 +126,8 @@ class Job:
             if self._generation.cancelled:
                 self._end(self._generation.last_event)
                 return
-            self._has.enter_context(service.models.hold(self._name))
+            if self._awaited is None:
+                self._has.enter_context(service.models.hold(self._name))
             with service.models.use(self._name) as model:
                 self._model = model
                 self._request = self.record.request = request = self._prepare(model)
@@ -121,10 +145,13 @@ class Job:
         """What it will take, and whether it goes on with a conversation."""
         ids, engine, place = request.prompt.ids, model.engine, self._place
         namespace = self._caller.namespace
-        place.returning = self._service.settings.programs and self._service.programs.returns(
+        place.returning = self._service.settings.programs and self._service.programs.knows(
             namespace, model.name, self._caller.session, ids
         )
-        if 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
+        if request.lengths:  # each is read alone, and none is found in the prefix cache
+            counts = Counter(request.lengths).items()
+            place.prefill_s = sum(many * prefill_s(engine, length, 0) for length, many in counts)
+        elif 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
             cached = engine.prefix_cache.count(ids, namespace)
             place.prefill_s = prefill_s(engine, len(ids), cached)
             place.token_s = engine.tuning.pass_s(1, len(ids))
@@ -146,6 +173,11 @@ class Job:
                     if model is not self._model:  # its file has changed meanwhile
                         self._model = model
                         self._request = self.record.request = self._prepare(model)
+                    if self._place.returning:  # not before: it may have been refused
+                        caller, ids = self._caller, self._request.prompt.ids
+                        self._service.programs.returns(
+                            caller.namespace, model.name, caller.session, ids, self._came
+                        )
                     self.record.started = time.perf_counter()
                     self._generation.run(model.engine, self._request)
                     self._tell(model)
@@ -168,8 +200,6 @@ class Job:
             self._service.line.prompt_read(self._place)
         elif isinstance(event, Call):
             self._called.append(event.name)
-        elif isinstance(event, Done):
-            self._place.written += event.tokens
         self.channel.post(shifted(event, self._first) if self._first else event)
 
     def paused(self, session: Session) -> None:
@@ -218,6 +248,7 @@ class Service:
 
     Attributes:
         running: whether new requests are taken.
+        loaders: a thread for each model, in which requests wait until it is loaded.
         readers, workers: threads that make prompts, and that run requests.
         line: whose turn it is.
         programs: conversations that pause for tools.
@@ -236,13 +267,15 @@ class Service:
         self.running = True
         self.began = time.time()
         parallel = settings.limits.parallel
+        self.loaders = {
+            name: ThreadPoolExecutor(1, thread_name_prefix="load") for name in models.names
+        }
         self.readers = ThreadPoolExecutor(parallel, thread_name_prefix="prompt")
         self.workers = ThreadPoolExecutor(parallel, thread_name_prefix="request")
         self.line = Line(parallel)
         self.programs = Programs()
         self._jobs: set[Job] = set()
         self._lock = threading.Lock()
-        # Those that wait until a model is loaded do not keep others from threads.
         self._askers, self._asking = anyio.CapacityLimiter(parallel), 0
         self.telemetry_metrics: TelemetryMetrics | None = None
         if settings.otlp_metrics is not None:
@@ -314,16 +347,21 @@ class Service:
         if self._asking >= self.settings.limits.queue:
             raise busy(f"{self._asking} requests are already waiting; try again later", status=429)
 
+        awaited = self.models.awaited(name)
+
         def work() -> T:
             try:
-                with self.models.use(name) as model:
+                with self.models.use(name, awaited) as model:
                     return ask(model)
             except Exception as error:
                 raise as_api_error(error) from error
 
         self._asking += 1
         try:
-            return await anyio.to_thread.run_sync(work, limiter=self._askers)
+            if awaited is None:
+                return await anyio.to_thread.run_sync(work, limiter=self._askers)
+            loader = self.loaders[self.models.known(name)]
+            return await asyncio.wrap_future(loader.submit(work))
         finally:
             self._asking -= 1
 
@@ -339,6 +377,8 @@ class Service:
         self.running = False
         self.kept.clear()
         self.end_requests()
+        for loader in self.loaders.values():
+            loader.shutdown(wait=True)  # those that still wait there end by themselves
         self.readers.shutdown(wait=True, cancel_futures=True)
         self.workers.shutdown(wait=True, cancel_futures=True)
         if (telemetry := self.telemetry) is not None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ...arguments import check_whole, is_number
 from ...errors import SettingError
@@ -71,8 +72,10 @@ class ServerSettings:
         operator_keys: what the server says of all requests is told to these keys alone; they open
             the rest too. None: to all who may ask.
         public: system prompts whose computed beginnings all keys share.
-        hosts: further names that requests may call this machine by (header ``Host``).
-        origins: web pages that may ask from a browser (header ``Origin``); none by default.
+        hosts: further names that requests may call this machine by (header ``Host``); a port
+            that is given with one does not count.
+        origins: web pages that may ask from a browser (header ``Origin``); none by default. Both
+            are kept as browsers write them.
         keep_alive_s: a model that nobody has used for so long is let go; inf: never.
         memory: bytes that all models together may take; None: what is free at the start.
         ping_s: silence of a stream after which a comment is sent.
@@ -146,11 +149,29 @@ class ServerSettings:
                 raise SettingError(
                     "a key's name can have up to 64 letters, digits, '_', '.' and '-'"
                 )
+        hosts = tuple(map(hostname, self.hosts))
+        for given, host in zip(self.hosts, hosts, strict=True):
+            if "/" in given or not re.fullmatch(r"[^\s*]+", host):
+                raise SettingError(f"{given!r} is not a host name such as models.example")
+        origins = tuple(origin.rstrip("/").lower() for origin in self.origins)
+        for given, origin in zip(self.origins, origins, strict=True):
+            if origin != "null" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s*]+", origin):
+                raise SettingError(f"{given!r} is not an origin such as https://chat.example")
+        object.__setattr__(self, "hosts", hosts)
+        object.__setattr__(self, "origins", origins)
         if not self.keys and not is_loopback(self.host):
             raise SettingError(
                 f"other machines can reach {self.host}, so the server needs a key: give "
                 "--api-key, or listen on 127.0.0.1"
             )
+
+
+def hostname(host: str) -> str:
+    """A host without its port, as names are compared; empty where it is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:

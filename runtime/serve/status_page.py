@@ -75,7 +75,7 @@ def _lane(record: RequestRecord) -> dict[str, Any]:
         "arrived": record.at,
         "started": None if started is None else _unix(record, started),
         "ended": None if ended is None else _unix(record, ended),
-        "tokens": max(record.tokens, record.pieces),
+        "tokens": record.tokens,
         "phases": [
             {
                 "choice": span.choice,

@@ -17,11 +17,16 @@ from .service import Service
 
 
 async def health(request: Request) -> JSONResponse:
-    """Whether requests are answered at once: 503 while a model is loaded."""
+    """Whether requests are answered at once: 503 while a model is loaded, or where the first one
+    cannot be. It is open to all: where there are keys, it does not say why.
+    """
     service: Service = request.app.state.service
     if service.running and service.models.ready:
         return JSONResponse({"status": "ok"})
     message = "Loading model" if service.running else "Shutting down"
+    if service.running and (failure := service.models.failure):
+        message = "The model could not be loaded"
+        message += "" if service.settings.keys else f": {failure}"
     error = {"message": message, "type": "unavailable_error", "param": None, "code": 503}
     return JSONResponse({"error": error}, status_code=503)
 
@@ -84,7 +89,7 @@ async def slots(request: Request) -> JSONResponse:
     ]
     for place, one in zip(found, running, strict=False):
         place |= {"is_processing": True, "id_task": one.id, "model": one.model}
-        place |= {"n_ctx": one.context, "state": one.state, "n_decoded": one.pieces}
+        place |= {"n_ctx": one.context, "state": one.state, "n_decoded": one.tokens}
     if request.query_params.get("fail_on_no_slot") and len(running) >= len(found):
         raise busy("no slot is free", wait_s=service.line.slot_s())
     return JSONResponse(found)

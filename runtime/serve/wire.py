@@ -9,7 +9,15 @@ from math import inf
 from typing import Any, Protocol, TypeVar
 
 import anyio.to_thread
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import CoreSchema, ErrorDetails, from_json, to_json
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -62,6 +70,33 @@ class Given(BaseModel):
     ) -> CoreSchema:
         """Each error takes more than what it is found in: a body of millions would fill memory."""
         return _failing_fast(handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """With null where it counts as not given, and all names of what has several."""
+        found = handler(core_schema)
+        made = handler.resolve_ref_schema(found)
+        properties, needed = made.get("properties", {}), made.get("required", ())
+        for name, part in properties.items():
+            if name not in needed:
+                properties[name] = _or_null(part)
+        for field in cls.model_fields.values():
+            if isinstance(aliases := field.validation_alias, AliasChoices):
+                first, *others = aliases.choices
+                properties |= {other: properties[first] for other in others}
+        return found
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON schema that takes null, too; a constant tells kinds apart and stays as it is."""
+    about = {name: schema[name] for name in ("title", "description", "default") if name in schema}
+    rest = {name: item for name, item in schema.items() if name not in about}
+    parts = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
+    if not rest or "const" in rest or {"type": "null"} in parts:
+        return schema
+    return {"anyOf": [*parts, {"type": "null"}], **about}
 
 
 class Body(Given):

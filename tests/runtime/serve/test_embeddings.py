@@ -47,6 +47,17 @@ def _asked(server: Server, path: str = URL, **body: Any) -> Any:
     return answer.json()
 
 
+def test_a_batch_counts_as_work_of_its_key(vectors: Server) -> None:
+    """However long its texts are together; else it would keep other keys from their turns."""
+    vectors.idle()
+    line = vectors.service.line
+    before = line._served.get("", 0.0)
+    _asked(vectors, input=["a full disk " * 20] * 40, model="tiny")
+    vectors.idle()
+
+    assert line._served[""] > before
+
+
 def test_as_the_engine_has_them(vectors: Server, file: Path) -> None:
     """Texts and tokens give the engine's own vectors, in both encodings, and tokens are counted."""
     texts = ["a full disk", "ab", "no space left"]

@@ -73,6 +73,33 @@ def test_pages_that_were_let_in(start: Any) -> None:
     assert server.chat_from("https://evil.example").status_code == 403
 
 
+def test_what_is_allowed_as_it_is_told(start: Any) -> None:
+    """A name with its port, as a message had it, and a page's address as people write it."""
+    server = start(hosts=("GPU.lan:11435",), origins=("https://Chat.example/",))
+    server.wait()
+    refused = server.client.get("/v1/models", headers={"Host": "models.lan:11435"})
+    answer = server.chat_from("https://chat.example")
+
+    assert "'models.lan'" in refused.json()["error"]["message"]
+    for host in ("gpu.lan", "gpu.lan:11435"):
+        assert server.client.get("/v1/models", headers={"Host": host}).status_code == 200
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == "https://chat.example"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"origins": (one,)} for one in ("*", "chat.example", "https://*.example")),
+        *({"hosts": (one,)} for one in ("*", "", "http://gpu.lan")),
+    ],
+)
+def test_what_is_neither_a_name_nor_an_origin(wrong: Any) -> None:
+    """It would let nobody in, or everybody."""
+    with pytest.raises(SettingError, match="is not a"):
+        ServerSettings({"nano": "nano"}, **wrong)
+
+
 def test_pages_read_why_they_are_refused(start: Any) -> None:
     """A browser shows a page no answer without these headers."""
     server = start(origins=("https://chat.example",), keys=("first",))

@@ -6,10 +6,16 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
-from helpers.serving import Server
+import pytest
+from helpers.serving import LONG_CHAT, Server
 
+from triplepoint.runtime.serve import meter
+from triplepoint.runtime.serve.events import Done
 from triplepoint.runtime.serve.exposition import Histogram, sample
+from triplepoint.runtime.serve.meter import Meters
+from triplepoint.runtime.serve.request_record import RequestRecord
 from triplepoint.runtime.serve.settings import Limits
 
 _SAMPLE = re.compile(r'([a-z0-9_:]+)(\{[a-z_]+="[^"\n]*"(?:,[a-z_]+="[^"\n]*")*\})? (\S+)')
@@ -71,6 +77,95 @@ def test_counts_are_those_of_the_answers(server: Server) -> None:
     assert sum(after[name] - before.get(name, 0) for name in regimes) == 4
     assert after['vllm:num_requests_running{model_name="nano"}'] == 0
     assert after['triplepoint_kv_budget_bytes{model_name="nano"}'] > 0
+
+
+def test_tokens_count_as_they_come(server: Server) -> None:
+    """Those of an answer that nobody waits for the end of, too; also for the line's prediction."""
+    server.idle()
+    name = 'vllm:generation_tokens_total{model_name="nano"}'
+    before = scrape(server).get(name, 0.0)
+    with server.client.stream(
+        "POST", "/v1/chat/completions", json={**LONG_CHAT, "stream": True}
+    ) as answer:
+        lines = answer.iter_lines()
+        while "content" not in next(lines):
+            pass
+        (place,) = server.service.line._running
+        assert place.written() > 0
+        (told,) = [one for one in server.client.get("/slots").json() if one["is_processing"]]
+        assert told["n_decoded"] > 0
+        assert server.service.metrics.rates()["generation"] > 0
+    server.idle()
+    last = server.service.metrics.records()[-1]
+    found = scrape(server)
+
+    assert last.state == "cancelled"
+    assert found[name] - before == last.tokens > 0
+    assert last.written[0][1] > 0
+
+
+def test_a_long_prompt_counts_while_it_is_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not its client wants to know how far it is."""
+    read: list[int] = []
+    counted = RequestRecord.reading
+
+    def reading(self: RequestRecord, computed: int, seconds: float) -> None:
+        read.append(computed if self.read is None else -1)
+        counted(self, computed, seconds)
+
+    monkeypatch.setattr(RequestRecord, "reading", reading)
+    used = server.chat("a word " * 700, max_tokens=1).json()["usage"]
+
+    assert read == sorted(read)
+    assert len(read) > 1
+    cached = used["prompt_tokens_details"]["cached_tokens"]
+    assert read[-1] == used["prompt_tokens"] - cached
+
+
+def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What took long counts for the part of it that is within the last seconds."""
+    now = [100.0]
+    monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    meters = Meters()
+    record = RequestRecord("nano", meters)
+    record.reading(400, 4.0)
+    assert meters.prompt.rate() == pytest.approx(40.0)
+    record.wrote(0, 1, 0.1)
+    record.wrote(0, 3, 0.3)
+    record.wrote(1, 7, 0.3)
+    assert meters.generation.rate() == pytest.approx(1.0)
+    now[0] += meter.RATE_S - 1.0
+    assert meters.prompt.rate() == pytest.approx(10.0)
+    record.heard(Done(0, "stop", 3, 0, 0.4))
+    now[0] += 2.0
+    assert (meters.prompt.rate(), meters.generation.rate()) == (0.0, 0.0)
+    assert record.tokens == 10
+
+
+def test_counters_of_engines_outlive_them(start: Callable[..., Server]) -> None:
+    """They do not fall when a model is let go of; two names of one file are two models."""
+    server = start(models={"a": "nano", "b": "nano"}, keep_alive_s=0.01)
+    server.wait()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: server.chat(f"number {n}", max_tokens=40, model="b"), range(4)))
+    server.idle()
+    before = scrape(server)
+    time.sleep(0.02)
+    server.service.models.let_go_idle()
+    after = scrape(server)
+
+    assert not server.service.models.loaded()
+    counters = [name for name in before if name.partition("{")[0].endswith("_total")]
+    assert {name: after[name] for name in counters} == {name: before[name] for name in counters}
+    assert after["llamacpp:n_decode_total"] > 2
+    assert 'triplepoint_kv_used_bytes{model_name="b"}' not in after
+    shared = [name for name in after if name.startswith("triplepoint_shared_passes_total{")]
+    assert all('model_name="b"' in name for name in shared if after[name])
+    server.chat(model="b", max_tokens=2)
+    name = 'triplepoint_passes_total{model_name="b"}'
+    assert scrape(server)[name] > before[name]
 
 
 def test_shared_passes_say_what_ended_them(server: Server) -> None:

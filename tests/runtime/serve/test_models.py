@@ -74,6 +74,110 @@ def test_models_that_fit(load: Load) -> None:
     models.close()
 
 
+def test_models_that_are_loaded_at_once_count_each_other(load: Load) -> None:
+    """What one is about to take is no room for another one; a load that fails gives it back."""
+    loading, go = threading.Event(), threading.Event()
+    failures = [ModelError("the file is damaged")]
+
+    def slowly(source: str) -> Engine:
+        loading.set()
+        assert go.wait(60)
+        if failures:
+            raise failures.pop()
+        return load(source)
+
+    def ask(name: str) -> None:
+        with models.use(name):
+            pass
+
+    models = Models(ServerSettings(TWO, memory=7_000_000), slowly)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(ask, "a")
+        assert loading.wait(60)
+        with pytest.raises(APIError, match="not enough memory"):
+            ask("b")
+        go.set()
+        with pytest.raises(APIError, match="damaged"):
+            first.result(60)
+    ask("b")
+    assert states(models) == ["failed", "ready"]
+    ask("a")
+    assert states(models) == ["ready", "unloaded"]
+    models.close()
+
+
+def test_requests_for_a_ready_model_while_another_is_loaded(start: Callable[..., Server]) -> None:
+    """They are answered, however many wait for the other one."""
+    go = threading.Event()
+
+    def load(source: str) -> Engine:
+        assert source == "nano" or go.wait(60)
+        return Engine.load("nano")
+
+    server = start(load, models={"a": "nano", "b": str(NANO)}, limits=Limits(parallel=2))
+    try:
+        server.wait()
+        with ThreadPoolExecutor(6) as pool:
+            asked = [pool.submit(server.chat, model="b") for _ in range(3)]
+            told = [
+                pool.submit(server.post, "/tokenize", {"content": "x", "model": "b"})
+                for _ in range(3)
+            ]
+            while server.service.load[1] < 3 or server.service._asking < 3:
+                time.sleep(0.01)
+            assert server.chat(model="a").status_code == 200
+            assert server.post("/tokenize", {"content": "x", "model": "a"}).status_code == 200
+            assert not any(one.done() for one in (*asked, *told))
+            go.set()
+            assert {one.result(60).status_code for one in (*asked, *told)} == {200}
+    finally:
+        go.set()
+
+
+def test_requests_that_waited_for_a_load_that_failed(start: Callable[..., Server]) -> None:
+    """All get its error, and it is not tried again for each of them; a later one tries again."""
+    go, loads = threading.Event(), list[str]()
+
+    def load(source: str) -> Engine:
+        loads.append(source)
+        assert go.wait(60)
+        if len(loads) == 1:
+            raise ModelError("the file is damaged")
+        return Engine.load(source)
+
+    server = start(load)
+    server.wait("/v1/models")
+    with ThreadPoolExecutor(5) as pool:
+        asked = [pool.submit(server.chat) for _ in range(3)]
+        told = [pool.submit(server.post, "/tokenize", {"content": "x"}) for _ in range(2)]
+        while server.service.load[1] < 3 or server.service._asking < 2:
+            time.sleep(0.01)
+        go.set()
+        answers = [one.result(60) for one in (*asked, *told)]
+    assert {answer.json()["error"]["code"] for answer in answers} == {"model_not_loaded"}
+    assert len(loads) == 1
+    health = server.client.get("/health")
+    assert (health.status_code, "is damaged" in health.json()["error"]["message"]) == (503, True)
+    assert server.chat().status_code == 200
+    assert (len(loads), server.client.get("/health").status_code) == (2, 200)
+
+
+def test_health_tells_nobody_without_a_key_why(start: Callable[..., Server]) -> None:
+    """It is open to all, and the reason may name a folder."""
+
+    def never(_: str) -> Engine:
+        raise ModelError("/home/me/secret.gguf is damaged")
+
+    server = start(never, keys=("mine",))
+    server.wait("/")
+    until = time.monotonic() + 20
+    while server.service.models.status()[0]["state"] != "failed":
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    health = server.client.get("/health")
+    assert health.json()["error"]["message"] == "The model could not be loaded"
+
+
 def test_a_model_that_cannot_be_loaded(load: Load) -> None:
     """The request says why, and the next one tries again."""
     failures = [ModelError("the file is damaged")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from helpers.serving import Server
 
 pytest.importorskip("starlette", reason="the server needs pip install 'triplepoint[serve]'")
 from starlette.routing import Route
+
+from triplepoint.runtime.serve.guard import OPEN, OPERATOR
 
 HOSTILE: list[Any] = [
     *(None, True, -1, 2**63, 1e308, "", "\x00\x1b[31m", "a" * 5000, "\N{PILE OF POO}"),
@@ -124,6 +127,48 @@ def test_it_describes_every_route(server: Server) -> None:
     assert content["application/json"]["schema"]["$ref"].endswith("/ChatBody")
     ids = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
     assert len(set(ids)) == len(ids)
+
+
+def test_it_describes_all_names_and_null(server: Server) -> None:
+    """Every name that a parameter has, and null, which counts as not given."""
+    schemas = server.client.get("/openapi.json").json()["components"]["schemas"]
+    for kind, name in (
+        *(("ChatBody", "n_cmpl"), ("CompletionBody", "n_cmpl"), ("NativeBody", "logprobs")),
+        ("CompletionBody", "max_completion_tokens"),
+    ):
+        assert name in schemas[kind]["properties"], (kind, name)
+    properties = schemas["ChatBody"]["properties"]
+    for name in ("n", "stream", "stream_options", "max_tokens"):
+        assert properties[name]["anyOf"].count({"type": "null"}) == 1, name
+    assert (properties["n"]["default"], properties["n"]["anyOf"][0]["minimum"]) == (1, 1)
+    assert "null" not in str(properties["messages"]["type"])
+    answer = server.chat(n=None, stream=None, stream_options=None, n_cmpl=1, max_tokens=1)
+    assert answer.status_code == 200
+
+
+def test_it_describes_keys(start: Callable[..., Server]) -> None:
+    """Both headers, for the paths that want them: all but a few, or those of the operator."""
+    both = [{"bearer": []}, {"x-api-key": []}]
+
+    def keyed(**settings: Any) -> set[str]:
+        server = start(**settings)
+        server.wait("/")
+        headers = {"Authorization": "Bearer mine"}
+        document = server.client.get("/openapi.json", headers=headers).json()
+        header = document["components"].get("securitySchemes", {}).get("x-api-key", {})
+        assert header.get("name", "x-api-key") == "x-api-key"
+        operations = [
+            (path, one) for path, methods in document["paths"].items() for one in methods.values()
+        ]
+        assert all(one.get("security", both) == both for _, one in operations)
+        return {path for path, one in operations if "security" in one}
+
+    assert keyed() == set()
+    assert keyed(operator_keys=("mine",)) == OPERATOR
+    wanted = keyed(keys=("mine",))
+    assert "/v1/chat/completions" in wanted >= OPERATOR
+    assert "/v1/models/{name}" in wanted
+    assert not wanted & OPEN
 
 
 def test_no_body_breaks_the_server(server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from triplepoint import Engine
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.conversation.chat import Message
 from triplepoint.runtime.serve import programs
+from triplepoint.runtime.serve.admission import DEADLINE_HEADER
 from triplepoint.runtime.serve.programs import Programs, normalize, session_of
 
 SYSTEM = " ".join(f"Rule {n}: answer in one word." for n in range(80))
@@ -82,6 +84,21 @@ def test_a_program_that_pauses(server: Server, headers: dict[str, str]) -> None:
     server.idle()  # the answer is there a moment before its session has ended
     engine.prefix_cache.evict(1 << 40, kept=True)
     assert engine.prefix_cache.nbytes == 0
+
+
+def test_a_return_that_is_refused_for_its_deadline(server: Server) -> None:
+    """The conversation is known when it comes again, until its turn has come."""
+    headers = {"x-session-id": "late"}
+    before = len(server.service.programs)
+    later = call(server, talk(SYSTEM, "what is there?"), **headers)
+    engine_of(server).prefix_cache.clear()
+    body = {"messages": later, "max_tokens": 4, "tools": [TOOL]}
+    refused = server.post("/v1/chat/completions", body, **headers, **{DEADLINE_HEADER: "1"})
+
+    assert refused.status_code == 429
+    assert len(server.service.programs) == before + 1
+    ask(server, later, headers, tools=[TOOL])
+    assert len(server.service.programs) == before
 
 
 def test_without_a_pause_nothing_is_kept(server: Server) -> None:
@@ -194,6 +211,18 @@ def test_time_to_live_follows_the_tool() -> None:
     assert times[-1] == programs.LEAST_TTL_S
     assert known.paused("", "m", "s", [1, 2], ["look", "other"]) == programs.TTL_S
     assert known.paused("else", "m", "s", [1, 2], ["look"]) == programs.TTL_S
+
+
+def test_time_in_the_line_is_not_the_tools() -> None:
+    """What a request waits for its turn does not count as time that its tool took."""
+    known = Programs()
+    for _ in range(programs.ENOUGH):
+        known.paused("", "m", "s", [1, 2], ["look"])
+        came = time.monotonic()
+        assert known.knows("", "m", "s", [1, 2, 3])
+        assert known.returns("", "m", "s", [1, 2, 3], came + 100.0)
+    assert not known.knows("", "m", "s", [1, 2, 3])
+    assert known.paused("", "m", "s", [1, 2], ["look"]) == pytest.approx(200.0, abs=1.0)
 
 
 def test_many_programs_are_bounded() -> None:

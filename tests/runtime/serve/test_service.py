@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import socket
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +18,10 @@ import pytest
 from helpers.serving import LONG_CHAT, SETTINGS, Server
 
 from triplepoint import Engine
+from triplepoint.runtime.serve.api_error import APIError
+from triplepoint.runtime.serve.events import Failed
 from triplepoint.runtime.serve.generate import Generation
+from triplepoint.runtime.serve.request_record import RequestRecord
 from triplepoint.runtime.serve.run import bound_socket
 from triplepoint.runtime.serve.settings import Limits
 
@@ -178,6 +183,32 @@ def test_a_silent_stream_gets_events(start: Any, path: str, asked: Any, first: s
     if "responses" in path:
         numbers = re.findall(r'"sequence_number":(\d+)', answer.text)
         assert list(map(int, numbers)) == list(range(len(numbers)))
+
+
+def test_the_record_of_a_failed_request_keeps_no_model() -> None:
+    """It is kept for the status page long after its model was let go of."""
+
+    class Held:
+        """In place of an engine."""
+
+    def fail() -> None:
+        held.append(weakref.ref(own := Held()))
+        try:
+            raise ValueError(own)
+        except ValueError as error:
+            raise APIError("no", status=503, code="unavailable") from error
+
+    held, record = list[weakref.ref[Held]](), RequestRecord("nano")
+    with pytest.raises(APIError) as failed:
+        fail()
+    record.heard(Failed(failed.value))
+    del failed
+    gc.collect()
+
+    assert held[0]() is None
+    assert record.error is not None
+    assert (record.error.message, record.error.status) == ("no", 503)
+    assert record.error.code == "unavailable"
 
 
 def test_health_while_a_model_is_loaded(start: Any) -> None:

@@ -60,6 +60,25 @@ def test_the_page_in_a_browser(browser: chromium.Chromium, server: Server) -> No
     assert "rgb(0, 0, 0)" not in fills, "each regime has a color"
 
 
+def test_more_requests_than_lanes(browser: chromium.Chromium, server: Server) -> None:
+    """Those that run are shown before those that have ended; how many are left out is told."""
+    browser.open(f"{server.url}/")
+    browser.wait(lambda: shown(browser))
+    names, left, legend = browser.value(
+        "(lanes({now: 1000, requests: Array.from({length: 50}, (_, n) => ({id: `r${n}`, "
+        "model: 'nano', state: n ? 'done' : 'decode', arrived: 950 + n / 10, "
+        "started: 950 + n / 10, ended: n ? 990 : null, tokens: n, phases: []}))}), "
+        "[[...document.querySelectorAll('#lanes [role=img]')].map((one) => one.ariaLabel), "
+        "find('left').textContent, find('legend').textContent])"
+    )
+
+    assert len(names) == 40
+    assert names[0] == "r0 · nano · decode, 0 tokens"
+    assert names[1].startswith("r49 ")
+    assert left == "10 more requests are not shown."
+    assert "not known" in legend
+
+
 def test_with_a_key(browser: chromium.Chromium, start: Callable[..., Server]) -> None:
     """The page opens without one, shows nothing, and asks for it; numbers need it."""
     server = start(keys=(KEY,))

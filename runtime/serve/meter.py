@@ -1,0 +1,44 @@
+"""Tokens a second over the last seconds, as the status page shows them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+RATE_S = 10.0  # over which rates are given
+
+
+class Meter:
+    """Counts tokens as they come. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spans: deque[tuple[float, float, int]] = deque()  # since, until, tokens
+
+    def add(self, tokens: int, seconds: float = 0.0) -> None:
+        """So many have come, within so many seconds until now."""
+        now = time.perf_counter()
+        with self._lock:
+            self._spans.append((now - seconds, now, tokens))
+            while self._spans[0][1] < now - RATE_S:
+                self._spans.popleft()
+
+    def rate(self) -> float:
+        """Tokens a second, of late."""
+        begin = time.perf_counter() - RATE_S
+        with self._lock:
+            spans = list(self._spans)
+        found = 0.0
+        for since, until, tokens in spans:
+            if until >= begin:
+                part = (until - begin) / (until - since) if since < begin else 1.0
+                found += part * tokens
+        return found / RATE_S
+
+
+class Meters:
+    """Of all requests: computed tokens of prompts, and tokens of answers."""
+
+    def __init__(self) -> None:
+        self.prompt, self.generation = Meter(), Meter()
