@@ -87,7 +87,7 @@ class Load:
         """
         done = [job.replies for job in self.jobs if job.replies]
         whole = sum(replies[-1].prompt - sum(r.written for r in replies[:-1]) for replies in done)
-        return whole - self.work.system * max(0, len(done) - 1)
+        return max(0, whole - self.work.system * max(0, len(done) - 1))  # 0: no usage was told
 
     @property
     def written(self) -> int:
