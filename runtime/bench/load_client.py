@@ -8,8 +8,10 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -65,6 +67,10 @@ class Asks(Protocol):
         """A reply of at most `most` tokens."""
         ...
 
+    def stop(self) -> None:
+        """End the reply that is on its way, from another thread."""
+        ...
+
     def close(self) -> None:
         """Let go of what it has."""
         ...
@@ -92,6 +98,7 @@ class HttpClient:
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
         self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=SILENCE_S)
+        self._socket: socket.socket | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
         """See `Asks.ask`."""
@@ -105,6 +112,8 @@ class HttpClient:
         data = json.dumps(body).encode()
         reply = Reply(time.perf_counter())
         try:
+            self._connection.connect()
+            self._socket = self._connection.sock
             self._connection.request("POST", self._path, data, self._headers)
             self._read(self._connection.getresponse(), reply)
         except (*_BROKEN, AttributeError) as error:
@@ -128,6 +137,12 @@ class HttpClient:
         reply.written = reply.written or len(reply.times)
         if not ended and not reply.error:
             reply.error = "the stream broke off"
+
+    def stop(self) -> None:
+        """See `Asks.stop`."""
+        if self._socket is not None:
+            with suppress(OSError):  # it was closed already
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """See `Asks.close`."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from ...errors import TriplepointError
 from .load_engine import load_engine
 from .output import Output
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..bench.load_client import Asks, Reply
     from ..conversation.messages import Role
     from ..inference.engine import Engine
+    from ..inference.session import Session
     from ..serve.prompts import Prompts
 
 
@@ -41,6 +43,7 @@ class EngineClient:
         from ..inference.sampling import Sampling
 
         self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
+        self._session: Session | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
         """See `Asks.ask`."""
@@ -51,19 +54,27 @@ class EngineClient:
         reply, engine = Reply(time.perf_counter()), self._engine
         said = [Message(cast("Role", one["role"]), one["content"]) for one in messages]
         talk = Conversation(said)
-        prompt = self._prompts.prompt(talk)
         stream = engine.tokenizer.stream()
-        with closing(engine.session()) as session:
-            session.shares = True
-            phase = session.prefill(prompt.ids, borders=prompt.borders)
-            reply.prompt, reply.cached = len(prompt.ids), phase.shared_tokens
-            stop = engine.tokenizer.stop_ids
-            for token in session.decode(max_tokens=most, stop=stop, sampling=self._sampling):
-                reply.times.append(time.perf_counter())
-                reply.written += 1
-                reply.text += stream.push(token)
+        try:
+            prompt = self._prompts.prompt(talk)
+            with closing(engine.session()) as session:
+                self._session, session.shares = session, True
+                phase = session.prefill(prompt.ids, borders=prompt.borders)
+                reply.prompt, reply.cached = len(prompt.ids), phase.shared_tokens
+                stop = engine.tokenizer.stop_ids
+                for token in session.decode(max_tokens=most, stop=stop, sampling=self._sampling):
+                    reply.times.append(time.perf_counter())
+                    reply.written += 1
+                    reply.text += stream.push(token)
+        except TriplepointError as error:
+            reply.error = str(error)
         reply.ended = time.perf_counter()
         return reply
+
+    def stop(self) -> None:
+        """See `Asks.stop`."""
+        if self._session is not None:
+            self._session.stop()
 
     def close(self) -> None:
         """Nothing: sessions are closed with their requests."""

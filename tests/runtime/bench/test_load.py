@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -67,9 +69,48 @@ class Fake:
             reply.error = "it broke"
         return reply
 
+    def stop(self) -> None:
+        """See `Asks.stop`."""
+
     def close(self) -> None:
         """See `Asks.close`."""
         self.closed = True
+
+
+class Endless:
+    """A server that answers when it is stopped, or not at all: the second agent's fails."""
+
+    def __init__(self, agent: int) -> None:
+        self.agent, self.asked, self.stopped = agent, 0, threading.Event()
+
+    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+        """Wait, or fail as Ctrl-C does."""
+        self.asked += 1
+        if self.agent == 1:
+            raise KeyboardInterrupt
+        assert self.stopped.wait(30)
+        return Reply(0.0, 1.0)
+
+    def stop(self) -> None:
+        """See `Asks.stop`."""
+        self.stopped.set()
+
+    def close(self) -> None:
+        """See `Asks.close`."""
+
+
+def test_an_interrupt_ends_all_agents() -> None:
+    """Replies on their way end, pauses too, and nobody asks for more."""
+    made: list[Endless] = []
+
+    def connect() -> Endless:
+        made.append(Endless(len(made)))
+        return made[-1]
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(Work(2, turns=3, system=10, least=2, most=8, pauses=(3000.0,)), connect)
+
+    assert [client.asked for client in made] == [1, 1]
 
 
 def test_what_is_counted() -> None:
@@ -190,6 +231,20 @@ def test_a_server_with_a_key(answering: tuple[str, dict[str, Any]]) -> None:
     assert model_of(url, "secret") == "one"
     with pytest.raises(EngineError, match=r"HTTP 401: .*TRIPLEPOINT_API_KEY"):
         model_of(url)
+
+
+def test_a_reply_on_its_way_is_ended() -> None:
+    """From another thread, though its server says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as threads:
+        client = HttpClient(f"http://127.0.0.1:{silent.getsockname()[1]}", {})
+        client.stop()  # nothing is on its way yet
+        asking = threads.submit(client.ask, [], 1)
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(1 << 16)
+            client.stop()
+            assert asking.result(30).error
+        client.close()
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://[::1", "http://localhost:abc", "x:99999"])
