@@ -14,6 +14,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..bench.load_client import Asks, Reply
+    from ..bench.load_work import Work
     from ..conversation.messages import Role
     from ..inference.engine import Engine
     from ..inference.session import Session
@@ -22,13 +23,18 @@ if TYPE_CHECKING:
 
 @contextmanager
 def engine_client(
-    args: argparse.Namespace, output: Output, options: Mapping[str, Any]
+    args: argparse.Namespace, output: Output, options: Mapping[str, Any], work: Work
 ) -> Iterator[Callable[[], Asks]]:
-    """What makes an agent's client, on an engine that lives as long as this."""
+    """What makes an agent's client, on an engine that lives as long as this.
+
+    Raises:
+        SettingError: the work does not fit its context.
+    """
     from ..bench.calibration import quick_calibrate
     from ..serve.prompts import Prompts
 
     with load_engine(args, output) as engine:
+        work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
         quick_calibrate(engine)
         with closing(engine.session()) as session:
             session.warmup()
