@@ -72,9 +72,10 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
 
         table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL, lineterminator="\n")
         for number, row in enumerate(rows):
+            fields = _flat(row.fields)
             if number == 0:
-                table.writerow(row.fields)
-            table.writerow(row.fields.values())
+                table.writerow(fields)
+            table.writerow(fields.values())
             sys.stdout.flush()
     else:
         _line(output, [column.place(column.heading) for column in columns])
@@ -82,6 +83,17 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
         for row in rows:
             pairs = zip(columns, row.cells, strict=True)
             _line(output, [column.place(cell) for column, cell in pairs])
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of which none has fields of its own: ``effects.compute`` is one of ``effects``."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
+        else:
+            found[name] = value
+    return found
 
 
 def plain(output: Output, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -103,7 +115,9 @@ def rate(value: float) -> str:
     """A figure with three or four digits that count: 0.123, 12.3, 123, 1,234."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 1 or not value else f"{value:.3f}"
 
 
 def between(values: Sequence[float]) -> str:
