@@ -15,7 +15,8 @@ from triplepoint.runtime.bench.runner import Case
 from triplepoint.runtime.bench.sweeps import Point
 from triplepoint.runtime.cli import bench, bench_agents, bench_sweep, main
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Row, rate, show
+from triplepoint.runtime.cli.tables import Row, notes, rate, show
+from triplepoint.runtime.physics.machine import MachineProfile
 from triplepoint.runtime.replay.together import Job, Turns
 
 
@@ -76,3 +77,13 @@ def test_kernels_on_far_too_many_threads(capsys: pytest.CaptureFixture[str]) -> 
     """They are refused here as everywhere."""
     assert main(["bench", "kernels", "argmax", "-t", "9999"]) == 2
     assert "-t: 9,999 threads" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("target", "name"), [("amx-bf16", "int8 without tiles"), ("avx2", "int8")])
+def test_which_int8_peak_it_is(target: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tiles have a higher one, which no product with scales comes near."""
+    limits = MachineProfile(
+        "a CPU", 2, target, 2, {}, {"DRAM": 40.0}, 1000.0, 100.0, 200.0, 1e-6
+    )  # fmt: skip
+    notes(Output(), "bf16", 3, [limits])
+    assert f"median (min … max): {name} 1,000 GOP/s" in capsys.readouterr().out
