@@ -7,11 +7,12 @@ agent is run too: its phases' numbers of tokens, with random ids, and its tools 
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...traces.reader import Trace
@@ -49,21 +50,24 @@ class AgentRun:
     steps: tuple[tuple[int, bool, float], ...]
 
     @classmethod
-    def of(cls, trace: Trace, name: str, most: int) -> AgentRun:
-        """The schedule of a trace, as far as `most` tokens go."""
+    def of(cls, trace: Trace, name: str) -> AgentRun:
+        """The schedule of a trace."""
         steps: list[tuple[int, bool, float]] = []
         events = sorted([*trace.phases, *trace.tools], key=lambda event: event.seq)
-        pause, total = 0.0, 0
+        pause = 0.0
         for event in events:
             if event.event == "tool":
                 pause += min(PAUSE_MOST_S, event.duration_s)
             elif event.tokens:
-                total += event.tokens
-                if total >= most:
-                    break
                 steps.append((event.tokens, event.phase == "decode", pause))
                 pause = 0.0
         return cls(name, tuple(steps))
+
+    def within(self, context: int) -> AgentRun:
+        """Its beginning, as far as a context goes."""
+        ends = itertools.accumulate(tokens for tokens, *_ in self.steps)
+        pairs = zip(self.steps, ends, strict=True)
+        return replace(self, steps=tuple(step for step, end in pairs if end < context))
 
     @property
     def tokens(self) -> int:
@@ -143,10 +147,17 @@ class Ablation:
         cases: Sequence[Case | AgentRun],
         groups: Sequence[str],
     ) -> None:
-        """load: the model's engine with given settings. Cases that do not fit are left out."""
+        """load: the model's engine with given settings.
+
+        Runs end where the context does; cases that do not fit are left out.
+        """
         self._engines = [load({})]
         policy = self._last = self._engines[0]
-        self.cases = [case for case in cases if case.end <= policy.context]
+        self.context = policy.context
+        fitting = [
+            case.within(self.context) if isinstance(case, AgentRun) else case for case in cases
+        ]
+        self.cases = [case for case in fitting if case.tokens and case.end <= self.context]
         longest = max((case.end for case in self.cases), default=2)
         self._runners: dict[str, Runner] = {}
         self._tunings: dict[str, Autotuner] = {}

@@ -31,7 +31,7 @@ from ..forward.kv import KVCache, KVLayout
 from ..forward.logits import OutputBuffers, argmax_ops
 from ..forward.tensors import Activation, AttentionSpec, HeadShape, Workspace, padded
 from ..memory import Arena
-from ..physics.machine import MachineProfile, physical_cores
+from ..physics.machine import MachineProfile, beyond_caches, physical_cores
 from ..physics.roofline_probe import RooflineProbe, run_tape
 from ..weights.matrix import Matrix
 
@@ -189,7 +189,7 @@ class _Bench:
         self.limits = RooflineProbe(library, pool)
         self.first = self.limits.sample()
         self.random = np.random.default_rng(1)
-        self.stream_bytes = max(STREAM_BYTES, 4 * self.first.caches["L3"])
+        self.stream_bytes = beyond_caches(STREAM_BYTES)
         self.buffers = Workspace()
         self._bytes: np.ndarray | None = None
 

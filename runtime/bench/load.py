@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,7 +87,7 @@ class Load:
         """
         done = [job.replies for job in self.jobs if job.replies]
         whole = sum(replies[-1].prompt - sum(r.written for r in replies[:-1]) for replies in done)
-        return whole - self.work.system * max(0, len(done) - 1)
+        return max(0, whole - self.work.system * max(0, len(done) - 1))  # 0: no usage was told
 
     @property
     def written(self) -> int:
@@ -114,24 +114,41 @@ class Load:
 def measure(work: Work, connect: Callable[[], Asks]) -> Load:
     """Have all agents do their work at once; connect: makes each one's client."""
     load = Load(work)
-    ready = threading.Barrier(work.agents + 1)
+    ready, over = threading.Barrier(work.agents + 1), threading.Event()
+    clients: list[Asks] = []
     with ThreadPoolExecutor(work.agents) as threads:
-        jobs = [threads.submit(_job, work, n, connect(), ready) for n in range(work.agents)]
-        ready.wait()
-        began = time.perf_counter()
-        load.jobs = [job.result() for job in jobs]
-        load.seconds = time.perf_counter() - began
+        try:
+            clients += (connect() for _ in range(work.agents))
+            jobs = [
+                threads.submit(_job, work, n, client, ready, over)
+                for n, client in enumerate(clients)
+            ]
+            ready.wait()
+            began = time.perf_counter()
+            for job in as_completed(jobs):
+                job.result()  # the first that fails ends the others
+            load.jobs = [job.result() for job in jobs]
+            load.seconds = time.perf_counter() - began
+        except BaseException:  # Ctrl-C too: the pool waits for its threads
+            over.set()
+            ready.abort()
+            for client in clients:
+                client.stop()
+            raise
     return load
 
 
-def _job(work: Work, agent: int, client: Asks, ready: threading.Barrier) -> Job:
+def _job(
+    work: Work, agent: int, client: Asks, ready: threading.Barrier, over: threading.Event
+) -> Job:
     job, messages = Job(), [{"role": "system", "content": work.prompt}]
     script = list(work.script(agent))
     ready.wait()
     began = time.perf_counter()
     try:
         for pause, text in script:
-            time.sleep(pause)
+            if over.wait(pause):
+                break
             messages.append({"role": "user", "content": text})
             reply = client.ask(messages, work.reply)
             job.replies.append(reply)

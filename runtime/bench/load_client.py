@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ...errors import EngineError, SettingError
 
+_BROKEN = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
 SILENCE_S = 600.0  # after which a server is given up
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 @dataclass(slots=True)
@@ -26,7 +31,8 @@ class Reply:
         asked, ended: when, by `time.perf_counter`.
         times: of each piece of text or of a call.
         text: all of it.
-        prompt, cached, written: tokens, as the server counts them.
+        prompt, cached, written: tokens, as the server counts them; where it does not, each piece is
+            one that was written.
         finish: why it ended.
         error: what failed, else empty.
     """
@@ -61,6 +67,10 @@ class Asks(Protocol):
         """A reply of at most `most` tokens."""
         ...
 
+    def stop(self) -> None:
+        """End the reply that is on its way, from another thread."""
+        ...
+
     def close(self) -> None:
         """Let go of what it has."""
         ...
@@ -75,7 +85,11 @@ class HttpClient:
     """
 
     def __init__(self, url: str, options: Mapping[str, Any], key: str | None = None) -> None:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
+        try:
+            parts = urlsplit(url if "//" in url else f"http://{url}")
+            port = parts.port or 80
+        except ValueError:  # half of an IPv6 address, or a port that is none
+            parts, port = urlsplit(""), 0
         if parts.scheme != "http" or not parts.hostname:
             raise SettingError(f"{url!r} is not the address of a server, such as http://HOST:PORT")
         path = parts.path.rstrip("/").removesuffix("/v1")
@@ -83,8 +97,8 @@ class HttpClient:
         self._headers = {"Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
-        port = parts.port or 80
         self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=SILENCE_S)
+        self._socket: socket.socket | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
         """See `Asks.ask`."""
@@ -98,9 +112,11 @@ class HttpClient:
         data = json.dumps(body).encode()
         reply = Reply(time.perf_counter())
         try:
+            self._connection.connect()
+            self._socket = self._connection.sock
             self._connection.request("POST", self._path, data, self._headers)
             self._read(self._connection.getresponse(), reply)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (*_BROKEN, AttributeError) as error:
             reply.error = reply.error or f"{type(error).__name__}: {error}"
         finally:
             self._connection.close()  # some servers end it after a stream, and say so too late
@@ -112,21 +128,35 @@ class HttpClient:
             said = answer.read().decode("utf-8", "replace")
             reply.error = f"HTTP {answer.status}: {said[:200]}"
             return
-        rest, ended = b"", False
-        while data := answer.read1(1 << 16):
-            now = time.perf_counter()
-            *blocks, rest = (rest + data).split(b"\n\n")
-            for block in blocks:
-                if block == b"data: [DONE]":
-                    ended = True
-                elif block.startswith(b"data: "):
-                    _take(json.loads(block[6:]), reply, now)
+        ended = False
+        for data, now in _events(answer):
+            if data == b"[DONE]":
+                ended = True
+            else:
+                _take(json.loads(data), reply, now)
+        reply.written = reply.written or len(reply.times)
         if not ended and not reply.error:
             reply.error = "the stream broke off"
+
+    def stop(self) -> None:
+        """See `Asks.stop`."""
+        if self._socket is not None:
+            with suppress(OSError):  # it was closed already
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """See `Asks.close`."""
         self._connection.close()
+
+
+def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[bytes, float]]:
+    """The data of each event, and when it came. A line may end in any of the three ways."""
+    rest = b""
+    while data := answer.read1(1 << 16):
+        now = time.perf_counter()
+        # An end that came in halves makes an empty line more, which says nothing.
+        *lines, rest = _LINE_END.split(rest + data)
+        yield from ((line[5:].strip(), now) for line in lines if line.startswith(b"data:"))
 
 
 def _take(chunk: dict[str, Any], reply: Reply, now: float) -> None:
@@ -157,10 +187,17 @@ def model_of(url: str, key: str | None = None) -> str:
     client = HttpClient(url, {}, key)
     connection = client._connection
     try:
-        connection.request("GET", client._path.replace("chat/completions", "models"))
-        found = json.loads(connection.getresponse().read())
-        return str(found["data"][0]["id"])
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        path = client._path.replace("chat/completions", "models")
+        connection.request("GET", path, headers=client._headers)
+        answer = connection.getresponse()
+        said = answer.read()
+        if answer.status != 200:
+            why = f"HTTP {answer.status}: {said.decode('utf-8', 'replace')[:200]}"
+            if answer.status in (401, 403):
+                why += "; TRIPLEPOINT_API_KEY holds the key"
+            raise EngineError(f"{url} does not list its models: {why}")
+        return str(json.loads(said)["data"][0]["id"])
+    except _BROKEN as error:
         raise EngineError(f"no server with a model answers at {url}: {error}") from None
     finally:
         client.close()

@@ -8,7 +8,7 @@ which large vocabularies have as one token each; usage tells what they were in t
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -78,6 +78,24 @@ class Work:
             share = chance.random() * (1 - self.least / self.most)
             words = round(self.least / (1 - share))
             yield chance.choice(self.pauses), _text(chance, words)
+
+    def check_room(self, context: int, count: Callable[[str], int]) -> None:
+        """Refuse a context that the mean conversation does not fit; count: the tokens of a text.
+
+        One that is longer than most may still fail, which is counted.
+
+        Raises:
+            SettingError: it does not fit.
+        """
+        system = count(self.prompt)
+        texts = " ".join(text for agent in range(self.agents) for _, text in self.script(agent))
+        mean = system + count(texts) // self.agents + self.turns * self.reply
+        if mean > context:
+            raise SettingError(
+                f"a conversation of about {mean:,} tokens, {system:,} of them the system prompt, "
+                f"does not fit the model's context of {context:,}; choose another model with -m or "
+                "--url, or smaller --system, --results, --turns or --reply"
+            )
 
 
 def _text(chance: random.Random, words: int) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..inference.speculative_config import SpeculativeConfig
+from ..inference.teacher_forcing import decode_teacher_forced
 from ..physics.costs import PassCost, Prediction, decode_cost, pass_cost, predict
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class Runner:
         session.prefill(self.ids[len(session.tokens) : len(session.tokens) + 1])
         if case.generate:
             self._known = start
-            return self._decode(case.generate)
+            return self._decode(self.ids[start : case.end])
         session.truncate(start)
         new = self.ids[start : start + case.prompt]
         self._known = start + case.prompt
@@ -192,13 +193,14 @@ class Runner:
             self.session.prefill(self.ids[kept:tokens])
         self._known = tokens
 
-    def _decode(self, passes: int) -> float:
-        """Seconds of so many single-token passes; the first sampled token needs no pass."""
-        for _ in self.session.decode(max_tokens=passes + 1, stop=()):
-            pass
-        phase = self.session.last_phase
-        assert phase is not None, "the engine gives a phase for every decode that has ended"
-        return phase.wall_s * passes / (phase.kv_after - phase.kv_before)
+    def _decode(self, ids: Sequence[int]) -> float:
+        """Seconds of the single-token passes of a decode of `ids`; its last token takes none.
+
+        They are given, as another engine is given them (`compare.py`): what a mixture samples
+        itself goes to fewer experts.
+        """
+        phase = decode_teacher_forced(self.session, ids)
+        return phase.wall_s * (len(ids) - 1) / (phase.kv_after - phase.kv_before)
 
 
 def part_of(kernel: str) -> str:

@@ -1,8 +1,8 @@
-"""The tables of the project's first seed, measured on this machine: speed over one quantity each.
+"""The tables of a published article, measured on this machine: speed over one quantity each.
 
-The seed measured Qwen3-30B-A3B in Q4 on a Ryzen 9 7900 (12 cores) and an M3 Ultra (28 cores), with
-another engine. Its figures are here for the shape of a curve, never for the value: each is shown as
-a share of the largest of its column, beside ours.
+The article that this project grew from measured Qwen3-30B-A3B in Q4 on a Ryzen 9 7900 (12 cores)
+and an M3 Ultra (28 cores), with another engine. Its figures are here for the shape of a curve,
+never for the value: each is shown as a share of the largest of its column, beside ours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUANTS = ("q4_0", "q4_k_m", "q8_0")
 LAYERS_PROMPT = 1954
 
 # By prompt length: prefill and decode on the Ryzen, prefill and decode on the M3 Ultra, tokens/s.
-SEED_PROMPT = {
+ARTICLE_PROMPT = {
     13: (47.4, 21.7, 34.9, 28.1),
     36: (68.6, 21.6, 103.9, 28.0),
     81: (76.0, 21.6, 171.4, 27.9),
@@ -38,7 +38,7 @@ SEED_PROMPT = {
     8134: (69.0, 15.2, 152.2, 17.6),
 }
 # By threads on the Ryzen: prefill and decode, tokens/s; above 12 they share cores.
-SEED_THREADS = {
+ARTICLE_THREADS = {
     1: (9.7, 5.4),
     2: (19.5, 10.3),
     4: (38.2, 16.8),
@@ -52,7 +52,7 @@ SEED_THREADS = {
     24: (79.9, 18.9),
 }
 # By cached positions, on one core of the Ryzen: GFLOP/s of attention, and where the cache lay.
-SEED_KV = {
+ARTICLE_KV = {
     10: (92.0, "L1"),
     100: (84.0, "L2"),
     1000: (91.0, "L3"),
@@ -68,13 +68,13 @@ class Point:
     Attributes:
         label: what was varied, e.g. a prompt length.
         values: what was measured, by name.
-        seed: the seed's own figures for the same, by name; empty where it has none.
+        article: the article's own figures for the same, by name; empty where it has none.
         note: a word on the row, such as the cache level.
     """
 
     label: str
     values: Mapping[str, float]
-    seed: Mapping[str, float] = field(default_factory=dict)
+    article: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
 
 
@@ -94,7 +94,7 @@ def by_prompt(engine: Engine, repeat: int, lengths: Sequence[int] = PROMPTS) -> 
     for n, (prefill, decode) in zip(fits, cases, strict=True):
         found = {"prefill": _rate(runner, prefill, repeat), "decode": _rate(runner, decode, repeat)}
         names = ("Ryzen prefill", "Ryzen decode", "M3 prefill", "M3 decode")
-        yield Point(str(n), found, dict(zip(names, SEED_PROMPT.get(n, ()), strict=False)))
+        yield Point(str(n), found, dict(zip(names, ARTICLE_PROMPT.get(n, ()), strict=False)))
 
 
 def by_threads(
@@ -111,7 +111,9 @@ def by_threads(
                 "decode": _rate(runner, decode, repeat),
             }
         names = ("Ryzen prefill", "Ryzen decode")
-        yield Point(str(count), found, dict(zip(names, SEED_THREADS.get(count, ()), strict=False)))
+        yield Point(
+            str(count), found, dict(zip(names, ARTICLE_THREADS.get(count, ()), strict=False))
+        )
 
 
 def by_kv(engine: Engine, repeat: int, positions: Sequence[int] = POSITIONS) -> Iterator[Point]:
@@ -134,9 +136,9 @@ def by_kv(engine: Engine, repeat: int, positions: Sequence[int] = POSITIONS) -> 
         gflops = cost.attention_flops / statistics.median(spent) / 1e9
         level = engine.machine.level_of(cost.kv_read_bytes / engine.cost.layers)
         size = cost.kv_read_bytes / engine.cost.layers / 2**20
-        seed, seed_level = SEED_KV.get(n, (0.0, ""))
-        note = f"{size:.2f} MiB a layer: {level}" + (f"; seed {seed_level}" if seed_level else "")
-        yield Point(str(n), {"GFLOP/s": gflops}, {"Ryzen": seed} if seed else {}, note)
+        theirs, its_level = ARTICLE_KV.get(n, (0.0, ""))
+        note = f"{size:.2f} MiB a layer: {level}" + (f"; article {its_level}" if its_level else "")
+        yield Point(str(n), {"GFLOP/s": gflops}, {"Ryzen": theirs} if theirs else {}, note)
 
 
 def by_quant(load: Callable[[str], Engine], quants: Sequence[str], repeat: int) -> Iterator[Point]:

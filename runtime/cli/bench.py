@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
@@ -129,7 +127,7 @@ def _speed_row(engine: Engine, result: Result) -> Row:
     model, case = engine.model, result.case
     cells = (
         _model(engine),
-        _size(model.path),
+        _size(model.nbytes),
         _count(model.parameters),
         str(engine.target),
         str(engine.threads),
@@ -200,7 +198,7 @@ def _against(
             _breakdown(output, found)
             output.line()
             name = (
-                f"{_model(engine)}, {_size(engine.model.path)}, {_count(engine.model.parameters)}"
+                f"{_model(engine)}, {_size(engine.model.nbytes)}, {_count(engine.model.parameters)}"
             )
             output.line(f"{name}; {engine.target} against {peer.name}")
             output.line(f"its build: {printable(peer.system)}")
@@ -250,7 +248,7 @@ def _about(engine: Engine, case: Case) -> dict[str, Any]:
     return {
         "model_filename": str(model.path),
         "model_type": _model(engine),
-        "model_size": _bytes(model.path),
+        "model_size": model.nbytes,
         "model_n_params": model.parameters,
         "cpu_info": engine.machine.cpu,
         "backends": str(engine.target),
@@ -283,15 +281,7 @@ def _model(engine: Engine) -> str:
     return printable(f"{model.architecture} {model.name} {model.quant}".strip())
 
 
-def _bytes(path: str | Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:  # a model without a file of its own
-        return 0
-
-
-def _size(path: str | Path) -> str:
-    size = _bytes(path)
+def _size(size: int) -> str:
     return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.2f} MiB"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +51,11 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         changed.tune = [*(args.tune or ()), *given.items()]
         return load_engine(changed, output)
 
-    if args.workload:
-        cases.append(_schedule(args.workload))
+    runs = [_schedule(args.workload)] if args.workload else []
+    cases += runs
     ablation = Ablation(load, cases, args.settings)
     try:
+        _check(cases if args.tests else runs, ablation, output)
         if not ablation.cases:
             raise SettingError(
                 "nothing to measure: the context is too small for these tests; choose shorter "
@@ -78,12 +79,27 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     return 0
 
 
+def _check(asked: Sequence[Case | AgentRun], ablation: Ablation, output: Output) -> None:
+    """Tell what of a run does not fit the context, and refuse what does not fit at all.
+
+    Raises:
+        SettingError: something does not.
+    """
+    measured = {case.name: case for case in ablation.cases}
+    within = f"a context of {ablation.context:,}"
+    for case in asked:
+        if case.name not in measured:
+            raise SettingError(f"{case.name} does not fit {within}; choose shorter tests")
+        if (most := measured[case.name].tokens) < case.tokens:
+            output.note(f"{case.name}: its first {most:,} of {case.tokens:,} tokens fit {within}")
+
+
 def _schedule(name: str) -> AgentRun:
     from ...traces.reader import Trace
     from ..bench.ablation import AgentRun
 
     trace = Trace.load(name)
-    return AgentRun.of(trace, f"run {Path(name).stem}", 1 << 30)
+    return AgentRun.of(trace, f"run {Path(name).stem}")
 
 
 def _row(compared: Compared, fixed: list[str]) -> Row:

@@ -53,10 +53,12 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
 
 def _rows(found: list[Turns], agents: int) -> Iterator[Row]:
+    import statistics  # not for the help
+
     for one in found:
         name = f"{agents} at once" if one.together else f"{agents} one after another"
-        each = sorted(one.jobs_per_hour)
-        median = each[len(each) // 2]
+        each = one.jobs_per_hour
+        median = statistics.median(each)
         times = [(part, one.quantile(part, q), q) for _, part in TIMES for q in (0.5, 0.99)]
         cells = [name, rate(median), rate(one.tokens_per_s)]
         cells += [rate(1e3 * seconds) for _, seconds, _ in times]

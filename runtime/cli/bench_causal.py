@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _COLUMNS = (
     Column("tokens", 6),
     Column("KV", 6),
-    Column("ms", 9),
+    Column("ms a pass", 9),
     Column("MFU", 4),
     Column("MBU", 4),
     Column("dispatch", 8),
@@ -109,4 +109,5 @@ def _row(point: Point) -> Row:
         point.most,
         "yes" if point.most == seen.bound else "tie" if point.agrees else "no",
     )
-    return Row(cells, as_fields(point))
+    fields = as_fields(point)
+    return Row(cells, fields, {"rounds": fields.pop("rounds")})

@@ -8,25 +8,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from ...errors import TriplepointError
 from .load_engine import load_engine
 from .output import Output
 
 if TYPE_CHECKING:
     from ..bench.load_client import Asks, Reply
+    from ..bench.load_work import Work
     from ..conversation.messages import Role
     from ..inference.engine import Engine
+    from ..inference.session import Session
     from ..serve.prompts import Prompts
 
 
 @contextmanager
 def engine_client(
-    args: argparse.Namespace, output: Output, options: Mapping[str, Any]
+    args: argparse.Namespace, output: Output, options: Mapping[str, Any], work: Work
 ) -> Iterator[Callable[[], Asks]]:
-    """What makes an agent's client, on an engine that lives as long as this."""
+    """What makes an agent's client, on an engine that lives as long as this.
+
+    Raises:
+        SettingError: the work does not fit its context.
+    """
     from ..bench.calibration import quick_calibrate
     from ..serve.prompts import Prompts
 
     with load_engine(args, output) as engine:
+        work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
         quick_calibrate(engine)
         with closing(engine.session()) as session:
             session.warmup()
@@ -41,6 +49,7 @@ class EngineClient:
         from ..inference.sampling import Sampling
 
         self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
+        self._session: Session | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
         """See `Asks.ask`."""
@@ -51,19 +60,27 @@ class EngineClient:
         reply, engine = Reply(time.perf_counter()), self._engine
         said = [Message(cast("Role", one["role"]), one["content"]) for one in messages]
         talk = Conversation(said)
-        prompt = self._prompts.prompt(talk)
         stream = engine.tokenizer.stream()
-        with closing(engine.session()) as session:
-            session.shares = True
-            phase = session.prefill(prompt.ids, borders=prompt.borders)
-            reply.prompt, reply.cached = len(prompt.ids), phase.shared_tokens
-            stop = engine.tokenizer.stop_ids
-            for token in session.decode(max_tokens=most, stop=stop, sampling=self._sampling):
-                reply.times.append(time.perf_counter())
-                reply.written += 1
-                reply.text += stream.push(token)
+        try:
+            prompt = self._prompts.prompt(talk)
+            with closing(engine.session()) as session:
+                self._session, session.shares = session, True
+                phase = session.prefill(prompt.ids, borders=prompt.borders)
+                reply.prompt, reply.cached = len(prompt.ids), phase.shared_tokens
+                stop = engine.tokenizer.stop_ids
+                for token in session.decode(max_tokens=most, stop=stop, sampling=self._sampling):
+                    reply.times.append(time.perf_counter())
+                    reply.written += 1
+                    reply.text += stream.push(token)
+        except TriplepointError as error:
+            reply.error = str(error)
         reply.ended = time.perf_counter()
         return reply
+
+    def stop(self) -> None:
+        """See `Asks.stop`."""
+        if self._session is not None:
+            self._session.stop()
 
     def close(self) -> None:
         """Nothing: sessions are closed with their requests."""

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 RUNS = ("chat", "search")  # whose tools' times are known
 TIMES = (("TTFT s", "ttft", 1.0), ("TPOT ms", "tpot", 1e3), ("gap ms", "gap", 1e3))
 IDEAS = ("deadline", "sharing", "programs", "parking")
+_OF_SERVER = {"without": None, "parallel": None}
+_OF_ENGINE = {
+    **dict.fromkeys(("model", "threads", "target", "kv", "tune", "kv_memory", "context")),
+    "cache_packed_weights": False,
+    "draft_tokens": "auto",
+    "draft_source": "auto",
+    "jump_forward": "on",
+}
+"""Options with their defaults."""
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
@@ -89,7 +98,6 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument(
         "--parallel",
         type=positive,
-        default=32,
         metavar="N",
         help="maximum number of concurrent requests (default: 32)",
     )
@@ -107,17 +115,40 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
-    """Measure and print a row for each number of agents."""
+    """Measure and print a row for each number of agents; 1 if no job came to its end."""
+    _check(args)
     columns = [Column("agents", 6), Column("jobs/h", 7)]
     columns += [Column(f"{name} {q}", 12) for name, _, _ in TIMES for q in ("p50", "p99")]
     columns += [Column("gap ms max", 10), Column("good", 5), Column("failed", 6)]
     columns += [Column(name, 9) for name in ("given", "computed", "written")]
     columns += [Column("computed by new", 15)]
-    show(output, form, columns, _rows(args, output))
-    return 0
+    ended: list[bool] = []
+    show(output, form, columns, _rows(args, output, ended))
+    return int(not any(ended))
 
 
-def _rows(args: argparse.Namespace, output: Output) -> Iterator[Row]:
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options of what is not started.
+
+    Raises:
+        SettingError: one was given.
+    """
+    from ...errors import SettingError
+
+    if args.url is not None:
+        refused, own = {"in_process": False, **_OF_SERVER, **_OF_ENGINE}, "--url"
+        why = "a running server has its own model and settings"
+    elif args.in_process:
+        refused, own, why = _OF_SERVER, "--in-process", "there is no server"
+    else:
+        return
+    for name, default in refused.items():
+        if getattr(args, name) != default:
+            option = name.replace("_", "-")
+            raise SettingError(f"--{option} cannot be combined with {own}: {why}")
+
+
+def _rows(args: argparse.Namespace, output: Output, ended: list[bool]) -> Iterator[Row]:
     from ..bench.load import measure
 
     for round_ in range(args.repetitions):
@@ -128,6 +159,7 @@ def _rows(args: argparse.Namespace, output: Output) -> Iterator[Row]:
                 load = measure(work, connect)
             for error in dict.fromkeys(load.failures):
                 output.error(error)
+            ended += (not job.failed for job in load.jobs)
             yield _row(load)
 
 
@@ -167,7 +199,7 @@ def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[An
     if args.in_process:
         from .bench_in_process import engine_client
 
-        with engine_client(args, output, options) as connect:
+        with engine_client(args, output, options, work) as connect:
             yield connect
         return
     key = os.environ.get("TRIPLEPOINT_API_KEY")
@@ -177,7 +209,7 @@ def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[An
         return
     from .bench_server import running
 
-    with running(args, output) as url:
+    with running(args, output, work) as url:
         yield lambda: HttpClient(url, options)
 
 

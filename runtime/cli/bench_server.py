@@ -20,17 +20,20 @@ from .serve import named_models
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from ..bench.load_work import Work
     from ..inference.engine import Engine
 
 _START_S = 300.0  # a model may have to be written first
+PARALLEL = 32
 
 
 @contextmanager
-def running(args: argparse.Namespace, output: Output) -> Iterator[str]:
+def running(args: argparse.Namespace, output: Output, work: Work) -> Iterator[str]:
     """A server with the model and options of `args`; its address.
 
     Raises:
         EngineError: it did not start.
+        SettingError: the work does not fit its model's context.
     """
     method = multiprocessing.get_context("spawn")  # threads of ours are not to be copied
     mine, its = method.Pipe()
@@ -43,6 +46,7 @@ def running(args: argparse.Namespace, output: Output) -> Iterator[str]:
         if said is None:
             raise EngineError("the server did not start")
         _until_loaded(said)
+        _check_room(said, work)
         yield said
     except EOFError:
         raise EngineError("the server did not start; see its output above") from None
@@ -65,6 +69,19 @@ def _until_loaded(url: str) -> None:
             time.sleep(0.1)
 
 
+def _check_room(url: str, work: Work) -> None:
+    import httpx
+
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+        props = client.get("/props").raise_for_status().json()
+
+        def count(text: str) -> int:
+            said = client.post("/tokenize", json={"content": text}).raise_for_status()
+            return len(said.json()["tokens"])
+
+        work.check_room(props["default_generation_settings"]["n_ctx"], count)
+
+
 def _serve(args: argparse.Namespace, models: dict[str, str], out: Connection) -> None:
     """Serve until SIGTERM, in a process that does nothing else."""
     from ..serve.run import serve
@@ -77,7 +94,7 @@ def _serve(args: argparse.Namespace, models: dict[str, str], out: Connection) ->
         port=0,
         programs="programs" not in without,
         trace="off",
-        limits=Limits(parallel=args.parallel),
+        limits=Limits(parallel=args.parallel or PARALLEL),
     )
 
     def load(source: str) -> Engine:

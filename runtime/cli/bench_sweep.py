@@ -1,4 +1,4 @@
-"""``triplepoint bench sweep``: the first seed's tables, on this machine."""
+"""``triplepoint bench sweep``: a published article's tables, on this machine."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _FIRST = {
 _UNDER = {
     "prompt": "Tokens/s; decode follows a prompt of that length.",
     "threads": "Tokens/s with a prompt of 1,000 tokens, or as many as the context holds.",
-    "kv": "Attention for one tile of tokens, on all threads; the seed used one core.",
+    "kv": "Attention for one tile of tokens, on all threads; the article used one core.",
     "quant": "Tokens/s of one shape. GEMMs run in int8 for every quantized format, so no format "
-    "is better for prefill and worse for decode, unlike in the seed: fewer bytes "
+    "is better for prefill and worse for decode, unlike in the article: fewer bytes "
     "always help decode, and prefill pays only for unpacking.",
-    "layers": "In the seed, every ninth layer of a mixture took half the time of its neighbors "
+    "layers": "In the article, every ninth layer of a mixture took half the time of its neighbors "
     "because of routing; a dense model's layers are all alike.",
 }
 
@@ -54,19 +54,25 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         fields = [asdict(p) for p in points]
         print(json.dumps(fields, indent=2))
         return 0
-    ours, seeds = _names([p.values for p in points]), _names([p.seed for p in points])
+    ours, theirs = _names([p.values for p in points]), _names([p.article for p in points])
     columns = [Column(_FIRST[args.sweep], 9)]
-    columns += [Column(name, 20) for name in ours] + [Column(f"seed {name}", 20) for name in seeds]
+    columns += [Column(name, 20) for name in ours] + [
+        Column(f"article {name}", 20) for name in theirs
+    ]
     columns.append(Column("note", max(len(p.note) for p in points), is_text=True))
     rows = [
         Row(
             (
                 p.label,
                 *(_cell(name, p.values, [q.values for q in points]) for name in ours),
-                *(_cell(name, p.seed, [q.seed for q in points]) for name in seeds),
+                *(_cell(name, p.article, [q.article for q in points]) for name in theirs),
                 p.note,
             ),
-            {"label": p.label, **p.values, **{f"seed {k}": v for k, v in p.seed.items()}},
+            {
+                "label": p.label,
+                **{name: p.values.get(name, "") for name in ours},
+                **{f"article {name}": p.article.get(name, "") for name in theirs},
+            },
         )
         for p in points
     ]
@@ -74,9 +80,9 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     if form == "md":
         output.line()
         output.line(_UNDER[args.sweep])
-        if seeds:
+        if theirs:
             output.line(
-                "The seed's columns are Qwen3-30B-A3B in Q4 on other machines: compare the "
+                "The article's columns are Qwen3-30B-A3B in Q4 on other machines: compare the "
                 "shares of each column's maximum, in parentheses."
             )
     return 0

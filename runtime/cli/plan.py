@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import SettingError
+from ...errors import EngineError, SettingError
 from .arguments import positive
 from .cost import amount
 from .exit_codes import Exit
@@ -275,7 +275,10 @@ def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) ->
     work = Work(agents, turns, system, least, most, reply, seed)
     options = {"temperature": 1.0, "top_k": 40, "seed": seed}
     prompts = Prompts(engine.tokenizer)
-    return measure(work, lambda: EngineClient(engine, prompts, options))
+    load = measure(work, lambda: EngineClient(engine, prompts, options))
+    if load.failures:
+        raise EngineError(f"a measured agent failed: {load.failures[0]}")
+    return load
 
 
 def _calibrated(engine: Engine) -> Forecaster:

@@ -72,9 +72,10 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
 
         table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL, lineterminator="\n")
         for number, row in enumerate(rows):
+            fields = _flat(row.fields)
             if number == 0:
-                table.writerow(row.fields)
-            table.writerow(row.fields.values())
+                table.writerow(fields)
+            table.writerow(fields.values())
             sys.stdout.flush()
     else:
         _line(output, [column.place(column.heading) for column in columns])
@@ -82,6 +83,17 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
         for row in rows:
             pairs = zip(columns, row.cells, strict=True)
             _line(output, [column.place(cell) for column, cell in pairs])
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of which none has fields of its own: ``effects.compute`` is one of ``effects``."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
+        else:
+            found[name] = value
+    return found
 
 
 def plain(output: Output, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -103,7 +115,9 @@ def rate(value: float) -> str:
     """A figure with three or four digits that count: 0.123, 12.3, 123, 1,234."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 1 or not value else f"{value:.3f}"
 
 
 def between(values: Sequence[float]) -> str:
@@ -145,6 +159,8 @@ def notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfil
     """Under a Markdown table: where, when and how it was measured, and the limits then."""
     import statistics
 
+    from ...jit.targets import TARGETS
+
     first, found = profiles[0], _columns(profiles)
     form = f", {kv} KV" if kv else ""
     output.line()
@@ -153,7 +169,9 @@ def notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfil
         f"{_plural(first.threads, 'thread')}, {first.target}"
         f"{form}; {now()}; medians of {repeat}"
     )
-    shown = ("int8_gops", "int8", "GOP/s"), ("bf16_gflops", "bf16", "GFLOP/s")
+    tiles = first.target in TARGETS and TARGETS[first.target].has_amx
+    int8 = "int8 without tiles" if tiles else "int8"  # see `gemm_amx.py`: tiles are not its limit
+    shown = ("int8_gops", int8, "GOP/s"), ("bf16_gflops", "bf16", "GFLOP/s")
     shown += ("fp32_gflops", "fp32", "GFLOP/s"), ("dram_gbps", "DRAM read", "GB/s")
     texts = [
         f"{name} {rate(statistics.median(found[key]))} {unit} ({between(found[key])})"

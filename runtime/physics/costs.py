@@ -21,7 +21,7 @@ with the shares of the limits that kernels reach, is `latency_model.py`'s matter
 weights of 2 bytes on 989 TFLOP/s and 3.35 TB/s: a prompt of 4,096 tokens is 2 * 70e9 * 4096 = 573
 TFLOP over 140 GB, 4,096 FLOP a byte where the ridge is 989e12 / 3.35e12 = 295, so compute, 0.58 s;
 one token is 140 GFLOP over the same bytes, 1 FLOP a byte, so memory, 140e9 / 3.35e12 = 41.8 ms
-(`tests/runtime/test_costs_by_hand.py` has these and more).
+(`tests/runtime/physics/test_costs_by_hand.py` has these and more).
 
 Sources: roofline of the project's third seed; counts as in the usual transformer accounting.
 """

@@ -14,7 +14,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,11 +26,13 @@ from ...jit.pool import Pool, aligned, smt_place
 from ...jit.tape import PerThread, Tape
 from ..cgroups import cpu_quota
 from ..files import write_file
-from ..memory import Arena
+from ..memory import Arena, available_bytes
 
-VERSION = 5
+VERSION = 6
 SAMPLES = 3  # times that the limits are measured before they are believed for good
 DRAM_BYTES = 256 << 20
+MEMORY_SHARE = 8  # of the free memory: a block that is to lie beyond the caches is one of so many
+SYSTEM = Path("/sys/devices/system/cpu")
 LEVELS = ("L1", "L2", "L3", "DRAM")
 
 
@@ -133,15 +135,39 @@ def physical_cores() -> int:
 def cache_sizes() -> dict[str, int]:
     """Bytes of L1 data, L2 and L3 as core 0 sees them; common sizes where the system tells none."""
     sizes = {"L1": 32 << 10, "L2": 1 << 20, "L3": 16 << 20}
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+    return sizes | {level: size for level, size, _ in _caches(0)}
+
+
+def _caches(core: int) -> Iterator[tuple[str, int, str]]:
+    """Level, bytes and cores of each cache that a core has for its data."""
+    for index in (SYSTEM / f"cpu{core}" / "cache").glob("index*"):
         with contextlib.suppress(OSError, ValueError):
-            if (index / "type").read_text().strip() == "Instruction":
-                continue
-            level = "L" + (index / "level").read_text().strip()
-            text = (index / "size").read_text().strip()
-            unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1], 1)
-            sizes[level] = int(text.rstrip("KM")) * unit
-    return sizes
+            kind, level, text, cores = (
+                (index / name).read_text().strip()
+                for name in ("type", "level", "size", "shared_cpu_list")
+            )
+            if kind != "Instruction":
+                unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+                yield f"L{level}", int(text.rstrip("KM")) * unit, cores
+
+
+def beyond_caches(least: int = DRAM_BYTES) -> int:
+    """Bytes of which every L3 of the usable cores holds a small part, as far as memory allows."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    found = {at: size for n in usable for level, size, at in _caches(n) if level == "L3"}
+    all_l3 = sum(found.values()) or cache_sizes()["L3"]
+    return max(least, min(4 * all_l3, available_bytes() // MEMORY_SHARE))
+
+
+def resident_sizes(caches: Mapping[str, int], threads: int) -> dict[str, int]:
+    """Bytes of data that lie in each level when all threads read them."""
+    return {
+        "L1": caches["L1"] // 2 * threads,
+        "L2": caches["L2"] // 2 * threads,
+        # Beyond all L2 together, and at most half of L3, which others may share.
+        "L3": max(caches["L2"] * threads * 2, min(caches["L3"] // 2, 32 << 20)),
+        "DRAM": beyond_caches(),
+    }
 
 
 def profile(library: Library, pool: Pool, folder: Path | None = None) -> MachineProfile:
@@ -200,13 +226,7 @@ def measure(library: Library, pool: Pool, repeats: int = 4) -> MachineProfile:
     probes = _Probes(library, pool, repeats)
     caches = cache_sizes()
     threads = pool.threads
-    resident = {
-        "L1": caches["L1"] // 2 * threads,
-        "L2": caches["L2"] // 2 * threads,
-        # Beyond all L2 together, and at most half of L3, which others may share.
-        "L3": max(caches["L2"] * threads * 2, min(caches["L3"] // 2, 32 << 20)),
-        "DRAM": max(DRAM_BYTES, 4 * caches["L3"]),
-    }
+    resident = resident_sizes(caches, threads)
     arena = Arena(resident["DRAM"])
     data = arena.take(resident["DRAM"])
     data[::4096] = 1

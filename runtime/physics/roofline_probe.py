@@ -17,7 +17,7 @@ from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
-from .machine import DRAM_BYTES, MachineProfile, cache_sizes, cpu_name, usable_cores
+from .machine import MachineProfile, cache_sizes, cpu_name, resident_sizes, usable_cores
 
 RUNS = 3  # times that a probe is run in one sample; the best of them counts
 READ_UNIT = 4096  # bytes of one unit of the read probe
@@ -57,7 +57,7 @@ class RooflineProbe:
         self._library, self._pool = library, pool
         self._cpu, self._cores, self._caches = cpu_name(), usable_cores(), cache_sizes()
         self._sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])
-        sizes = _resident(self._caches, pool.threads)
+        sizes = resident_sizes(self._caches, pool.threads)
         self._arena = Arena(max(sizes.values()))
         data = self._arena.take(max(sizes.values()))
         data[::READ_UNIT] = 1  # a page that was never written may be one shared page of zeros
@@ -120,14 +120,3 @@ class RooflineProbe:
         for _ in range(BARRIERS):
             tape.op("noop", spec(microbench.noop), [self._sinks], units)
         return _Probe(self._finish(tape), BARRIERS)
-
-
-def _resident(caches: dict[str, int], threads: int) -> dict[str, int]:
-    """Bytes of data that lie in each level when all threads read them."""
-    return {
-        "L1": caches["L1"] // 2 * threads,
-        "L2": caches["L2"] // 2 * threads,
-        # Beyond all L2 together, and at most half of L3, which others may share.
-        "L3": max(caches["L2"] * threads * 2, min(caches["L3"] // 2, 32 << 20)),
-        "DRAM": max(DRAM_BYTES, 4 * caches["L3"]),
-    }

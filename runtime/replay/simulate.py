@@ -98,6 +98,10 @@ class Execution:
             session.truncate(0)
             session.prefill(self._ids.wrapped(phase.token_ids))
 
+    def stop(self) -> None:
+        """End the phase that runs, from another thread."""
+        self._session.stop()
+
     def run(self, work: WorkItem) -> PhaseEvent:
         """Do one phase; what is missing before it is filled in, on nobody's clock."""
         from ..inference.teacher_forcing import ForcedConstraint, decode_teacher_forced

@@ -12,7 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -97,56 +97,80 @@ def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 
     if not 1 <= agents <= ROWS:
         raise SettingError(f"from 1 to {ROWS} agents can be measured, not {agents}")
     for trace in traces:
-        _job(engine, trace)
+        _Agent(engine, trace).run()
     alone, together = found = [Turns(False), Turns(True)]
     chosen = [traces[n % len(traces)] for n in range(agents)]
     for _ in range(repeat):
         began = time.perf_counter()
-        alone.jobs += [_job(engine, trace) for trace in chosen]
+        alone.jobs += [_Agent(engine, trace).run() for trace in chosen]
         alone.seconds.append(time.perf_counter() - began)
-        with engine.runner.watched(together.forecasts.add), ThreadPoolExecutor(agents) as threads:
-            starts: list[float] = []  # before the first of them goes on
-            ready = threading.Barrier(
-                agents + 1, lambda starts=starts: starts.append(time.perf_counter())
-            )
-            jobs = [threads.submit(_job, engine, trace, ready) for trace in chosen]
-            ready.wait()
-            together.jobs += [job.result() for job in jobs]
-            together.seconds.append(time.perf_counter() - starts[0])
+        with engine.runner.watched(together.forecasts.add):
+            _at_once(together, [_Agent(engine, trace) for trace in chosen])
     return found
 
 
-def _job(engine: Engine, trace: Trace, ready: threading.Barrier | None = None) -> Job:
-    """Do the work of the last run of a trace."""
-    chosen, header = chosen_run(trace, -1)
-    works = work_items(chosen)
-    execution, job = Execution(engine, header, works), Job()
-    if ready is not None:
-        ready.wait()
-    began = asked = time.perf_counter()
-    turn = waits_for = None
-    for work in works:
-        phase = work.recorded
-        if phase.turn != turn:  # a new question
-            turn = waits_for = phase.turn
-            asked = time.perf_counter()
-        if not phase.tokens:
-            execution.take_over(work)
-            continue
-        if work.wait_s > 0:
-            time.sleep(work.wait_s)
-        times: list[float] = []
-        execution.on_token = lambda times=times: times.append(time.perf_counter())
-        execution.run(work)
-        job.tokens += len(times)
-        if times and waits_for is not None:
-            job.ttft_s.append(times[0] - asked)
-            waits_for = None
-        if len(times) > 1:
-            job.gaps_s += _gaps(times)
-            job.tpot_s.append((times[-1] - times[0]) / (len(times) - 1))
-    job.seconds = time.perf_counter() - began
-    return job
+def _at_once(together: Turns, agents: Sequence[_Agent]) -> None:
+    """One round of all of them, each in a thread."""
+    starts: list[float] = []  # before the first of them goes on
+    ready = threading.Barrier(len(agents) + 1, lambda: starts.append(time.perf_counter()))
+    with ThreadPoolExecutor(len(agents)) as threads:
+        try:
+            jobs = [threads.submit(agent.run, ready) for agent in agents]
+            ready.wait()
+            for job in as_completed(jobs):
+                job.result()  # the first that fails ends the others
+            together.jobs += [job.result() for job in jobs]
+            together.seconds.append(time.perf_counter() - starts[0])
+        except BaseException:  # Ctrl-C too: the pool waits for its threads
+            ready.abort()
+            for agent in agents:
+                agent.stop()
+            raise
+
+
+class _Agent:
+    """What does the work of the last run of a trace, once."""
+
+    def __init__(self, engine: Engine, trace: Trace) -> None:
+        chosen, header = chosen_run(trace, -1)
+        self._works = work_items(chosen)
+        self._execution = Execution(engine, header, self._works)
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        """Do no more of it, nor what is being done; from another thread."""
+        self._over.set()
+        self._execution.stop()
+
+    def run(self, ready: threading.Barrier | None = None) -> Job:
+        """Do it, from when all others are ready, too."""
+        execution, job = self._execution, Job()
+        if ready is not None:
+            ready.wait()
+        began = asked = time.perf_counter()
+        turn = waits_for = None
+        for work in self._works:
+            phase = work.recorded
+            if phase.turn != turn:  # a new question
+                turn = waits_for = phase.turn
+                asked = time.perf_counter()
+            if not phase.tokens:
+                execution.take_over(work)
+                continue
+            if self._over.wait(max(0.0, work.wait_s)):
+                break
+            times: list[float] = []
+            execution.on_token = lambda times=times: times.append(time.perf_counter())
+            execution.run(work)
+            job.tokens += len(times)
+            if times and waits_for is not None:
+                job.ttft_s.append(times[0] - asked)
+                waits_for = None
+            if len(times) > 1:
+                job.gaps_s += _gaps(times)
+                job.tpot_s.append((times[-1] - times[0]) / (len(times) - 1))
+        job.seconds = time.perf_counter() - began
+        return job
 
 
 def _gaps(times: list[float]) -> Iterator[float]:

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from triplepoint.errors import SettingError
 from triplepoint.runtime.bench.ablation import POLICY, Ablation, AgentRun, Compared, variants
 from triplepoint.runtime.bench.runner import Case
 from triplepoint.runtime.cli import main
+from triplepoint.runtime.cli.bench_ablation import _check
+from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.traces import Trace
 
@@ -40,12 +43,14 @@ def test_the_comparison_by_hand() -> None:
 def test_a_recorded_run_is_a_schedule() -> None:
     """Its phases in order, pauses where tools ran, and no more than fits."""
     trace = Trace.load(RUN)
-    run = AgentRun.of(trace, "chat", 1 << 30)
+    run = AgentRun.of(trace, "chat")
     assert run.tokens == sum(phase.tokens for phase in trace.phases)
     assert sum(pause > 0 for *_, pause in run.steps) >= 1
     assert not run.steps[0][1]
     assert any(decode for _, decode, _ in run.steps)
-    assert AgentRun.of(trace, "short", run.steps[0][0] + 2).tokens <= run.steps[0][0] + 1
+    assert run.within(run.end) == run
+    assert run.within(run.tokens).steps == run.steps[:-1]
+    assert run.within(run.steps[0][0] + 1).steps == run.steps[:1]
 
 
 def test_each_kind_of_case() -> None:
@@ -79,3 +84,20 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "chosen: decode threads" in out
     assert main(["bench", "ablation", "color", "--tests", "pp4"]) == 2
     assert "choose from threads, chunk" in capsys.readouterr().err
+
+
+def test_what_the_context_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    """A named test is refused, a run is cut with a note: nothing disappears silently."""
+    assert main(["bench", "ablation", "spin", "--tests", "pp4,tg16@8192", "-r", "1"]) == 2
+    assert "tg16 @ d8192 does not fit a context of 4,096" in capsys.readouterr().err
+
+    long, huge = AgentRun("long", ((20, False, 0.0),) * 3), AgentRun("huge", ((50, False, 0.0),))
+    ablation = Ablation(lambda given: Engine.load("nano", context=50), [long, huge], ["spin"])
+    try:
+        assert [case.tokens for case in ablation.cases] == [40]
+        _check([long], ablation, Output())
+        assert "long: its first 40 of 60 tokens fit a context of 50" in capsys.readouterr().err
+        with pytest.raises(SettingError, match="huge does not fit"):
+            _check([huge], ablation, Output())
+    finally:
+        ablation.close()

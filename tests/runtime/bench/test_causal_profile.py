@@ -15,6 +15,7 @@ from triplepoint.jit.tape import Op
 from triplepoint.runtime.bench import causal_profile
 from triplepoint.runtime.bench.causal_profile import Point
 from triplepoint.runtime.bench.perturbed_graph import Perturbation, perturbed
+from triplepoint.runtime.cli.bench_causal import _row
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.physics.observation import Observation
 
@@ -126,6 +127,7 @@ def test_a_grid_is_measured(engine: Engine) -> None:
         assert set(point.rounds) == {"whole", "control", "memory", "compute", "dispatch"}
         assert point.seen.bound in point.effects
         assert causal_profile.as_fields(point)["agrees"] == point.agrees
+        assert set(_row(point).samples) == {"rounds"}, "a list is no cell of CSV"
 
 
 def test_a_mixture_is_measured(mixture: Engine) -> None:

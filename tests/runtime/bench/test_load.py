@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from triplepoint.errors import SettingError
-from triplepoint.runtime.bench.load import measure
+from triplepoint.errors import EngineError, SettingError
+from triplepoint.runtime.bench.load import Job, Load, measure
 from triplepoint.runtime.bench.load_client import HttpClient, Reply, model_of
 from triplepoint.runtime.bench.load_work import Work
 
@@ -67,9 +69,48 @@ class Fake:
             reply.error = "it broke"
         return reply
 
+    def stop(self) -> None:
+        """See `Asks.stop`."""
+
     def close(self) -> None:
         """See `Asks.close`."""
         self.closed = True
+
+
+class Endless:
+    """A server that answers when it is stopped, or not at all: the second agent's fails."""
+
+    def __init__(self, agent: int) -> None:
+        self.agent, self.asked, self.stopped = agent, 0, threading.Event()
+
+    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+        """Wait, or fail as Ctrl-C does."""
+        self.asked += 1
+        if self.agent == 1:
+            raise KeyboardInterrupt
+        assert self.stopped.wait(30)
+        return Reply(0.0, 1.0)
+
+    def stop(self) -> None:
+        """See `Asks.stop`."""
+        self.stopped.set()
+
+    def close(self) -> None:
+        """See `Asks.close`."""
+
+
+def test_an_interrupt_ends_all_agents() -> None:
+    """Replies on their way end, pauses too, and nobody asks for more."""
+    made: list[Endless] = []
+
+    def connect() -> Endless:
+        made.append(Endless(len(made)))
+        return made[-1]
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(Work(2, turns=3, system=10, least=2, most=8, pauses=(3000.0,)), connect)
+
+    assert [client.asked for client in made] == [1, 1]
 
 
 def test_what_is_counted() -> None:
@@ -101,6 +142,8 @@ def answering() -> Iterator[tuple[str, dict[str, Any]]]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if says.get("key") not in (None, self.headers["authorization"]):
+                says["status"] = 401
             self.answer([json.dumps({"data": [{"id": "one"}]}).encode()])
 
         def do_POST(self) -> None:
@@ -150,6 +193,67 @@ def test_a_stream_is_read(answering: tuple[str, dict[str, Any]]) -> None:
     assert model_of(url) == "one"
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_all_streams_of_events(
+    answering: tuple[str, dict[str, Any]], end: bytes, size: int
+) -> None:
+    """Lines end in three ways, in halves even, and the space after the colon may be missing."""
+    url, says = answering
+    text = event(content="one ") + event(content="two") + b"data: [DONE]\n\n"
+    text = text.replace(b"data: ", b"data:").replace(b"\n", end)
+    says["pieces"] = [text[at : at + size] for at in range(0, len(text), size)]
+
+    reply = HttpClient(url, {}).ask([], 7)
+
+    assert (reply.error, reply.text) == ("", "one two")
+
+
+def test_a_server_that_counts_no_tokens(answering: tuple[str, dict[str, Any]]) -> None:
+    """Each piece is a token then: its time is not 0, and it may be too long to be good."""
+    url, says = answering
+    says["pieces"] = [event(content="one"), event(content="two"), b"data: [DONE]\n\n"]
+
+    reply = HttpClient(url, {}).ask([], 7)
+
+    assert (reply.error, reply.written) == ("", 2)
+    reply.times = [reply.asked, reply.asked + 1.0]
+    load = Load(Work(1, turns=1), 1.0, [Job(1.0, [reply])])
+    assert reply.tpot_s == pytest.approx(1.0)
+    assert (load.good, load.new_tokens) == (0.0, 0)
+
+
+def test_a_server_with_a_key(answering: tuple[str, dict[str, Any]]) -> None:
+    """Its models are asked for with the key; without, what it says is told."""
+    url, says = answering
+    says["key"] = "Bearer secret"
+
+    assert model_of(url, "secret") == "one"
+    with pytest.raises(EngineError, match=r"HTTP 401: .*TRIPLEPOINT_API_KEY"):
+        model_of(url)
+
+
+def test_a_reply_on_its_way_is_ended() -> None:
+    """From another thread, though its server says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as threads:
+        client = HttpClient(f"http://127.0.0.1:{silent.getsockname()[1]}", {})
+        client.stop()  # nothing is on its way yet
+        asking = threads.submit(client.ask, [], 1)
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(1 << 16)
+            client.stop()
+            assert asking.result(30).error
+        client.close()
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://[::1", "http://localhost:abc", "x:99999"])
+def test_what_is_no_address(url: str) -> None:
+    """It is refused by name."""
+    with pytest.raises(SettingError, match="address"):
+        HttpClient(url, {})
+
+
 def test_what_fails(answering: tuple[str, dict[str, Any]]) -> None:
     """A refusal, an error in the midst, a stream without end, and no server."""
     url, says = answering
@@ -161,5 +265,5 @@ def test_what_fails(answering: tuple[str, dict[str, Any]]) -> None:
     says |= {"status": 503, "pieces": [b"loading"]}
     assert client.ask([], 1).error == "HTTP 503: loading"
     assert "ConnectionRefusedError" in HttpClient("http://127.0.0.1:1", {}).ask([], 1).error
-    with pytest.raises(SettingError, match="address"):
-        HttpClient("ftp://x", {})
+    says |= {"status": 200, "pieces": [b'data: {"choices": [3]}\n\n']}
+    assert "AttributeError" in client.ask([], 1).error

@@ -9,20 +9,20 @@ from collections.abc import Callable
 import pytest
 
 from triplepoint.runtime.bench import sweeps
-from triplepoint.runtime.bench.sweeps import SEED_KV, SEED_PROMPT, SEED_THREADS
+from triplepoint.runtime.bench.sweeps import ARTICLE_KV, ARTICLE_PROMPT, ARTICLE_THREADS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.mark.usefixtures("nano")
 def test_by_prompt(triplepoint: Run) -> None:
-    """A row for each length that fits, each figure with its share, the seed's beside it."""
+    """A row for each length that fits, each figure with its share, the article's beside it."""
     done = triplepoint("bench", "sweep", "prompt", "-r", "1")
 
     assert (done.returncode, done.stderr) == (0, "")
     table = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("|")]
     assert [cell.strip() for cell in table[0]][:4] == [
-        "prompt", "prefill", "decode", "seed Ryzen prefill",
+        "prompt", "prefill", "decode", "article Ryzen prefill",
     ]  # fmt: skip
     assert [int(row[0]) for row in table[2:]] == [13, 36, 81, 182, 461, 1096, 1795]
     assert "89.8 (1.00)" in done.stdout
@@ -42,14 +42,14 @@ def test_by_prompt(triplepoint: Run) -> None:
     ],
 )
 def test_as_json(triplepoint: Run, name: str, values: set[str], labels: list[str]) -> None:
-    """The other sweeps as JSON: labels, figures, the seed's own."""
+    """The other sweeps as JSON: labels, figures, the article's own."""
     found = json.loads(triplepoint("bench", "sweep", name, "-r", "1", "--json").stdout)
 
     assert [point["label"] for point in found] == labels
     assert all(set(point["values"]) == values for point in found)
     assert all(min(point["values"].values()) >= 0 for point in found)
     if name == "kv":
-        assert found[1]["seed"] == {"Ryzen": 84.0}
+        assert found[1]["article"] == {"Ryzen": 84.0}
         assert "MiB a layer: L" in found[1]["note"]
 
 
@@ -60,7 +60,7 @@ def test_by_threads(triplepoint: Run) -> None:
         triplepoint("bench", "sweep", "threads", "-t", "1", "-r", "1", "--json").stdout
     )
     assert [point["label"] for point in found] == ["1"]
-    assert found[0]["seed"] == {"Ryzen prefill": 9.7, "Ryzen decode": 5.4}
+    assert found[0]["article"] == {"Ryzen prefill": 9.7, "Ryzen decode": 5.4}
 
 
 def test_formats_need_a_synthetic_model(triplepoint: Run) -> None:
@@ -86,9 +86,9 @@ def test_by_quant() -> None:
     assert [set(point.values) for point in found] == [{"prefill 81", "decode 81"}] * 2
 
 
-def test_the_seeds_figures() -> None:
+def test_the_articles_figures() -> None:
     """Its shapes are what it says of them: a plateau, a cliff behind 12 threads, a fall to DRAM."""
-    assert tuple(SEED_PROMPT) == sweeps.PROMPTS
-    assert max(SEED_PROMPT, key=lambda n: SEED_PROMPT[n][2]) == 1096
-    assert SEED_THREADS[14][0] / SEED_THREADS[12][0] == pytest.approx(0.71, abs=0.005)
-    assert SEED_KV[17_000][0] < 0.5 * SEED_KV[10][0]
+    assert tuple(ARTICLE_PROMPT) == sweeps.PROMPTS
+    assert max(ARTICLE_PROMPT, key=lambda n: ARTICLE_PROMPT[n][2]) == 1096
+    assert ARTICLE_THREADS[14][0] / ARTICLE_THREADS[12][0] == pytest.approx(0.71, abs=0.005)
+    assert ARTICLE_KV[17_000][0] < 0.5 * ARTICLE_KV[10][0]

@@ -194,3 +194,33 @@ def test_what_the_system_tells() -> None:
     assert 4 << 10 <= sizes["L1"] <= sizes["L2"]
     assert sizes["L3"] > 0
     assert cpu_name()
+
+
+@pytest.mark.parametrize(
+    ("usable", "free", "nbytes"),
+    [
+        ({0, 1}, 64 << 30, 4 * (300 << 20)),  # both share one
+        ({0, 1, 2}, 64 << 30, 4 * (332 << 20)),  # the third has one of its own
+        ({0, 1, 2}, 4 << 30, 512 << 20),  # no more than a share of the memory
+        ({0, 1, 2}, 1 << 30, 256 << 20),  # but as much as other machines take
+        ({7}, 64 << 30, 4 * (300 << 20)),  # one that tells of none: as core 0
+    ],
+)
+def test_what_lies_beyond_the_caches(
+    usable: set[int], free: int, nbytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every L3 of the usable cores counts once; what users are shown is that of core 0."""
+    for core, size, cores in ((0, "300M", "0-1"), (1, "300M", "0-1"), (2, "32768K", "2")):
+        for level, of_level in ((1, "48K"), (3, size)):
+            folder = tmp_path / f"cpu{core}" / "cache" / f"index{level}"
+            folder.mkdir(parents=True)
+            texts = {"type": "Unified", "level": level, "size": of_level, "shared_cpu_list": cores}
+            for name, text in texts.items():
+                (folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(machine, "SYSTEM", tmp_path)
+    monkeypatch.setattr(machine, "available_bytes", lambda: free)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: usable)
+
+    assert machine.beyond_caches() == nbytes
+    assert machine.resident_sizes(cache_sizes(), 2)["DRAM"] == nbytes
+    assert cache_sizes() == {"L1": 48 << 10, "L2": 1 << 20, "L3": 300 << 20}

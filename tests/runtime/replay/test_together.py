@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from triplepoint.errors import SettingError
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.replay import examples
+from triplepoint.runtime.replay.simulate import Execution
 from triplepoint.runtime.replay.together import measure
+from triplepoint.runtime.replay.workload import WorkItem
+from triplepoint.traces.events import PhaseEvent
 
 
 def test_both_ways_do_the_same_work() -> None:
@@ -32,3 +37,23 @@ def test_both_ways_do_the_same_work() -> None:
         assert turns.seconds[0] >= max(job.seconds for job in turns.jobs)
         assert 0 <= turns.quantile("gaps_s", 0.5) <= turns.quantile("gaps_s", 0.99)
     assert together.jobs_per_hour[0] > 0
+
+
+def test_an_interrupt_ends_all_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one raises ends the others in their pauses and phases, and nothing more is done."""
+    trace = examples.load("chat")
+    done: list[int] = []
+    original = Execution.run
+
+    def run(self: Execution, work: WorkItem) -> PhaseEvent:
+        if threading.current_thread() is not threading.main_thread():
+            done.append(work.number)
+            if len(done) == 3:
+                raise KeyboardInterrupt
+        return original(self, work)
+
+    monkeypatch.setattr(Execution, "run", run)
+    with Engine.load("nano", threads=2) as engine, pytest.raises(KeyboardInterrupt):
+        measure(engine, [trace], 2, repeat=1)
+
+    assert len(done) <= 4, "the other one went on"
