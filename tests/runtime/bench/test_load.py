@@ -80,14 +80,17 @@ class Fake:
 class Endless:
     """A server that answers when it is stopped, or not at all: the second agent's fails."""
 
-    def __init__(self, agent: int) -> None:
-        self.agent, self.asked, self.stopped = agent, 0, threading.Event()
+    def __init__(self, agent: int, began: threading.Event) -> None:
+        self.agent, self.began = agent, began
+        self.asked, self.stopped = 0, threading.Event()
 
     def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
         """Wait, or fail as Ctrl-C does."""
         self.asked += 1
         if self.agent == 1:
+            assert self.began.wait(30)
             raise KeyboardInterrupt
+        self.began.set()
         assert self.stopped.wait(30)
         return Reply(0.0, 1.0)
 
@@ -102,9 +105,10 @@ class Endless:
 def test_an_interrupt_ends_all_agents() -> None:
     """Replies on their way end, pauses too, and nobody asks for more."""
     made: list[Endless] = []
+    began = threading.Event()
 
     def connect() -> Endless:
-        made.append(Endless(len(made)))
+        made.append(Endless(len(made), began))
         return made[-1]
 
     with pytest.raises(KeyboardInterrupt):

@@ -104,7 +104,7 @@ def test_threads(tmp_path: Path) -> None:
 
 
 def test_file(tmp_path: Path) -> None:
-    """The file has two tensors a matrix; quantizing reads it and uses it."""
+    """The file has two tensors a matrix; quantizing reads it."""
     tiny_models.write_model(tmp_path / "model.gguf", "llama", "f32")
     found = collected(tmp_path / "model.gguf", 1)
     path = tmp_path / "imatrix.gguf"
@@ -123,8 +123,9 @@ def test_file(tmp_path: Path) -> None:
     got = Importance.read(path).of(name, 1, means.shape[1])
     assert got is not None
     assert np.allclose(got, means, atol=1e-3)
-    report = quantize(tmp_path / "model.gguf", tmp_path / "q.gguf", "Q8_0", imatrix=path, threads=1)
-    assert not report.unmatched
+    # Its rows are too narrow for K-quants, which alone use it: see test_quantize.py.
+    with pytest.raises(ModelError, match="no effect"):
+        quantize(tmp_path / "model.gguf", tmp_path / "q.gguf", "Q4_K_M", imatrix=path, threads=1)
 
 
 def test_short_text(tmp_path: Path) -> None:

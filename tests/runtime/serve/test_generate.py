@@ -26,7 +26,9 @@ pytest.importorskip("starlette", reason="the server needs pip install 'triplepoi
 def run(engine: Any, prompt: Prompt, **more: Any) -> list[Event]:
     """The events of a request."""
     events: list[Event] = []
-    Generation(events.append).run(engine, GenerationRequest(prompt, Sampling(), cached=False, **more))
+    Generation(events.append).run(
+        engine, GenerationRequest(prompt, Sampling(), cached=False, **more)
+    )
     return events
 
 
