@@ -141,6 +141,9 @@ class Trainer:
         self.narrow = narrow
         self.average = {name: p.detach().clone() for name, p in named.items()}
         self.step, self.tokens, self.elapsed = 0, 0, 0.0
+        # Another run that begins with these weights must not read the same text again: 44 million
+        # tokens of which half had been read taught nothing.
+        self.corpus = random.SystemRandom().randrange(1 << 40)
         self.peak, self.first_step = 1.0, 0
         if saved is not None:
             self.load(saved)
@@ -166,6 +169,7 @@ class Trainer:
         self.average = state["average"]
         self.step, self.tokens, self.elapsed = state["step"], state["tokens"], state["elapsed"]
         self.peak, self.first_step = state.get("peak", 1.0), state.get("first_step", 0)
+        self.corpus = state.get("corpus", 0)
 
     def save(self) -> None:
         state = {
@@ -179,6 +183,7 @@ class Trainer:
             "elapsed": self.elapsed,
             "peak": self.peak,
             "first_step": self.first_step,
+            "corpus": self.corpus,
         }
         part = self.out / "checkpoint.part"
         torch.save(state, part)
@@ -201,7 +206,8 @@ class Trainer:
 
     def update(self, stage: Stage, loss_of: torch.nn.Module) -> tuple[float, float]:
         """One step; the mean loss of the assistant's tokens and of the others."""
-        batch = self.batches.get(self.step * self.processes + self.place, stage)
+        number = self.corpus + self.step * self.processes + self.place
+        batch = self.batches.get(number, stage)
         ids, rows, labels, weights = (
             torch.from_numpy(array).to(self.device)
             for array in (batch.ids, batch.rows, batch.labels, batch.weights)

@@ -66,6 +66,8 @@ def test_training_begins_at_a_file_and_goes_on_from_its_checkpoint(tmp_path: Pat
     trainer.save()
     resumed = Trainer(tmp_path, 1.0)
     assert (resumed.step, resumed.tokens, resumed.peak) == (trainer.step, 1280, 0.5)
+    assert resumed.corpus == trainer.corpus
+    assert Trainer(tmp_path / "other", 1.0, again=0.5, gguf=MODEL).corpus != trainer.corpus
     changed = 0
     for mine, old, start in zip(
         resumed.model.parameters(), trainer.model.parameters(), shipped.parameters(), strict=True
