@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from triplepoint.runtime.replay import examples
 from triplepoint.traces import Trace
 from triplepoint.traces.events import (
     AnyEvent,
@@ -247,9 +248,12 @@ def test_query(cli: Cli, tmp_path: Path) -> None:
     assert "the query failed" in err
 
 
-def test_the_library_is_named_only_where_it_helps(cli: Cli, kept: Path) -> None:
-    """Not where the trace was found and cannot be read."""
-    assert "the library has" in cli("show", "nonesuch")[2]
+def test_the_library_is_named_only_where_it_helps(
+    cli: Cli, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the trace was found and cannot be read; an installed package has none."""
+    monkeypatch.setattr(examples, "names", lambda: ["mine"])
+    assert "the library has mine" in cli("show", "nonesuch")[2]
     status, _, err = cli("show", "damaged")
     assert status == 3
     assert str(kept / "damaged.jsonl") in err
