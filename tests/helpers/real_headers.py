@@ -25,7 +25,7 @@ Tensors = dict[str, list[int]]
 """Name → shape. Without a suffix of its own a name gets ``.weight``."""
 N_VOCAB = 512
 _FLOATS = (
-    *("norm", "ffn_gate_inp", "conv1d", "shortconv.conv", "bias", "scale", "sinks", "ssm_a"),
+    *("norm", "ffn_gate_inp", "conv1d", "shortconv.conv", "bias", "scale", "sinks"),
     *("ssm_d", "rope_freqs"),
 )
 
