@@ -179,8 +179,8 @@ def test_what_is_printed(
         "30 × gated delta rule, with experts; a sequence state 62.9 MB, convolution 2.9 MB",
         "10 × full attention, with experts; a token bf16 20.5 kB, q8 10.6 kB, f32 41.0 kB",
         "experts 8 of 256 a token, and 1 that every token takes",
-        "a pass of 1 token 2.67 GB of weights (8 experts of a layer) and 132 MB of states",
-        "a pass of 8 tokens 9.28 GB of weights (57.4 experts of a layer)",
+        "a pass of 1 token 2.66 GB of weights (8 experts of a layer) and 132 MB of states",
+        "a pass of 8 tokens 9.27 GB of weights (57.4 experts of a layer)",
         "this machine has not been measured yet; `triplepoint models` measures it",
         "supported: this model runs here",
     ):
