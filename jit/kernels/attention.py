@@ -20,14 +20,13 @@ Nor does it depend on whose rows a tile has: sequences that begin with the same 
 together (`batch.py`), which reads them once.
 
 Chunks may be computed apart and merged afterwards, with the same bits: `split_kv.py`.
-The two products of each cache format are in `attention_float.py`, `attention_tiles.py` (by AMX) and
-`attention_q8.py`.
+Its products, by cache format: `attention_float.py`, `attention_tiles.py` (AMX), `attention_q8.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -117,9 +116,8 @@ def attention(
     reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, rows, head_dim=head_dim,
                 value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
                 cap=cap, first=first)  # fmt: skip
-    value_dim = reader.out_dim
-    running = OnlineSoftmax(k, reader.sums, reader.stats, value_dim)
-    with reader.products.ready(), k.units() as unit:
+    running = OnlineSoftmax(k, reader.sums, reader.stats, reader.out_dim)
+    with reader.ready(), k.units() as unit:
         tile = reader.tile(unit // kv_heads, unit % kv_heads)
         with k.range(0, tile.rows, name="row") as row:
             running.clear(row, sinks.at(tile.head * group + row % group) if sink else None)
@@ -130,7 +128,7 @@ def attention(
         with k.range(0, tile.rows, name="row") as row:
             token, member = reader.row_at(tile.first + row // group), row % group
             running.write(
-                row, out.at(token * out_stride + (tile.head * group + member) * value_dim)
+                row, out.at(token * out_stride + (tile.head * group + member) * reader.out_dim)
             )
 
 
@@ -190,6 +188,11 @@ class KVReader:
         else:
             kind = ByteProducts if kv == "q8" else FloatProducts
             self.products = kind(k, head_dim, self.out_dim, kv, piece)
+
+    def ready(self) -> AbstractContextManager[None]:
+        """What the products have to set up, for what is written inside."""
+        products = self.products
+        return products.ready() if isinstance(products, TileProducts) else nullcontext()
 
     def tile(self, number: Value, head: Value) -> Tile:
         """The rows of one KV head in one tile of the pass."""

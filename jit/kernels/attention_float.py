@@ -6,7 +6,6 @@ Queries and probabilities are bf16 pairs on those targets, float32 elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -158,11 +157,6 @@ class FloatProducts:
 
         for tiling in self._tiled(rows):
             for_tiles(k, blocks, tiling.vectors, partial(block_tile, tiling=tiling))
-
-    @contextmanager
-    def ready(self) -> Iterator[None]:
-        """Nothing has to be set up for these products."""
-        yield
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
         """Takes one row's probabilities, in the form that `pv` multiplies."""

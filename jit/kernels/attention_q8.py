@@ -16,8 +16,7 @@ and but for the order of float sums the results, are the same on every target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -129,11 +128,6 @@ class ByteProducts:
         # Rows of a tile: as many as leave room for the loads, one broadcast and what a dot needs.
         self.score_rows, self.weigh_rows = 4, 3 if self.dots.halves == 2 else 4
         self.weigh_vectors = 4 if k.target.registers >= 32 else 2
-
-    @contextmanager
-    def ready(self) -> Iterator[None]:
-        """Nothing has to be set up for these products."""
-        yield
 
     def qk(
         self,

@@ -103,7 +103,7 @@ def attention_partial(
                 value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
                 cap=cap)  # fmt: skip
     total = count.load(0)
-    with reader.products.ready(), k.units() as unit:
+    with reader.ready(), k.units() as unit:
         entry = entries.at(unit % total * 2)
         slots, chunk = tiles.at(entry.load(0) * TILE_SLOTS), entry.load(1)
         walk = reader.walk(slots, unit // total)

@@ -141,8 +141,7 @@ class Trainer:
         self.narrow = narrow
         self.average = {name: p.detach().clone() for name, p in named.items()}
         self.step, self.tokens, self.elapsed = 0, 0, 0.0
-        # Another run that begins with these weights must not read the same text again: 44 million
-        # tokens of which half had been read taught nothing.
+        # Another run that begins with the same weights must not read the same text again.
         self.corpus = random.SystemRandom().randrange(1 << 40)
         self.peak, self.first_step = 1.0, 0
         if saved is not None:
