@@ -247,8 +247,9 @@ def test_an_agent(engine: Engine, tmp_path: Path) -> None:
         events = _asked(agent, question)
         assert agent.last_result is not None
         assert agent.last_result.answer == answer
-        computed = sum(e.phase.tokens for e in events if isinstance(e, PhaseFinished))
-        assert computed <= len(agent.session.tokens) - before + 16
+        # A recurrent state goes back to the call's start where a draft in it was wrong, which
+        # depends on the machine's speed; no phase goes back behind the question.
+        assert min(e.phase.kv_before for e in events if isinstance(e, PhaseFinished)) >= before - 16
         assert agent.session.tokens == agent.ledger.ids
     assert [event.error for event in agent.trace.tools] == [None, None]
 
