@@ -410,7 +410,8 @@ class LocalConversation(Conversation[Mark]):
             phase = session.last_phase
             if phase is not None and phase is not last_phase:
                 self._measure(run, phase, reply, ttft)
-        yield from map(_delta, reader.rest)
+        if not reply.repaired:  # nothing of such calls was told as text
+            yield from map(_delta, reader.rest)
         if phase is not None:
             yield PhaseFinished(phase)
         if reply.repeated:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ..tokens.tokenizer import Tokenizer
 from .call_pieces import CallPiece, CallPieces
-from .formats.json_text import calls_in
+from .formats.json_text import calls_in, may_be_calls
 from .grammar import tag_ids
 from .reasoning_tags import Thinking, thinking_of
 from .stop_strings import StopTexts, overlap
@@ -52,12 +52,12 @@ class ReplyReader:
         form: how it writes tool calls.
         thinking: whether the template has opened its thinking already.
         tools: OpenAI-style schemas of the tools there are. With them, an answer that is nothing but
-            a call of one of them, as JSON, is that call.
+            a call of one of them, as JSON, is that call: what begins like one is held back.
         tags: where thinking begins and ends; what the vocabulary has tokens for by default.
         stops: texts that end the answer, and are no part of it.
 
     Attributes:
-        rest: what `finish` found that no `push` had given.
+        rest: what `finish` found that no `push` had given; of calls in plain text their letters.
     """
 
     def __init__(
@@ -105,6 +105,8 @@ class ReplyReader:
         self._ended = False
         self._bare: CallPrefix | None = None  # the call's beginning, where no tag will end it
         self._names = [quoted(tool["function"]["name"])[1:] for tool in tools]
+        self._tool_names = [tool["function"]["name"] for tool in tools]
+        self._kept_back = "" if tools else None  # an answer, as long as it may be calls
         self._tokenizer = tokenizer
         self._pieces: CallPieces | None = None  # once somebody asks for them
         self._told: list[CallPiece] = []
@@ -124,7 +126,7 @@ class ReplyReader:
             self.push(token)
         call = self._texts["call"] if self._mode == "call" else []
         self._texts = {"answer": [], "thinking": [], "call": call}
-        self._thought, self._count = [], 0
+        self._thought, self._count, self._kept_back = [], 0, None
         self._blank = ""  # the line goes on, and what is held may still begin a tag
         self._known = len("".join(call) + self._held)
         self._stop_texts = StopTexts(stops)
@@ -135,7 +137,7 @@ class ReplyReader:
         pieces = self._push(token)
         self._mark(token, was, pieces)
         self._count += 1
-        return pieces
+        return self._told_now(pieces)
 
     @property
     def stopped(self) -> bool:
@@ -151,6 +153,25 @@ class ReplyReader:
     def calls(self) -> list[ToolCall]:
         """The calls that were read so far; `finish` may find more."""
         return self._reply.calls
+
+    def _told_now(self, pieces: list[tuple[Mode, str]]) -> list[tuple[Mode, str]]:
+        """What is told of pieces: nothing of an answer, as long as it may be nothing but calls."""
+        told: list[tuple[Mode, str]] = []
+        for mode, text in pieces:
+            if mode != "answer" or self._kept_back is None:
+                told.append((mode, text))
+                continue
+            self._kept_back += text
+            if not may_be_calls(self._kept_back, self._tool_names):
+                told += self._let_go()
+        if self._kept_back and self._mode != "answer":
+            told += self._let_go()
+        return told
+
+    def _let_go(self) -> list[tuple[Mode, str]]:
+        """What was kept back of the answer; from here on nothing is."""
+        text, self._kept_back = self._kept_back, None
+        return [("answer", text)] if text else []
 
     def call_pieces(self) -> list[CallPiece]:
         """What was read since the last time of calls that need not have ended yet.
@@ -210,7 +231,7 @@ class ReplyReader:
 
     def finish(self) -> Reply:
         """What was said, after the last token."""
-        self.rest = self._read(self._stream.flush(), ends=True)
+        self.rest = self._told_now(self._read(self._stream.flush(), ends=True)) + self._let_go()
         reply = self._reply
         if self._mode == "call":
             body = "".join(self._texts["call"])

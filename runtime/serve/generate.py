@@ -355,7 +355,7 @@ class Generation:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
         if reply.repaired and turn is not None and not turn.takes(reply.calls):
             reply.calls = []  # they stay text
-        telling.rest(reply.calls, as_text=reply.repaired)
+        telling.rest(reply.calls, as_text=reply.repaired and bool(reply.calls))
         stop = reader.stop_text
         reason: FinishReason = "stop" if token in ends or stop else "length"
         if telling.calls and reason == "stop":

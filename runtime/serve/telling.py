@@ -72,9 +72,9 @@ class Telling:
     def rest(self, calls: Sequence[ToolCall], *, as_text: bool = False) -> None:
         """Tell of what the reader held back, and of the calls of the whole answer.
 
-        `as_text`: they stood in its text.
+        `as_text`: they stood in its text, of which nothing was told.
         """
-        self._texts(self._reader.rest)
+        self._texts(one for one in self._reader.rest if not (as_text and one[0] == "answer"))
         if self._ids:  # the last ones have no text, such as what ends an answer
             noted = self._recorder.take() if self._recorder is not None else None
             self._emit(Text(self._choice, "", noted, self._ids, self._so_far()))

@@ -27,6 +27,9 @@ from ..toolcalls import (
 )
 
 _FENCED = re.compile(r"```\w*\s*\n(.*?)\n?\s*```", re.DOTALL)
+_FENCE = re.compile(r"```\w*[ \t]*(\n|$)")
+_KEYS = ("name", "arguments", "parameters", "type", "id")
+"""What a call may begin with."""
 _END = re.compile(r"\n```\s*$")
 
 
@@ -110,3 +113,30 @@ def calls_in(answer: str, tools: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
         return []
     names = {tool["function"]["name"] for tool in tools}
     return calls if all(call.name in names for call in calls) else []
+
+
+def may_be_calls(begun: str, names: Sequence[str]) -> bool:
+    """Whether an answer that begins so can still be one in which `calls_in` finds calls.
+
+    Args:
+        begun: the answer so far.
+        names: of the tools that there are.
+    """
+    text = begun.strip()
+    if text.startswith("`"):
+        fence = _FENCE.match(text)
+        if fence is None:
+            return "```".startswith(text)
+        text = text[fence.end() :].lstrip()
+    text = text.removeprefix("[").lstrip()
+    if not text or text == "{":
+        return True
+    key = re.fullmatch(r'\{\s*"(\w*)(.*)', text, re.DOTALL)
+    if key is None:
+        return False
+    if not key[2]:
+        return any(one.startswith(key[1]) for one in _KEYS)
+    name = re.fullmatch(r'"\s*(?::\s*(?:"([^"]*)("?).*)?)?', key[2], re.DOTALL)
+    if key[1] != "name" or name is None or name[1] is None:
+        return key[1] in _KEYS and (key[1] != "name" or name is not None)
+    return name[1] in names if name[2] else any(one.startswith(name[1]) for one in names)
