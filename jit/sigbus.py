@@ -4,7 +4,7 @@ Who touches a page of a mapping that its file no longer reaches gets SIGBUS, and
 between that signal and the read that goes on. So the handler is native: if the address lies in a
 mapping that is guarded, the whole mapping becomes zeros and its slot is marked, and the read goes
 on; whoever owns the mapping looks at the mark before it believes what was read. Any other SIGBUS
-goes to the handler that was there before.
+goes to the handler that was there before, or ends the process where there was none.
 
 A handler may only call what is safe in one: `mmap`, `sigaction` and `raise` are.
 """
@@ -147,10 +147,21 @@ def _build(target: CpuTarget) -> ir.Module:
 
 def _handle(fn: ir.Function, table: ir.Value) -> None:
     """void tp_sigbus(int signal, siginfo_t *info, void *context)"""
-    number, info, _ = fn.args
-    names = ("entry", "slot", "next", "found", "marked", "foreign", "sent", "done")
+    number, info, context = fn.args
+    names = (
+        "entry",
+        "slot",
+        "next",
+        "found",
+        "marked",
+        "foreign",
+        "chained",
+        "alone",
+        "sent",
+        "done",
+    )
     blocks = [fn.append_basic_block(name) for name in names]
-    entry, slot, following, found, marked, foreign, sent, done = blocks
+    entry, slot, following, found, marked, foreign, chained, alone, sent, done = blocks
     b = ir.Builder(fn, entry)
     base = b.ptrtoint(table, i64)
 
@@ -193,8 +204,17 @@ def _handle(fn: ir.Function, table: ir.Value) -> None:
     b.atomic_rmw("add", word(FAULTS), i64(1), "seq_cst")
     b.ret_void()
 
-    # The read is done again, and meets the handler that was there before.
+    # The first field of the action before is a function, or says that there was none.
     b.position_at_end(foreign)
+    before = b.load(b.inttoptr(load(BEFORE), ptr), i64)
+    b.cbranch(b.icmp_unsigned(">", before, i64(signal.SIG_IGN)), chained, alone)
+    b.position_at_end(chained)
+    kind = ir.FunctionType(void, [i32, ptr, ptr])
+    call_address(b, b.inttoptr(before, ptr), kind, [number, info, context])
+    b.branch(done)
+
+    # The read is done again, and meets no handler.
+    b.position_at_end(alone)
     call(SIGACTION, i32, [number, b.inttoptr(load(BEFORE), ptr), ir.null(ptr)])
     b.cbranch(is_fault, done, sent)
     b.position_at_end(sent)

@@ -94,6 +94,24 @@ def test_other_faults_end_the_process_as_before(flags: tuple[str, ...]) -> None:
         assert ("Bus error" in done.stderr) == bool(flags)
 
 
+def test_a_handler_of_others_leaves_the_guard_in_place() -> None:
+    """A signal that it takes does not switch off what was installed after it."""
+    done = run(
+        """
+        met = []
+        signal.signal(signal.SIGBUS, lambda number, frame: met.append(number))
+        file, data = mapped()
+        held = guard(data)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGBUS)
+        assert met == [signal.SIGBUS] * 2
+        os.truncate(file.name, 0)
+        assert data[0] == 0 and held.lost
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_slots_come_back() -> None:
     """A mapping that is gone leaves its slot to another; without one, none is guarded."""
     done = run(
