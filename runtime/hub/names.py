@@ -52,7 +52,7 @@ def is_hub_name(text: str) -> bool:
     Addresses are such names only if they lead to the Hub: others may be servers of another kind.
     """
     if text.startswith(("http://", "https://")):
-        return urlsplit(text).hostname in HOSTS
+        return _leads_to_hub(text)
     if text.startswith(("hf://", *(f"{host}/" for host in HOSTS))):
         return True
     if by_alias(text):
@@ -106,17 +106,23 @@ def _strip_host(text: str) -> str:
     if text.startswith("hf://"):
         return text.removeprefix("hf://").removeprefix("models/").rstrip("/")
     if text.startswith(("http://", "https://")):
-        parts = urlsplit(text)
-        if parts.hostname not in HOSTS:
+        if not _leads_to_hub(text):
             raise ModelError(
                 f"{text!r} is not a huggingface.co URL; for a mirror, set HF_ENDPOINT and give "
                 "only the model's name"
             )
-        return unquote(parts.path).strip("/")
+        return unquote(urlsplit(text).path).strip("/")
     for host in HOSTS:
         if text.startswith(host + "/"):
             return text.removeprefix(host + "/").rstrip("/")
     return text
+
+
+def _leads_to_hub(url: str) -> bool:
+    try:
+        return urlsplit(url).hostname in HOSTS
+    except ValueError:  # half a bracket, say
+        return False
 
 
 def _of_page(text: str, repo: str, rest: list[str]) -> ModelName:
