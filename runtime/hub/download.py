@@ -67,7 +67,7 @@ class Download:
                 self.watcher.note(f"{self.file.path} has the wrong hash; starting again")
             self.part.unlink(missing_ok=True)
             raise ModelError(
-                f"{self.file.path}: what {self.hub.settings.endpoint} sent has the hash "
+                f"{self.file.path}: what {self.hub.settings.address} sent has the hash "
                 f"{found[:16]}…, but it must be {self.file.digest[:16]}…; nothing was kept"
             )
         except OSError as error:

@@ -47,7 +47,7 @@ def list_repository(hub: Hub, name: ModelName, note: Callable[[str], None]) -> L
     found = _ask(hub, name, note)
     if not (isinstance(found.sha, str) and _COMMIT.fullmatch(found.sha)):
         raise ModelError(
-            f"{hub.settings.endpoint} does not answer like a Hub: {str(found.sha)[:50]!r} is not "
+            f"{hub.settings.address} does not answer like a Hub: {str(found.sha)[:50]!r} is not "
             "a commit"
         )
     siblings = [f for f in found.siblings or () if str(f.rfilename).lower().endswith(".gguf")]
@@ -65,7 +65,7 @@ def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None =
     """
     code, status = refused.headers.get("x-error-code", ""), refused.status
     words = printable(refused.headers.get("x-error-message", "")[:200])
-    token, endpoint = hub.settings.token, hub.settings.endpoint
+    token, endpoint = hub.settings.token, hub.settings.address
     if code == "GatedRepo":
         if token is None:
             how = "accept its terms there, then set HF_TOKEN to your token"
@@ -89,7 +89,7 @@ def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None =
 def _ask(hub: Hub, name: ModelName, note: Callable[[str], None]) -> ModelInfo:
     # Somebody waits for the first word: a network that is not there should be said in seconds.
     patience = replace(hub.patience, tries=min(_TRIES, hub.patience.tries))
-    attempts = Retrier(f"cannot ask {hub.settings.endpoint} for {name}", patience, note)
+    attempts = Retrier(f"cannot ask {hub.settings.address} for {name}", patience, note)
     while True:
         try:
             return hub.model(name)

@@ -180,6 +180,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.refuse(401, "", "Invalid credentials in Authorization header")
             if fault.isdigit():
                 return self.answer(int(fault), b"busy", Retry_After="0")
+            if fault.startswith("to:"):
+                return self.answer(302, b"", Location=fault.removeprefix("to:"))
+            if fault == "drip":
+                self.send_response(200)
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+                return self.send(b" " * 1000, "drip", 50)
             return self.answer(200, fault.encode())
         match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path)
         assert match, path

@@ -108,6 +108,12 @@ def test_what_config_says(command: Command, monkeypatch: pytest.MonkeyPatch) -> 
     assert rows["models"].endswith("HF_HUB_CACHE")
     assert rows["token"].split() == ["token", "set", "HF_TOKEN"]
     assert "hf_secret" not in shown
+    monkeypatch.setenv("HF_ENDPOINT", "https://me:hunter2@mirror.example")
+    assert "hunter2" not in command("config")[1]
+    monkeypatch.setenv("HF_HOME", "~no-such-user/x")
+    status, _, errors = command("config")
+    assert status == 2
+    assert "no home folder for ~no-such-user/x" in errors
 
 
 def test_a_damaged_configuration(triplepoint: Run, more: dict[str, str], tmp_path: Path) -> None:
