@@ -212,6 +212,18 @@ def test_a_full_disk_is_seen_before(
     assert hub.ranges() == []
 
 
+def test_without_links_no_room_is_wanted_for_what_is_there(
+    hub: FakeHub, settings: HubSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk that has the file is no reason to refuse it."""
+    plain = dataclasses.replace(settings, symlinks=False)
+    pull(ONE, plain, patience=HURRIED)
+    usage = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr(pulling.shutil, "disk_usage", lambda _: usage)
+
+    assert pull(ONE, plain, patience=HURRIED).fetched == 0
+
+
 def test_a_disk_that_fills_up(
     get: Callable[..., Pulled], settings: HubSettings, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
