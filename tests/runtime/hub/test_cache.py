@@ -123,6 +123,38 @@ def test_what_is_not_there(make: Make, settings: HubSettings) -> None:
     assert [str(m.name) for m in models_of(repo)] == ["org/one:Q5_0"]
 
 
+def test_a_projector_alone_is_no_model(make: Make, settings: HubSettings) -> None:
+    """The model can still be pulled, and is offered; it is not said that there is no file."""
+    make("org/one", {"mmproj-F16.gguf": b"p"}, ref="main")
+
+    with pytest.raises(NotPulledError, match="get it with: triplepoint pull org/one"):
+        find(ONE, settings)
+    assert find(parse_name("org/one:mmproj"), settings).variant.aside
+
+
+def test_the_way_to_get_a_revision_names_it(settings: HubSettings) -> None:
+    """An alias means the newest state, so it stands for no other."""
+    file = "Qwen/Qwen3-4B-GGUF:Qwen3-4B-Q4_K_M.gguf"
+    with pytest.raises(NotPulledError, match=r"get it with: triplepoint pull qwen3:4b$"):
+        find(parse_name(file), settings)
+    old = file.replace(":", "@v1.0:")
+    with pytest.raises(NotPulledError, match=f"get it with: triplepoint pull {old}$"):
+        find(parse_name(old), settings)
+
+
+def test_of_models_that_lack_shards_the_newest_counts(make: Make) -> None:
+    """What an interrupted update brought is not hidden by what one before it left."""
+    names = [f"S-Q8_0-{n:05}-of-00003.gguf" for n in (1, 2, 3)]
+    old = make("org/one", {names[0]: b"old"}, commit=OTHER)
+    os.utime(old.snapshots / OTHER, (1000, 1000))
+    repo = make("org/one", {names[0]: b"new", names[1]: b"2"})
+    (found,) = models_of(repo)
+    assert (found.commit, len(found.paths)) == (COMMIT, 2)
+
+    assert remove(repo, [found], unfinished=True) == 3 + 3 + 1
+    assert not repo.folder.exists()
+
+
 def test_a_damaged_file_is_refused(make: Make, settings: HubSettings, recorder: Any) -> None:
     """Contents are checked against the blob's name: once, and again after a write."""
     repo = make("org/one", {"A.gguf": b"a" * 1000}, ref="main")
