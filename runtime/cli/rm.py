@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return Exit.USAGE
     freed = 0
     for one in doomed:
-        freed += remove(one.repo, one.models, unfinished=one.unfinished > 0)
+        freed += remove(one.repo, one.models, unfinished=one.unfinished > 0, note=output.note)
         for copy in one.packed:
             if not os.path.exists(copy.model):  # another link may have kept the contents
                 copy.remove()

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,32 @@ def test_unfinished_downloads_go_with_the_repository(make: Make) -> None:
     assert part.exists()
     assert remove(repo, [two], unfinished=True) == 5
     assert not repo.folder.exists()
+
+
+def test_a_pull_in_progress_is_waited_for_aloud(make: Make) -> None:
+    """Its part is locked for as long as it comes, which may be hours: that is said."""
+    repo = make("org/one", {}, ref="")
+    repo.make()
+    part = repo.part("ab" * 32)
+    part.write_bytes(b"1234")
+    said, free = list[str](), threading.Event()
+
+    def note(text: str) -> None:
+        said.append(text)
+        free.set()
+
+    def pulling(locked: threading.Event) -> None:
+        with repo.lock("ab" * 32, lambda: None):
+            locked.set()
+            free.wait(10)
+
+    locked = threading.Event()
+    other = threading.Thread(target=pulling, args=(locked,))
+    other.start()
+    assert locked.wait(10)
+    assert remove(repo, [], unfinished=True, note=note) == 4
+    other.join()
+    assert said == ["waiting for another process that is pulling a file of org/one"]
 
 
 def test_nothing_outside_is_touched(make: Make, settings: HubSettings, tmp_path: Path) -> None:
