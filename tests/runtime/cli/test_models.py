@@ -215,7 +215,7 @@ def test_rm_takes_packed_copies_along(
     command("pull", "org/nano-GGUF")
     for model in ("org/nano-GGUF", "nano"):
         Engine.load(model, threads=1, cache_packed_weights=True).close()
-    mine, other = sorted(packed_cache.copies(), key=lambda copy: "hub" not in copy.model)
+    mine, other = sorted(packed_cache.copies(), key=lambda copy: copy.model == str(NANO.resolve()))
 
     status, shown, _ = command("rm", "org/nano-GGUF", "-y")
 
