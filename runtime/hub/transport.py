@@ -15,7 +15,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -153,7 +153,7 @@ class Hub:
         with self.open(url, 0) as response:
             if response.status_code != 200:
                 raise RefusedError(response)
-            for chunk in self.chunks(response):
+            for chunk in self.chunks(response, decoded=True):
                 body += chunk
                 if len(body) > _LARGEST_ANSWER:
                     raise ModelError(
@@ -201,10 +201,13 @@ class Hub:
                 response.close()
         raise ModelError(f"{bare(url)} redirects in a loop: {MAX_HOPS} redirects")
 
-    def chunks(self, response: Any) -> Iterator[bytes]:
-        """The body as it comes. Raises TransientError when it is cut, stalls or drips."""
+    def chunks(self, response: Any, *, decoded: bool = False) -> Iterator[bytes]:
+        """The body as it comes. Raises TransientError when it is cut, stalls or drips.
+
+        With `decoded` it may be compressed, though that is not asked for.
+        """
         since, count = time.monotonic(), 0
-        received = response.iter_raw()
+        received = response.iter_bytes() if decoded else response.iter_raw()
         while True:
             with self._asking(str(response.url)):
                 chunk = next(received, None)
@@ -280,12 +283,11 @@ def bare(url: str) -> str:
 
 def _host_of(settings: HubSettings) -> str:
     """The host of the endpoint; ModelError if that is no address."""
-    try:
-        parts = urlsplit(settings.endpoint)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in ("http", "https"):
+    host = None
+    with suppress(ValueError):
+        scheme, host, _ = _origin(settings.endpoint)
+        host = host if scheme in ("http", "https") else None
+    if not host:
         raise ModelError(
             f"the Hub's address {settings.address!r} is not a URL; set HF_ENDPOINT to one such as "
             f"{ENDPOINT}, or unset it"

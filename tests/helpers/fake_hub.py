@@ -172,7 +172,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer(200, json.dumps([{"id": name} for name in names]).encode())
 
     def api(self, path: str) -> None:
-        if self.hub.api_faults:
+        zipped = bool(self.hub.api_faults) and self.hub.api_faults[0] == "gzip"
+        if zipped:
+            self.hub.api_faults.popleft()
+        elif self.hub.api_faults:
             fault = self.hub.api_faults.popleft()
             if fault == "disabled":
                 return self.refuse(403, "", "Access to this resource is \x1b[2Jdisabled.")
@@ -196,6 +199,8 @@ class _Handler(BaseHTTPRequestHandler):
         if unquote(match[2]) not in ("main", "v1", "refs/pr/1", repo.commit):
             return self.refuse(404, "RevisionNotFound")
         body = json.dumps(repo.listing()).encode()
+        if zipped:
+            return self.answer(200, gzip.compress(body), Content_Encoding="gzip")
         return self.answer(200, body, X_HF_Warning="a topic; words \x1b[2J of the server")
 
     def resolve(self, path: str) -> None:

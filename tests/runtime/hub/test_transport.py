@@ -52,6 +52,13 @@ def test_a_listing_that_drips_ends(hub: FakeHub, settings: HubSettings, recorder
     assert "bytes arrived in" in recorder.notes[0]
 
 
+def test_a_listing_that_is_compressed(hub: FakeHub, settings: HubSettings) -> None:
+    """A mirror that compresses without being asked is understood."""
+    hub.api_faults.append("gzip")
+
+    assert pull(ONE, settings, patience=HURRIED).fetched
+
+
 def test_a_listing_without_end(
     hub: FakeHub, settings: HubSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
