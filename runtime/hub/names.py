@@ -77,8 +77,8 @@ def parse_name(text: str) -> ModelName:
     """
     if known := by_alias(text):
         return ModelName(known.repo, selector=known.file)
-    short = _strip_host(text)
-    parts = short.split("/")
+    parts = _strip_host(text)
+    short = "/".join(parts)
     repo, rest = "/".join(parts[:2]), parts[2:]
     if rest and rest[0] in _PAGES and ":" not in repo:
         return _of_page(text, repo, rest)
@@ -101,21 +101,22 @@ def alias_hint(text: str) -> str:
     )
 
 
-def _strip_host(text: str) -> str:
-    """What stands behind the host of a pasted address."""
+def _strip_host(text: str) -> list[str]:
+    """What stands behind the host of a pasted address, cut at its slashes."""
     if text.startswith("hf://"):
-        return text.removeprefix("hf://").removeprefix("models/").rstrip("/")
+        return text.removeprefix("hf://").removeprefix("models/").rstrip("/").split("/")
     if text.startswith(("http://", "https://")):
         if not _leads_to_hub(text):
             raise ModelError(
                 f"{text!r} is not a huggingface.co URL; for a mirror, set HF_ENDPOINT and give "
                 "only the model's name"
             )
-        return unquote(urlsplit(text).path).strip("/")
+        # Cut before it is decoded: the Hub writes a branch's own slash as %2F.
+        return [unquote(part) for part in urlsplit(text).path.strip("/").split("/")]
     for host in HOSTS:
         if text.startswith(host + "/"):
-            return text.removeprefix(host + "/").rstrip("/")
-    return text
+            return text.removeprefix(host + "/").rstrip("/").split("/")
+    return text.split("/")
 
 
 def _leads_to_hub(url: str) -> bool:

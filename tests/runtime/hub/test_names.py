@@ -39,6 +39,8 @@ from triplepoint.runtime.hub.variants import (
             "https://huggingface.co/a/b/resolve/main/x%20y.gguf?download=true",
             ModelName("a/b", selector="x y.gguf"),
         ),
+        ("https://huggingface.co/a/b/tree/new%2Fone/Q8_0", ModelName("a/b", "new/one", "Q8_0")),
+        ("https://huggingface.co/a/b/tree/refs%2Fpr%2F3", ModelName("a/b", "refs/pr/3")),
         ("huggingface.co/a/b/blob/refs/pr/3/x.gguf", ModelName("a/b", "refs/pr/3", "x.gguf")),
     ],
 )
@@ -63,6 +65,7 @@ def test_every_form_of_a_name(text: str, name: ModelName) -> None:
         ("a/b@x/", "not the name of a branch"),
         ("https://example.com/a/b", "set HF_ENDPOINT"),
         ("https://huggingface.co.evil.com/a/b", "set HF_ENDPOINT"),
+        ("https://huggingface.co/a%2Fb/tree/main", "not a model name"),
         ("https://[huggingface.co/a/b", "set HF_ENDPOINT"),
         ("hf.co/a--b/c/tree/main", "not the name of a repository"),
     ],
