@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 _TRIES = 3  # of the listing
+_MOST = 1 << 63  # bytes of a file, as systems count them
 _LONGEST_NAME = 255  # bytes that file systems take
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -134,6 +135,6 @@ def _checked(file: RepoSibling) -> RepoFile:
         )
     size = file.lfs.size if file.lfs else file.size
     digest = (file.lfs.sha256 if file.lfs else file.blob_id) or ""
-    if not (isinstance(size, int) and size >= 0 and _DIGEST.fullmatch(str(digest))):
+    if not (isinstance(size, int) and 0 <= size < _MOST and _DIGEST.fullmatch(str(digest))):
         raise ModelError(f"the endpoint gives no size or hash for {path}, so it cannot be verified")
     return RepoFile(path, size, digest)
