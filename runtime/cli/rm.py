@@ -77,7 +77,7 @@ def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
     name = parse_name(text)
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)
-    unfinished = sum(part.stat().st_size for part in repo.parts())
+    unfinished = repo.unfinished()
     if name.selector is None and (models or unfinished):
         return _Doomed(repo, models, _packed(models), unfinished)
     if not models:

@@ -141,7 +141,7 @@ def _named(one: Found, models: list[Found]) -> Found:
 
 
 def _missing(name: ModelName, repo: CachedRepo, settings: HubSettings) -> str:
-    parts = sum(part.stat().st_size for part in repo.parts())
+    parts = repo.unfinished()
     unfinished = f" ({size_text(parts)} of an unfinished download are)" if parts else ""
     known = (alias_of(name.repo, name.selector) if name.revision == MAIN else None) or name
     if settings.offline:

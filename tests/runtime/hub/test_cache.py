@@ -107,6 +107,26 @@ def test_older_snapshots_count_too(make: Make, settings: HubSettings) -> None:
         find(parse_name("org/one@v1"), settings)
 
 
+def test_what_vanishes_meanwhile_is_passed_over(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process removes a snapshot, or finishes a download, while this one looks."""
+    make("org/one", {"A.gguf": b"old"}, commit=OTHER)
+    repo = make("org/one", {"A.gguf": b"new"})
+    scan = os.scandir
+
+    def late(path: Path) -> list[os.DirEntry[str]]:
+        entries = list(scan(path))
+        os.rename(repo.snapshots / OTHER, repo.folder / "gone")
+        return entries
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", late)
+        assert repo.commits() == [COMMIT]
+    monkeypatch.setattr(repo, "parts", lambda: [repo.part("ab" * 32)])
+    assert repo.unfinished() == 0
+
+
 def test_what_is_not_there(make: Make, settings: HubSettings) -> None:
     """The message says how to get it, and what of it is there."""
     repo = make("org/one", {"A-Q8_0.gguf": b"b", "A-Q5_0.gguf": b"c"}, ref="main")
