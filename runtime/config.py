@@ -61,17 +61,31 @@ def keep_model(name: str) -> Path:
     """Write the default model into the file, and leave its other lines as they are; the file.
 
     Raises:
-        SettingError: the file cannot be read or written, or is not understood.
+        SettingError: the file cannot be read or written, or is not understood; or it would not be
+            afterwards.
     """
     path = config_path()
     text = _read(path) or ""
     _parsed(path, text)
-    line = f"model = {json.dumps(name, ensure_ascii=False)}"
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:  # a file's name from a system with other characters
+        shown = name.encode("utf-8", "backslashreplace").decode()
+        raise SettingError(f"the name {shown} is not UTF-8 text; rename the file") from error
+    # JSON lets one control character stand that TOML does not take.
+    quoted = json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
     lines = text.splitlines()
     at = _line_of(text, "model")
-    lines[at - 1 : at] = [line]
+    lines[at - 1 : at] = [f"model = {quoted}"]
+    changed = "\n".join(lines) + "\n"
+    if not _says(changed, name):  # a value over several lines, say
+        raise SettingError(
+            f"{path}, line {at}: cannot replace what is set there; edit the file to say: "
+            f"model = {quoted}"
+        )
     try:
-        write_file(path, "\n".join(lines) + "\n")
+        # What a link leads to is written: the file may be kept with others, elsewhere.
+        write_file(Path(os.path.realpath(path)), changed)
     except OSError as error:
         raise SettingError(f"cannot write {path}: {error.strerror or error}") from error
     return path
@@ -104,6 +118,16 @@ def _parsed(path: Path, text: str) -> str | None:
         where = f"{path}, line {_line_of(text, 'model')}"
         raise SettingError(f'{where}: model must be a quoted name, such as "qwen3:4b"')
     return model
+
+
+def _says(text: str, name: str) -> bool:
+    """Whether `text` is a file that names this model, and no more."""
+    import tomllib
+
+    try:
+        return tomllib.loads(text) == {"model": name}
+    except tomllib.TOMLDecodeError:
+        return False
 
 
 def _line_of(text: str, key: str) -> int:

@@ -47,7 +47,7 @@ def _settings() -> dict[str, Setting]:
             _first("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
             or "built in",
         ),
-        "hub": Setting(hub.endpoint, "built in" if hub.endpoint == ENDPOINT else "HF_ENDPOINT"),
+        "hub": Setting(hub.address, "built in" if hub.endpoint == ENDPOINT else "HF_ENDPOINT"),
         "token": Setting(*(("set", token) if hub.token else ("none", "built in"))),
     }
 

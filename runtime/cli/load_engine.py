@@ -141,7 +141,7 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
 
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
-    if not choose_model(args).startswith(("http://", "https://")):
+    if not is_server(choose_model(args)):
         from ..bench.calibration import quick_calibrate
 
         engine = load_engine(args, output)
@@ -153,6 +153,13 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
     address, _, name = args.model.partition("#")
     key = os.environ.get("TRIPLEPOINT_API_KEY")
     return RemoteEngine(address, model=name or None, api_key=key, context=args.context or CONTEXT)
+
+
+def is_server(model: str) -> bool:
+    """Whether it is the address of a server; that of a page on the Hub names a pulled model."""
+    from ..hub.names import is_hub_name
+
+    return model.startswith(("http://", "https://")) and not is_hub_name(model)
 
 
 def choose_model(args: argparse.Namespace) -> str:
@@ -226,7 +233,7 @@ def model_path(model: str, output: Output) -> str | Path:
         return model
     from ..hub.names import is_hub_name, parse_name
 
-    if not is_hub_name(model) or Path(model).expanduser().exists():
+    if not is_hub_name(model) or os.path.exists(os.path.expanduser(model)):
         return model
     from ..hub.find import NotPulledError, find
     from ..hub.settings import HubSettings

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         for found in models_of(repo):
             if wanted in str(found.name).lower():
                 models.append(describe(found))
-        kept = sum(part.stat().st_size for part in repo.parts())
+        kept = repo.unfinished()
         if kept and wanted in repo.repo.lower():
             unfinished.append({"repo": repo.repo, "bytes": kept})
     show(models, unfinished, settings, output)

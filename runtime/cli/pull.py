@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from ...errors import ModelError
@@ -79,7 +80,8 @@ def pull_model(
     for problem in problems:
         output.line(f"not supported: {problem}", "yellow")
     if hint and not problems:
-        output.line(f'run it: triplepoint run -m {pulled.name} "…"')
+        # Whoever named the files: the line is there to be pasted into a shell.
+        output.line(f'run it: triplepoint run -m {shlex.quote(str(pulled.name))} "…"')
     output.json(
         {
             "name": str(pulled.name),
@@ -105,7 +107,7 @@ def _tell_older(pulled: Pulled, settings: HubSettings, output: Output) -> None:
         old = [f for f in repo.files(commit) if f.path in paths and f.place.resolve() not in blobs]
         if old:
             size = size_text(sum(file.size for file in old))
-            name = ModelName(pulled.name.repo, commit, pulled.name.selector)
+            name = shlex.quote(str(ModelName(pulled.name.repo, commit, pulled.name.selector)))
             output.line(f"an older revision takes {size}; remove it with: triplepoint rm {name}")
 
 

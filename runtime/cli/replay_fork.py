@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .agent_options import policy_of, tools_of
 from .conversation import exit_status, follow, show_trace
 from .engine_from_trace import engine_of
-from .load_engine import load_model
+from .load_engine import is_server, load_model
 from .output import Output
 from .traces import check_place, trace_json
 
@@ -25,7 +25,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     turn, step = args.start
     _, header = history_of(trace, turn, step)  # before a model is loaded for nothing
     check_place(args.output)
-    if args.model and args.model.startswith(("http://", "https://")):
+    if args.model and is_server(args.model):
         engine: Any = load_model(args, output)
     else:
         same = args.model is None

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return Exit.USAGE
     freed = 0
     for one in doomed:
-        freed += remove(one.repo, one.models, unfinished=one.unfinished > 0)
+        freed += remove(one.repo, one.models, unfinished=one.unfinished > 0, note=output.note)
         for copy in one.packed:
             if not os.path.exists(copy.model):  # another link may have kept the contents
                 copy.remove()
@@ -77,7 +77,7 @@ def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
     name = parse_name(text)
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)
-    unfinished = sum(part.stat().st_size for part in repo.parts())
+    unfinished = repo.unfinished()
     if name.selector is None and (models or unfinished):
         return _Doomed(repo, models, _packed(models), unfinished)
     if not models:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from .exit_codes import Exit
-from .load_engine import model_path
+from .load_engine import is_server, model_path
 from .output import Output
 
 
@@ -17,18 +17,24 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """See that the model is here, and write it down."""
+    """See that the model is here, and a model, and write it down."""
     from ...errors import ModelError
     from ..config import BUILT_IN, keep_model
+    from ..gguf.open import open_gguf
     from ..inference.engine import resolve_model
+    from ..models import architecture_of
+    from ..synthetic.write import SyntheticModel
 
     name = args.name
-    if name != BUILT_IN and not name.startswith(("http://", "https://", "synthetic:")):
-        path = Path(name).expanduser()
-        if path.is_dir():
+    if name.startswith("synthetic:"):
+        SyntheticModel.parse(name)
+    elif name != BUILT_IN and not is_server(name):
+        path = Path(os.path.expanduser(name))
+        if os.path.isdir(path):
             raise ModelError(f"{name} is a folder; name a model file")
-        resolve_model(model_path(name, output))
-        if path.exists():
+        with open_gguf(resolve_model(model_path(name, output))) as gguf:
+            architecture_of(gguf)
+        if os.path.exists(path):
             # It must mean the same in every folder. A link stays: its name says which shard it is.
             name = os.path.abspath(path)
     place = keep_model(name)

@@ -83,8 +83,11 @@ class CachedRepo:
             found = [e for e in os.scandir(self.snapshots) if e.is_dir(follow_symlinks=False)]
         except OSError:
             return []
-        found.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
-        return [entry.name for entry in found]
+        times: dict[str, float] = {}
+        for entry in found:
+            with contextlib.suppress(OSError):  # removed by another process just now
+                times[entry.name] = entry.stat().st_mtime
+        return sorted(times, key=lambda name: times[name], reverse=True)
 
     def files(self, commit: str) -> list[CachedFile]:
         """The GGUF files of a commit that are whole."""
@@ -124,6 +127,14 @@ class CachedRepo:
     def parts(self) -> list[Path]:
         """Unfinished blobs of ours."""
         return sorted(self.blobs.glob(f"*{PART}"))
+
+    def unfinished(self) -> int:
+        """Bytes of them."""
+        total = 0
+        for part in self.parts():
+            with contextlib.suppress(OSError):  # finished by another process just now
+                total += part.stat().st_size
+        return total
 
     @contextlib.contextmanager
     def lock(self, digest: str, waiting: Callable[[], None]) -> Iterator[None]:

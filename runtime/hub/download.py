@@ -43,8 +43,8 @@ class Download:
     part: Path
     watcher: ProgressReporter
 
-    def run(self) -> None:
-        """Download.
+    def run(self) -> int:
+        """Download; returns how many bytes came, which were all that the part lacked or more.
 
         Raises:
             ModelError: the server refuses, cannot be reached, or sends other contents; the disk
@@ -59,15 +59,17 @@ class Download:
                 self._fill(part)
                 found = self._hash(part)
                 if found == self.file.digest:
-                    return
+                    return part.received
+                joined = part.inherited or part.answers > 1
                 part.restart()
-                if last or part.answers < 2:
+                if last or not joined:
                     break
-                # Joined from several answers: one of them may have been of something else.
+                # Joined from several answers: one of them may have been of something else. Or an
+                # earlier download left it, and the machine went down before it was on the disk.
                 self.watcher.note(f"{self.file.path} has the wrong hash; starting again")
             self.part.unlink(missing_ok=True)
             raise ModelError(
-                f"{self.file.path}: what {self.hub.settings.endpoint} sent has the hash "
+                f"{self.file.path}: what {self.hub.settings.address} sent has the hash "
                 f"{found[:16]}…, but it must be {self.file.digest[:16]}…; nothing was kept"
             )
         except OSError as error:
@@ -173,25 +175,30 @@ class _Part:
     Attributes:
         size: bytes that are there.
         answers: how many answers of the server they come from.
+        inherited: whether an earlier download left some of them.
+        received: bytes that came in this download, also those that were thrown away.
     """
 
     def __init__(self, path: Path, size: int) -> None:
         self._path, self._whole = path, size
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         self._descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o644)
-        self.size = self.answers = 0
+        self.size = self.answers = self.received = 0
+        self.inherited = False
 
     def resume(self) -> None:
         """Go on after what an earlier download left."""
         if os.fstat(self._descriptor).st_size > self._whole:
             os.ftruncate(self._descriptor, 0)
         self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
-        self.answers = int(self.size > 0)
+        self.inherited = self.size > 0
+        self.answers = 0
 
     def restart(self) -> None:
         """Throw away what is there."""
         os.ftruncate(self._descriptor, 0)
         self.size = os.lseek(self._descriptor, 0, os.SEEK_SET)
+        self.inherited = False
 
     def add(self, data: bytes) -> None:
         """Write at the end."""
@@ -199,6 +206,7 @@ class _Part:
         while rest:
             count = os.write(self._descriptor, rest)
             self.size += count
+            self.received += count
             rest = rest[count:]
 
     def hexdigest(self, hasher: hashlib._Hash) -> str:

@@ -60,7 +60,9 @@ def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
         for variant in variants_of(file.file for file in files.values()):
             members = tuple(files[file.path] for file in variant.files)
             name = ModelName(repo.repo, revision)
-            if variant.name not in found or not found[variant.name].variant.complete:
+            # An older whole one rather than a newer one that lacks shards.
+            old = found.get(variant.name)
+            if old is None or (variant.complete and not old.variant.complete):
                 found[variant.name] = Found(name, commit, variant, members)
     return [_named(one, list(found.values())) for one in found.values()]
 
@@ -89,7 +91,8 @@ def _find(name: ModelName, settings: HubSettings, watcher: ProgressReporter) -> 
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)
     whole = [one for one in models if one.variant.complete]
-    if not whole:
+    # A projector alone is no model: the one that it belongs to can be pulled.
+    if not whole or (name.selector is None and all(one.variant.aside for one in whole)):
         raise NotPulledError(_missing(name, repo, settings))
     where = f"{repo.repo} in {settings.cache}"
     try:
@@ -138,9 +141,9 @@ def _named(one: Found, models: list[Found]) -> Found:
 
 
 def _missing(name: ModelName, repo: CachedRepo, settings: HubSettings) -> str:
-    parts = sum(part.stat().st_size for part in repo.parts())
+    parts = repo.unfinished()
     unfinished = f" ({size_text(parts)} of an unfinished download are)" if parts else ""
-    known = alias_of(name.repo, name.selector) or name
+    known = (alias_of(name.repo, name.selector) if name.revision == MAIN else None) or name
     if settings.offline:
         return f"{name} is not in {settings.cache}{unfinished}, and HF_HUB_OFFLINE is set"
     return f"{name} is not in {settings.cache}{unfinished}; get it with: triplepoint pull {known}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 _TRIES = 3  # of the listing
+_MOST = 1 << 63  # bytes of a file, as systems count them
 _LONGEST_NAME = 255  # bytes that file systems take
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -47,7 +48,7 @@ def list_repository(hub: Hub, name: ModelName, note: Callable[[str], None]) -> L
     found = _ask(hub, name, note)
     if not (isinstance(found.sha, str) and _COMMIT.fullmatch(found.sha)):
         raise ModelError(
-            f"{hub.settings.endpoint} does not answer like a Hub: {str(found.sha)[:50]!r} is not "
+            f"{hub.settings.address} does not answer like a Hub: {str(found.sha)[:50]!r} is not "
             "a commit"
         )
     siblings = [f for f in found.siblings or () if str(f.rfilename).lower().endswith(".gguf")]
@@ -65,7 +66,7 @@ def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None =
     """
     code, status = refused.headers.get("x-error-code", ""), refused.status
     words = printable(refused.headers.get("x-error-message", "")[:200])
-    token, endpoint = hub.settings.token, hub.settings.endpoint
+    token, endpoint = hub.settings.token, hub.settings.address
     if code == "GatedRepo":
         if token is None:
             how = "accept its terms there, then set HF_TOKEN to your token"
@@ -89,7 +90,7 @@ def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None =
 def _ask(hub: Hub, name: ModelName, note: Callable[[str], None]) -> ModelInfo:
     # Somebody waits for the first word: a network that is not there should be said in seconds.
     patience = replace(hub.patience, tries=min(_TRIES, hub.patience.tries))
-    attempts = Retrier(f"cannot ask {hub.settings.endpoint} for {name}", patience, note)
+    attempts = Retrier(f"cannot ask {hub.settings.address} for {name}", patience, note)
     while True:
         try:
             return hub.model(name)
@@ -134,6 +135,6 @@ def _checked(file: RepoSibling) -> RepoFile:
         )
     size = file.lfs.size if file.lfs else file.size
     digest = (file.lfs.sha256 if file.lfs else file.blob_id) or ""
-    if not (isinstance(size, int) and size >= 0 and _DIGEST.fullmatch(str(digest))):
+    if not (isinstance(size, int) and 0 <= size < _MOST and _DIGEST.fullmatch(str(digest))):
         raise ModelError(f"the endpoint gives no size or hash for {path}, so it cannot be verified")
     return RepoFile(path, size, digest)

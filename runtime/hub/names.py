@@ -52,7 +52,7 @@ def is_hub_name(text: str) -> bool:
     Addresses are such names only if they lead to the Hub: others may be servers of another kind.
     """
     if text.startswith(("http://", "https://")):
-        return urlsplit(text).hostname in HOSTS
+        return _leads_to_hub(text)
     if text.startswith(("hf://", *(f"{host}/" for host in HOSTS))):
         return True
     if by_alias(text):
@@ -77,8 +77,8 @@ def parse_name(text: str) -> ModelName:
     """
     if known := by_alias(text):
         return ModelName(known.repo, selector=known.file)
-    short = _strip_host(text)
-    parts = short.split("/")
+    parts = _strip_host(text)
+    short = "/".join(parts)
     repo, rest = "/".join(parts[:2]), parts[2:]
     if rest and rest[0] in _PAGES and ":" not in repo:
         return _of_page(text, repo, rest)
@@ -101,22 +101,29 @@ def alias_hint(text: str) -> str:
     )
 
 
-def _strip_host(text: str) -> str:
-    """What stands behind the host of a pasted address."""
+def _strip_host(text: str) -> list[str]:
+    """What stands behind the host of a pasted address, cut at its slashes."""
     if text.startswith("hf://"):
-        return text.removeprefix("hf://").removeprefix("models/").rstrip("/")
+        return text.removeprefix("hf://").removeprefix("models/").rstrip("/").split("/")
     if text.startswith(("http://", "https://")):
-        parts = urlsplit(text)
-        if parts.hostname not in HOSTS:
+        if not _leads_to_hub(text):
             raise ModelError(
                 f"{text!r} is not a huggingface.co URL; for a mirror, set HF_ENDPOINT and give "
                 "only the model's name"
             )
-        return unquote(parts.path).strip("/")
+        # Cut before it is decoded: the Hub writes a branch's own slash as %2F.
+        return [unquote(part) for part in urlsplit(text).path.strip("/").split("/")]
     for host in HOSTS:
         if text.startswith(host + "/"):
-            return text.removeprefix(host + "/").rstrip("/")
-    return text
+            return text.removeprefix(host + "/").rstrip("/").split("/")
+    return text.split("/")
+
+
+def _leads_to_hub(url: str) -> bool:
+    try:
+        return urlsplit(url).hostname in HOSTS
+    except ValueError:  # half a bracket, say
+        return False
 
 
 def _of_page(text: str, repo: str, rest: list[str]) -> ModelName:

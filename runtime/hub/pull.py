@@ -87,7 +87,7 @@ def _pull(
     if not force:
         _refuse_unsupported(name, listing, variant)
     repo = CachedRepo(settings.cache, name.repo)
-    _make_room(repo, variant)
+    _make_room(repo, listing.commit, variant)
     fetched, paths = 0, list[Path]()
     for file in variant.files:
         fetched += _fetch(hub, repo, name, listing.commit, file, watcher)
@@ -117,22 +117,27 @@ def _fetch(
     blob, part = repo.blob(file.digest), repo.part(file.digest)
     waiting = f"waiting for another process that is pulling {file.path}"
     with repo.lock(file.digest, lambda: watcher.note(waiting)):
-        there = blob if blob.exists() else repo.snapshots / commit / file.path
+        there = _there(repo, commit, file)
         if there.exists():
             if checked(there, file.digest, watcher):
                 watcher.at(file.size)
                 return 0
             watcher.note(f"{file.path} is downloaded but damaged; pulling it again")
         repo.make()  # `rm` in another process may have taken the empty folders away
-        had = part.stat().st_size if part.exists() else 0
-        Download(hub, name, commit, file, part, watcher).run()
+        received = Download(hub, name, commit, file, part, watcher).run()
         os.replace(part, blob)
         if len(file.digest) == 64:
             filehash.remember(blob, file.digest)
-        return file.size - min(had, file.size)
+        return min(received, file.size)  # more where it had to start over
 
 
-def _make_room(repo: CachedRepo, variant: Variant) -> None:
+def _there(repo: CachedRepo, commit: str, file: RepoFile) -> Path:
+    """Where the contents are, if they are here: without links the snapshot has the file itself."""
+    blob = repo.blob(file.digest or "")
+    return blob if blob.exists() else repo.snapshots / commit / file.path
+
+
+def _make_room(repo: CachedRepo, commit: str, variant: Variant) -> None:
     """Make the folders, and see that the disk has room for what is missing."""
     try:
         repo.make()
@@ -143,7 +148,7 @@ def _make_room(repo: CachedRepo, variant: Variant) -> None:
     for file in variant.files:
         assert file.digest is not None
         part = repo.part(file.digest)
-        if not repo.blob(file.digest).exists():
+        if not _there(repo, commit, file).exists():
             needed += max(0, file.size - (part.stat().st_size if part.exists() else 0))
     free = shutil.disk_usage(repo.blobs).free
     if needed and needed + _MARGIN > free:

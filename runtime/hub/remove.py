@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .cache import CachedFile, CachedRepo, as_model_error
@@ -17,7 +17,13 @@ _STORE = "blobs"  # of the cache itself: contents that repositories share, of hu
 _STORED = re.compile(r"[0-9a-f]{64}")
 
 
-def remove(repo: CachedRepo, models: Sequence[Found], *, unfinished: bool) -> int:
+def remove(
+    repo: CachedRepo,
+    models: Sequence[Found],
+    *,
+    unfinished: bool,
+    note: Callable[[str], None] | None = None,
+) -> int:
     """Remove these models of `repo`; the bytes that became free.
 
     Older states of the same files go too, unless the models are those of a certain commit, branch
@@ -28,12 +34,20 @@ def remove(repo: CachedRepo, models: Sequence[Found], *, unfinished: bool) -> in
         repo: the repository's folder.
         models: what to remove.
         unfinished: whether unfinished downloads of the repository go too.
+        note: hears that another process is pulling, whose end is waited for.
     """
+
+    def waiting() -> None:
+        if note is not None:
+            note(f"waiting for another process that is pulling a file of {repo.repo}")
+
     with as_model_error(f"cannot remove {repo.repo}", repo.cache):
-        return _remove(repo, models, unfinished)
+        return _remove(repo, models, unfinished, waiting)
 
 
-def _remove(repo: CachedRepo, models: Sequence[Found], unfinished: bool) -> int:
+def _remove(
+    repo: CachedRepo, models: Sequence[Found], unfinished: bool, waiting: Callable[[], None]
+) -> int:
     freed = 0
     for one in models:
         doomed = {file.path for file in one.cached}
@@ -41,23 +55,23 @@ def _remove(repo: CachedRepo, models: Sequence[Found], unfinished: bool) -> int:
         for commit in commits:
             for file in repo.files(commit):
                 if file.path in doomed:
-                    freed += _remove_file(repo, file)
+                    freed += _remove_file(repo, file, waiting)
     for part in repo.parts() if unfinished else []:
         digest = part.name.partition(".")[0]
-        with repo.lock(digest, lambda: None), contextlib.suppress(FileNotFoundError):
+        with repo.lock(digest, waiting), contextlib.suppress(FileNotFoundError):
             freed += part.stat().st_size
             part.unlink()
     _tidy(repo)
     return freed
 
 
-def _remove_file(repo: CachedRepo, file: CachedFile) -> int:
+def _remove_file(repo: CachedRepo, file: CachedFile, waiting: Callable[[], None]) -> int:
     """Remove a link and, if it was the last one to it, its blob."""
     if file.digest is None:  # the file itself, or a link that leads out of the cache
         size = 0 if file.place.is_symlink() else file.size
         file.place.unlink()
         return size
-    with repo.lock(file.digest, lambda: None):
+    with repo.lock(file.digest, waiting):
         file.place.unlink()
         if _is_needed(repo, file.blob) or not _is_inside(repo, file.blob):
             return 0

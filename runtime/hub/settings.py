@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...errors import SettingError
+
 ENDPOINT = "https://huggingface.co"
 _TRUE = ("1", "ON", "YES", "TRUE")
+_LONGEST = 86400.0  # seconds to wait; more than sockets can be told is an error of theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,11 @@ class HubSettings:
     symlinks: bool = True
     bars: bool = True
     read_s: float = 10.0
+
+    @property
+    def address(self) -> str:
+        """The endpoint as messages name it: without a password before the host."""
+        return re.sub(r"(?<=//)[^/]*@", "", self.endpoint)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> HubSettings:
@@ -70,7 +79,14 @@ def _token(environ: Mapping[str, str], home: Path) -> str | None:
 
 
 def _path(text: str) -> Path:
-    return Path(os.path.expandvars(text)).expanduser()
+    path = Path(os.path.expandvars(text))
+    try:
+        return path.expanduser()
+    except RuntimeError as error:  # no user of that name, or none of this number without HOME
+        raise SettingError(
+            f"there is no home folder for {path}; set HOME, or absolute paths as HF_HOME and "
+            "HF_HUB_CACHE"
+        ) from error
 
 
 def _true(value: str | None) -> bool:
@@ -79,6 +95,6 @@ def _true(value: str | None) -> bool:
 
 def _seconds(value: str | None, default: float) -> float:
     try:
-        return max(1.0, float(value)) if value else default
+        return min(max(1.0, float(value)), _LONGEST) if value else default
     except ValueError:
         return default

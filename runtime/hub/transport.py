@@ -1,4 +1,4 @@
-"""Questions to the Hub, asked through `huggingface_hub`: its session, headers, listing, metadata.
+"""Questions to the Hub, asked through `huggingface_hub`: its session, metadata, form of listings.
 
 What it leaves to its caller stands here: failures in a row are counted and end, a server that goes
 silent or sends next to nothing is hung up on, and a redirect leads neither from https to http nor
@@ -8,23 +8,24 @@ from a public host into a private network. The token goes to the endpoint and to
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import random
 import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from ... import __version__
 from ...errors import ModelError, TriplepointError
-from .settings import HubSettings
+from .settings import ENDPOINT, HubSettings
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi
     from huggingface_hub.hf_api import ModelInfo
 
     from .names import ModelName
@@ -34,6 +35,7 @@ _NAME = {"user-agent": f"triplepoint/{__version__}"}
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _QUERY = re.compile(r"(?<=\S)\?[^\s'\"]+")  # of an address: there may be a signature in it
 _LONGEST_WAIT = 60.0  # seconds that a server may ask us to wait before it is better to give up
+_LARGEST_ANSWER = 64 << 20  # bytes of a listing; one of 100,000 files has some 30 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,44 +105,63 @@ class Hub:
     def __init__(self, settings: HubSettings, patience: RetryPolicy | None = None) -> None:
         self.settings = settings
         self.patience = patience or RetryPolicy(read_s=settings.read_s)
-        from huggingface_hub import HfApi, get_session
-
+        host = _host_of(settings)
         # It repeats warnings of servers as they are, which could steer a terminal.
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
         try:
+            import_module("huggingface_hub.constants")  # it reads the environment
+        except ValueError as error:
+            raise ModelError(
+                f"huggingface_hub cannot read its environment: {error}; HF_HUB_DOWNLOAD_TIMEOUT "
+                "and HF_HUB_ETAG_TIMEOUT must be whole seconds"
+            ) from error
+        from huggingface_hub import get_session
+
+        try:
             self._session = get_session
             get_session()
+        except OSError as error:  # of certificates: nothing else is opened yet
+            raise ModelError(
+                f"cannot load the certificates for {settings.address}: {error.strerror or error}; "
+                "check SSL_CERT_FILE and SSL_CERT_DIR"
+            ) from error
         except (ValueError, ImportError) as error:  # a malformed proxy, say
-            raise ModelError(f"cannot reach {settings.endpoint}: {error}") from error
-        self._api: HfApi = HfApi(
-            endpoint=settings.endpoint,
-            token=settings.token or False,
-            headers=dict(_NAME),  # else it tells which other packages and agents are in use
-        )
-        self._private = is_private(urlsplit(settings.endpoint).hostname or "")
+            raise ModelError(f"cannot reach {settings.address}: {error}") from error
+        self._private = is_private(host)
 
     def model(self, name: ModelName) -> ModelInfo:
         """What is known of a repository, with its files."""
+        from huggingface_hub.hf_api import ModelInfo
+
+        revision = quote(name.revision, safe="")
+        # Not by `HfApi.model_info`: it follows redirects anywhere, and waits for ever.
+        answer = self._json(f"/api/models/{name.repo}/revision/{revision}", blobs="true")
         with self._asking(self.settings.endpoint):
-            return self._api.model_info(
-                name.repo,
-                revision=name.revision,
-                files_metadata=True,
-                timeout=self.patience.read_s,
-            )
+            return ModelInfo(**answer)
 
     def repositories(self, limit: int, **query: str) -> list[str]:
         """Repositories with GGUF files that fit the query, the most pulled ones first."""
-        from huggingface_hub.utils import hf_raise_for_status
+        asked = {**query, "filter": "gguf", "sort": "downloads", "limit": str(limit)}
+        answer = self._json("/api/models", **asked)
+        with self._asking(self.settings.endpoint):
+            return [str(one["id"]) for one in answer]
 
-        url = f"{self.settings.endpoint}/api/models"
-        asked = {**query, "filter": "gguf", "sort": "downloads", "limit": limit}
-        with self._asking(url):  # `HfApi.list_models` would wait for ever
-            response = self._session().get(
-                url, params=asked, headers=self._signed(_NAME), timeout=self.patience.read_s
-            )
-            hf_raise_for_status(response)
-            return [str(one["id"]) for one in response.json()]
+    def _json(self, path: str, **query: str) -> Any:
+        """The answer of the endpoint to a question: as large, slow and redirected as is allowed."""
+        url = f"{self.settings.endpoint}{path}?{urlencode(query)}"
+        body = bytearray()
+        with self.open(url, 0) as response:
+            if response.status_code != 200:
+                raise RefusedError(response)
+            for chunk in self.chunks(response, decoded=True):
+                body += chunk
+                if len(body) > _LARGEST_ANSWER:
+                    raise ModelError(
+                        f"{bare(url)} answers with more than {_LARGEST_ANSWER >> 20} MiB, which is "
+                        "no listing of a Hub"
+                    )
+        with self._asking(url):
+            return json.loads(body)
 
     def locate(self, repo: str, commit: str, path: str) -> tuple[str, str]:
         """Where the contents of a file are just now, and its hash as the Hub gives it there."""
@@ -180,10 +201,13 @@ class Hub:
                 response.close()
         raise ModelError(f"{bare(url)} redirects in a loop: {MAX_HOPS} redirects")
 
-    def chunks(self, response: Any) -> Iterator[bytes]:
-        """The body as it comes. Raises TransientError when it is cut, stalls or drips."""
+    def chunks(self, response: Any, *, decoded: bool = False) -> Iterator[bytes]:
+        """The body as it comes. Raises TransientError when it is cut, stalls or drips.
+
+        With `decoded` it may be compressed, though that is not asked for.
+        """
         since, count = time.monotonic(), 0
-        received = response.iter_raw()
+        received = response.iter_bytes() if decoded else response.iter_raw()
         while True:
             with self._asking(str(response.url)):
                 chunk = next(received, None)
@@ -199,7 +223,7 @@ class Hub:
 
     def is_endpoint(self, url: str) -> bool:
         """Whether `url` leads to the endpoint itself."""
-        return urlsplit(url)[:2] == urlsplit(self.settings.endpoint)[:2]
+        return _origin(url) == _origin(self.settings.endpoint)
 
     def _signed(self, headers: dict[str, str]) -> dict[str, str]:
         token = self.settings.token
@@ -238,7 +262,7 @@ class Hub:
             raise RefusedError(error.response) from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             text = (str(error) or type(error).__name__).splitlines()[0]
-            message = f"{self.settings.endpoint} does not answer like a Hub: {text}"
+            message = f"{self.settings.address} does not answer like a Hub: {text}"
             raise ModelError(message) from error
         except Exception as error:  # of the HTTP library, which is huggingface_hub's own matter
             kind = type(error).__name__
@@ -255,6 +279,27 @@ def bare(url: str) -> str:
     """An address without its query: there are signatures in it, and passwords before the host."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _host_of(settings: HubSettings) -> str:
+    """The host of the endpoint; ModelError if that is no address."""
+    host = None
+    with suppress(ValueError):
+        scheme, host, _ = _origin(settings.endpoint)
+        host = host if scheme in ("http", "https") else None
+    if not host:
+        raise ModelError(
+            f"the Hub's address {settings.address!r} is not a URL; set HF_ENDPOINT to one such as "
+            f"{ENDPOINT}, or unset it"
+        )
+    return host
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """Scheme, host and port of an address, however they are written."""
+    parts = urlsplit(url)
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname, parts.port or usual
 
 
 def is_private(host: str) -> bool:

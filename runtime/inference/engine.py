@@ -209,7 +209,7 @@ def resolve_model(model: str | Path) -> Path:
         from ..synthetic.write import synthetic_path
 
         return synthetic_path(name)
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # which leaves the name of an unknown user as it is
     if os.path.exists(path):  # False also for a name that no file can have
         return path
     from ..hub.names import alias_hint, is_hub_name, parse_name

@@ -172,7 +172,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer(200, json.dumps([{"id": name} for name in names]).encode())
 
     def api(self, path: str) -> None:
-        if self.hub.api_faults:
+        zipped = bool(self.hub.api_faults) and self.hub.api_faults[0] == "gzip"
+        if zipped:
+            self.hub.api_faults.popleft()
+        elif self.hub.api_faults:
             fault = self.hub.api_faults.popleft()
             if fault == "disabled":
                 return self.refuse(403, "", "Access to this resource is \x1b[2Jdisabled.")
@@ -180,6 +183,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.refuse(401, "", "Invalid credentials in Authorization header")
             if fault.isdigit():
                 return self.answer(int(fault), b"busy", Retry_After="0")
+            if fault.startswith("to:"):
+                return self.answer(302, b"", Location=fault.removeprefix("to:"))
+            if fault == "drip":
+                self.send_response(200)
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+                return self.send(b" " * 1000, "drip", 50)
             return self.answer(200, fault.encode())
         match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path)
         assert match, path
@@ -189,6 +199,8 @@ class _Handler(BaseHTTPRequestHandler):
         if unquote(match[2]) not in ("main", "v1", "refs/pr/1", repo.commit):
             return self.refuse(404, "RevisionNotFound")
         body = json.dumps(repo.listing()).encode()
+        if zipped:
+            return self.answer(200, gzip.compress(body), Content_Encoding="gzip")
         return self.answer(200, body, X_HF_Warning="a topic; words \x1b[2J of the server")
 
     def resolve(self, path: str) -> None:

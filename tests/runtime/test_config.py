@@ -36,7 +36,7 @@ def test_who_wins() -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("name", ["plain", 'with "quotes"', "C:\\back\\slash", "Modèle"])
+@pytest.mark.parametrize("name", ["plain", 'with "quotes"', "C:\\back\\slash", "Modèle", "del\x7f"])
 def test_names_survive(name: str) -> None:
     """Whatever a model is called, what is written is read again."""
     keep_model("another")
@@ -52,6 +52,40 @@ def test_comments_stay() -> None:
     keep_model("b")
 
     assert config_path().read_text() == '# mine\n\nmodel = "b"\n# end\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['model = """\nqwen3:4b"""\n', '"mod\\u0065l" = "x"\n', '# a\u2028model = 3\nmodel = "x"\n'],
+)
+def test_a_file_is_not_made_unreadable(text: str) -> None:
+    """What is set in a way that a line cannot replace is left alone, and the line is given."""
+    _write(text)
+
+    with pytest.raises(SettingError, match=r'cannot replace what is set .*: model = "nano"'):
+        keep_model("nano")
+
+    assert config_path().read_text() == text
+
+
+def test_a_name_that_is_no_text() -> None:
+    """A path with bytes that are not UTF-8 cannot be written down, and is said to be that."""
+    with pytest.raises(SettingError, match=r"caf\\udce9\.gguf is not UTF-8 text; rename the file"):
+        keep_model("/m/caf\udce9.gguf")
+    assert not config_path().exists()
+
+
+def test_a_link_stays(tmp_path: Path) -> None:
+    """The file may be kept elsewhere, with others: that one is written."""
+    _write("# mine\n")
+    kept = tmp_path / "dotfiles.toml"
+    config_path().rename(kept)
+    config_path().symlink_to(kept)
+
+    keep_model("b")
+
+    assert config_path().is_symlink()
+    assert kept.read_text() == '# mine\nmodel = "b"\n'
 
 
 @pytest.mark.parametrize(

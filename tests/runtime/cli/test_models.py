@@ -57,6 +57,16 @@ def test_pull_then_run_by_name(
     assert hub.asked == []
 
 
+def test_what_is_to_be_pasted_is_quoted(command: Command, hub: FakeHub) -> None:
+    """The names of a repository's files are strangers' words, and a shell would run some."""
+    hub.repos["org/odd"] = FakeRepo({"a $(id);b.gguf": NANO.read_bytes()})
+
+    status, shown, _ = command("pull", "org/odd")
+
+    assert status == 0
+    assert "run it: triplepoint run -m 'org/odd:a $(id);b.gguf' \"…\"" in shown
+
+
 def test_pull_for_machines(command: Command, hub: FakeHub) -> None:
     """`--json` says what it is and where; a second pull fetches nothing."""
     for fetched in (NANO.stat().st_size, 0):
@@ -205,7 +215,7 @@ def test_rm_takes_packed_copies_along(
     command("pull", "org/nano-GGUF")
     for model in ("org/nano-GGUF", "nano"):
         Engine.load(model, threads=1, cache_packed_weights=True).close()
-    mine, other = sorted(packed_cache.copies(), key=lambda copy: "hub" not in copy.model)
+    mine, other = sorted(packed_cache.copies(), key=lambda copy: copy.model == str(NANO.resolve()))
 
     status, shown, _ = command("rm", "org/nano-GGUF", "-y")
 

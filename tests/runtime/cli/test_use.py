@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -82,6 +83,35 @@ def test_use_wants_a_model_that_is_here(command: Command) -> None:
     assert not config_path().exists()
 
 
+def test_use_wants_a_model(command: Command, tmp_path: Path) -> None:
+    """What can never run is not written down: other files, shapes that nobody knows."""
+    text = tmp_path / "notes.gguf"
+    text.write_text("no model")
+    for name, words in {
+        str(text): f"{text}: ",
+        "synthetic:nosuch": "synthetic:",
+        "~no-such-user/x.gguf": "no such model: ~no-such-user/x.gguf",
+    }.items():
+        status, _, errors = command("use", name)
+        assert status == 3, errors
+        assert words in errors
+    assert not config_path().exists()
+
+
+def test_a_page_of_the_hub_is_no_server(command: Command, folder: Path) -> None:
+    """Its URL names a model in the cache: nobody is asked, and no key is sent there."""
+    page = "https://huggingface.co/Qwen/Qwen3-0.6B-GGUF"
+    get = "Qwen/Qwen3-0.6B-GGUF is not in .*; get it with: triplepoint pull"
+    for words in (("run", "-m", page, "--dir", str(folder), "hello"), ("use", page)):
+        status, _, errors = command(*words)
+        assert status == 3
+        assert re.search(get, errors), errors
+
+    assert command("pull", page)[0] == 0
+    assert command("use", page)[0] == 0
+    assert command("run", "--dir", str(folder), "hello")[0] == 0
+
+
 def test_use_of_a_file(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path means the same file from every folder."""
     (tmp_path / "own.gguf").write_bytes(NANO.read_bytes())
@@ -108,6 +138,12 @@ def test_what_config_says(command: Command, monkeypatch: pytest.MonkeyPatch) -> 
     assert rows["models"].endswith("HF_HUB_CACHE")
     assert rows["token"].split() == ["token", "set", "HF_TOKEN"]
     assert "hf_secret" not in shown
+    monkeypatch.setenv("HF_ENDPOINT", "https://me:hunter2@mirror.example")
+    assert "hunter2" not in command("config")[1]
+    monkeypatch.setenv("HF_HOME", "~no-such-user/x")
+    status, _, errors = command("config")
+    assert status == 2
+    assert "no home folder for ~no-such-user/x" in errors
 
 
 def test_a_damaged_configuration(triplepoint: Run, more: dict[str, str], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,26 @@ def test_older_snapshots_count_too(make: Make, settings: HubSettings) -> None:
         find(parse_name("org/one@v1"), settings)
 
 
+def test_what_vanishes_meanwhile_is_passed_over(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process removes a snapshot, or finishes a download, while this one looks."""
+    make("org/one", {"A.gguf": b"old"}, commit=OTHER)
+    repo = make("org/one", {"A.gguf": b"new"})
+    scan = os.scandir
+
+    def late(path: Path) -> list[os.DirEntry[str]]:
+        entries = list(scan(path))
+        os.rename(repo.snapshots / OTHER, repo.folder / "gone")
+        return entries
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", late)
+        assert repo.commits() == [COMMIT]
+    monkeypatch.setattr(repo, "parts", lambda: [repo.part("ab" * 32)])
+    assert repo.unfinished() == 0
+
+
 def test_what_is_not_there(make: Make, settings: HubSettings) -> None:
     """The message says how to get it, and what of it is there."""
     repo = make("org/one", {"A-Q8_0.gguf": b"b", "A-Q5_0.gguf": b"c"}, ref="main")
@@ -121,6 +142,38 @@ def test_what_is_not_there(make: Make, settings: HubSettings) -> None:
         find(parse_name("org/one:Q4_0"), settings)
     (repo.snapshots / COMMIT / "A-Q8_0.gguf").resolve().unlink()
     assert [str(m.name) for m in models_of(repo)] == ["org/one:Q5_0"]
+
+
+def test_a_projector_alone_is_no_model(make: Make, settings: HubSettings) -> None:
+    """The model can still be pulled, and is offered; it is not said that there is no file."""
+    make("org/one", {"mmproj-F16.gguf": b"p"}, ref="main")
+
+    with pytest.raises(NotPulledError, match="get it with: triplepoint pull org/one"):
+        find(ONE, settings)
+    assert find(parse_name("org/one:mmproj"), settings).variant.aside
+
+
+def test_the_way_to_get_a_revision_names_it(settings: HubSettings) -> None:
+    """An alias means the newest state, so it stands for no other."""
+    file = "Qwen/Qwen3-4B-GGUF:Qwen3-4B-Q4_K_M.gguf"
+    with pytest.raises(NotPulledError, match=r"get it with: triplepoint pull qwen3:4b$"):
+        find(parse_name(file), settings)
+    old = file.replace(":", "@v1.0:")
+    with pytest.raises(NotPulledError, match=f"get it with: triplepoint pull {old}$"):
+        find(parse_name(old), settings)
+
+
+def test_of_models_that_lack_shards_the_newest_counts(make: Make) -> None:
+    """What an interrupted update brought is not hidden by what one before it left."""
+    names = [f"S-Q8_0-{n:05}-of-00003.gguf" for n in (1, 2, 3)]
+    old = make("org/one", {names[0]: b"old"}, commit=OTHER)
+    os.utime(old.snapshots / OTHER, (1000, 1000))
+    repo = make("org/one", {names[0]: b"new", names[1]: b"2"})
+    (found,) = models_of(repo)
+    assert (found.commit, len(found.paths)) == (COMMIT, 2)
+
+    assert remove(repo, [found], unfinished=True) == 3 + 3 + 1
+    assert not repo.folder.exists()
 
 
 def test_a_damaged_file_is_refused(make: Make, settings: HubSettings, recorder: Any) -> None:
@@ -255,6 +308,32 @@ def test_unfinished_downloads_go_with_the_repository(make: Make) -> None:
     assert part.exists()
     assert remove(repo, [two], unfinished=True) == 5
     assert not repo.folder.exists()
+
+
+def test_a_pull_in_progress_is_waited_for_aloud(make: Make) -> None:
+    """Its part is locked for as long as it comes, which may be hours: that is said."""
+    repo = make("org/one", {}, ref="")
+    repo.make()
+    part = repo.part("ab" * 32)
+    part.write_bytes(b"1234")
+    said, free = list[str](), threading.Event()
+
+    def note(text: str) -> None:
+        said.append(text)
+        free.set()
+
+    def pulling(locked: threading.Event) -> None:
+        with repo.lock("ab" * 32, lambda: None):
+            locked.set()
+            free.wait(10)
+
+    locked = threading.Event()
+    other = threading.Thread(target=pulling, args=(locked,))
+    other.start()
+    assert locked.wait(10)
+    assert remove(repo, [], unfinished=True, note=note) == 4
+    other.join()
+    assert said == ["waiting for another process that is pulling a file of org/one"]
 
 
 def test_nothing_outside_is_touched(make: Make, settings: HubSettings, tmp_path: Path) -> None:

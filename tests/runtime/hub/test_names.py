@@ -39,6 +39,8 @@ from triplepoint.runtime.hub.variants import (
             "https://huggingface.co/a/b/resolve/main/x%20y.gguf?download=true",
             ModelName("a/b", selector="x y.gguf"),
         ),
+        ("https://huggingface.co/a/b/tree/new%2Fone/Q8_0", ModelName("a/b", "new/one", "Q8_0")),
+        ("https://huggingface.co/a/b/tree/refs%2Fpr%2F3", ModelName("a/b", "refs/pr/3")),
         ("huggingface.co/a/b/blob/refs/pr/3/x.gguf", ModelName("a/b", "refs/pr/3", "x.gguf")),
     ],
 )
@@ -63,6 +65,8 @@ def test_every_form_of_a_name(text: str, name: ModelName) -> None:
         ("a/b@x/", "not the name of a branch"),
         ("https://example.com/a/b", "set HF_ENDPOINT"),
         ("https://huggingface.co.evil.com/a/b", "set HF_ENDPOINT"),
+        ("https://huggingface.co/a%2Fb/tree/main", "not a model name"),
+        ("https://[huggingface.co/a/b", "set HF_ENDPOINT"),
         ("hf.co/a--b/c/tree/main", "not the name of a repository"),
     ],
 )
@@ -74,7 +78,7 @@ def test_other_texts_are_no_names(text: str, message: str) -> None:
 
 def test_paths_are_no_names() -> None:
     """What is written like a path is never taken for a repository."""
-    for text in ("http://localhost:8080/v1", "https://example.com/a/b#c"):
+    for text in ("http://localhost:8080/v1", "https://example.com/a/b#c", "http://[a/b"):
         assert not is_hub_name(text), text
     for text in ("nano", "x.gguf", "models/x.gguf", "./a/b", "/a/b", "~/a", "a/b/c", "synthetic:a"):
         assert not is_hub_name(text), text
@@ -215,6 +219,7 @@ def test_the_variables_of_hugging_face(tmp_path: Path) -> None:
     assert read(HF_HUB_DISABLE_SYMLINKS="1").symlinks is False
     assert read(HF_HUB_DOWNLOAD_TIMEOUT="60").read_s == 60
     assert read(HF_HUB_DOWNLOAD_TIMEOUT="x").read_s == 10
+    assert read(HF_HUB_DOWNLOAD_TIMEOUT="inf").read_s == 86400  # sockets take no more
 
     (tmp_path / "token").write_text(" hf_file\n")
     home = {"HF_HOME": str(tmp_path)}

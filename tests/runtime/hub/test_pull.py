@@ -17,6 +17,7 @@ from helpers.fake_hub import COMMIT, FILE, HURRIED, ONE, TOKEN, FakeHub, part_of
 import triplepoint
 from triplepoint.errors import ModelError
 from triplepoint.runtime.gguf import filehash
+from triplepoint.runtime.hub.cache import CachedRepo
 from triplepoint.runtime.hub.names import ModelName, parse_name
 from triplepoint.runtime.hub.progress import NullProgress
 from triplepoint.runtime.hub.pull import Pulled, pull
@@ -313,6 +314,21 @@ def test_a_spoiled_part_is_found_out(
     part.write_bytes(bytes(100_000))
 
     assert get().paths[0].read_bytes() == data
+
+
+def test_a_part_that_is_whole_but_spoiled(
+    hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings, data: bytes, recorder: Any
+) -> None:
+    """As after a loss of power: it has the size, not the contents. The server is not to blame."""
+    repo = CachedRepo(settings.cache, "org/one")
+    repo.make()
+    repo.part(hashlib.sha256(data).hexdigest()).write_bytes(bytes(len(data)))
+
+    pulled = get()
+
+    assert pulled.paths[0].read_bytes() == data
+    assert pulled.fetched == len(data)
+    assert "wrong hash; starting again" in recorder.notes[-1]
 
 
 def test_a_damaged_blob_is_pulled_again(

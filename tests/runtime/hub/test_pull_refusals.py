@@ -132,6 +132,16 @@ def test_files_cannot_lead_out_of_the_cache(
     assert not settings.cache.exists()
 
 
+@pytest.mark.parametrize("size", ["-1", "1.5", "9" * 400, "1e400"])
+def test_a_size_that_no_file_has(size: str, hub: FakeHub, settings: HubSettings) -> None:
+    """It is refused with the file's name, before anything is computed from it."""
+    file = f'{{"rfilename": "x.gguf", "size": {size}, "blobId": "{COMMIT}"}}'
+    hub.api_faults.append(f'{{"id": "a/b", "sha": "{COMMIT}", "siblings": [{file}]}}')
+
+    with pytest.raises(ModelError, match=r"gives no size or hash for x\.gguf"):
+        pull(ONE, settings, patience=HURRIED)
+
+
 @pytest.mark.parametrize("name", ["x" * 300, "é" * 130, "folder" * 50 + "/x"])
 def test_a_name_too_long_for_a_disk(name: str, hub: FakeHub, settings: HubSettings) -> None:
     """It is refused by its name, before the system would."""
@@ -210,6 +220,18 @@ def test_a_full_disk_is_seen_before(
         get()
 
     assert hub.ranges() == []
+
+
+def test_without_links_no_room_is_wanted_for_what_is_there(
+    hub: FakeHub, settings: HubSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk that has the file is no reason to refuse it."""
+    plain = dataclasses.replace(settings, symlinks=False)
+    pull(ONE, plain, patience=HURRIED)
+    usage = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr(pulling.shutil, "disk_usage", lambda _: usage)
+
+    assert pull(ONE, plain, patience=HURRIED).fetched == 0
 
 
 def test_a_disk_that_fills_up(
