@@ -97,11 +97,76 @@ def test_another_way_to_write_a_path_gets_around_nothing(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "path", ["./secret/a\nb", "secret//a\n", "secret", "./secret/", ".//secret"]
+)
+def test_a_folder_is_kept_however_it_is_written(path: str) -> None:
+    """A line end in a name hides nothing, and the folder itself is kept with all that is in it."""
+    policy = Policy("yes", [Rule("*", "deny", {"path": "secret/**"})])
+
+    assert decided(policy, write, path=path) == (False, "rule 1")
+    assert decided(policy, read, path=path) == (False, "rule 1")
+
+
+def test_what_holds_a_denied_path_is_not_changed() -> None:
+    """A folder above what is denied is not moved or deleted: that would take the rule from it."""
+    policy = Policy(
+        "yes", [Rule("*", "deny", {"path": "a/b/key"}), Rule("*", "deny", {"path": "**/x/**"})]
+    )
+
+    for path in ("a", "a/b", "./a/b/", "d/x", "x"):
+        assert not decided(policy, write, path=path)[0], path
+    for path in ("b", "a/c", "a/bc", "d", "a/b/key2"):
+        assert decided(policy, write, path=path)[0], path
+    assert decided(policy, read, path="a")[0]
+    assert decided(policy, read, path="a/b")[0]
+
+
+def test_a_rule_about_folders_is_not_about_files_beside_them() -> None:
+    """`*/**` is what lies in folders: a name at the top may be a file."""
+    policy = Policy("yes", [Rule("*", "deny", {"path": "*/**"})])
+
+    assert decided(policy, write, path="readme")[0]
+    assert not decided(policy, write, path="docs/readme")[0]
+
+
+def test_two_slashes_are_one() -> None:
+    """//etc is /etc, for tools of other programs that take absolute paths."""
+    policy = Policy("yes", [Rule("*", "deny", {"path": "/etc/**"})])
+
+    assert not decided(policy, write, path="//etc/passwd")[0]
+    assert decided(policy, write, path="//tmp/x")[0]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.com/x",
+        "https://evil.com:443/x",
+        "https://evil.com:/x",
+        "https://evil.com./x",
+        "https://@evil.com/x",
+        "https://evil。com/x",
+        "https://EVIL.com/x",
+        "https://evil.com/%78",
+    ],
+)
+def test_another_way_to_write_an_address_gets_around_nothing(url: str) -> None:
+    """What leads to the same host and page is denied with it."""
+    host = Policy("yes", [Rule("*", "deny", {"url": "https://evil.com/**"})])
+    page = Policy("yes", [Rule("*", "deny", {"url": "https://evil.com/x"})])
+    assert not decided(host, fetch, url=url)[0]
+    assert not decided(page, fetch, url=url)[0]
+    other = Policy("yes", [Rule("*", "deny", {"url": "https://evil.com:8080/**"})])
+    assert decided(other, fetch, url=url)[0]
+
+
+@pytest.mark.parametrize(
     ("url", "allowed"),
     [
         ("https://docs.python.org/3/library", True),
         ("HTTPS://DOCS.python.ORG/3/library", True),
         ("https://docs.python.org/3/../../etc", False),
+        ("https://docs.python.org/3/%2e%2E/%2e./etc", False),
         ("https://docs.python.org.evil.com/3/x", False),
         ("https://docs.python.org@evil.com/3/x", False),
         ("https://[x", False),
