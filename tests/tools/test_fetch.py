@@ -281,6 +281,35 @@ def test_blanks_and_links_without_end_take_no_time() -> None:
 
 
 @pytest.mark.parametrize(
+    "part", ["<a ", "<!--", "<svg>", "<object></p>", "<a b='", "<![CDATA[", "</a ", "<?", "&#1"]
+)
+def test_no_markup_takes_hours(part: str) -> None:
+    """Kilobytes by the hundred of what never ends, or is never closed, are read once and not again and again."""
+    page = part * (300_000 // len(part)) + "</p>" * 50_000
+    began = time.process_time()
+    html_to_text(page)
+    assert time.process_time() - began < 20  # hours, where it is quadratic
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>x</p><![<![<!", "x"),
+        ("a &#" + "9" * 5000 + "; &amp;", None),
+        ("<a href='&#" + "9" * 5000 + ";'>x</a>", "x"),
+        ("a < b <p title='1 > 0'>c", "a < b\nc"),
+        ("<img src=x alt='a > b'><br/>c", "[image: a > b]\nc"),
+        ("<script>if (a<b) '</p>'</script ><style>p</style>x", "x"),
+        ("<!-- a > b -->x<!-->y", "xy"),
+        ("<p>x <b", "x <b"),
+    ],
+)
+def test_odd_markup(html: str, text: str | None) -> None:
+    """What a browser reads is read, and what it would not show is not."""
+    assert html_to_text(html) == (html if text is None else text)
+
+
+@pytest.mark.parametrize(
     "html",
     ["", "<", "<p", "</b></p></table>", "<head><p>seen", "<a href=x", "&#xD800;", "<pre><pre></p>"],
 )
