@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import check_whole
 from ..errors import ToolError
 from .paths import check_text, shown
+from .timeouts import limit_of
 from .tool import Tool, tool
 
 if TYPE_CHECKING:
@@ -91,6 +93,9 @@ class FetchTools:
         private: whether to allow hosts on this machine and its network.
         max_bytes: maximum size of a body, decompressed.
         max_seconds: time limit of one call, including redirects.
+
+    Raises:
+        ToolError: a limit cannot be one.
     """
 
     def __init__(
@@ -101,8 +106,9 @@ class FetchTools:
         max_seconds: float = MAX_SECONDS,
     ) -> None:
         self._private = private
+        check_whole(max_bytes, "max_bytes", ToolError, least=1)
         self._max_bytes = max_bytes
-        self._max_seconds = max_seconds
+        self._max_seconds = limit_of(max_seconds, "max_seconds")
         self._tools = (tool(effect="net")(self.fetch_url),)
 
     def __iter__(self) -> Iterator[Tool]:

@@ -176,7 +176,7 @@ class Policy:
             data = tomllib.loads(read_text(as_path(path, "the file of a policy", ToolError)))
         except OSError as error:
             raise ToolError(f"cannot read the policy {path}: {error.strerror}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # RecursionError: brackets without end
             raise ToolError(f"the policy {path} is not TOML: {error}") from None
         if extra := data.keys() - {"rule"}:
             raise ToolError(f"the policy {path} has {sorted(extra)[0]!r}; only [[rule]] is known")

@@ -213,6 +213,14 @@ def test_packed_data_with_an_endless_end(fetch: FetchTools, base: str) -> None:
     assert fetch.fetch_url(f"{base}/padded").startswith("x\n[cut: ")
 
 
+def test_a_fetch_without_a_limit(base: str) -> None:
+    """Infinity is as long as the system can wait."""
+    fetch = FetchTools(private=True, max_seconds=float("inf"))
+    assert fetch.fetch_url(f"{base}/json") == '{"a": 1}'
+    with pytest.raises(ToolError, match="max_bytes must be a whole number of 1 or more"):
+        FetchTools(max_bytes=0)
+
+
 def test_certificates_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names what to correct."""
     fetch_module._certificates.cache_clear()

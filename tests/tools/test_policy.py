@@ -277,6 +277,7 @@ action = "deny"
         ('[rule]\ntool = "a"', "two brackets"),
         ("mode = 1", "only \\[\\[rule\\]\\] is known"),
         ("= 1", "is not TOML"),
+        ("a = " + "[" * 5000, "is not TOML"),
     ],
 )
 def test_a_bad_policy_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
