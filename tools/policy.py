@@ -32,7 +32,7 @@ Answer = Literal["yes", "no", "always"]
 
 _PATHS = ("path", "to")  # what a rule about a path is about: also the other end of a move
 _PORTS = {"http": 80, "https": 443}
-_PLACES = ("path", "url", "command")  # the arguments that "always" is for, the first that is there
+_PLACES = ("path", "url", "command")  # the arguments that "always" is for
 
 
 @dataclass(frozen=True)
@@ -289,14 +289,24 @@ class Policy:
 
 
 def scope_of(arguments: Mapping[str, Any]) -> str:
-    """What "always" is for: the path, the host of a URL, the command, else all arguments."""
-    for name in _PLACES:
-        if name in arguments:
-            text = _meant(name, arguments[name])
-            if name == "url":
-                return "/".join(text.split("/")[:3])
-            return f"{text} → {_meant('to', arguments['to'])}" if "to" in arguments else text
-    return json.dumps(dict(arguments), sort_keys=True, ensure_ascii=False, default=str)
+    """What "always" is for: the path, the host of a URL, the command, else all arguments.
+
+    Where several of these are given it is for all of them: a command in a folder is not any
+    command there.
+    """
+    places = {name: _meant(name, arguments[name]) for name in _PLACES if name in arguments}
+    if not places:
+        return json.dumps(dict(arguments), sort_keys=True, ensure_ascii=False, default=str)
+    if "url" in places:
+        places["url"] = "/".join(places["url"].split("/")[:3])
+    if "to" in arguments:
+        places["to"] = _meant("to", arguments["to"])
+    match places:
+        case {"path": path, "to": to} if len(places) == 2:
+            return f"{path} → {to}"
+        case _ if len(places) == 1:
+            return next(iter(places.values()))
+    return json.dumps(places, ensure_ascii=False)
 
 
 def _rule(data: object, where: str) -> Rule:

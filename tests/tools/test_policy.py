@@ -10,6 +10,7 @@ import pytest
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import Policy, Request, Rule, Tool, tool
+from triplepoint.tools.policy import scope_of
 
 
 @tool(effect="write", preview=lambda path, content="": f"+{content}")
@@ -227,6 +228,20 @@ def test_a_person_is_asked_once_for_what_is_always() -> None:
     assert decided(policy, write, path="b") == (True, "user")
     assert [request.preview for request in asked] == ["+x", "+y", "+"]
     assert [request.scope for request in asked] == ["a", "a", "b"]
+
+
+def test_always_is_for_all_that_a_call_names() -> None:
+    """A command that was allowed in a folder is not any command there, nor a page any file."""
+    assert scope_of({"path": "./a", "text": "x"}) == "a"
+    assert scope_of({"url": "https://x.org/a", "method": "GET"}) == "https://x.org"
+    assert scope_of({"path": "a", "to": "b"}) == "a → b"
+    assert scope_of({"to": "b"}) == '{"to": "b"}'
+    ls, rm = ({"path": ".", "command": command} for command in ("ls", "rm -r x"))
+    assert scope_of(ls) == '{"path": ".", "command": "ls"}'
+    assert scope_of(ls) != scope_of(rm)
+    page = {"url": "https://x.org/a"}
+    assert len({scope_of(page), *(scope_of(page | {"path": p}) for p in "ab")}) == 3
+    assert scope_of(page | {"to": "a"}) != scope_of(page | {"to": "b"})
 
 
 def test_nobody_to_ask_means_no() -> None:
