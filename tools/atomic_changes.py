@@ -25,6 +25,7 @@ from .workspace import MAX_DEPTH, Workspace
 
 MAX_BYTES = 8 * 2**20  # of a file that is edited or written
 
+MAX_NAME = 255  # bytes
 _PRIVATE = (".git", ".hg", ".svn")  # what is in them can run as a program, so a write is more
 _RENAME_NOREPLACE = 1
 
@@ -37,13 +38,13 @@ class Content:
     found: os.stat_result
 
     def unchanged(self, now: os.stat_result) -> bool:
-        """Whether the file is still the one that was read."""
-        then = self.found
-        return (then.st_ino, then.st_size, then.st_mtime_ns) == (
-            now.st_ino,
-            now.st_size,
-            now.st_mtime_ns,
-        )
+        """Whether the file is still the one that was read, with the permissions that it had."""
+        # The time of its last change of any kind, too: a program can set the other time back.
+        return _version(self.found) == _version(now)
+
+
+def _version(found: os.stat_result) -> tuple[int, ...]:
+    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 class TargetPath:
@@ -97,8 +98,7 @@ class TargetPath:
         Raises:
             ToolError: the file has changed since it was read, or cannot be written.
         """
-        if len(data) > MAX_BYTES:
-            raise ToolError(f"too much for one file: {len(data):,} bytes; 8 MiB are allowed")
+        check_size(data)
         temporary = f".triplepoint-{secrets.token_hex(8)}.tmp"
         try:
             self._write_beside(temporary, data, before)
@@ -184,12 +184,25 @@ def place(
         raise ToolError(f"{shown(path)} was attached to the question: it can only be read")
     folder, _, _ = path.rpartition("/")
     if make and folder:
+        # Known before a folder is made for it; 255 on nearly every file system.
+        if any(len(os.fsencode(name)) > MAX_NAME for name in path.split("/")):
+            raise ToolError(f"the name is too long: {shown(path)}")
         _make_folders(workspace, folder, deepest)
     descriptor = workspace.folder(folder or ".")
     try:
         yield TargetPath(path, descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_size(data: bytes) -> None:
+    """Refuse a content that is too large for a file.
+
+    Raises:
+        ToolError: it is.
+    """
+    if len(data) > MAX_BYTES:
+        raise ToolError(f"too much for one file: {len(data):,} bytes; 8 MiB are allowed")
 
 
 def check_changeable(path: str) -> None:

@@ -16,11 +16,12 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..arguments import as_mapping
+from ..arguments import as_mapping, check_whole
 from ..errors import ToolError
 from .paths import check_text, shown
+from .schema import brief
 from .text import is_binary
-from .timeouts import on_abandon
+from .timeouts import limit_of, on_abandon
 from .tool import Tool, tool
 from .workspace import folder_at
 
@@ -46,7 +47,7 @@ class CommandTools:
         environment: its variables; default: a few of ours, without keys and tokens.
 
     Raises:
-        ToolError: there is no such folder.
+        ToolError: there is no such folder, or a limit or a variable cannot be one.
     """
 
     def __init__(
@@ -60,11 +61,14 @@ class CommandTools:
         self.root = folder_at(root)
         if not os.path.isdir(self.root):  # False also for a name that is too long
             raise ToolError(f"no such folder: {shown(str(root))}")
-        self._max_seconds = max_seconds
+        self._max_seconds = limit_of(max_seconds, "max_seconds")
+        check_whole(max_output, "max_output", ToolError, least=1)
         self._max_output = max_output
         if environment is None:
             environment = {k: os.environ[k] for k in KEPT_VARIABLES if k in os.environ}
         environment = as_mapping(environment, "environment must map names to strings", ToolError)
+        if odd := [kv for kv in environment.items() if not _is_variable(*kv)]:
+            raise ToolError(f"environment must map names to strings, not {brief(odd[0])}")
         self._environment = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", **environment}
         self._tools = (tool(effect="exec", preview=_preview)(self.run_command),)
 
@@ -178,6 +182,11 @@ def _check_words(command: list[str]) -> None:
             raise ToolError("a word of the command holds a NUL character")
     if not command or not command[0]:
         raise ToolError('the command is empty: give a program and its arguments, ["ls", "-l"]')
+
+
+def _is_variable(name: object, value: object) -> bool:
+    both = (name, value)
+    return all(isinstance(one, str) and "\0" not in one for one in both) and "=" not in str(name)
 
 
 def _preview(command: list[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import ToolError
-from .atomic_changes import Content, place, to_trash
+from .atomic_changes import Content, check_size, place, to_trash
 from .formats import binary_file, no_such_file, split_lines
 from .paths import check_text, clean_path, shown
 from .text import is_binary
@@ -57,6 +57,7 @@ class EditTools:
         """
         name = shown(clean_path(path))
         check_text("the content", content)
+        check_size(content.encode())  # before folders are made for it
         with place(self.workspace, path, make=True) as here:
             before = here.read()
             text = _text_of(before, name) if before is not None else None
@@ -94,6 +95,8 @@ class EditTools:
         with place(self.workspace, path) as here:
             if here.stat() is None:
                 raise ToolError(f"no such file or folder: {shown(here.path)}")
+            if clean_path(to).startswith(f"{here.path}/"):
+                raise ToolError(f"cannot move {shown(here.path)} into itself")
             with place(self.workspace, to, make=True) as there:
                 here.rename_to(there)
         return f"moved {shown(clean_path(path))} to {shown(clean_path(to))}"

@@ -3,7 +3,7 @@
 * Only http and https; no credentials in the address; no proxy from the environment.
 * Every host is resolved once, every address it has must be public, and the connection goes to the
   address that was checked. So it is after each redirect: no second DNS answer is ever used.
-* A redirect to another host is not followed but told: that is a new call for the policy.
+* A redirect to another host or port is not followed but told: that is a new call for the policy.
 * Limits on time (over all), bytes (after decompression) and redirects.
 """
 
@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import check_whole
 from ..errors import ToolError
 from .paths import check_text, shown
+from .timeouts import limit_of
 from .tool import Tool, tool
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ MAX_REDIRECTS = 5
 MAX_URL = 2000  # characters
 
 _TEXT = re.compile(r"text/|application/(.*[+/])?(json|xml|javascript|yaml|toml|x-sh|x-ndjson)\b")
+
+# Codecs of Python's that no page is written in; for one of them time grows with the square.
+_NO_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class Page:
             raise ToolError(f"no text: {self.kind}, {len(self.body):,} bytes")
         if not self.kind and b"\0" in self.body[:1024]:
             raise ToolError(f"no text: {len(self.body):,} bytes of an unknown kind")
-        text = self.body.decode(self._codec(), "replace")
+        text = self._decoded()
         is_html = "html" in self.kind or (
             not self.kind and text[:512].lstrip().lower().startswith(("<!doctype html", "<html"))
         )
@@ -68,15 +74,16 @@ class Page:
 
         return html_to_text(text)
 
-    def _codec(self) -> str:
+    def _decoded(self) -> str:
         named = self.charset
         if not named and "html" in self.kind:
             found = re.search(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{1,40})", self.body[:2048])
             named = found[1].decode("ascii", "replace") if found else ""
         try:
-            return codecs.lookup(named).name if named else "utf-8"
-        except LookupError:
-            return "utf-8"
+            codec = codecs.lookup(named or "utf-8").name
+            return self.body.decode("utf-8" if codec in _NO_CHARSETS else codec, "replace")
+        except (LookupError, UnicodeError):  # unknown, or no code of characters at all, such as hex
+            return self.body.decode("utf-8", "replace")
 
 
 class FetchTools:
@@ -86,6 +93,9 @@ class FetchTools:
         private: whether to allow hosts on this machine and its network.
         max_bytes: maximum size of a body, decompressed.
         max_seconds: time limit of one call, including redirects.
+
+    Raises:
+        ToolError: a limit cannot be one.
     """
 
     def __init__(
@@ -96,8 +106,9 @@ class FetchTools:
         max_seconds: float = MAX_SECONDS,
     ) -> None:
         self._private = private
+        check_whole(max_bytes, "max_bytes", ToolError, least=1)
         self._max_bytes = max_bytes
-        self._max_seconds = max_seconds
+        self._max_seconds = limit_of(max_seconds, "max_seconds")
         self._tools = (tool(effect="net")(self.fetch_url),)
 
     def __iter__(self) -> Iterator[Tool]:
@@ -111,8 +122,8 @@ class FetchTools:
         """
         page = self.fetch(url)
         text = page.text().strip()
-        if page.status >= 400:
-            raise ToolError(f"HTTP {page.status} from {shown(page.url)}: {text[:300]}")
+        if page.status >= 300:  # of a redirect, only one that leads nowhere
+            raise ToolError(f"HTTP {page.status} from {shown(page.url)}: {text[:300] or 'no text'}")
         note = f"\n[cut: the page continues after {self._max_bytes:,} bytes]" if page.cut else ""
         return (text or "(empty page)") + note
 
@@ -134,6 +145,7 @@ class FetchTools:
             except BaseException as error:
                 outcome.append(error)
             finally:
+                loop.run_until_complete(loop.shutdown_asyncgens())  # of a body that was cut
                 loop.close()
 
         # A thread of its own: the caller may run a loop; and a look-up that hangs is left behind.
@@ -176,8 +188,7 @@ class FetchTools:
 
         from .ssrf_guard import resolve
 
-        port = url.port or {"http": 80, "https": 443}[url.scheme]
-        host = url.host
+        host, port = url.host, _port(url)
         ip = await asyncio.to_thread(resolve, host, port, private=self._private)
         request = client.build_request(
             "GET",
@@ -192,7 +203,7 @@ class FetchTools:
         )
         response = await client.send(request, stream=True)
         try:
-            if response.is_redirect:
+            if response.has_redirect_location:
                 return response.headers["location"]
             body, cut = await self._body(response)
         finally:
@@ -215,25 +226,65 @@ class FetchTools:
             raise ToolError(
                 f"the server packs the page as {shown(encoding)}, which was not asked for"
             )
-        unpack: Any = zlib.decompressobj(zlib.MAX_WBITS | 16) if "gzip" in encoding else None
+        unpack = _Gzip() if "gzip" in encoding else None
         body = bytearray()
+        taken = 0
         async for chunk in response.aiter_raw():
             room = self._max_bytes + 1 - len(body)
+            body += chunk[:room] if unpack is None else unpack.add(chunk, room)
+            taken += len(chunk)
+            # What follows packed data and does not unpack to anything has no end, perhaps.
+            if len(body) > self._max_bytes or taken > 2 * self._max_bytes + 65536:
+                return bytes(body[: self._max_bytes]), True
+        if unpack is not None and taken and not unpack.complete:
+            raise ToolError("the page is damaged: its gzip data ends too early")
+        return bytes(body), False
+
+
+class _Gzip:
+    """Unpacks gzip data, of one part or of several; what follows the last one is left out."""
+
+    def __init__(self) -> None:
+        self.complete = False  # the last part has ended
+        self._part: Any = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    def add(self, chunk: bytes, room: int) -> bytes:
+        """What a further piece unpacks to, up to `room` bytes.
+
+        Raises:
+            ToolError: it is no gzip data.
+        """
+        out = b""
+        while chunk and len(out) < room:
+            if self.complete:
+                if not b"\x1f\x8b".startswith(chunk[:2]):  # padding, for example
+                    break
+                self._part = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
-                body += chunk[:room] if unpack is None else unpack.decompress(chunk, room)
+                out += self._part.decompress(chunk, room - len(out))
             except zlib.error:
                 raise ToolError("the page is damaged: its gzip data cannot be read") from None
-            if len(body) > self._max_bytes:
-                return bytes(body[: self._max_bytes]), True
-        return bytes(body), False
+            self.complete = self._part.eof
+            chunk = self._part.unused_data
+        return out
 
 
 @lru_cache
 def _certificates() -> ssl.SSLContext:
-    """Those that SSL_CERT_FILE names, else the usual ones; reading them takes a while."""
+    """Those that SSL_CERT_FILE names, else the usual ones; reading them takes a while.
+
+    Raises:
+        ToolError: they cannot be read.
+    """
     import httpx
 
-    return httpx.create_ssl_context()
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # also what is no certificate
+        raise ToolError(
+            "no page can be fetched: the certificates cannot be read "
+            f"({error.strerror or error}); correct SSL_CERT_FILE or SSL_CERT_DIR, or unset it"
+        ) from None
 
 
 def _checked(url: str) -> httpx.URL:
@@ -249,24 +300,37 @@ def _checked(url: str) -> httpx.URL:
         raise ToolError(f"no address to fetch: {shown(url)}")
     try:
         address = httpx.URL(url)
-    except httpx.InvalidURL as error:
+        host = address.host
+    except (httpx.InvalidURL, UnicodeError) as error:  # UnicodeError: a host that is no xn-- name
         raise ToolError(f"no address to fetch: {shown(url)} ({error})") from None
-    if address.scheme not in ("http", "https") or not address.host:
+    if address.scheme not in ("http", "https") or not host:
         raise ToolError(f"only http:// and https:// are fetched: {shown(url)}")
+    if not 0 < _port(address) < 65536:
+        raise ToolError(f"no address to fetch: {shown(url)} (ports are 1 to 65535)")
     if address.userinfo:
         raise ToolError(f"an address with a name or password is not fetched: {shown(url)}")
     return address.copy_with(fragment=None)
 
 
+def _port(address: httpx.URL) -> int:
+    return _PORTS[address.scheme] if address.port is None else address.port
+
+
 def _next(address: httpx.URL, location: str) -> httpx.URL:
-    """Where a redirect leads, if that is the same host and no less safe."""
+    """Where a redirect leads, if that is the same place: host, port, and scheme or a safer one.
+
+    Another port of a host is another program, which the call that was allowed did not name.
+    """
     import httpx
 
     try:
         target = _checked(str(address.join(location)))
     except httpx.InvalidURL:
         raise ToolError(f"a redirect to no address: {shown(location)}") from None
-    if target.host != address.host or (address.scheme, target.scheme) == ("https", "http"):
+    ways = [(one.scheme, _port(one)) for one in (address, target)]
+    if target.host != address.host or (
+        ways[0] != ways[1] and ways != [("http", 80), ("https", 443)]
+    ):
         raise ToolError(
             f"it redirects to another place: {shown(str(target))}; fetch that if needed"
         )

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR
 
+from ..arguments import check_whole
 from ..errors import ToolError
 from . import formats
 from .paths import MAX_SHOWN, clean_path, printable, shown
@@ -46,9 +47,11 @@ class FileTools:
             policy: what its rules keep from these tools is not named in errors either.
 
         Raises:
-            ToolError: there is no such folder.
+            ToolError: there is no such folder, or a limit cannot be one.
         """
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
+        check_whole(max_lines, "max_lines", ToolError, least=1)
+        check_whole(max_chars, "max_chars", ToolError, least=1)
         self._max_lines = max_lines
         self._max_chars = max_chars
         self._policy = policy

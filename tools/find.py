@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from . import formats
 from .globs import glob_matcher
 from .paths import clean_path, printable
-from .search import MAX_FILES, SKIPPED_FOLDERS
+from .search import MAX_FILES, MAX_SECONDS, SKIPPED_FOLDERS
 from .tool import Tool, tool
 from .workspace import Workspace
 
@@ -45,7 +46,19 @@ class FindTools:
             matches = glob_matcher(re.sub(r"^(\./+)+", "", pattern))
         prefix = 0 if path == "." else len(path) + 1
         missed: list[str] = []
-        walk = self.workspace.walk(path, skip=SKIPPED_FOLDERS, first=MAX_FILES + 1, missed=missed)
+        end = time.monotonic() + MAX_SECONDS
+        late: list[str] = []
+
+        def is_late() -> bool:
+            if time.monotonic() > end and not late:
+                late.append(
+                    f"[cut: the search stopped after {MAX_SECONDS:g} seconds; narrow the path]"
+                )
+            return bool(late)
+
+        walk = self.workspace.walk(
+            path, skip=SKIPPED_FOLDERS, first=MAX_FILES + 1, missed=missed, late=is_late
+        )
         shown: list[str] = []
         notes: list[str] = []
         for number, below in enumerate(walk):
@@ -61,6 +74,7 @@ class FindTools:
                 notes.append(f"[cut: more than {len(shown)} files; narrow the pattern or the path]")
                 break
             shown.append(printable(below))
+        notes += late
         if missed:
             notes.append(f"[cut: {len(missed)} folders could not be read]")
         return "\n".join([*(shown or [NO_FILES]), *notes])

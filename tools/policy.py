@@ -9,27 +9,30 @@ A decision is made on the arguments as they were validated, before the call, and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..arguments import as_list, as_mapping, as_path, read_text
 from ..errors import ToolError
 from .globs import glob_matcher
-from .tool import Tool
+from .tool import Effect, Tool
 
 Mode = Literal["read-only", "ask", "yes"]
 Action = Literal["allow", "deny", "ask"]
 Answer = Literal["yes", "no", "always"]
 
 _PATHS = ("path", "to")  # what a rule about a path is about: also the other end of a move
-_PLACES = ("path", "url", "command")  # the arguments that "always" is for, the first that is there
+_PORTS = {"http": 80, "https": 443}
+_PLACES = ("path", "url", "command")  # the arguments that "always" is for
 
 
 @dataclass(frozen=True)
@@ -90,28 +93,28 @@ class Rule:
         """Whether it is about this call.
 
         What is allowed must fit as it will be understood; what is denied or asked about fits also
-        as it is written, so that no other way to write a path gets around a rule.
+        as it is written, so that no other way to write a path gets around a rule, and as a folder
+        that holds what the rule is about.
         """
         if not glob_matcher(self.tool)(tool.name):
             return False
-        return all(
-            self._fits(name, glob, arguments, tool.defaults)
-            for name, glob in self.arguments.items()
-        )
+        return all(self._fits(name, glob, arguments, tool) for name, glob in self.arguments.items())
 
-    def _fits(
-        self, name: str, glob: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
-    ) -> bool:
+    def _fits(self, name: str, glob: str, given: Mapping[str, Any], tool: Tool[..., Any]) -> bool:
         """Whether a glob fits an argument; one over paths is also about where a move leads."""
         names = _PATHS if name == "path" else (name,)
-        values = [given.get(one, defaults.get(one)) for one in names]
+        values = [given.get(one, tool.defaults.get(one)) for one in names]
         values = [value for value in values if value is not None]
         matches = glob_matcher(glob)
         if self.action == "allow":
             return bool(values) and all(matches(_meant(name, value)) for value in values)
         texts = [_text(value) for value in values]
-        texts += [_tidy(value) for value in values if isinstance(value, str)]
-        return any(map(matches, texts))
+        tidy = [_tidy(value) for value in values if isinstance(value, str)]
+        if name == "url":
+            texts += [same for value in tidy for same in _same_address(value)]
+        if name == "path" and any(_is_above(one, glob, tool.effect) for one in tidy):
+            return True
+        return any(map(matches, texts + tidy))
 
 
 class Recorded(Protocol):
@@ -173,7 +176,7 @@ class Policy:
             data = tomllib.loads(read_text(as_path(path, "the file of a policy", ToolError)))
         except OSError as error:
             raise ToolError(f"cannot read the policy {path}: {error.strerror}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # RecursionError: brackets without end
             raise ToolError(f"the policy {path} is not TOML: {error}") from None
         if extra := data.keys() - {"rule"}:
             raise ToolError(f"the policy {path} has {sorted(extra)[0]!r}; only [[rule]] is known")
@@ -286,14 +289,24 @@ class Policy:
 
 
 def scope_of(arguments: Mapping[str, Any]) -> str:
-    """What "always" is for: the path, the host of a URL, the command, else all arguments."""
-    for name in _PLACES:
-        if name in arguments:
-            text = _meant(name, arguments[name])
-            if name == "url":
-                return "/".join(text.split("/")[:3])
-            return f"{text} → {_meant('to', arguments['to'])}" if "to" in arguments else text
-    return json.dumps(dict(arguments), sort_keys=True, ensure_ascii=False, default=str)
+    """What "always" is for: the path, the host of a URL, the command, else all arguments.
+
+    Where several of these are given it is for all of them: a command in a folder is not any
+    command there.
+    """
+    places = {name: _meant(name, arguments[name]) for name in _PLACES if name in arguments}
+    if not places:
+        return json.dumps(dict(arguments), sort_keys=True, ensure_ascii=False, default=str)
+    if "url" in places:
+        places["url"] = "/".join(places["url"].split("/")[:3])
+    if "to" in arguments:
+        places["to"] = _meant("to", arguments["to"])
+    match places:
+        case {"path": path, "to": to} if len(places) == 2:
+            return f"{path} → {to}"
+        case _ if len(places) == 1:
+            return next(iter(places.values()))
+    return json.dumps(places, ensure_ascii=False)
 
 
 def _rule(data: object, where: str) -> Rule:
@@ -331,14 +344,57 @@ def _tidy(text: str) -> str:
             parts = urlsplit(text)
         except ValueError:
             return text
-        path = posixpath.normpath(parts.path or "/")
+        # A dot may be written %2e, and "/%2e%2e/" leads up all the same.
+        path = posixpath.normpath(re.sub("%2e", ".", parts.path, flags=re.IGNORECASE) or "/")
         path += "/" if parts.path.endswith("/") and path != "/" else ""
         return urlunsplit(
             (parts.scheme.lower(), parts.netloc.lower(), path, parts.query, parts.fragment)
         )
-    if not text or "\n" in text:
+    if not text:
         return text
-    return posixpath.normpath(text)
+    path = posixpath.normpath(text)
+    return path[1:] if path.startswith("//") else path  # normpath keeps two slashes, not three
+
+
+def _is_above(path: str, glob: str, effect: Effect) -> bool:
+    """Whether a path names a folder that holds what a glob is about.
+
+    To list, move or delete `secret` is to do that to what `secret/**` is about. A tool that
+    changes things does it with all that is below, so for it every folder above counts that the
+    glob names without a wildcard.
+    """
+    folder, _, last = glob.rpartition("/")
+    # Not `*/**`: what its first name fits may be a file, which that glob is not about.
+    written_out = last in ("*", "**") and re.search(r"(^|/)[^/*?\[\]]+$", folder)
+    if written_out and glob_matcher(folder)(path):
+        return True
+    names, wanted = path.split("/"), glob.split("/")
+    return effect == "write" and len(names) < len(wanted) and names == wanted[: len(names)]
+
+
+def _same_address(url: str) -> list[str]:
+    """Other ways to write a URL that lead to the same page: for a rule that keeps it from a tool.
+
+    Without a user, the usual port and a dot behind the host; the host in ASCII and as it is read;
+    characters of the path as they are and as ``%41``.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return []
+    hosts = [host.rstrip(".")]
+    with contextlib.suppress(UnicodeError):
+        ascii_host = host.encode("idna")
+        hosts += [ascii_host.decode("ascii").rstrip("."), ascii_host.decode("idna").rstrip(".")]
+    found: list[str] = []
+    for one in hosts:
+        place = f"[{one}]" if ":" in one else one
+        if port not in (None, _PORTS.get(parts.scheme)):
+            place = f"{place}:{port}"
+        plain = urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))
+        found += [plain, _tidy(unquote(plain))]
+    return found
 
 
 def _key(name: str, arguments: Mapping[str, Any]) -> str:

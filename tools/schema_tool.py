@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..errors import ToolDefinitionError, ToolError
 from .schema import brief
 from .tool import Effect, Tool, as_text
 
+MAX_REFS = 1000  # references within a schema that are followed to check one call
 MAX_VALUE = 120  # characters of a complaint about an argument
 
 
@@ -88,16 +89,53 @@ def _unnamed() -> str:
 
 
 def _problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """What the schema says against the arguments, where its checker is installed."""
+    """What the schema says against the arguments, where its checker is installed.
+
+    The schema is another program's: no address in it is fetched, and none takes hours.
+    """
     try:
         from jsonschema import Draft202012Validator
+        from jsonschema.validators import extend
+        from referencing import Registry
     except ImportError:
         return ""  # the other program checks too
+    left = MAX_REFS
+
+    def counted(keyword: str) -> Any:
+        follow = Draft202012Validator.VALIDATORS[keyword]
+
+        def ref(validator: Any, target: Any, value: Any, within: Any) -> Iterator[Any]:
+            # Two references to one place, thirty times in a row, are a billion steps.
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise RecursionError
+            yield from follow(validator, target, value, within) or ()
+
+        return ref
+
+    known = {key: counted(key) for key in ("$ref", "$dynamicRef")} | {"pattern": _pattern}
+    kind = extend(Draft202012Validator, known)
     try:
-        error = next(Draft202012Validator(schema).iter_errors(arguments), None)
+        checker = kind(schema, registry=Registry())  # the usual one fetches what it lacks
+        error = next(checker.iter_errors(arguments), None)
     except Exception:  # a schema that is none: the other program has to judge
         return ""
     if error is None:
         return ""
     where = ".".join(str(part) for part in error.absolute_path)
     return f"{f'argument {where}: ' if where else ''}{error.message[:MAX_VALUE]}"
+
+
+def _pattern(validator: Any, pattern: str, value: Any, within: Any) -> Iterator[Any]:
+    """A regular expression in linear time; one that this engine does not know is not checked."""
+    from jsonschema import ValidationError
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    try:
+        known = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
+        fits = not isinstance(value, str) or SchemaValidator(known).isinstance_python(value)
+    except SchemaError:
+        return
+    if not fits:
+        yield ValidationError(f"{value!r} does not match {pattern!r}")

@@ -117,12 +117,17 @@ class Search:
     def folder(self, path: str) -> Generator[str]:
         """Hits in all text files below a folder, in order of path and line."""
         walk = self._workspace.walk(
-            path, skip=SKIPPED_FOLDERS, first=MAX_FILES + 1, missed=self._missed
+            path,
+            skip=SKIPPED_FOLDERS,
+            first=MAX_FILES + 1,
+            missed=self._missed,
+            late=lambda: self._late(path, place="in the folders of"),
         )
         for number, below in enumerate(walk):
             if number == MAX_FILES:
                 self._stopped = f"{MAX_FILES:,} files, before {shown(below)}"
-            if self._stopped:
+            # Also here: in files that are empty or no text there is no line to look at the time.
+            if self._stopped or (number and self._late(below)):
                 return
             yield from self._one_of_many(below)
 
@@ -166,11 +171,12 @@ class Search:
     def _budget(self) -> int:
         return min(BUDGET, MAX_BYTES - self._bytes)
 
-    def _late(self, path: str, line: int) -> bool:
-        """Whether the time is up; notes the line that is not searched any more."""
+    def _late(self, path: str, line: int = 0, *, place: str = "before") -> bool:
+        """Whether the time is up; notes the line, or the place, where the search ended then."""
         seconds = SOON if self._hits_given >= ENOUGH else MAX_SECONDS
-        if time.monotonic() - self._began > seconds:
-            self._stopped = f"{seconds:g} seconds, at line {line:,} of {shown(path)}"
+        if not self._stopped and time.monotonic() - self._began > seconds:
+            place = f"at line {line:,} of" if line else place
+            self._stopped = f"{seconds:g} seconds, {place} {shown(path)}"
         return bool(self._stopped)
 
     @property

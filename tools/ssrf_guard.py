@@ -10,27 +10,33 @@ from .paths import shown
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+# All that is given out so far. Outside of it are addresses that some systems take for IPv4 ones of
+# this machine (::127.0.0.1), and networks of one site (fec0::/10, 64:ff9b:1::/48).
+_GIVEN_OUT = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def is_public(text: str) -> bool:
     """Whether an address is reachable by everyone, also when it carries another one inside."""
     address = ipaddress.ip_address(text.partition("%")[0])  # without a zone
-    return all(one.is_global and not one.is_multicast for one in _inside(address))
+    return all(
+        one.is_global and not one.is_multicast and (one.version == 4 or one in _GIVEN_OUT)
+        for one in _inside(address)
+    )
 
 
 def _inside(address: Address) -> list[Address]:
-    """The address and those that are wrapped in it."""
+    """The address and those that are wrapped in it; the IPv4 one alone where that is meant."""
     found: list[Address] = [address]
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return [address.ipv4_mapped]
+        if address in _NAT64:
+            return [ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)]
         if address.sixtofour is not None:
             found.append(address.sixtofour)
         if address.teredo is not None:
             found += address.teredo
-        if address in _NAT64:
-            found.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
     return found
 
 

@@ -11,11 +11,25 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from ..arguments import is_number
 from ..errors import ToolError
 
 T = TypeVar("T")
+
+MAX_WAIT = threading.TIMEOUT_MAX / 2  # seconds; the system refuses to wait for twice as long
+
+
+def limit_of(seconds: Any, what: str) -> float:
+    """A time limit that a caller gave; infinity is the longest that the system can wait.
+
+    Raises:
+        ToolError: it is no number above 0; begins with `what`.
+    """
+    if not is_number(seconds) or not seconds > 0:
+        raise ToolError(f"{what} must be a number of seconds above 0, not {seconds!r}")
+    return float(min(seconds, MAX_WAIT))
 
 
 class TimedTask(Generic[T]):
@@ -49,7 +63,7 @@ class TimedTask(Generic[T]):
             ToolError: it was left, here or by `leave`.
         """
         try:
-            if not self._over.wait(seconds):
+            if not self._over.wait(None if seconds is None else min(seconds, MAX_WAIT)):
                 self.abandon(why)
         except BaseException:  # such as Ctrl-C
             self.abandon("interrupted")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from ..arguments import as_list
+from ..arguments import as_list, is_number
 from ..errors import ToolDefinitionError, ToolError
 from .docstrings import parse_docstring
 from .paths import shown
@@ -32,7 +32,7 @@ class Tool(Generic[P, R]):
         description: what it does, from the docstring.
         effect: what it can do at worst: "read", "write", "exec" (run programs), "net".
         function: the function itself.
-        fits: whether it limits the length of its own results and says how to get the rest.
+        self_truncates: whether it limits its own results and says how to get the rest.
         timeout: seconds that an agent waits for one call; None for as long as it takes.
     """
 
@@ -71,7 +71,7 @@ class Tool(Generic[P, R]):
             raise ToolDefinitionError(
                 f"tool {name}: async functions and generators cannot be tools"
             )
-        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        if timeout is not None and not (is_number(timeout) and timeout > 0):
             raise ToolDefinitionError(
                 f"tool {name}: timeout must be above 0 seconds, not {brief(timeout)}"
             )

@@ -266,7 +266,7 @@ class Workspace:
         *,
         depth: int,
     ) -> Iterator[str]:
-        if late():
+        if depth and late():
             return
         try:
             with self._scan(path) as found:

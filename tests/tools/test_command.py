@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.processes import ended
@@ -147,6 +148,15 @@ def test_the_folder_must_be_there(root: Path) -> None:
     """A missing folder is told when the tool is made."""
     with pytest.raises(ToolError, match="no such folder"):
         CommandTools(root / "missing")
+
+
+@pytest.mark.parametrize("odd", [{"A": 1}, {1: "A"}, {"A": "a\0"}, {"A=B": "c"}])
+def test_what_is_no_variable_is_told_when_the_tool_is_made(root: Path, odd: Any) -> None:
+    """Not by a TypeError of the first command."""
+    with pytest.raises(ToolError, match="environment must map names to strings, not"):
+        CommandTools(root, environment=odd)
+    with pytest.raises(ToolError, match="max_output must be a whole number of 1 or more"):
+        CommandTools(root, max_output=0)
 
 
 def test_its_effect_and_preview() -> None:

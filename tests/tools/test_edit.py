@@ -150,6 +150,52 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(
     assert left_over(root) == []
 
 
+@pytest.mark.parametrize("change", ["mode", "same size and time"])
+def test_any_change_meanwhile_counts(
+    root: Path, edit: EditTools, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A file that was made private stays so, and a time that was set back hides nothing."""
+    file = root / "f"
+    file.write_text("a")
+    file.chmod(0o644)
+    found = file.stat()
+    real = os.fsync
+
+    def other(descriptor: int) -> None:
+        if change == "mode":
+            file.chmod(0o600)
+        else:
+            file.write_text("z")
+            os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", other)
+    with pytest.raises(ToolError, match="has changed since it was read"):
+        edit.write_file("f", "b")
+
+    assert file.read_text() == ("a" if change == "mode" else "z")
+    assert stat.S_IMODE(file.stat().st_mode) == (0o600 if change == "mode" else 0o644)
+
+
+def test_what_is_refused_leaves_no_folders(root: Path, edit: EditTools) -> None:
+    """Whole or not at all: also the folders on the way to what cannot be made."""
+    (root / "d").mkdir()
+    (root / "f").write_text("x")
+
+    with pytest.raises(ToolError, match="cannot move d into itself"):
+        edit.move("d", "./d/x/y/e")
+    with pytest.raises(ToolError, match="too much for one file"):
+        edit.write_file("new/folder/f", "x" * (8 * 2**20 + 1))
+    for name in ("a" * 256, "ä" * 128):
+        with pytest.raises(ToolError, match="the name is too long"):
+            edit.write_file(f"new/folder/{name}", "x")
+        with pytest.raises(ToolError, match="the name is too long"):
+            edit.move("f", f"new/{name}/f")
+
+    assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["d", "f"]
+    edit.write_file(f"new/{'a' * 255}", "x")
+
+
 def test_a_reader_sees_the_old_or_the_new_text(root: Path, edit: EditTools) -> None:
     """While a file is rewritten again and again, no reader meets half of it."""
     old, new = "a" * 200_000, "b" * 200_000

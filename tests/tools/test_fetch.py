@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import random
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import FetchTools
+from triplepoint.tools import fetch as fetch_module
 from triplepoint.tools.html import html_to_text
 from triplepoint.tools.ssrf_guard import is_public, resolve
 
@@ -48,6 +52,22 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(gzip.compress(b"x" * 50_000_000), "text/plain", encoding="gzip")
             case "/broken":
                 self._send(b"\x1f\x8b not gzip at all", "text/plain", encoding="gzip")
+            case "/parts":
+                packed = gzip.compress(b"one ") + gzip.compress(b"two") + b"\0" * 9
+                self._send(packed, "text/plain", encoding="gzip")
+            case "/half":
+                packed = gzip.compress(random.Random(1).randbytes(4000).hex().encode())
+                self._send(packed[:2000], "text/plain", encoding="gzip")
+            case "/padded":
+                self._send(gzip.compress(b"x"), "text/plain", encoding="gzip", more=True)
+            case "/charset":
+                self._send(b"plain", f"text/plain; charset={self.path.partition('?')[2]}")
+            case "/nowhere":
+                self._send(b"", "text/plain", status=302)
+            case "/far":
+                self._redirect(f"http://127.0.0.1:{port}9/")
+            case "/port":
+                self._redirect(f"http://127.0.0.1:{self.path.partition('?')[2]}/text")
             case "/brotli":
                 self._send(b"....", "text/plain", encoding="br")
             case "/missing":
@@ -65,14 +85,19 @@ class Handler(BaseHTTPRequestHandler):
             case "/drip":
                 self._endless(b"x", 0.05)
 
-    def _send(self, body: bytes, kind: str, encoding: str = "", status: int = 200) -> None:
+    def _send(
+        self, body: bytes, kind: str, encoding: str = "", status: int = 200, more: bool = False
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         if encoding:
             self.send_header("Content-Encoding", encoding)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + more * 10_000_000_000))
         self.end_headers()
         self.wfile.write(body)
+        with contextlib.suppress(OSError):
+            while more and not self.server.ended:  # pyright: ignore[reportAttributeAccessIssue]
+                self.wfile.write(b"j" * 65536)
 
     def _redirect(self, to: str) -> None:
         self.send_response(302)
@@ -134,6 +159,8 @@ def test_a_page_is_read_as_text(fetch: FetchTools, base: str) -> None:
         ("/latin", "Käse"),
         ("/meta", "Käse"),
         ("/gzip", "packed"),
+        ("/parts", "one two"),
+        *((f"/charset?{name}", "plain") for name in ("hex", "zlib", "idna", "undefined", "x")),
     ],
 )
 def test_text_is_decoded(fetch: FetchTools, base: str, path: str, expected: str) -> None:
@@ -154,6 +181,9 @@ def test_the_host_is_named_and_a_redirect_followed(fetch: FetchTools, base: str)
         ("/image", "no text: image/png"),
         ("/missing", "HTTP 404 from .*: gone away"),
         ("/broken", "gzip data cannot be read"),
+        ("/half", "gzip data ends too early"),
+        ("/nowhere", "HTTP 302 from .*: no text"),
+        ("/far", "ports are 1 to 65535"),
         ("/brotli", "packs the page as br"),
         ("/loop", "more than 5 redirects"),
         ("/other", "redirects to another place: http://localhost"),
@@ -164,6 +194,39 @@ def test_what_cannot_be_had_is_told(fetch: FetchTools, base: str, path: str, mes
     """One line says what is wrong."""
     with pytest.raises(ToolError, match=message):
         fetch.fetch_url(base + path)
+
+
+def test_another_port_is_another_place(fetch: FetchTools, base: str) -> None:
+    """What listens there was not what the call named; and https is no less safe than http."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ToolError, match=f"to another place: http://127.0.0.1:{port}/text"):
+            fetch.fetch_url(f"{base}/port?{port}")
+    safer = fetch_module._next(httpx.URL("http://a.org/x"), "https://a.org:443/x")
+    assert str(safer) == "https://a.org/x"
+    with pytest.raises(ToolError, match="another place"):
+        fetch_module._next(httpx.URL("http://a.org/x"), "https://a.org:8443/x")
+
+
+def test_packed_data_with_an_endless_end(fetch: FetchTools, base: str) -> None:
+    """What follows the packed page does not unpack: it is not read until the time is up."""
+    assert fetch.fetch_url(f"{base}/padded").startswith("x\n[cut: ")
+
+
+def test_a_fetch_without_a_limit(base: str) -> None:
+    """Infinity is as long as the system can wait."""
+    fetch = FetchTools(private=True, max_seconds=float("inf"))
+    assert fetch.fetch_url(f"{base}/json") == '{"a": 1}'
+    with pytest.raises(ToolError, match="max_bytes must be a whole number of 1 or more"):
+        FetchTools(max_bytes=0)
+
+
+def test_certificates_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names what to correct."""
+    fetch_module._certificates.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such/file")
+    with pytest.raises(ToolError, match=r"certificates cannot be read .* correct SSL_CERT_FILE"):
+        FetchTools(private=True).fetch_url("https://127.0.0.1:1/")
 
 
 @pytest.mark.parametrize("path", ["/bomb", "/endless"])
@@ -196,6 +259,9 @@ def test_a_slow_server_is_left(base: str) -> None:
         "http://exa mple.org/",
         "http://example.org/\r\nHost: x",
         "http://" + "a" * 3000,
+        "http://xn--a/",
+        "http://example.org:65536/",
+        "http://example.org:0/",
     ],
 )
 def test_what_is_no_web_address_is_refused(url: str) -> None:
@@ -258,6 +324,11 @@ def test_one_private_answer_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
         ("255.255.255.255", False),
         ("fc00::1", False),
         ("fe80::1%eth0", False),
+        ("fec0::1", False),
+        ("::7f00:1", False),
+        ("::ffff:0:7f00:1", False),
+        ("64:ff9b:1::7f00:1", False),
+        ("64:ff9b::7f00:1", False),
         ("::", False),
         ("::ffff:8.8.8.8", True),
         ("64:ff9b::808:808", True),
@@ -278,6 +349,35 @@ def test_blanks_and_links_without_end_take_no_time() -> None:
         began = time.process_time()
         assert html_to_text(page)
         assert time.process_time() - began < 20  # hours, where it is quadratic
+
+
+@pytest.mark.parametrize(
+    "part", ["<a ", "<!--", "<svg>", "<object></p>", "<a b='", "<![CDATA[", "</a ", "<?", "&#1"]
+)
+def test_no_markup_takes_hours(part: str) -> None:
+    """What never ends, or is never closed, is read once and not again and again."""
+    page = part * (300_000 // len(part)) + "</p>" * 50_000
+    began = time.process_time()
+    html_to_text(page)
+    assert time.process_time() - began < 20  # hours, where it is quadratic
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>x</p><![<![<!", "x"),
+        ("a &#" + "9" * 5000 + "; &amp;", None),
+        ("<a href='&#" + "9" * 5000 + ";'>x</a>", "x"),
+        ("a < b <p title='1 > 0'>c", "a < b\nc"),
+        ("<img src=x alt='a > b'><br/>c", "[image: a > b]\nc"),
+        ("<script>if (a<b) '</p>'</script ><style>p</style>x", "x"),
+        ("<!-- a > b -->x<!-->y", "xy"),
+        ("<p>x <b", "x <b"),
+    ],
+)
+def test_odd_markup(html: str, text: str | None) -> None:
+    """What a browser reads is read, and what it would not show is not."""
+    assert html_to_text(html) == (html if text is None else text)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import FindTools, Workspace
+from triplepoint.tools import find as find_module
 
 
 @pytest.fixture
@@ -58,3 +59,15 @@ def test_nothing_outside_is_found(root: Path, find: FindTools) -> None:
 def test_it_only_reads(find: FindTools) -> None:
     """Its effect is declared."""
     assert [(tool.name, tool.effect) for tool in find] == [("find", "read")]
+
+
+def test_a_tree_without_end_is_left_in_time(
+    find: FindTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the time is up no further folder is entered, and it is said."""
+    monkeypatch.setattr(find_module, "MAX_SECONDS", -1.0)
+
+    assert find.find("*.py").split("\n") == [
+        "a.py",
+        "[cut: the search stopped after -1 seconds; narrow the path]",
+    ]

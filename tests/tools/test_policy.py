@@ -10,6 +10,7 @@ import pytest
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import Policy, Request, Rule, Tool, tool
+from triplepoint.tools.policy import scope_of
 
 
 @tool(effect="write", preview=lambda path, content="": f"+{content}")
@@ -97,11 +98,76 @@ def test_another_way_to_write_a_path_gets_around_nothing(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "path", ["./secret/a\nb", "secret//a\n", "secret", "./secret/", ".//secret"]
+)
+def test_a_folder_is_kept_however_it_is_written(path: str) -> None:
+    """A line end in a name hides nothing, and the folder itself is kept with all that is in it."""
+    policy = Policy("yes", [Rule("*", "deny", {"path": "secret/**"})])
+
+    assert decided(policy, write, path=path) == (False, "rule 1")
+    assert decided(policy, read, path=path) == (False, "rule 1")
+
+
+def test_what_holds_a_denied_path_is_not_changed() -> None:
+    """A folder above what is denied is not moved or deleted: that would take the rule from it."""
+    policy = Policy(
+        "yes", [Rule("*", "deny", {"path": "a/b/key"}), Rule("*", "deny", {"path": "**/x/**"})]
+    )
+
+    for path in ("a", "a/b", "./a/b/", "d/x", "x"):
+        assert not decided(policy, write, path=path)[0], path
+    for path in ("b", "a/c", "a/bc", "d", "a/b/key2"):
+        assert decided(policy, write, path=path)[0], path
+    assert decided(policy, read, path="a")[0]
+    assert decided(policy, read, path="a/b")[0]
+
+
+def test_a_rule_about_folders_is_not_about_files_beside_them() -> None:
+    """`*/**` is what lies in folders: a name at the top may be a file."""
+    policy = Policy("yes", [Rule("*", "deny", {"path": "*/**"})])
+
+    assert decided(policy, write, path="readme")[0]
+    assert not decided(policy, write, path="docs/readme")[0]
+
+
+def test_two_slashes_are_one() -> None:
+    """//etc is /etc, for tools of other programs that take absolute paths."""
+    policy = Policy("yes", [Rule("*", "deny", {"path": "/etc/**"})])
+
+    assert not decided(policy, write, path="//etc/passwd")[0]
+    assert decided(policy, write, path="//tmp/x")[0]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.com/x",
+        "https://evil.com:443/x",
+        "https://evil.com:/x",
+        "https://evil.com./x",
+        "https://@evil.com/x",
+        "https://evil。com/x",
+        "https://EVIL.com/x",
+        "https://evil.com/%78",
+    ],
+)
+def test_another_way_to_write_an_address_gets_around_nothing(url: str) -> None:
+    """What leads to the same host and page is denied with it."""
+    host = Policy("yes", [Rule("*", "deny", {"url": "https://evil.com/**"})])
+    page = Policy("yes", [Rule("*", "deny", {"url": "https://evil.com/x"})])
+    assert not decided(host, fetch, url=url)[0]
+    assert not decided(page, fetch, url=url)[0]
+    other = Policy("yes", [Rule("*", "deny", {"url": "https://evil.com:8080/**"})])
+    assert decided(other, fetch, url=url)[0]
+
+
+@pytest.mark.parametrize(
     ("url", "allowed"),
     [
         ("https://docs.python.org/3/library", True),
         ("HTTPS://DOCS.python.ORG/3/library", True),
         ("https://docs.python.org/3/../../etc", False),
+        ("https://docs.python.org/3/%2e%2E/%2e./etc", False),
         ("https://docs.python.org.evil.com/3/x", False),
         ("https://docs.python.org@evil.com/3/x", False),
         ("https://[x", False),
@@ -164,6 +230,20 @@ def test_a_person_is_asked_once_for_what_is_always() -> None:
     assert [request.scope for request in asked] == ["a", "a", "b"]
 
 
+def test_always_is_for_all_that_a_call_names() -> None:
+    """A command that was allowed in a folder is not any command there, nor a page any file."""
+    assert scope_of({"path": "./a", "text": "x"}) == "a"
+    assert scope_of({"url": "https://x.org/a", "method": "GET"}) == "https://x.org"
+    assert scope_of({"path": "a", "to": "b"}) == "a → b"
+    assert scope_of({"to": "b"}) == '{"to": "b"}'
+    ls, rm = ({"path": ".", "command": command} for command in ("ls", "rm -r x"))
+    assert scope_of(ls) == '{"path": ".", "command": "ls"}'
+    assert scope_of(ls) != scope_of(rm)
+    page = {"url": "https://x.org/a"}
+    assert len({scope_of(page), *(scope_of(page | {"path": p}) for p in "ab")}) == 3
+    assert scope_of(page | {"to": "a"}) != scope_of(page | {"to": "b"})
+
+
 def test_nobody_to_ask_means_no() -> None:
     """Asking where no person is denies, and never waits."""
     policy = Policy("ask")
@@ -212,6 +292,7 @@ action = "deny"
         ('[rule]\ntool = "a"', "two brackets"),
         ("mode = 1", "only \\[\\[rule\\]\\] is known"),
         ("= 1", "is not TOML"),
+        ("a = " + "[" * 5000, "is not TOML"),
     ],
 )
 def test_a_bad_policy_file_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -245,6 +245,21 @@ def test_bounds(files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch) -
         assert files.search("hit") == f"No matches found.\n{late}"
 
 
+def test_the_deadline_is_kept_where_there_are_no_lines(
+    files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders without files, empty files and binary ones take time too."""
+    monkeypatch.setattr(search_module, "MAX_SECONDS", -1.0)
+    (root / "a" / "b").mkdir(parents=True)
+    note = stopped("-1 seconds, in the folders of .")
+    assert files.search("hit") == f"No matches found.\n{note}"
+
+    (root / "0").touch()
+    (root / "1").write_bytes(b"\0")
+    note = stopped("-1 seconds, before 1")
+    assert files.search("hit") == f"No matches found.\n{note}"
+
+
 def test_the_byte_bound(files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bytes of one search, no further file is opened."""
     monkeypatch.setattr(search_module, "MAX_BYTES", 2**20)

@@ -12,7 +12,7 @@ import pytest
 from helpers.processes import ended
 
 from triplepoint.errors import ToolError
-from triplepoint.tools import CommandTools
+from triplepoint.tools import CommandTools, FetchTools
 from triplepoint.tools.timeouts import TimedTask, on_abandon
 
 HERE: ContextVar[str] = ContextVar("here", default="nowhere")
@@ -27,6 +27,22 @@ def test_what_a_function_gives_and_raises_comes_back() -> None:
         TimedTask(lambda: {}["k"], "t").wait(60)
     with pytest.raises(SystemExit):
         TimedTask(sys.exit, "t").wait(60)
+
+
+def test_no_limit_may_be_written_as_infinity() -> None:
+    """It is waited for as long as the system can; what is no time is refused where it is given."""
+    go = threading.Event()
+    for limit in (float("inf"), 1e300, 10**400):
+        go.clear()
+        threading.Timer(0.05, go.set).start()
+        assert TimedTask(lambda: go.wait(60), "t").wait(limit)
+
+    assert CommandTools(".", max_seconds=float("inf")).run_command(["true"]) == "[exit status 0]"
+    for odd in (0, -1, float("nan"), "5", True, None):
+        with pytest.raises(ToolError, match=r"max_seconds must be a number of seconds above 0"):
+            CommandTools(".", max_seconds=odd)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ToolError, match=r"max_seconds must be a number of seconds above 0"):
+            FetchTools(max_seconds=odd)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_function_that_overruns_is_left() -> None:

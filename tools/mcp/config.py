@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...arguments import read_text
+from ...arguments import as_path, read_text
 from ...errors import ToolError
+from ..timeouts import limit_of
 from ..tool import EFFECTS, Effect
 
 _KNOWN = {"command", "args", "env", "cwd", "type", "disabled", "effect", "tools", "timeout"}
@@ -57,10 +58,10 @@ def read_config(path: str | Path) -> list[ServerConfig]:
         ToolError: it cannot be read or understood; names the place.
     """
     try:
-        data = json.loads(read_text(path))
+        data = json.loads(read_text(as_path(path, "the file of MCP servers", ToolError)))
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: brackets without end
         raise ToolError(f"{path} is not JSON: {error}") from None
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict):
@@ -86,9 +87,7 @@ def _server(name: str, data: Any, where: str) -> ServerConfig | None:
     effect = data.get("effect", "exec")
     if effect not in EFFECTS:
         raise ToolError(f"{where}: effect {effect!r} is not one of {', '.join(EFFECTS)}")
-    timeout = data.get("timeout", CALL_SECONDS)
-    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
-        raise ToolError(f"{where}: timeout must be a number of seconds")
+    timeout = limit_of(data.get("timeout", CALL_SECONDS), f"{where}: timeout")
     env = data.get("env", {})
     if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
         raise ToolError(f"{where}: env must be an object with string values")
@@ -103,7 +102,7 @@ def _server(name: str, data: Any, where: str) -> ServerConfig | None:
         cwd,
         effect,
         tuple(_texts(data, "tools", where)),
-        float(timeout),
+        timeout,
     )
 
 

@@ -19,11 +19,13 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...arguments import as_list
 from ...errors import ToolDefinitionError, ToolError
 from ..command import KEPT_VARIABLES
 from ..paths import shown
-from ..schema import without_titles
+from ..schema import brief, without_titles
 from ..schema_tool import SchemaTool
+from ..timeouts import limit_of
 from ..tool import Tool
 from . import stdio
 from .config import START_SECONDS, ServerConfig, read_config
@@ -63,7 +65,13 @@ class McpServers:
             raise ToolError(
                 "MCP servers need the mcp package: pip install 'triplepoint[mcp]'"
             ) from None
-        configs = read_config(config) if isinstance(config, str | Path) else list(config)
+        start_seconds = limit_of(start_seconds, "start_seconds")
+        if isinstance(config, str | Path):
+            configs = read_config(config)
+        else:
+            configs = as_list(config, "MCP servers are a file or a list of ServerConfig", ToolError)
+        if odd := [one for one in configs if not isinstance(one, ServerConfig)]:
+            raise ToolError(f"MCP servers are ServerConfig objects, not {brief(odd[0])}")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mcp", daemon=True)
         self._thread.start()
@@ -224,7 +232,7 @@ class _Server:
         Raises:
             ToolError: it failed, took too long, or the server is gone.
         """
-        seconds = self._config.timeout
+        seconds = limit_of(self._config.timeout, f"timeout of the server {self.name}")
         if self._session is None or (self._process is not None and self._process.problem):
             raise ToolError(self._why(None, "is gone"))
         call = _submit(self._loop, self._ask(name, dict(arguments), seconds))

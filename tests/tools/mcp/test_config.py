@@ -55,6 +55,8 @@ def test_the_common_form_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"mcpServers": {"a": {"command": "x", "env": {"a": 1}}}}, "env must be"),
         ({"mcpServers": {"a": {"command": "x", "effect": "nothing"}}}, "is not one of"),
         ({"mcpServers": {"a": {"command": "x", "timeout": True}}}, "timeout must be"),
+        ({"mcpServers": {"a": {"command": "x", "timeout": "5"}}}, "timeout must be"),
+        ("[" * 200_000, "is not JSON"),
         ({"mcpServers": {"a": {"command": "x", "cwd": 1}}}, "cwd must be"),
     ],
 )
@@ -68,3 +70,18 @@ def test_a_missing_file(tmp_path: Path) -> None:
     """Is named."""
     with pytest.raises(ToolError, match="cannot read"):
         read_config(tmp_path / "mcp.json")
+
+
+def test_a_call_without_a_limit(tmp_path: Path) -> None:
+    """A number that no clock holds is as long as the system can wait."""
+    text = '{"mcpServers": {"a": {"command": "x", "timeout": 1e400}}}'
+    (server,) = read_config(written(tmp_path / "mcp.json", text))
+
+    assert 1e9 < server.timeout < float("inf")
+
+
+def test_what_is_no_path_of_a_file() -> None:
+    """It is told as such, not as a wrong JSON text."""
+    for odd in ("a\0b", "", None):
+        with pytest.raises(ToolError, match="the file of MCP servers"):
+            read_config(odd)  # pyright: ignore[reportArgumentType]
