@@ -88,6 +88,14 @@ class Rule:
         )
         for glob in (self.tool, *arguments.values()):
             glob_matcher(glob)  # a pattern that cannot be used is told now
+        for glob in (glob for name, glob in arguments.items() if name in _PATHS):
+            tidy = posixpath.normpath(glob)
+            if tidy != glob:
+                meant = f"{tidy}/**" if glob.endswith("/") else tidy
+                raise ToolError(
+                    f"the glob {glob!r} of a rule fits no path, for paths are compared without "
+                    f"'./', '..' and a '/' at the end; write {meant!r}"
+                )
 
     def fits(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> bool:
         """Whether it is about this call.

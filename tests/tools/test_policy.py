@@ -333,3 +333,13 @@ def test_recorded_decisions_are_made_again() -> None:
     assert decided(policy, read, path="x") == (False, "recorded")
     assert decided(policy, read) == (True, "effect")
     assert decided(policy, write, path="b") == (False, "read-only")
+
+
+@pytest.mark.parametrize(
+    ("glob", "meant"), [("./secret/**", "secret/**"), ("secret/", "secret/**"), ("a/../b", "b")]
+)
+def test_a_glob_that_fits_no_path_is_refused(glob: str, meant: str) -> None:
+    """A rule that denies nothing is told when it is made, with what was probably meant."""
+    with pytest.raises(ToolError, match="fits no path") as refused:
+        Rule("read_file", "deny", {"path": glob})
+    assert str(refused.value).endswith(f"write '{meant}'")
