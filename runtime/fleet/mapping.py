@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import time
+from collections import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,11 +38,14 @@ class Price:
 
     def of(self, outcome: Outcome) -> float:
         """Of one row."""
-        usage = outcome.usage
+        return self.of_usage(outcome.usage, outcome.seconds)
+
+    def of_usage(self, usage: abc.Mapping[str, float], seconds: float) -> float:
+        """Of so many tokens and seconds."""
         cached = self.tokens_in if self.tokens_cached is None else self.tokens_cached
         tokens = usage.get("computed", 0) * self.tokens_in
         tokens += usage.get("cached", 0) * cached + usage.get("generated", 0) * self.tokens_out
-        return tokens / 1e6 + outcome.seconds / 3600 * self.hour
+        return tokens / 1e6 + seconds / 3600 * self.hour
 
     @property
     def free(self) -> bool:
@@ -226,20 +230,24 @@ class Mapping:
         if bounds.until is not None and time.time() >= bounds.until:
             return f"it is {time.strftime('%H:%M', time.localtime(bounds.until))}"
         if bounds.max_cost is not None:
-            spent, known = self._spent()
+            spent = self._spent()
             running = sum(len(worker.station.tasks) for worker in self._workers)
             # A row is expected to cost as much as the dearest; until one is known, one runs.
             expected = max(self._results.dearest, self._poison.dearest) * (running + 1)
             if spent + expected > bounds.max_cost:
                 return f"{spent:,.4g} are spent, and one more row would exceed the limit"
-            if not known and running:
+            if running and not (self._results.priced or self._poison.priced):
                 return "the cost of the first row is not known yet"
         return ""
 
-    def _spent(self) -> tuple[float, int]:
-        """The cost of all rows so far, and how many there are."""
-        spent = sum(found.numbers.get("cost", 0.0) for found in (self._results, self._poison))
-        return spent + self._wasted, len(self._results) + len(self._poison)
+    def _spent(self) -> float:
+        """The cost of all rows so far."""
+        spent = self._wasted
+        for found in (self._results, self._poison):
+            # Rows of an earlier run without a price have cost something, too.
+            missing = self._bounds.price.of_usage(found.unpriced, found.unpriced["seconds"])
+            spent += found.numbers.get("cost", 0.0) + missing
+        return spent
 
     def _wait(self) -> list[Event]:
         """What has happened, or nothing after a while."""

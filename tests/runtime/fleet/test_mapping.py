@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -200,6 +201,31 @@ def test_max_cost() -> None:
     more = Bounds(max_cost=6 * each + 0.01, price=price)
     run, results, _ = mapping(20, results, poison, bounds=more)
     assert run.run([Scripted("w", answered, slots=8)]).finished == 1
+
+
+class Later(Scripted):
+    """A worker whose rows take a while, but those that fail before they begin."""
+
+    def give(self, task: Task) -> None:
+        if task.row.question == "q0":
+            self._post(Event("ended", self, task, Outcome("error", error="no such folder")))
+        else:
+            threading.Timer(0.05, super().give, [task]).start()
+
+
+def test_max_cost_until_a_row_tells_what_rows_cost() -> None:
+    """Rows of a run without a price count with their tokens, and neither they nor one that failed
+    before it began let all slots begin at once."""
+    bounds = Bounds(max_cost=3.5 * 0.9, price=Price(tokens_in=1000.0))
+    run, results, poison = mapping(4)
+    run.run([Scripted("w", answered)])
+    run, results, _ = mapping(20, results, poison, bounds=bounds)
+    run.run([Scripted("w", answered, slots=8)])
+    assert len(results) == 4
+
+    run, results, _ = mapping(20, bounds=bounds)
+    report = run.run([Later("w", answered, slots=8)])
+    assert (report.failed, report.answered) == (1, 3)
 
 
 def test_a_row_that_is_set_aside_costs_what_its_tries_did() -> None:
