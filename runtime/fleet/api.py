@@ -352,9 +352,10 @@ def _rows(given: object) -> list[Row]:
             return read_rows(path)
         except OSError as error:
             raise RowError(f"{path}: {error.strerror}") from None
-    items = as_list(
-        given, "rows must be mappings, questions, or the path of a file with rows", RowError
-    )
+    what = "rows must be mappings, questions, or the path of a file with rows"
+    if isinstance(given, Mapping):  # its names would be asked as questions
+        raise RowError(f"{what}, not one mapping; put it in a list")
+    items = as_list(given, what, RowError)
     fields: list[tuple[str, Mapping[str, Any]]] = []
     for number, item in enumerate(items, 1):
         one = {"question": item} if isinstance(item, str) else item

@@ -380,9 +380,15 @@ class Mapping:
 
 def poison_path(path: Path) -> Path:
     """Where rows are set aside, of a results file."""
-    return path.with_name(f"{path.stem}.poison{path.suffix or '.jsonl'}")
+    return _beside(path, f"{path.stem}.poison{path.suffix or '.jsonl'}")
 
 
 def traces_folder(path: Path) -> Path:
     """Where traces go, of a results file."""
-    return path.with_name(f"{path.stem}.traces")
+    return _beside(path, f"{path.stem}.traces")
+
+
+def _beside(path: Path, name: str) -> Path:
+    if not path.name:
+        raise RowError(f"the results must be a file, and {str(path)!r} is a folder")
+    return path.with_name(name)

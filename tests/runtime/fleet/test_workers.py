@@ -330,11 +330,18 @@ def test_arguments_of_map(engine: Engine, tmp_path: Path) -> None:
         ({"engine": engine, "options": {"threads": 1}}, SettingError),
         ({"to": "http://127.0.0.1:9", "options": {"threads": 1}}, SettingError),
         ({"results": tmp_path / "missing" / "r.jsonl"}, RowError),
+        ({"results": "."}, RowError),
     ]
     for given, error in bad_settings:
         with pytest.raises(error):
             triplepoint.map(factory, ["q"], **given)
-    bad_rows: list[Any] = [[3], tmp_path / "missing.jsonl", 7, [{"question": ""}]]
+    bad_rows: list[Any] = [
+        [3],
+        {"question": "q"},
+        tmp_path / "missing.jsonl",
+        7,
+        [{"question": ""}],
+    ]
     for bad in bad_rows:
         with pytest.raises(RowError):
             triplepoint.map(factory, bad, engine=engine)
