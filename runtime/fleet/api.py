@@ -209,7 +209,7 @@ def run_map(
     try:
         if run.todo:
             if traces is not None:
-                make_folder(traces, 0o777)
+                _make_traces_folder(traces)
             fleet.prepare(run.todo)
             return run.run(fleet.make_workers(work), fleet.begin)
         return run.report
@@ -218,6 +218,16 @@ def run_map(
         if order == "input":
             with contextlib.suppress(OSError):  # what is durable is there, in another order
                 results.sort({row.key: row.number for row in rows})
+
+
+def _make_traces_folder(path: Path) -> None:
+    """Where it cannot be made each row would fail as often as it may."""
+    try:
+        make_folder(path, 0o777)
+    except OSError as error:
+        raise SettingError(f"cannot make the folder of traces {path}: {error.strerror}") from None
+    if not path.is_dir():
+        raise SettingError(f"traces must be a folder, and {path} is a file")
 
 
 def open_results(path: Path | None) -> tuple[Results, Results]:

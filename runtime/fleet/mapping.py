@@ -306,10 +306,15 @@ class Mapping:
             else:
                 self._wasted += self._bounds.price.of(outcome)
         elif self._dispatcher.finish(station, task):
+            result = self._result(task, event.worker, outcome)
             path = self._work.trace_of(task, station.name)
             if outcome.trace is not None and path is not None:
-                path.write_bytes(outcome.trace)
-            finished.append(self._result(task, event.worker, outcome))
+                try:
+                    _write_trace(path, outcome.trace)
+                except OSError as error:  # the answer counts without it
+                    self._note(f"cannot write the trace {path}: {error.strerror}")
+                    result.pop("trace", None)
+            finished.append(result)
         else:  # another worker was sooner
             self._wasted += self._bounds.price.of(outcome)
 
@@ -343,10 +348,10 @@ class Mapping:
         self, task: Task, worker: Worker, outcome: Outcome | None = None
     ) -> dict[str, Any]:
         """The line of a row that is set aside."""
-        outcome = outcome or Outcome("retry")
+        died, outcome = outcome is None, outcome or Outcome("retry")
         result = self._result(task, worker, outcome)
         result.update(status="poison", error=task.failures[-1])
-        if task.deaths:
+        if died:
             result["error"] = f"{task.deaths} workers died while working on it: {task.failures[-1]}"
         return result
 
@@ -376,6 +381,14 @@ class Mapping:
         report.left_s = forecast.left_s(report.left)
         if self._on_progress is not None:
             self._on_progress(report)
+
+
+def _write_trace(path: Path, trace: bytes) -> None:
+    """A trace holds what the files say: only its owner may read it, as one that is written here."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(trace)
 
 
 def poison_path(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -87,6 +88,30 @@ def test_a_result_has_its_row_and_what_came_of_it(tmp_path: Path) -> None:
     assert (report.answered, report.left, report.stopped, worker.closed) == (1, 0, "", True)
 
 
+def test_a_trace_from_elsewhere(tmp_path: Path) -> None:
+    """Only its owner may read it, whatever the umask; one that is not written costs no answer."""
+
+    def traced(task: Task) -> Outcome:
+        outcome = answered(task)
+        outcome.trace = b"{}\n"
+        return outcome
+
+    run, results, _ = mapping(1, traces=tmp_path)
+    before = os.umask(0)
+    try:
+        run.run([Scripted("w", traced)])
+    finally:
+        os.umask(before)
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    notes: list[str] = []
+    run, results, _ = mapping(1, traces=tmp_path / "missing", on_note=notes.append)
+    run.run([Scripted("w", traced)])
+    assert [(one["status"], "trace" in one) for one in results] == [("answered", False)]
+    assert "No such file" in notes[0]
+
+
 def test_a_row_that_fails_is_tried_again_and_then_set_aside() -> None:
     """The others are done; its trace of the second try has a name of its own."""
     tries: list[str] = []
@@ -115,6 +140,19 @@ def test_the_row_that_kills_its_worker_is_set_aside() -> None:
     assert len(results) == 4
     assert [one["error"] for one in poison] == ["2 workers died while working on it: killed"]
     assert (report.lost, report.aside) == (2, 1)
+
+
+def test_a_row_is_set_aside_for_what_it_failed_with_last() -> None:
+    """Not for a worker that died with it before."""
+    tries: list[Task] = []
+
+    def dies_once(task: Task) -> Outcome | None:
+        tries.append(task)
+        return None if len(tries) == 1 else Outcome("retry", error="HTTP 400")
+
+    run, _, poison = mapping(1, limits=Limits(2, 5, 0.01))
+    run.run([Scripted("w", dies_once)])
+    assert [(one["error"], one["deaths"]) for one in poison] == [("HTTP 400", 1)]
 
 
 def test_what_is_done_is_not_done_again() -> None:

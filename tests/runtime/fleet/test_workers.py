@@ -242,6 +242,15 @@ def test_traces_are_found_from_the_results(
         assert Trace.load(path.parent / one["trace"]).answer == one["answer"]
 
 
+def test_a_folder_of_traces_that_is_none(engine: Engine, tmp_path: Path) -> None:
+    """It is an error before a row is asked, not one of each row."""
+    path = tmp_path / "file"
+    path.touch()
+    for traces in (path, path / "below"):
+        with pytest.raises(SettingError, match="folder"):
+            triplepoint.map(factory, ["q"], engine=engine, traces=traces)
+
+
 def test_a_key_that_is_refused_ends_it_at_once(quick: None) -> None:
     """With what the server said, not after a minute as a silent server."""
     with openai_server() as server:
