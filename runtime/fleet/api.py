@@ -133,7 +133,7 @@ class Fleet:
                 options=self.options,
                 patience_s=self.patience_s,
                 workers=self.workers,
-                threads=self.threads,
+                threads=self.threads or self.options.get("threads"),
                 memory=self.memory,
                 prepares=self._prepares,
             )
@@ -191,6 +191,7 @@ def run_map(
     order: Order = "input",
     limits: Limits | None = None,
     bounds: Bounds | None = None,
+    retry_failed: bool = False,
     on_progress: Callable[[MapReport], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> MapReport:
@@ -203,6 +204,7 @@ def run_map(
         poison,
         limits=limits,
         bounds=bounds,
+        retry_failed=retry_failed,
         on_progress=on_progress,
         on_note=on_note,
     )
@@ -332,6 +334,8 @@ def map(
         folder = as_path(traces, "traces", SettingError)
     given = as_mapping(options or {}, "options must be arguments of Engine.load", SettingError)
     _check_options(given)
+    if given.get("threads") is not None:
+        check_whole(given["threads"], "threads", SettingError, 1)
     fleet = Fleet(target, model, engine, options=dict(given))
     try:
         done, poison = open_results(path)

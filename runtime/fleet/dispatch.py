@@ -133,7 +133,7 @@ class Dispatcher:
         """The row that this worker begins now; None: there is none for it."""
         if not station.free:
             return None
-        self._wake()
+        self.wake()
         task = self._suspect_for(station) if not station.tasks else None
         task = task or self._grouped(station) or self._straggler_for(station)
         if task is None:
@@ -146,6 +146,12 @@ class Dispatcher:
         station.model = task.model
         station.tasks.add(task)
         return task
+
+    def wake(self) -> None:
+        """Rows whose pause is over may be begun; also told where no worker asks for one."""
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            self._queue(heapq.heappop(self._later)[2], first=True)
 
     def wait_s(self, most: float) -> float:
         """Seconds until a row comes back from its pause, at most `most`."""
@@ -238,11 +244,6 @@ class Dispatcher:
             self._groups[group] = deque()
             self._fresh.setdefault(task.model, deque()).append(group)
         (self._groups[group].appendleft if first else self._groups[group].append)(task)
-
-    def _wake(self) -> None:
-        now = self._clock()
-        while self._later and self._later[0][0] <= now:
-            self._queue(heapq.heappop(self._later)[2], first=True)
 
     def _suspect_for(self, station: Station) -> Task | None:
         for place, task in enumerate(self._suspects):

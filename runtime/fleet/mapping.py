@@ -113,6 +113,7 @@ class Mapping:
         rows: of the input.
         results: where results go; those that are there count as done.
         poison: where rows go that cannot be done; the same.
+        retry_failed: whether those that failed or were set aside before are done again.
         on_progress: hears of the state after each batch of events, and twice a second.
         on_note: hears of workers.
 
@@ -133,6 +134,7 @@ class Mapping:
         *,
         limits: Limits | None = None,
         bounds: Bounds | None = None,
+        retry_failed: bool = False,
         on_progress: Callable[[MapReport], None] | None = None,
         on_note: Callable[[str], None] | None = None,
     ) -> None:
@@ -143,6 +145,9 @@ class Mapping:
                 f"{results.path} has results of {len(foreign):,} rows that are not in the input "
                 f"(the first has the key {foreign[0]}); give another file, or the same rows"
             )
+        if retry_failed:  # what is refused above is left as it is
+            results.forget_failed()
+            poison.forget_failed()
         self.report = MapReport(len(rows))
         self.report.earlier = len(results) + len(poison)
         self.todo = [r for r in rows if r.key not in results.done and r.key not in poison.done]
@@ -196,6 +201,7 @@ class Mapping:
     def _loop(self) -> None:
         dispatcher = self._dispatcher
         while dispatcher.left:
+            dispatcher.wake()  # else a row that nobody takes would end each wait at once
             self.report.stopped = self._bound()
             if not self.report.stopped:
                 self._hand_out()

@@ -299,6 +299,42 @@ def test_of_a_straggler_the_try_that_was_sooner_is_told(
     assert path.read_text() == path.stem == f"000001-{one['key'][:8]}"
 
 
+def test_a_row_that_nobody_takes_is_waited_for() -> None:
+    """Its pause is over while its server is away: the run does not turn round and round."""
+    calls: list[float] = []
+
+    class Away(Scripted):
+        def give(self, task: Task) -> None:
+            if task.tries > 1:
+                super().give(task)
+                return
+            self.ready = False
+            self._post(Event("ended", self, task, Outcome("retry", error="no")))
+            threading.Timer(1.0, self.back).start()
+
+        def back(self) -> None:
+            self.ready = True
+            self._post(Event("ready", self))
+
+    run, results, _ = mapping(1, on_progress=lambda report: calls.append(report.seconds))
+    run.run([Away("w", answered)])
+
+    assert len(results) == 1
+    assert len(calls) < 15
+
+
+def test_failed_rows_of_another_input_stay() -> None:
+    """Where the rows are refused, nothing is forgotten; else those that failed are to be done."""
+    run, results, poison = mapping(3)
+    run.run([Scripted("w", lambda _: Outcome("error", error="no"))])
+    with pytest.raises(RowError, match="not in the input"):
+        mapping(2, results, poison, retry_failed=True)
+    assert len(results) == 3
+
+    run, results, _ = mapping(3, results, poison, retry_failed=True)
+    assert (len(run.todo), run.report.earlier, len(results)) == (3, 0, 0)
+
+
 def test_progress_tells_the_state() -> None:
     """The last report is the whole; before it the time left is known by prediction."""
     seen: list[tuple[int, float | None]] = []

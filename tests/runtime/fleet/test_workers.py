@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import queue
 import sys
 import threading
@@ -16,7 +18,7 @@ from helpers.openai_server import openai_server, text
 
 import triplepoint
 from triplepoint import Agent, Engine, FleetError, RemoteEngine, RowError, SettingError, Trace
-from triplepoint.runtime.fleet import workers
+from triplepoint.runtime.fleet import answering, workers
 from triplepoint.runtime.fleet.answering import Recipe
 from triplepoint.runtime.fleet.api import Fleet, parse_target, parse_until, run_map
 from triplepoint.runtime.fleet.dispatch import Limits
@@ -69,6 +71,29 @@ def test_agents_together_answer_as_one_alone(
         assert trace.answer == one["answer"]
     again = triplepoint.map(factory, rows, engine=engine, results=path)
     assert again == results
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")
+@pytest.mark.parametrize("make", [Recipe(max_tokens=2), factory])
+def test_folders_are_closed(
+    make: Any, engine: Engine, folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many rows do not run out of descriptors, also where the garbage collector comes late."""
+    monkeypatch.setattr(answering, "_COLLECT_EVERY", 4)
+    results, poison = Results(None), Results(None)
+    rows = make_rows(("", {"question": f"Hi {n}", "dir": str(folders[0])}) for n in range(12))
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        fleet = Fleet(parse_target("local:1"), engine=engine)
+        run_map(rows, make, fleet, results=results, poison=poison, traces=None)
+        after = len(os.listdir("/proc/self/fd"))
+    finally:
+        gc.enable()
+
+    assert len(results) == 12
+    assert after < before + 5
 
 
 def test_rows_are_what_an_agent_is_made_of(engine: Engine, folders: list[Path]) -> None:
