@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 import os
 import re
@@ -196,7 +197,7 @@ def run_map(
     on_note: Callable[[str], None] | None = None,
 ) -> MapReport:
     """Do the rows that have no result yet; the results are sorted at the end, however it comes."""
-    work = Work(make, traces)
+    work = Work(make, traces, mark=_mark(results.path, traces))
     run = MapRun(
         rows,
         work,
@@ -220,6 +221,16 @@ def run_map(
         if order == "input":
             with contextlib.suppress(OSError):  # what is durable is there, in another order
                 results.sort({row.key: row.number for row in rows})
+
+
+def _mark(results: Path | None, traces: Path | None) -> str:
+    """Which results a trace belongs to, where its folder is not theirs alone.
+
+    The same rows may be asked of two models, with one folder for the traces of both.
+    """
+    if results is None or traces is None or traces == traces_folder(results):
+        return ""
+    return f"-{hashlib.sha256(os.fsencode(results.resolve())).hexdigest()[:6]}"
 
 
 def _make_traces_folder(path: Path) -> None:

@@ -193,6 +193,10 @@ class Dispatcher:
             task.tries -= 1
             task.avoid = station.name
             self._queue(task, first=True)
+            if len(self._groups.get(task.row.affinity, ())) == 1:
+                # Its group is among those that nobody has, and last of them: the row may be why the
+                # server went away (a proxy's 504, say), and the others must not wait for it.
+                station.groups = [one for one in station.groups if one != task.row.affinity]
 
     def lose(self, station: Station, why: str) -> list[Task]:
         """The worker died: its rows go elsewhere; gives those that are set aside."""

@@ -22,7 +22,7 @@ from triplepoint.runtime.fleet import answering, workers
 from triplepoint.runtime.fleet.answering import Recipe
 from triplepoint.runtime.fleet.api import Fleet, parse_target, parse_until, run_map
 from triplepoint.runtime.fleet.dispatch import Limits
-from triplepoint.runtime.fleet.mapping import MapReport
+from triplepoint.runtime.fleet.mapping import Mapping, MapReport
 from triplepoint.runtime.fleet.results import Results
 from triplepoint.runtime.fleet.rows import make_rows
 from triplepoint.runtime.fleet.workers import Event, ServerWorker, Work
@@ -224,6 +224,26 @@ def test_an_answer_does_not_end_patience(quick: None) -> None:
             worker.close()
 
 
+def test_a_first_row_that_takes_longer_than_patience(quick: None) -> None:
+    """A proxy ends it with 504 then: patience begins with that, and the others are answered."""
+    delayed = threading.Event()
+
+    class Slow(ServerWorker):
+        def _engine_of(self, model: str | None) -> RemoteEngine:
+            if model != "probe" and not delayed.is_set():
+                delayed.set()
+                time.sleep(1.7)
+            return super()._engine_of(model)
+
+    with openai_server(503, 503, *[text("Yes.")] * 9) as server:
+        worker = Slow(server.url, 1, Work(remote), patience_s=1.5)
+        rows = make_rows(("", {"question": f"q{n}"}) for n in range(3))
+        results, poison = Results(None), Results(None)
+        report = Mapping(rows, Work(remote), results, poison).run([worker])
+
+    assert (report.answered, report.left) == (3, 0)
+
+
 def test_a_busy_server_is_waited_for_while_it_works(quick: None) -> None:
     """It refuses a second row for longer than patience is, and works on the first all the time."""
     with openai_server([1.5, *text("Yes.")], *[503] * 200) as server:
@@ -265,6 +285,24 @@ def test_traces_are_found_from_the_results(
         path.unlink(missing_ok=True)
         (one,) = triplepoint.map(factory, rows, traces=traces, **to)
         assert Trace.load(path.parent / one["trace"]).answer == one["answer"]
+
+
+def test_two_runs_with_one_folder_of_traces(engine: Engine, tmp_path: Path) -> None:
+    """The same rows with other settings: the second run leaves the traces of the first."""
+    answers: list[str] = []
+    for number, limit in enumerate((3, 9)):
+
+        def limited(engine: Any, row: dict[str, Any], limit: int = limit) -> Agent:
+            return Agent(engine, max_tokens=limit)
+
+        path = tmp_path / f"r{number}.jsonl"
+        (one,) = triplepoint.map(
+            limited, ["Hello"], engine=engine, results=path, traces=tmp_path / "t"
+        )
+        answers.append(one["trace"])
+
+    assert len(set(answers)) == len(list((tmp_path / "t").iterdir())) == 2
+    assert all((tmp_path / name).is_file() for name in answers)
 
 
 def test_a_folder_of_traces_that_is_none(engine: Engine, tmp_path: Path) -> None:
