@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -48,7 +48,7 @@ class Results:
         self.numbers: dict[str, float] = {}
         self.dearest = 0.0
         self.priced = 0
-        self.unpriced: Counter[str] = Counter()
+        self.unpriced: defaultdict[str, float] = defaultdict(float)
         self._places: dict[str, tuple[int, int]] = {}  # offset and bytes of each line
         self._end = 0
         self._file: BinaryIO | None = None
@@ -141,7 +141,7 @@ class Results:
                 if name == "cost":
                     self.dearest = max(self.dearest, value)
                 elif not has_cost:
-                    self.unpriced[name] += value  # type: ignore[assignment]
+                    self.unpriced[name] += value
 
     def _note_end(self, key: str) -> None:
         offset, size = self._places[key]
