@@ -212,9 +212,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
     results, poison = open_results(path)
     progress = _Progress(output, args)
     try:
-        if args.retry_failed:
-            results.forget_failed()
-            poison.forget_failed()
         report = run_map(
             rows,
             recipe,
@@ -225,6 +222,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             order=args.order,
             limits=Limits(args.attempts),
             bounds=Bounds(args.until, args.max_cost, prices),
+            retry_failed=args.retry_failed,
             on_progress=progress,
             on_note=None if args.quiet else output.note,
         )

@@ -6,6 +6,8 @@ Everything here can be pickled: an actor on another machine does the same as a t
 from __future__ import annotations
 
 import contextlib
+import gc
+import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 Status = Literal["answered", "limit", "error", "retry", "away", "cancelled"]
 """``retry``: another try may go better; ``away``: its server is to blame, not the row."""
 AgentFactory = Callable[["Engine | RemoteEngine", "dict[str, Any]"], "Agent[Any]"]
+
+_COLLECT_EVERY = 64  # agents of a factory, each of which holds a descriptor of its folder
+_MADE = itertools.count(1)
 
 
 @dataclass
@@ -180,6 +185,12 @@ def answer(
     if agent is not None:
         stopper.discard(agent)
         _close(agent, outcome)
+        if agent.files is not None and isinstance(make, Recipe):
+            agent.files.close()
+        elif agent.files is not None and next(_MADE) % _COLLECT_EVERY == 0:
+            # It may be shared with other agents, so it cannot be closed here. Its agent refers to
+            # itself, and among many rows the collector comes too late: descriptors would run out.
+            gc.collect()
     return outcome
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 import os
 import re
@@ -133,7 +134,7 @@ class Fleet:
                 options=self.options,
                 patience_s=self.patience_s,
                 workers=self.workers,
-                threads=self.threads,
+                threads=self.threads or self.options.get("threads"),
                 memory=self.memory,
                 prepares=self._prepares,
             )
@@ -191,11 +192,12 @@ def run_map(
     order: Order = "input",
     limits: Limits | None = None,
     bounds: Bounds | None = None,
+    retry_failed: bool = False,
     on_progress: Callable[[MapReport], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> MapReport:
     """Do the rows that have no result yet; the results are sorted at the end, however it comes."""
-    work = Work(make, traces)
+    work = Work(make, traces, mark=_mark(results.path, traces))
     run = MapRun(
         rows,
         work,
@@ -203,13 +205,14 @@ def run_map(
         poison,
         limits=limits,
         bounds=bounds,
+        retry_failed=retry_failed,
         on_progress=on_progress,
         on_note=on_note,
     )
     try:
         if run.todo:
             if traces is not None:
-                make_folder(traces, 0o777)
+                _make_traces_folder(traces)
             fleet.prepare(run.todo)
             return run.run(fleet.make_workers(work), fleet.begin)
         return run.report
@@ -218,6 +221,26 @@ def run_map(
         if order == "input":
             with contextlib.suppress(OSError):  # what is durable is there, in another order
                 results.sort({row.key: row.number for row in rows})
+
+
+def _mark(results: Path | None, traces: Path | None) -> str:
+    """Which results a trace belongs to, where its folder is not theirs alone.
+
+    The same rows may be asked of two models, with one folder for the traces of both.
+    """
+    if results is None or traces is None or traces == traces_folder(results):
+        return ""
+    return f"-{hashlib.sha256(os.fsencode(results.resolve())).hexdigest()[:6]}"
+
+
+def _make_traces_folder(path: Path) -> None:
+    """Where it cannot be made each row would fail as often as it may."""
+    try:
+        make_folder(path, 0o777)
+    except OSError as error:
+        raise SettingError(f"cannot make the folder of traces {path}: {error.strerror}") from None
+    if not path.is_dir():
+        raise SettingError(f"traces must be a folder, and {path} is a file")
 
 
 def open_results(path: Path | None) -> tuple[Results, Results]:
@@ -322,6 +345,8 @@ def map(
         folder = as_path(traces, "traces", SettingError)
     given = as_mapping(options or {}, "options must be arguments of Engine.load", SettingError)
     _check_options(given)
+    if given.get("threads") is not None:
+        check_whole(given["threads"], "threads", SettingError, 1)
     fleet = Fleet(target, model, engine, options=dict(given))
     try:
         done, poison = open_results(path)
@@ -352,9 +377,10 @@ def _rows(given: object) -> list[Row]:
             return read_rows(path)
         except OSError as error:
             raise RowError(f"{path}: {error.strerror}") from None
-    items = as_list(
-        given, "rows must be mappings, questions, or the path of a file with rows", RowError
-    )
+    what = "rows must be mappings, questions, or the path of a file with rows"
+    if isinstance(given, Mapping):  # its names would be asked as questions
+        raise RowError(f"{what}, not one mapping; put it in a list")
+    items = as_list(given, what, RowError)
     fields: list[tuple[str, Mapping[str, Any]]] = []
     for number, item in enumerate(items, 1):
         one = {"question": item} if isinstance(item, str) else item

@@ -133,7 +133,7 @@ class Dispatcher:
         """The row that this worker begins now; None: there is none for it."""
         if not station.free:
             return None
-        self._wake()
+        self.wake()
         task = self._suspect_for(station) if not station.tasks else None
         task = task or self._grouped(station) or self._straggler_for(station)
         if task is None:
@@ -146,6 +146,12 @@ class Dispatcher:
         station.model = task.model
         station.tasks.add(task)
         return task
+
+    def wake(self) -> None:
+        """Rows whose pause is over may be begun; also told where no worker asks for one."""
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            self._queue(heapq.heappop(self._later)[2], first=True)
 
     def wait_s(self, most: float) -> float:
         """Seconds until a row comes back from its pause, at most `most`."""
@@ -187,6 +193,10 @@ class Dispatcher:
             task.tries -= 1
             task.avoid = station.name
             self._queue(task, first=True)
+            if len(self._groups.get(task.row.affinity, ())) == 1:
+                # Its group is among those that nobody has, and last of them: the row may be why the
+                # server went away (a proxy's 504, say), and the others must not wait for it.
+                station.groups = [one for one in station.groups if one != task.row.affinity]
 
     def lose(self, station: Station, why: str) -> list[Task]:
         """The worker died: its rows go elsewhere; gives those that are set aside."""
@@ -238,11 +248,6 @@ class Dispatcher:
             self._groups[group] = deque()
             self._fresh.setdefault(task.model, deque()).append(group)
         (self._groups[group].appendleft if first else self._groups[group].append)(task)
-
-    def _wake(self) -> None:
-        now = self._clock()
-        while self._later and self._later[0][0] <= now:
-            self._queue(heapq.heappop(self._later)[2], first=True)
 
     def _suspect_for(self, station: Station) -> Task | None:
         for place, task in enumerate(self._suspects):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import time
+from collections import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,11 +38,14 @@ class Price:
 
     def of(self, outcome: Outcome) -> float:
         """Of one row."""
-        usage = outcome.usage
+        return self.of_usage(outcome.usage, outcome.seconds)
+
+    def of_usage(self, usage: abc.Mapping[str, float], seconds: float) -> float:
+        """Of so many tokens and seconds."""
         cached = self.tokens_in if self.tokens_cached is None else self.tokens_cached
         tokens = usage.get("computed", 0) * self.tokens_in
         tokens += usage.get("cached", 0) * cached + usage.get("generated", 0) * self.tokens_out
-        return tokens / 1e6 + outcome.seconds / 3600 * self.hour
+        return tokens / 1e6 + seconds / 3600 * self.hour
 
     @property
     def free(self) -> bool:
@@ -109,6 +113,7 @@ class Mapping:
         rows: of the input.
         results: where results go; those that are there count as done.
         poison: where rows go that cannot be done; the same.
+        retry_failed: whether those that failed or were set aside before are done again.
         on_progress: hears of the state after each batch of events, and twice a second.
         on_note: hears of workers.
 
@@ -129,6 +134,7 @@ class Mapping:
         *,
         limits: Limits | None = None,
         bounds: Bounds | None = None,
+        retry_failed: bool = False,
         on_progress: Callable[[MapReport], None] | None = None,
         on_note: Callable[[str], None] | None = None,
     ) -> None:
@@ -139,6 +145,9 @@ class Mapping:
                 f"{results.path} has results of {len(foreign):,} rows that are not in the input "
                 f"(the first has the key {foreign[0]}); give another file, or the same rows"
             )
+        if retry_failed:  # what is refused above is left as it is
+            results.forget_failed()
+            poison.forget_failed()
         self.report = MapReport(len(rows))
         self.report.earlier = len(results) + len(poison)
         self.todo = [r for r in rows if r.key not in results.done and r.key not in poison.done]
@@ -192,6 +201,7 @@ class Mapping:
     def _loop(self) -> None:
         dispatcher = self._dispatcher
         while dispatcher.left:
+            dispatcher.wake()  # else a row that nobody takes would end each wait at once
             self.report.stopped = self._bound()
             if not self.report.stopped:
                 self._hand_out()
@@ -226,20 +236,24 @@ class Mapping:
         if bounds.until is not None and time.time() >= bounds.until:
             return f"it is {time.strftime('%H:%M', time.localtime(bounds.until))}"
         if bounds.max_cost is not None:
-            spent, known = self._spent()
+            spent = self._spent()
             running = sum(len(worker.station.tasks) for worker in self._workers)
             # A row is expected to cost as much as the dearest; until one is known, one runs.
             expected = max(self._results.dearest, self._poison.dearest) * (running + 1)
             if spent + expected > bounds.max_cost:
                 return f"{spent:,.4g} are spent, and one more row would exceed the limit"
-            if not known and running:
+            if running and not (self._results.priced or self._poison.priced):
                 return "the cost of the first row is not known yet"
         return ""
 
-    def _spent(self) -> tuple[float, int]:
-        """The cost of all rows so far, and how many there are."""
-        spent = sum(found.numbers.get("cost", 0.0) for found in (self._results, self._poison))
-        return spent + self._wasted, len(self._results) + len(self._poison)
+    def _spent(self) -> float:
+        """The cost of all rows so far."""
+        spent = self._wasted
+        for found in (self._results, self._poison):
+            # Rows of an earlier run without a price have cost something, too.
+            missing = self._bounds.price.of_usage(found.unpriced, found.unpriced["seconds"])
+            spent += found.numbers.get("cost", 0.0) + missing
+        return spent
 
     def _wait(self) -> list[Event]:
         """What has happened, or nothing after a while."""
@@ -298,10 +312,15 @@ class Mapping:
             else:
                 self._wasted += self._bounds.price.of(outcome)
         elif self._dispatcher.finish(station, task):
+            result = self._result(task, event.worker, outcome)
             path = self._work.trace_of(task, station.name)
             if outcome.trace is not None and path is not None:
-                path.write_bytes(outcome.trace)
-            finished.append(self._result(task, event.worker, outcome))
+                try:
+                    _write_trace(path, outcome.trace)
+                except OSError as error:  # the answer counts without it
+                    self._note(f"cannot write the trace {path}: {error.strerror}")
+                    result.pop("trace", None)
+            finished.append(result)
         else:  # another worker was sooner
             self._wasted += self._bounds.price.of(outcome)
 
@@ -335,10 +354,10 @@ class Mapping:
         self, task: Task, worker: Worker, outcome: Outcome | None = None
     ) -> dict[str, Any]:
         """The line of a row that is set aside."""
-        outcome = outcome or Outcome("retry")
+        died, outcome = outcome is None, outcome or Outcome("retry")
         result = self._result(task, worker, outcome)
         result.update(status="poison", error=task.failures[-1])
-        if task.deaths:
+        if died:
             result["error"] = f"{task.deaths} workers died while working on it: {task.failures[-1]}"
         return result
 
@@ -370,11 +389,25 @@ class Mapping:
             self._on_progress(report)
 
 
+def _write_trace(path: Path, trace: bytes) -> None:
+    """A trace holds what the files say: only its owner may read it, as one that is written here."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(trace)
+
+
 def poison_path(path: Path) -> Path:
     """Where rows are set aside, of a results file."""
-    return path.with_name(f"{path.stem}.poison{path.suffix or '.jsonl'}")
+    return _beside(path, f"{path.stem}.poison{path.suffix or '.jsonl'}")
 
 
 def traces_folder(path: Path) -> Path:
     """Where traces go, of a results file."""
-    return path.with_name(f"{path.stem}.traces")
+    return _beside(path, f"{path.stem}.traces")
+
+
+def _beside(path: Path, name: str) -> Path:
+    if not path.name:
+        raise RowError(f"the results must be a file, and {str(path)!r} is a folder")
+    return path.with_name(name)

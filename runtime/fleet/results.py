@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,6 +37,8 @@ class Results:
         counts: results of each status.
         dearest: the most that one of them cost.
         numbers: tokens, seconds and cost of all of them, by name.
+        priced: how many of them have a cost for what they used.
+        unpriced: tokens and seconds of those that have no cost.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -45,6 +47,8 @@ class Results:
         self.counts: Counter[str] = Counter()
         self.numbers: dict[str, float] = {}
         self.dearest = 0.0
+        self.priced = 0
+        self.unpriced: defaultdict[str, float] = defaultdict(float)
         self._places: dict[str, tuple[int, int]] = {}  # offset and bytes of each line
         self._end = 0
         self._file: BinaryIO | None = None
@@ -129,11 +133,15 @@ class Results:
             self._kept.append(line)
         usage = result.get("usage")
         counts = {"seconds": result.get("seconds"), "cost": result.get("cost")}
+        has_cost = isinstance(result.get("cost"), int | float)
+        self.priced += has_cost and bool(usage)  # one that failed before it began tells nothing
         for name, value in {**(usage if isinstance(usage, dict) else {}), **counts}.items():
             if isinstance(value, int | float):
                 self.numbers[name] = self.numbers.get(name, 0) + value
                 if name == "cost":
                     self.dearest = max(self.dearest, value)
+                elif not has_cost:
+                    self.unpriced[name] += value
 
     def _note_end(self, key: str) -> None:
         offset, size = self._places[key]
@@ -161,8 +169,19 @@ class Results:
             raise RowError(
                 f"{path} is not a regular file; results must be readable when a run resumes"
             )
-        if not claim(self._file.fileno()):
+        if not claim(self._file.fileno()) or not self._is_at(path):
             raise RowError(f"{path}: another run is writing to it")
+
+    def _is_at(self, path: Path) -> bool:
+        """Whether the file still has its name: a run that sorts puts another one in its place.
+
+        The one that was opened before then is free to claim, but nobody would find what is written.
+        """
+        assert self._file is not None
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(path))
+        except FileNotFoundError:
+            return False
 
     def _read(self, path: Path) -> None:
         """Take over what is there; the file ends behind the last whole line from then on."""
@@ -172,6 +191,8 @@ class Results:
             for number, line in enumerate(file, 1):
                 result = _result_of(line)
                 ours = line.startswith(_OPENING[: len(line)])
+                # A power failure may leave zeros at the end: the length was stored, the text not.
+                ours = ours or (number > 1 and not line.strip(b"\0"))
                 if result is None and ours and not line.endswith(b"\n"):
                     break  # torn: its row is asked again
                 if result is None:
@@ -224,6 +245,7 @@ class Results:
     def _take(self, fresh: Results) -> None:
         self.done, self.counts, self.numbers = fresh.done, fresh.counts, fresh.numbers
         self._places, self.dearest = fresh._places, fresh.dearest
+        self.priced, self.unpriced = fresh.priced, fresh.unpriced
         self._end, self._file, self._kept = fresh._end, fresh._file, fresh._kept
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...arguments import read_text
 from ...errors import RowError
 
 TOOL_GROUPS = ("find", "edit", "net", "exec")
@@ -163,7 +164,7 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
         plain,
         question,
         fields.get("dir"),
-        _schema(where, fields.get("schema")),
+        _schema(where, plain.get("schema")),
         _tools(where, fields.get("tools")),
         fields.get("model"),
     )
@@ -193,8 +194,8 @@ def _schema(where: str, value: Any) -> dict[str, Any] | None:
     """A JSON schema: itself, its text, or the file that has it."""
     if isinstance(value, str):
         try:
-            value = json.loads(value if value.lstrip()[:1] == "{" else Path(value).read_text())
-        except (OSError, ValueError) as error:
+            value = json.loads(value if value.lstrip()[:1] == "{" else read_text(value))
+        except (OSError, ValueError, RecursionError) as error:
             raise RowError(f"{where}: cannot read the schema: {error}") from None
     if value is not None and not isinstance(value, dict):
         raise RowError(f"{where}: schema must be a JSON schema or a file with one, not {value!r}")
@@ -238,7 +239,11 @@ def _json_lines(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _csv(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+        before = csv.field_size_limit(_MOST_BYTES)  # of the whole process: it is put back
         try:
+            names = [name for name in reader.fieldnames or () if name]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise RowError(f"{path}: two columns are called {twice!r}; rename one of them")
             for cells in reader:
                 where = f"{path}, line {reader.line_num}"
                 if None in cells:
@@ -246,6 +251,8 @@ def _csv(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield where, {name: cell for name, cell in cells.items() if cell}
         except (csv.Error, UnicodeDecodeError) as error:
             raise RowError(f"{path}, line {reader.line_num}: not CSV in UTF-8: {error}") from None
+        finally:
+            csv.field_size_limit(before)
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -85,15 +85,19 @@ class Work:
     Attributes:
         make: makes the agents.
         traces: folder of their traces; None: there are none.
+        mark: in the names of traces: which run they are of, where runs share a folder.
     """
 
     make: Recipe | AgentFactory
     traces: Path | None = None
     stopper: Stopper = field(default_factory=Stopper)
+    mark: str = ""
 
     def trace_of(self, task: Task, worker: str) -> Path | None:
         """The trace of this worker's try."""
-        return None if self.traces is None else self.traces / f"{trace_name(task, worker)}.jsonl"
+        if self.traces is None:
+            return None
+        return self.traces / f"{trace_name(task, worker)}{self.mark}.jsonl"
 
 
 def trace_name(task: Task, worker: str) -> str:
@@ -264,6 +268,8 @@ class ServerWorker:
             works = not silent and bool(self.station.tasks)
             late = time.monotonic() - since > self._patience and not works
             if not silent and not (why and (late or self._closed.wait(pause))):
+                if not why:  # the first row may take longer than patience: it begins now
+                    self._away_since = 0.0
                 self.ready = True
                 self._post(Event("ready", self))
                 return

@@ -141,6 +141,7 @@ def test_a_bound_ends_it_with_status_4(triplepoint: Run, questions: Path, tmp_pa
         (["missing", "-o", "r.jsonl"], Exit.FILE, "missing: No such file"),
         (["q.jsonl", "-o", "r.jsonl", "-m", "no.gguf"], Exit.FILE, "no such model"),
         (["q.jsonl", "-o", "-"], Exit.USAGE, "-o must be a file"),
+        (["q.jsonl", "-o", "/"], Exit.FILE, "the results must be a file, and '/' is a folder"),
         (["q.jsonl", "-o", "r.jsonl", "--workers", "2"], Exit.USAGE, "need a cluster"),
         (["q.jsonl", "-o", "r.jsonl", "--policy", "no.toml"], Exit.FILE, "cannot read the policy"),
         (

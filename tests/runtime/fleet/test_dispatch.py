@@ -79,6 +79,22 @@ def test_a_server_that_goes_away_costs_no_try() -> None:
     assert (task.tries, task.failures) == (1, [])
 
 
+def test_a_row_that_is_given_back_does_not_hold_up_the_others() -> None:
+    """Its server may be away because of it: the only worker does the other rows first."""
+    dispatcher = Dispatcher(make_rows(("", {"question": f"q{n}"}) for n in range(3)))
+    station, begun = Station("one"), []
+    for _ in range(4):
+        task = dispatcher.next_for(station)
+        assert task is not None
+        begun.append(task.row.question)
+        if begun == ["q0"]:
+            dispatcher.give_back(station, task)
+        else:
+            dispatcher.finish(station, task)
+
+    assert begun == ["q0", "q1", "q2", "q0"]
+
+
 def test_the_row_that_kills_workers_is_found() -> None:
     """Of four rows on a worker that dies, each is tried again alone; one is set aside, the others
     are done."""

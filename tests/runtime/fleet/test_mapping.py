@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +88,30 @@ def test_a_result_has_its_row_and_what_came_of_it(tmp_path: Path) -> None:
     assert (report.answered, report.left, report.stopped, worker.closed) == (1, 0, "", True)
 
 
+def test_a_trace_from_elsewhere(tmp_path: Path) -> None:
+    """Only its owner may read it, whatever the umask; one that is not written costs no answer."""
+
+    def traced(task: Task) -> Outcome:
+        outcome = answered(task)
+        outcome.trace = b"{}\n"
+        return outcome
+
+    run, results, _ = mapping(1, traces=tmp_path)
+    before = os.umask(0)
+    try:
+        run.run([Scripted("w", traced)])
+    finally:
+        os.umask(before)
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    notes: list[str] = []
+    run, results, _ = mapping(1, traces=tmp_path / "missing", on_note=notes.append)
+    run.run([Scripted("w", traced)])
+    assert [(one["status"], "trace" in one) for one in results] == [("answered", False)]
+    assert "No such file" in notes[0]
+
+
 def test_a_row_that_fails_is_tried_again_and_then_set_aside() -> None:
     """The others are done; its trace of the second try has a name of its own."""
     tries: list[str] = []
@@ -114,6 +140,19 @@ def test_the_row_that_kills_its_worker_is_set_aside() -> None:
     assert len(results) == 4
     assert [one["error"] for one in poison] == ["2 workers died while working on it: killed"]
     assert (report.lost, report.aside) == (2, 1)
+
+
+def test_a_row_is_set_aside_for_what_it_failed_with_last() -> None:
+    """Not for a worker that died with it before."""
+    tries: list[Task] = []
+
+    def dies_once(task: Task) -> Outcome | None:
+        tries.append(task)
+        return None if len(tries) == 1 else Outcome("retry", error="HTTP 400")
+
+    run, _, poison = mapping(1, limits=Limits(2, 5, 0.01))
+    run.run([Scripted("w", dies_once)])
+    assert [(one["error"], one["deaths"]) for one in poison] == [("HTTP 400", 1)]
 
 
 def test_what_is_done_is_not_done_again() -> None:
@@ -202,6 +241,31 @@ def test_max_cost() -> None:
     assert run.run([Scripted("w", answered, slots=8)]).finished == 1
 
 
+class Later(Scripted):
+    """A worker whose rows take a while, but those that fail before they begin."""
+
+    def give(self, task: Task) -> None:
+        if task.row.question == "q0":
+            self._post(Event("ended", self, task, Outcome("error", error="no such folder")))
+        else:
+            threading.Timer(0.05, super().give, [task]).start()
+
+
+def test_max_cost_until_a_row_tells_what_rows_cost() -> None:
+    """Rows of a run without a price count with their tokens, and neither they nor one that failed
+    before it began let all slots begin at once."""
+    bounds = Bounds(max_cost=3.5 * 0.9, price=Price(tokens_in=1000.0))
+    run, results, poison = mapping(4)
+    run.run([Scripted("w", answered)])
+    run, results, _ = mapping(20, results, poison, bounds=bounds)
+    run.run([Scripted("w", answered, slots=8)])
+    assert len(results) == 4
+
+    run, results, _ = mapping(20, bounds=bounds)
+    report = run.run([Later("w", answered, slots=8)])
+    assert (report.failed, report.answered) == (1, 3)
+
+
 def test_a_row_that_is_set_aside_costs_what_its_tries_did() -> None:
     """Its last try is in its result and counts once: four rows of two tries, and no fifth."""
     bounds = Bounds(max_cost=9.5, price=Price(hour=100.0))
@@ -233,6 +297,42 @@ def test_of_a_straggler_the_try_that_was_sooner_is_told(
     assert (one["worker"], one["attempt"]) == ("a", 1)
     path = tmp_path.parent / one["trace"]
     assert path.read_text() == path.stem == f"000001-{one['key'][:8]}"
+
+
+def test_a_row_that_nobody_takes_is_waited_for() -> None:
+    """Its pause is over while its server is away: the run does not turn round and round."""
+    calls: list[float] = []
+
+    class Away(Scripted):
+        def give(self, task: Task) -> None:
+            if task.tries > 1:
+                super().give(task)
+                return
+            self.ready = False
+            self._post(Event("ended", self, task, Outcome("retry", error="no")))
+            threading.Timer(1.0, self.back).start()
+
+        def back(self) -> None:
+            self.ready = True
+            self._post(Event("ready", self))
+
+    run, results, _ = mapping(1, on_progress=lambda report: calls.append(report.seconds))
+    run.run([Away("w", answered)])
+
+    assert len(results) == 1
+    assert len(calls) < 15
+
+
+def test_failed_rows_of_another_input_stay() -> None:
+    """Where the rows are refused, nothing is forgotten; else those that failed are to be done."""
+    run, results, poison = mapping(3)
+    run.run([Scripted("w", lambda _: Outcome("error", error="no"))])
+    with pytest.raises(RowError, match="not in the input"):
+        mapping(2, results, poison, retry_failed=True)
+    assert len(results) == 3
+
+    run, results, _ = mapping(3, results, poison, retry_failed=True)
+    assert (len(run.todo), run.report.earlier, len(results)) == (3, 0, 0)
 
 
 def test_progress_tells_the_state() -> None:

@@ -23,13 +23,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.pages import ROOT, read
 from helpers.ray_nodes import Cluster, ray_cluster
 
 import triplepoint
-from triplepoint import Agent, SettingError, Trace
+from triplepoint import Agent, FleetError, SettingError, Trace
 
 ROWS = int(os.environ.get("TRIPLEPOINT_FLEET_ROWS", "60"))
 MANY = ROWS > 200
@@ -45,6 +46,25 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingError, match=r"pip install 'triplepoint\[fleet\]'"):
         triplepoint.map(lambda engine, row: Agent(engine), ["Hello"], to="auto")
+
+
+def test_threads_among_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are what an engine asks of the cluster, as with -t; nonsense is refused."""
+    asked: list[Any] = []
+
+    def agent(engine: Any, row: dict[str, Any]) -> Agent:
+        return Agent(engine)
+
+    def pool(*_: Any, threads: int | None, **__: Any) -> None:
+        asked.append(threads)
+        raise FleetError("no cluster")
+
+    monkeypatch.setattr("triplepoint.runtime.fleet.ray_cluster.RayPool", pool)
+    with pytest.raises(FleetError, match="no cluster"):
+        triplepoint.map(agent, ["q"], to="auto", options={"threads": 2})
+    assert asked == [2]
+    with pytest.raises(SettingError, match="threads must be a whole number"):
+        triplepoint.map(agent, ["q"], to="auto", options={"threads": "2"})
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from triplepoint import RowError
+from triplepoint.runtime.fleet import results as results_module
 from triplepoint.runtime.fleet.results import Results
 
 
@@ -81,6 +82,44 @@ def test_one_writer(tmp_path: Path) -> None:
         Results(tmp_path / "r.jsonl")
     first.close()
     Results(tmp_path / "r.jsonl").close()
+
+
+def test_a_file_that_is_replaced_while_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run sorts between the second's opening and its claim: the second is refused, as
+    what it wrote would be in a file without a name."""
+    path = tmp_path / "r.jsonl"
+    first = Results(path)
+    first.add([result("b"), result("a")])
+    claim = results_module.claim
+
+    def late(descriptor: int) -> bool:
+        monkeypatch.setattr(results_module, "claim", claim)
+        first.sort({"a": 0, "b": 1})
+        return claim(descriptor)
+
+    monkeypatch.setattr(results_module, "claim", late)
+    with pytest.raises(RowError, match="another run is writing to it"):
+        Results(path)
+    first.close()
+
+    assert keys(path) == ["a", "b"]
+
+
+def test_zeros_at_the_end_are_dropped(tmp_path: Path) -> None:
+    """Some file systems leave them after a power failure; a file of nothing else is not ours."""
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(result("a")) + "\n" + "\0" * 300)
+    results = Results(path)
+    results.add([result("b")])
+    results.close()
+
+    assert keys(path) == ["a", "b"]
+    path.write_bytes(b"\0" * 300)
+    with pytest.raises(RowError, match="line 1 is not a result"):
+        Results(path)
+    assert path.stat().st_size == 300
 
 
 @pytest.mark.parametrize("in_memory", [False, True])

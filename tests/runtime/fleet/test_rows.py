@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,23 @@ def test_csv_and_a_template(tmp_path: Path) -> None:
     assert (two.question, two.dir, "year" in two.fields) == ("What of {c}?", None, False)
 
 
+def test_a_long_cell(tmp_path: Path) -> None:
+    """A document in a cell is read; the limit of other users of `csv` is as it was."""
+    limit = csv.field_size_limit()
+    (row,) = read_rows(write(tmp_path / "q.csv", f"question,text\na,{'x' * 200_000}\n"))
+
+    assert len(row.fields["text"]) == 200_000
+    assert csv.field_size_limit() == limit
+
+
+def test_a_schema_is_as_json_has_it() -> None:
+    """What its own types become in a result is what an agent gets, and rows alike are found."""
+    (row,) = make_rows([("", {"question": "q", "schema": {"enum": {1: "a", "b": 2}}})])
+
+    assert row.schema == {"enum": {"1": "a", "b": 2}}
+    assert row.affinity
+
+
 def test_parquet(tmp_path: Path) -> None:
     """Parquet is read by duckdb; its own types become JSON."""
     duckdb = pytest.importorskip("duckdb", reason="the analysis extra is not installed")
@@ -99,6 +117,8 @@ BAD: dict[str, tuple[Any, str]] = {
     "a folder": ({"question": "q", "dir": 3}, "dir must be a string"),
     "a schema": ({"question": "q", "schema": [1]}, "schema must be"),
     "no schema": ({"question": "q", "schema": "missing.json"}, "cannot read the schema"),
+    "a deep schema": ({"question": "q", "schema": '{"a":' * 100_000}, "cannot read the schema"),
+    "a schema without end": ({"question": "q", "schema": "/dev/zero"}, "cannot read the schema"),
     "a tool": ({"question": "q", "tools": ["hammer"]}, "tools must be a list of find, edit"),
     "an id": ({"question": "q", "id": [1]}, "id must be"),
     "no id": ({"question": "q", "id": False}, "id must be"),
@@ -123,6 +143,7 @@ def test_what_cannot_be_asked_is_refused_with_its_line(name: str) -> None:
         ("q.jsonl", '{"question": "a", "id": 1}\n\n{"question": "b", "id": 1}', "line 3: the id 1"),
         ("q.jsonl", "\n", "has no rows"),
         ("q.csv", "question\na,b\n", "line 2: it has more cells"),
+        ("q.csv", "question,note,note\na,b,c\n", "two columns are called 'note'"),
         ("q.csv", b"question\n\xff\n", "not CSV in UTF-8"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import queue
 import sys
 import threading
@@ -16,11 +18,11 @@ from helpers.openai_server import openai_server, text
 
 import triplepoint
 from triplepoint import Agent, Engine, FleetError, RemoteEngine, RowError, SettingError, Trace
-from triplepoint.runtime.fleet import workers
+from triplepoint.runtime.fleet import answering, workers
 from triplepoint.runtime.fleet.answering import Recipe
 from triplepoint.runtime.fleet.api import Fleet, parse_target, parse_until, run_map
 from triplepoint.runtime.fleet.dispatch import Limits
-from triplepoint.runtime.fleet.mapping import MapReport
+from triplepoint.runtime.fleet.mapping import Mapping, MapReport
 from triplepoint.runtime.fleet.results import Results
 from triplepoint.runtime.fleet.rows import make_rows
 from triplepoint.runtime.fleet.workers import Event, ServerWorker, Work
@@ -69,6 +71,29 @@ def test_agents_together_answer_as_one_alone(
         assert trace.answer == one["answer"]
     again = triplepoint.map(factory, rows, engine=engine, results=path)
     assert again == results
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")
+@pytest.mark.parametrize("make", [Recipe(max_tokens=2), factory])
+def test_folders_are_closed(
+    make: Any, engine: Engine, folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many rows do not run out of descriptors, also where the garbage collector comes late."""
+    monkeypatch.setattr(answering, "_COLLECT_EVERY", 4)
+    results, poison = Results(None), Results(None)
+    rows = make_rows(("", {"question": f"Hi {n}", "dir": str(folders[0])}) for n in range(12))
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        fleet = Fleet(parse_target("local:1"), engine=engine)
+        run_map(rows, make, fleet, results=results, poison=poison, traces=None)
+        after = len(os.listdir("/proc/self/fd"))
+    finally:
+        gc.enable()
+
+    assert len(results) == 12
+    assert after < before + 5
 
 
 def test_rows_are_what_an_agent_is_made_of(engine: Engine, folders: list[Path]) -> None:
@@ -199,6 +224,26 @@ def test_an_answer_does_not_end_patience(quick: None) -> None:
             worker.close()
 
 
+def test_a_first_row_that_takes_longer_than_patience(quick: None) -> None:
+    """A proxy ends it with 504 then: patience begins with that, and the others are answered."""
+    delayed = threading.Event()
+
+    class Slow(ServerWorker):
+        def _engine_of(self, model: str | None) -> RemoteEngine:
+            if model != "probe" and not delayed.is_set():
+                delayed.set()
+                time.sleep(1.7)
+            return super()._engine_of(model)
+
+    with openai_server(503, 503, *[text("Yes.")] * 9) as server:
+        worker = Slow(server.url, 1, Work(remote), patience_s=1.5)
+        rows = make_rows(("", {"question": f"q{n}"}) for n in range(3))
+        results, poison = Results(None), Results(None)
+        report = Mapping(rows, Work(remote), results, poison).run([worker])
+
+    assert (report.answered, report.left) == (3, 0)
+
+
 def test_a_busy_server_is_waited_for_while_it_works(quick: None) -> None:
     """It refuses a second row for longer than patience is, and works on the first all the time."""
     with openai_server([1.5, *text("Yes.")], *[503] * 200) as server:
@@ -240,6 +285,33 @@ def test_traces_are_found_from_the_results(
         path.unlink(missing_ok=True)
         (one,) = triplepoint.map(factory, rows, traces=traces, **to)
         assert Trace.load(path.parent / one["trace"]).answer == one["answer"]
+
+
+def test_two_runs_with_one_folder_of_traces(engine: Engine, tmp_path: Path) -> None:
+    """The same rows with other settings: the second run leaves the traces of the first."""
+    answers: list[str] = []
+    for number, limit in enumerate((3, 9)):
+
+        def limited(engine: Any, row: dict[str, Any], limit: int = limit) -> Agent:
+            return Agent(engine, max_tokens=limit)
+
+        path = tmp_path / f"r{number}.jsonl"
+        (one,) = triplepoint.map(
+            limited, ["Hello"], engine=engine, results=path, traces=tmp_path / "t"
+        )
+        answers.append(one["trace"])
+
+    assert len(set(answers)) == len(list((tmp_path / "t").iterdir())) == 2
+    assert all((tmp_path / name).is_file() for name in answers)
+
+
+def test_a_folder_of_traces_that_is_none(engine: Engine, tmp_path: Path) -> None:
+    """It is an error before a row is asked, not one of each row."""
+    path = tmp_path / "file"
+    path.touch()
+    for traces in (path, path / "below"):
+        with pytest.raises(SettingError, match="folder"):
+            triplepoint.map(factory, ["q"], engine=engine, traces=traces)
 
 
 def test_a_key_that_is_refused_ends_it_at_once(quick: None) -> None:
@@ -330,11 +402,18 @@ def test_arguments_of_map(engine: Engine, tmp_path: Path) -> None:
         ({"engine": engine, "options": {"threads": 1}}, SettingError),
         ({"to": "http://127.0.0.1:9", "options": {"threads": 1}}, SettingError),
         ({"results": tmp_path / "missing" / "r.jsonl"}, RowError),
+        ({"results": "."}, RowError),
     ]
     for given, error in bad_settings:
         with pytest.raises(error):
             triplepoint.map(factory, ["q"], **given)
-    bad_rows: list[Any] = [[3], tmp_path / "missing.jsonl", 7, [{"question": ""}]]
+    bad_rows: list[Any] = [
+        [3],
+        {"question": "q"},
+        tmp_path / "missing.jsonl",
+        7,
+        [{"question": ""}],
+    ]
     for bad in bad_rows:
         with pytest.raises(RowError):
             triplepoint.map(factory, bad, engine=engine)
