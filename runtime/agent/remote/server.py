@@ -49,8 +49,8 @@ class Server:
         if api_key is not None and not (isinstance(api_key, str) and _is_plain(api_key)):
             # A key is not shown.
             raise SettingError(
-                "api_key must be printable ASCII, not empty, without spaces around it: it goes into "
-                "a header. Leave it out (None) where the server wants none"
+                "api_key must be printable ASCII, not empty, without spaces around it: it is sent "
+                "in a header. Leave it out (None) where the server wants none"
             )
         host = name if port is None else f"{name}:{port}"
         if parts.username is not None:
