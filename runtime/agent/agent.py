@@ -93,8 +93,8 @@ class Agent(Generic[Output]):
         answer_forms: if the model's file declares forms of its answers, as nano's does, hold the
             model to them: what it quotes then comes from the question or a result.
         output_type: type of the answers: a pydantic model, a dataclass, ``list[int]``, … or a JSON
-            schema; default: text. The model can write nothing else, and `RunResult.output` is the
-            parsed value (for a JSON schema, what `json.loads` gives).
+            schema; default: text. A model here can write nothing else, and `RunResult.output` is
+            the parsed value (for a JSON schema, what `json.loads` gives).
 
     Raises:
         TemplateError: the model's chat template cannot be used.

@@ -64,6 +64,8 @@ class State:
     marks: list[tuple[Mark, int]] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    pending: list[Message] = field(default_factory=list)
+    """Results of the last message's calls, where the run ended before the model had read them."""
 
 
 class SavedSession:
@@ -98,7 +100,9 @@ class SavedSession:
             return []
         state = self._read()
         moved = self._moved(agent, state)
-        return [*self._resume(agent, state), *([moved] if moved else [])]
+        said = self._resume(agent, state)
+        agent.conversation.pending = list(state.pending)
+        return [*said, *([moved] if moved else [])]
 
     def _moved(self, agent: Agent[Any], state: State) -> str:
         """What to say where the agent's tools look at another folder than before."""
@@ -176,6 +180,7 @@ class SavedSession:
             workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
             model_name=agent.engine.model.name,
             model_path=str(agent.engine.model.path),
+            pending=conversation.pending,
             **vars(conversation.history()),
         )
         try:

@@ -19,6 +19,7 @@ from triplepoint import (
     ModelError,
     PassCancelledError,
     RemoteEngine,
+    open_session,
     tool,
 )
 from triplepoint.runtime.agent.events import Notice
@@ -251,6 +252,37 @@ def test_the_result_of_a_call_that_ran_is_not_lost() -> None:
 
     told = [m["content"] for m in server.requests[-1]["messages"] if m["role"] == "tool"]
     assert told == ["noted a", INTERRUPTED_CALL]
+
+
+def test_nor_is_it_lost_in_a_saved_session(tmp_path: Path) -> None:
+    """What has changed something is not called interrupted when the session goes on."""
+
+    @tool
+    def note(text: str) -> str:
+        """Notes a text."""
+        agent.stop()
+        return f"noted {text}"
+
+    asks = calls(("note", {"text": "a"}), ("note", {"text": "b"}))
+    with openai_server(asks, text("Fine.")) as server, open_session("it", tmp_path) as kept:
+        agent = Agent(RemoteEngine(server.url), tools=[note], trace=False)
+        with pytest.raises(PassCancelledError):
+            agent.run("Note a and b")
+        kept.save(agent)
+        later = Agent(RemoteEngine(server.url), tools=[note], trace=False)
+        kept.resume(later)
+        later.run("And now?")
+
+    told = [m["content"] for m in server.requests[-1]["messages"] if m["role"] == "tool"]
+    assert told == ["noted a", INTERRUPTED_CALL]
+
+
+def test_an_answer_that_does_not_fit_at_the_last_step() -> None:
+    """The limit says so: there were no calls."""
+    with openai_server(text("five")) as server:
+        agent = Agent(RemoteEngine(server.url), output_type=int, max_steps=1, trace=False)
+        with pytest.raises(LimitReachedError, match="the last answer does not fit output_type"):
+            agent.run("How many?")
 
 
 # What is not there.
