@@ -93,8 +93,8 @@ class Agent(Generic[Output]):
         answer_forms: if the model's file declares forms of its answers, as nano's does, hold the
             model to them: what it quotes then comes from the question or a result.
         output_type: type of the answers: a pydantic model, a dataclass, ``list[int]``, … or a JSON
-            schema; default: text. The model can write nothing else, and `RunResult.output` is the
-            parsed value (for a JSON schema, what `json.loads` gives).
+            schema; default: text. A model here can write nothing else, and `RunResult.output` is
+            the parsed value (for a JSON schema, what `json.loads` gives).
 
     Raises:
         TemplateError: the model's chat template cannot be used.
@@ -171,14 +171,13 @@ class Agent(Generic[Output]):
     def _start(self, trace: str | Path | bool | None) -> None:
         """Begin a conversation with a trace of its own."""
         self.results = ToolOutputStore(
-            self._result_tokens, lambda text: self.conversation.count(text)
+            self._result_tokens, lambda text: self.conversation.count(text), lambda: self.messages
         )
         self.reset()
         self.last_result: RunResult[Output] | None = None
         """The result of the last run that ended, also of one that a limit ended."""
-        self._trace_path = trace
+        self._trace_path, self._running = trace, False
         self._trace: Trace | None = None
-        self._running = False
         self._cancellation = CancellationToken()
         prepare(self.setup)
 
@@ -363,6 +362,7 @@ class Agent(Generic[Output]):
         other = copy(self)
         other._given = list(self._given)
         other._start(trace)
+        other.results.take_over(self.results)
         phase = other.conversation.fork_from(self.conversation)
         if self.messages:
             write_continuation(other.trace, other.setup, parent=self.trace.run)

@@ -25,6 +25,7 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
     events: asyncio.Queue[object] = asyncio.Queue()
     room = threading.Semaphore(_AHEAD)
     left = threading.Event()
+    at_work = threading.Event()  # else `stop` would end what others do, as where it is refused
 
     def put(item: object) -> None:
         if not left.is_set():
@@ -32,20 +33,22 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
 
     def work() -> None:
         iterator = None
+        last: object = ended
         try:
             iterator = make()
             for item in iterator:
+                at_work.set()
                 put(item)
                 room.acquire()
                 if left.is_set():
                     break
-            put(ended)
         except BaseException as error:
-            put(_Raised(error))
-        finally:
-            close = getattr(iterator, "close", None)
-            if close is not None:
-                close()
+            last = _Raised(error)
+        at_work.clear()
+        put(last)
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
 
     thread = threading.Thread(target=work, name="agent", daemon=True)
     thread.start()
@@ -58,7 +61,7 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
     finally:
         left.set()
         room.release()
-        if thread.is_alive():
+        if at_work.is_set():
             stop()
         await asyncio.shield(asyncio.to_thread(thread.join))
 

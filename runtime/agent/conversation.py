@@ -99,13 +99,15 @@ class Conversation(ABC, Generic[Position]):
         Raises:
             AgentError: there is none.
         """
-        if not self.checkpoints:
+        asked: list[str] = []
+        while self.checkpoints and not asked:  # none where a question did not fit, for one
+            position, length = self.checkpoints.pop()
+            asked = [one.content for one in self.messages[length:] if one.role == "user"]
+            self.rewind(position)
+            self.messages = self.messages[:length]
+        if not asked:
             raise AgentError("there is no question to undo")
-        position, length = self.checkpoints.pop()
-        asked = [one.content for one in self.messages[length:] if one.role == "user"]
-        self.rewind(position)
-        self.messages = self.messages[:length]
-        return asked[0] if asked else ""
+        return asked[0]
 
     def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
         """Begin with these messages; the model reads them with the first new one.

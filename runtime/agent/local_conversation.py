@@ -138,8 +138,7 @@ class LocalConversation(Conversation[Mark]):
         changed = other.ledger.first_difference(other.session.tokens)
         self.session = other.session.fork(None if changed is None else changed.position)
         self.session.warmup()
-        self.ledger.ids = list(other.ledger.ids)
-        self.ledger.spans = list(other.ledger.spans)
+        self.ledger.ids, self.ledger.spans = list(other.ledger.ids), list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)
         return self.session.adopted_phase("fork", time.perf_counter() - began)
 
@@ -278,8 +277,7 @@ class LocalConversation(Conversation[Mark]):
             if start is not None:
                 self._thoughts.restore()
             if ended is not None:
-                span, token = ended
-                ledger.append([token], span.origin, message=span.message, label=span.label)
+                ledger.append_like(*ended)
             raise
         miss = self._miss(changed, start)
         keep = before if miss is None else miss.position
@@ -300,6 +298,8 @@ class LocalConversation(Conversation[Mark]):
         except BaseException:
             # The messages were not read: as if they had never been sent.
             self.rewind(Mark(before, len(self._thoughts.cuts)))
+            if ended is not None:  # the mark of the question is behind it
+                ledger.append_like(*ended)
             raise
         self.messages = messages
         self._opens_thinking = opens_thinking
@@ -336,7 +336,7 @@ class LocalConversation(Conversation[Mark]):
 
     def _merge_end_of_turn(
         self, shares: Sequence[tuple[Segment, list[int]]]
-    ) -> tuple[Span, int] | None:
+    ) -> tuple[Span, list[int]] | None:
         """Take the end of turn that the model has written itself off the front.
 
         Where the template ends turns in another way than the model did, its way stays and the
@@ -361,7 +361,7 @@ class LocalConversation(Conversation[Mark]):
         if same:
             return None
         ledger.truncate(len(ledger) - 1)
-        return span, last
+        return span, [last]
 
     def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Conversation.generate`)."""

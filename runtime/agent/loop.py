@@ -117,7 +117,7 @@ class Run:
             new.insert(0, Message("system", config.system))
         if messages and messages[-1].role != "assistant":
             conversation.messages = [*messages, Message("assistant")]  # stopped before it spoke
-        last = self._first + config.max_steps - 1
+        last, why = self._first + config.max_steps - 1, ""
         for step in range(self._first, last + 1):
             context.usage.steps = step
             context.check_stop()
@@ -126,18 +126,20 @@ class Run:
             conversation.pending = []
             reply = yield from conversation.generate(context)
             if reply.repeated:
-                new = self._read_repetition(reply)
+                new, why = self._read_repetition(reply), "the last call repeated itself"
                 if not new:
                     return
             elif not reply.calls:
-                new = self._read_output()
+                new, why = self._read_output(), "the last answer does not fit output_type"
                 if not new:
                     return
-            elif step < last:
-                self._repaired.update(call.name for call in reply.calls if reply.repaired)
-                new = yield from self._act(reply.calls)
+            else:
+                why = "the last calls were not run"
+                if step < last:
+                    self._repaired.update(call.name for call in reply.calls if reply.repaired)
+                    new = yield from self._act(reply.calls)
         raise LimitReachedError(
-            f"no answer after {counted(config.max_steps, 'step')}; the last calls were not run. "
+            f"no answer after {counted(config.max_steps, 'step')}; {why}. "
             "Allow more (max_steps), or ask for less at once"
         )
 

@@ -22,7 +22,7 @@ MOST = 148  # tokens of a loop, its first round included
 LOOSE = 256  # tokens with nothing new that are no loop; real text: 213
 _AGAIN = 32  # tokens until a copy is compared with the context again
 _LEAST = 8  # characters that must be left to compare
-_WORDS = re.compile(r"\w+|\s|[^\w\s]")
+_WORDS = re.compile(r"\w{1,32}|\s|[^\w\s]")  # a longer one in parts: what is held stays short
 
 
 class Repetition:

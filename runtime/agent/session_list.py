@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -59,6 +60,8 @@ def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
         raise AgentError(problem)
     where = sessions_folder(root)
     try:
+        if (where / name).is_symlink():  # not followed, as when it is opened
+            raise FileNotFoundError
         return _info(where / name, (where / name / CONVERSATION).lstat().st_mtime)
     except OSError:
         known = ", ".join(one.name for one in list_sessions(root)) or "none"
@@ -85,7 +88,7 @@ def remove_session(session: SessionInfo) -> None:
 
 
 def _info(folder: Path, kept: float) -> SessionInfo:
-    nbytes = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
+    nbytes = _size(folder)
     try:
         state: dict[str, Any] = json.loads(kv_snapshot.read_sealed(folder / CONVERSATION))
         return SessionInfo(
@@ -99,13 +102,23 @@ def _info(folder: Path, kept: float) -> SessionInfo:
             int(state["turn"]),
             [_message(one) for one in state["messages"]],
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = (
             str(error)
             if type(error) is ValueError
             else "has a format that this version does not read"
         )
         return SessionInfo(folder.name, folder, kept, nbytes, problem=f"{CONVERSATION} {problem}")
+
+
+def _size(folder: Path) -> int:
+    """Bytes of its files; one that its process replaces meanwhile is none."""
+    nbytes = 0
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                nbytes += entry.stat(follow_symlinks=False).st_size
+    return nbytes
 
 
 def _message(data: dict[str, Any]) -> Message:

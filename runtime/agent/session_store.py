@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ VERSION = 1
 CONVERSATION = "conversation.json"
 MOST_BYTES = 16 << 30
 """Most that the KV caches of all sessions take; those used least recently go first."""
+_CACHE = (kv_snapshot.SUFFIX, kv_snapshot.STATE_SUFFIX)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -63,6 +64,8 @@ class State:
     marks: list[tuple[Mark, int]] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    pending: list[Message] = field(default_factory=list)
+    """Results of the last message's calls, where the run ended before the model had read them."""
 
 
 class SavedSession:
@@ -97,7 +100,9 @@ class SavedSession:
             return []
         state = self._read()
         moved = self._moved(agent, state)
-        return [*self._resume(agent, state), *([moved] if moved else [])]
+        said = self._resume(agent, state)
+        agent.conversation.pending = list(state.pending)
+        return [*said, *([moved] if moved else [])]
 
     def _moved(self, agent: Agent[Any], state: State) -> str:
         """What to say where the agent's tools look at another folder than before."""
@@ -128,11 +133,10 @@ class SavedSession:
         made = conversation.session
         try:
             conversation.session = conversation.engine.load_session(self.folder, made.context)
-            conversation.session.profile, conversation.session.speculative = (
-                made.profile,
-                made.speculative,
-            )
-            why = conversation.session.restore_error
+            loaded = conversation.session
+            loaded.profile, loaded.speculative = made.profile, made.speculative
+            loaded.shares, loaded.namespace = made.shares, made.namespace
+            why = loaded.restore_error
         except EngineError as error:
             why = str(error)
         conversation.restore(
@@ -157,10 +161,15 @@ class SavedSession:
         """Save the conversation as it is now.
 
         Raises:
-            AgentError: it cannot be written; what was saved before is still there.
+            AgentError: it cannot be written; what was saved before is still there. Or `close` has
+                released it, so that another process may have it.
         """
         _check_agent(agent)
+        if self._lock < 0:
+            raise AgentError(f"session {self.name} was closed; open it again to save it")
         if not agent.messages:
+            if agent.turn:  # all was taken back; an agent that was asked nothing changes nothing
+                self._forget()
             return
         conversation = agent.conversation
         state = State(
@@ -171,6 +180,7 @@ class SavedSession:
             workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
             model_name=agent.engine.model.name,
             model_path=str(agent.engine.model.path),
+            pending=conversation.pending,
             **vars(conversation.history()),
         )
         try:
@@ -184,6 +194,17 @@ class SavedSession:
                 conversation.session.save(self.folder)
         except (OSError, EngineError) as error:
             raise AgentError(f"session {self.name} could not be saved: {error}") from error
+
+    def _forget(self) -> None:
+        """Remove what was saved: there is no question left in the conversation."""
+        try:
+            for path in self.folder.iterdir():
+                if path.suffix in (".json", *_CACHE):
+                    path.unlink(missing_ok=True)
+        except OSError as error:
+            raise AgentError(
+                f"session {self.name} could not be saved: {error.filename}: {error.strerror}"
+            ) from None
 
     def close(self) -> None:
         """Release it for other processes."""
@@ -306,8 +327,12 @@ def _make_room(keep: Path, coming: int) -> None:
     for folder, _ in sorted(kept_folders(keep.parent), key=lambda one: -one[1]):
         if folder == keep:
             continue
-        files = [path for path in folder.glob(f"*{kv_snapshot.SUFFIX}") if not path.is_symlink()]
-        room -= sum(path.lstat().st_size for path in files)
+        files = [
+            path for path in folder.glob("*") if path.suffix in _CACHE and not path.is_symlink()
+        ]
+        for path in files:
+            with suppress(FileNotFoundError):  # its own process has swept it away
+                room -= path.lstat().st_size
         if room < 0:
             with held(folder) as ours:
                 for path in files if ours else ():
@@ -318,7 +343,8 @@ def _make_room(keep: Path, coming: int) -> None:
 def held(folder: Path) -> Iterator[bool]:
     """Whether the session could be had for a moment."""
     try:
-        lock = os.open(folder / "lock", os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        lock = os.open(folder / "lock", flags, 0o600)  # a copy of a session may lack it
     except OSError:
         yield False
         return

@@ -34,7 +34,10 @@ class OutputType(Generic[T]):
 
         if isinstance(kind, Mapping):
             self._adapter: TypeAdapter[Any] = TypeAdapter(Any)
-            self.schema: dict[str, Any] = dict(kind)
+            try:
+                self.schema: dict[str, Any] = json.loads(json.dumps(dict(kind), allow_nan=False))
+            except (TypeError, ValueError, RecursionError) as error:
+                raise AgentError(f"output_type is no JSON schema: {error}") from None
             return
         try:
             self._adapter = TypeAdapter(kind)

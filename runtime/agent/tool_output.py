@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ...errors import ToolError
 from ...tools import Tool, tool
 
+if TYPE_CHECKING:
+    from ..conversation.messages import Message
+
 MAX_KEPT = 32 * 2**20  # characters of cut results that can be read on
+_READ_ON = re.compile(r'read on with read_result\(id="r(\d{1,9})", start=\d+\)\]$')
 _CHARS = 16  # characters a token, at most, that are looked at: more would not fit anyhow
 
 
@@ -17,15 +23,22 @@ class ToolOutputStore:
     Args:
         budget: tokens of one result.
         count: tokens of a text.
+        messages: gives those of the conversation. One that was taken over has notes of its own, and
+            what they name must not become another result.
 
     Attributes:
         pages: whether the model has `read_result`, so that a note can name it.
     """
 
-    def __init__(self, budget: int, count: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        budget: int,
+        count: Callable[[str], int],
+        messages: Callable[[], Sequence[Message]] = tuple,
+    ) -> None:
         self.budget = budget
         self.pages = False
-        self._count = count
+        self._count, self._messages = count, messages
         self._kept: dict[str, str] = {}
         self._made = 0
 
@@ -35,12 +48,22 @@ class ToolOutputStore:
             return text
         name = ""
         if self.pages:
-            self._made += 1
-            name = f"r{self._made}"
+            name = self._new_name()
             self._kept[name] = text
             while len(self._kept) > 1 and sum(map(len, self._kept.values())) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
         return self._page(text, name, 0)
+
+    def take_over(self, other: ToolOutputStore) -> None:
+        """Have the results of another conversation, which this one continues."""
+        self._kept, self._made = dict(other._kept), other._made
+
+    def _new_name(self) -> str:
+        if not self._made:
+            told = [one.content for one in self._messages() if one.role == "tool"]
+            self._made = max((int(n) for text in told for n in _READ_ON.findall(text)), default=0)
+        self._made += 1
+        return f"r{self._made}"
 
     def tool(self) -> Tool:
         """The tool that reads on; the notes name it from now on."""

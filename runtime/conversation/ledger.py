@@ -149,6 +149,10 @@ class TokenLedger:
         else:
             self.spans.append(Span(start, len(self.ids), origin, message, label))
 
+    def append_like(self, span: Span, ids: Sequence[int]) -> None:
+        """Add tokens that are of the same origin as a span."""
+        self.append(ids, span.origin, message=span.message, label=span.label)
+
     def relabel(self, start: int, end: int, *, message: int, label: str) -> None:
         """Give the tokens from `start` to `end` another message and label."""
         spans: list[Span] = []
@@ -180,8 +184,7 @@ class TokenLedger:
                     self.append(left, "template")
                 done.add(span.message)
             else:
-                part = ids[span.start : span.end]
-                self.append(part, span.origin, message=span.message, label=span.label)
+                self.append_like(span, ids[span.start : span.end])
         return min(span.start for span in spans)
 
     def truncate(self, length: int) -> None:

@@ -26,6 +26,7 @@ from ..agent.events import (
     ToolCallStarted,
 )
 from ..agent.local_conversation import LocalConversation
+from ..conversation.messages import Message
 from ..files import make_folder
 from ..inference.sampling import Sampling
 from .api_error import APIError
@@ -104,7 +105,7 @@ def agent_request(
         running.session.namespace = generation.namespace
         if history:
             agent = running.agent
-            agent.conversation.load_history([*agent.messages, *history], len(history) // 2)
+            agent.conversation.load_history([*_told(agent), *history], len(history) // 2)
         try:
             _tell(running, question.content, generation)
         finally:
@@ -113,9 +114,14 @@ def agent_request(
 
     # What it will read first; so its turn and its deadline are known as those of others.
     with contextlib.closing(made(model.engine, False)) as shown:
-        asked = Conversation([*shown.agent.messages, *history, question], shown.schemas)
+        asked = Conversation([*_told(shown.agent), *history, question], shown.schemas)
         prompt = model.prompts.prompt(asked)
     return GenerationRequest(Prompt(prompt.ids), sampling, max_tokens, by=work)
+
+
+def _told(agent: Agent) -> list[Message]:
+    """What it is told before the first question, which a conversation begins with."""
+    return [Message("system", agent.config.system)] if agent.config.system else []
 
 
 class _Running:

@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b": ping\n\n")
 
     def _json(self, status: int, value: Any) -> None:
-        body = json.dumps(value).encode()
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
         for name, header in self.server.headers.items():
             self.send_header(name, header)

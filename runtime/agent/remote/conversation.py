@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _SILENT = "(interrupted)"  # many templates want user and assistant in turns
 _FIRST_WAIT = 0.5  # seconds before the second try, doubled each time
+MAX_COUNT = 2**53  # of tokens; a server that says more is wrong, and no float takes any number
 _CHARS = 3.5  # characters a token, where the server does not count for us
 
 
@@ -364,7 +365,7 @@ class RemoteConversation(Conversation[int]):
 
 def _number(values: Mapping[str, Any], name: str) -> int:
     value = values.get(name)
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value <= MAX_COUNT else 0
 
 
 def _wait(run: RunContext, seconds: float) -> None:

@@ -108,8 +108,9 @@ class RemoteEngine:
             raise ModelError(f"{error}; is the server running?") from None
         models = answer.get("data") if isinstance(answer, dict) else None
         for one in models if isinstance(models, list) else ():
-            if isinstance(one, dict) and isinstance(one.get("id"), str):
-                return one["id"]
+            name = one.get("id") if isinstance(one, dict) else None
+            if isinstance(name, str) and _is_text(name):
+                return name
         raise ModelError(f"{self.base_url} lists no model; name one (model=…)")
 
 

@@ -48,7 +48,10 @@ class Server:
             raise SettingError(f"silence must be above 0 seconds, not {silence!r}")
         if api_key is not None and not (isinstance(api_key, str) and _is_plain(api_key)):
             # A key is not shown.
-            raise SettingError("api_key must be printable ASCII: it is sent in a header")
+            raise SettingError(
+                "api_key must be printable ASCII, not empty, without spaces around it: it is sent "
+                "in a header. Leave it out (None) where the server wants none"
+            )
         host = name if port is None else f"{name}:{port}"
         if parts.username is not None:
             raise EngineError("give the key as api_key, not in the URL")
@@ -77,7 +80,8 @@ class Server:
 
 
 def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable()
+    """Whether a header takes it: there is something, and no space around it."""
+    return text.isascii() and text.isprintable() and text.strip() == text != ""
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....errors import ContextOverflowError, EngineError
+from ....tools.tool import as_text
 
 if TYPE_CHECKING:
     import httpx
@@ -27,6 +28,8 @@ T = TypeVar("T")
 MAX_LINE = 4 * 2**20  # bytes of one event of a stream
 MAX_STREAM = 256 * 2**20  # bytes of all of them
 MAX_ANSWER = 4 * 2**20  # bytes of an answer that is no stream
+MAX_SHOWN = 4096  # bytes of what is no stream that are looked at
+DONE = "[DONE]"  # data of the last event of a stream
 MAX_WAIT = 30.0  # seconds that a server may tell us to wait before the next try
 
 _BUSY = (429, 502, 503, 504)
@@ -101,16 +104,20 @@ class Exchange:
         self._worker.cancel()
 
     async def _read(self, body: Mapping[str, Any]) -> None:
+        url = f"{self._server.url}/chat/completions"
+        # Half of a character, as a name of a file may hold, is no text that can be sent.
+        sent = as_text(json.dumps(body, ensure_ascii=False, separators=(",", ":"))).encode()
+        headers = {"Content-Type": "application/json"}
         async with (
             _network_errors(self._server),
             self._server.client() as client,
-            client.stream("POST", f"{self._server.url}/chat/completions", json=body) as response,
+            client.stream("POST", url, content=sent, headers=headers) as response,
         ):
-            if response.status_code >= 400:
+            if response.status_code >= 300:
                 raise _status_error(self._server, response, await _read_body(response))
             came = False
             try:
-                async for data in _events(response):
+                async for data in _events(self._server, response):
                     chunk = _parsed(self._server, data)
                     came = True
                     self._queue.put((time.perf_counter(), chunk))
@@ -137,11 +144,11 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
             client.stream("GET", f"{server.url}{path}") as response,
         ):
             body = await _read_body(response)
-            if response.status_code >= 400:
+            if response.status_code >= 300:
                 raise _status_error(server, response, body)
             try:
                 return json.loads(body)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise EngineError(f"{server.url}{path} does not answer with JSON") from None
 
     answers: queue.Queue[Any] = queue.Queue()
@@ -212,11 +219,14 @@ async def _network_errors(server: Server) -> AsyncIterator[None]:
         raise EngineError(f"{url}: {error or type(error).__name__}") from None
 
 
-async def _events(response: httpx.Response) -> AsyncIterator[str]:
+async def _events(server: Server, response: httpx.Response) -> AsyncIterator[str]:
     """The data of each server-sent event, up to ``[DONE]``, which is yielded too."""
-    held = bytearray()
+    held, begins = bytearray(), bytearray()
     total = 0
+    came = False
     async for piece in response.aiter_bytes():
+        if not came:
+            begins = (begins + piece)[:MAX_SHOWN]
         held += piece
         total += len(piece)
         *lines, rest = held.split(b"\n")
@@ -225,9 +235,19 @@ async def _events(response: httpx.Response) -> AsyncIterator[str]:
         held = bytearray(rest)
         for line in lines:
             if line.startswith(b"data:"):
-                yield bytes(line[5:]).decode("utf-8", "replace").strip()
+                came = True
+                yield (data := _data(line))
+                if data == DONE:  # a server may keep the connection
+                    return
     if held.startswith(b"data:"):
-        yield bytes(held[5:]).decode("utf-8", "replace").strip()
+        yield _data(held)
+    elif begins.strip() and not came:
+        said = _message(_error_in(begins))
+        raise EngineError(f"{server.url} does not answer with a stream of events: {said}")
+
+
+def _data(line: bytes | bytearray) -> str:
+    return bytes(line[5:]).decode("utf-8", "replace").strip()
 
 
 def _parsed(server: Server, data: str) -> dict[str, Any]:
@@ -236,7 +256,7 @@ def _parsed(server: Server, data: str) -> dict[str, Any]:
     Raises:
         EngineError: it is none, or tells of an error.
     """
-    if data == "[DONE]":
+    if data == DONE:
         return {"done": True}
     try:
         chunk = json.loads(data)
@@ -265,11 +285,10 @@ async def _read_body(response: httpx.Response) -> bytes:
 def _status_error(server: Server, response: httpx.Response, body: bytes) -> EngineError:
     """The error that a status and its body tell of."""
     status = response.status_code
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        data = body.decode("utf-8", "replace").strip()
-    error = data.get("error", data) if isinstance(data, dict) else data
+    error = _error_in(body)
+    if status < 400:
+        where = response.headers.get("location", "another address")
+        error = f"it has moved to {where}; give the address that answers itself"
     told = f"HTTP {status} from {server.url}: {_message(error)}"
     known: dict[str, Any] = error if isinstance(error, dict) else {}
     kind, param = {str(known.get("type")), str(known.get("code"))}, str(known.get("param"))
@@ -284,6 +303,15 @@ def _status_error(server: Server, response: httpx.Response, body: bytes) -> Engi
     if kind & {"unsupported_parameter", "unsupported_value"} and param in _OPTIONAL:
         return ParameterRefusedError(told, param)
     return EngineError(told)
+
+
+def _error_in(body: bytes | bytearray) -> object:
+    """What the body of a failed request tells: as JSON where it is some."""
+    try:
+        data = json.loads(bytes(body))
+    except (ValueError, RecursionError):
+        data = body.decode("utf-8", "replace").strip()
+    return data.get("error", data) if isinstance(data, dict) else data
 
 
 def _message(error: object) -> str:

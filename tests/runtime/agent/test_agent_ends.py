@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,10 @@ from triplepoint.runtime.agent.events import (
     RunFinished,
 )
 from triplepoint.runtime.agent.prompt import INTERRUPTED_CALL, REPEATED_CALL
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces.events import RunEnd, TurnEnd
+
+MakeTokenizer = Callable[..., Tokenizer]
 
 
 def test_steps_are_limited(scripted: MakeEngine, folder: Path) -> None:
@@ -329,3 +332,47 @@ def test_a_trace_that_cannot_be_written_leaves_nothing(
     assert (agent.turn, agent.messages) == (0, [])
     with pytest.raises(AgentError, match="no question to undo"):
         agent.undo()
+
+
+def test_a_question_that_was_not_taken_in(scripted: MakeEngine) -> None:
+    """One that did not fit was never asked: what is taken back is the question before it."""
+    agent = Agent(scripted("Hi." + END, context=400), trace=False)
+    agent.run("Hello")
+    with pytest.raises(ContextOverflowError):
+        agent.run("word " * 400)
+
+    assert agent.undo() == "Hello"
+    assert agent.messages == []
+    with pytest.raises(AgentError, match="no question to undo"):
+        agent.undo()
+
+
+def test_stopped_while_a_question_is_read(
+    scripted: MakeEngine, make_tokenizer: MakeTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of turn that the model wrote is kept: the question's mark is behind it.
+
+    Before, such a conversation was refused when a saved session went on, and undo failed.
+    """
+    end = "<|eot_id|>"  # the template ends turns with <|im_end|>
+    tokenizer = make_tokenizer(control=(end,), eot=end)
+    agent = Agent(scripted("Hi." + end, "Yes." + end, tokenizer=tokenizer), trace=False)
+    agent.run("Hello")
+    ids = list(agent.ledger.ids)
+
+    def stopped(*_: object, **__: object) -> None:
+        raise PassCancelledError("stopped")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(agent.session, "prefill", stopped)
+        with pytest.raises(PassCancelledError):
+            agent.run("How are you?")
+
+    assert agent.ledger.ids == ids
+    history = agent.conversation.history()
+    assert all(mark.tokens <= len(history.ids) for mark, _ in history.marks)
+    assert agent.run("Still there?").answer == "Yes."
+    assert agent.ledger.ids == agent.session.tokens
+    assert agent.undo() == "Still there?"
+    assert agent.undo() == "Hello"
+    assert agent.session.tokens == []

@@ -87,6 +87,15 @@ def test_a_tool_is_a_function(scripted: MakeEngine) -> None:
             Agent(scripted(), trace=False, workspace=folder)  # pyright: ignore
 
 
+def test_a_schema_of_answers_is_json(scripted: MakeEngine) -> None:
+    """What JSON cannot say is no schema; nothing has been asked yet."""
+    loop: dict[str, Any] = {"type": "object"}
+    loop["properties"] = {"again": loop}
+    for schema in ({"enum": {1, 2}}, {"maximum": float("nan")}, loop):
+        with pytest.raises(AgentError, match="output_type is no JSON schema: "):
+            Agent(scripted(), trace=False, output_type=schema)
+
+
 def test_other_ways_in() -> None:
     """Models, servers and traces by something that is no name."""
     for model in (3, "", " ", b"nano"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ from helpers import agents
 
 from triplepoint import Agent, Engine, LimitReachedError, Trace, tool
 from triplepoint.runtime.agent.events import Notice
-from triplepoint.runtime.agent.repetition import LOOK_BACK, LOOSE, MOST, Repetition, RepetitionStop
+from triplepoint.runtime.agent.repetition import (
+    LOOK_BACK,
+    LOOSE,
+    MOST,
+    Repetition,
+    RepetitionStop,
+    Words,
+)
 from triplepoint.runtime.bench import repetition
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.replay.replay import verify
@@ -216,3 +224,16 @@ def test_the_embedded_model_on_a_report_with_long_rules(tmp_path: Path) -> None:
                     pass
                 assert all(p.tokens < 400 for p in agent.trace.phases if p.phase == "decode")
                 assert verify(agent.trace, engine).ok
+
+
+def test_a_word_without_end() -> None:
+    """Such as base64 in small pieces: in linear time, as it was, and a loop within it is seen."""
+    words, stop = Words(), Repetition()
+    began = time.process_time()
+    ids = [number for _ in range(10_000) for number in words.push("abcd")]
+    took = time.process_time() - began
+
+    assert words.decode(ids) == "abcd" * (len(ids) * 8)
+    assert len(ids) == 10_000 * 4 // 32 - 1  # the last part may go on
+    assert took < 1.5
+    assert any(stop.push(number) and stop.hopeless for number in ids)

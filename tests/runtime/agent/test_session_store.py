@@ -9,15 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from helpers.agents import END, MakeEngine
 
 from triplepoint.errors import AgentError
-from triplepoint.runtime.agent import session_store
+from triplepoint.runtime.agent import session_list, session_store
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
+from triplepoint.runtime.agent.session_list import find_session, list_sessions, remove_session
 from triplepoint.runtime.agent.session_store import SavedSession, last_session, open_session
 from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
@@ -382,3 +384,111 @@ def test_only_an_agent_that_has_not_begun(engine: Engine, work: Path, root: Path
         _ask(agent, FIRST)
         with pytest.raises(AgentError, match="without questions so far"):
             kept.resume(agent)
+
+
+def test_when_all_was_taken_back(engine: Engine, work: Path, root: Path) -> None:
+    """An only question that was undone does not come back; an agent without any changes nothing."""
+    agent = _agent(engine, work)
+    _ask(agent, FIRST)
+    with open_session("it", root) as kept:
+        kept.save(agent)
+        kept.save(_agent(engine, work))
+        assert kept.exists
+        agent.undo()
+        kept.save(agent)
+
+        assert not kept.exists
+        assert [path.name for path in kept.folder.iterdir()] == ["lock"]
+        assert kept.resume(_agent(engine, work)) == []
+        _ask(agent, SECOND)
+        kept.save(agent)
+        assert len(kept.resume(_agent(engine, work))) == 1
+
+
+def test_nothing_is_saved_after_it_was_closed(engine: Engine, work: Path, root: Path) -> None:
+    """Another process may have it by then."""
+    agent = _agent(engine, work)
+    _ask(agent, FIRST)
+    with open_session("it", root) as kept:
+        pass
+
+    with pytest.raises(AgentError, match="session it was closed; open it again"):
+        kept.save(agent)
+    assert not kept.exists
+
+
+def test_it_shares_as_a_new_one_does(engine: Engine, work: Path, root: Path) -> None:
+    """What a session that goes on computes is there for others, as its forks, and the reverse."""
+    _kept(engine, work, root)
+    agent = _agent(engine, work)
+    assert agent.session.shares
+    with open_session("it", root) as kept:
+        kept.resume(agent)
+
+    assert agent.session.shares
+    assert agent.fork(trace=False).session.shares
+
+
+def test_files_that_go_meanwhile(
+    engine: Engine, work: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process sweeps its own pages while this one lists, or makes room: no error."""
+    _kept(engine, work, root)
+    agent = _agent(engine, work)
+    _ask(agent, FIRST)
+    other = root / "it"
+    there = list(other.iterdir())
+    gone = other / "0.kv"
+
+    class Scanned(list):
+        def __enter__(self) -> Scanned:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def scanned(folder: Path) -> Scanned:
+        gone.touch()
+        with os.scandir(folder) as entries:
+            found = Scanned(entries)
+        gone.unlink()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session_list, "os", SimpleNamespace(scandir=scanned))
+        (one,) = list_sessions(root)
+    assert one.nbytes == sum(path.stat().st_size for path in there)
+    assert not one.problem
+
+    with monkeypatch.context() as patched, open_session("another", root) as kept:
+        patched.setattr(Path, "glob", lambda folder, pattern: iter([*there, gone]))
+        kept.save(agent)
+
+
+def test_states_make_room_too(
+    engine: Engine, work: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States of recurrent layers count as pages do, and go with them: alone they are of no use."""
+    _kept(engine, work, root)
+    state = root / "it" / "0.state"
+    state.write_bytes(bytes(1000))
+    agent = _agent(engine, work)
+    _ask(agent, FIRST)
+    monkeypatch.setattr(session_store, "MOST_BYTES", 2 * agent.session.cache.page_bytes)
+    with open_session("another", root) as kept:
+        kept.save(agent)
+
+    assert not state.exists()
+    assert (root / "it" / "conversation.json").exists()
+
+
+def test_removed_without_its_lock(engine: Engine, work: Path, root: Path) -> None:
+    """A copy of a session may lack the lock: nobody has it. A link is no session."""
+    _kept(engine, work, root)
+    (root / "it" / "lock").unlink()
+    (root / "link").symlink_to(root / "it")
+
+    with pytest.raises(AgentError, match="no session 'link'"):
+        find_session("link", root)
+    remove_session(find_session("it", root))
+    assert not (root / "it").exists()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
+from helpers.agents import END, MakeEngine, call
 
+from triplepoint import Agent, tool
 from triplepoint.errors import ToolError
 from triplepoint.runtime.agent.tool_output import ToolOutputStore
 
@@ -84,3 +87,49 @@ def test_old_results_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ToolError, match="start=2500 is past its end"):
         read.call({"id": "r3", "start": 2500})
     assert read.effect == "read"
+
+
+@tool(effect="net")
+def many(what: str) -> str:
+    """Gives many lines.
+
+    Args:
+        what: Of what.
+    """
+    return "\n".join(f"{what} {number}" for number in range(3000))
+
+
+def _notes(agent: Agent[Any]) -> list[str]:
+    """What the results that the model was given name to read on in."""
+    told = [message.content for message in agent.messages if message.role == "tool"]
+    return [name for text in told for name in re.findall(r'read_result\(id="(r\d+)"', text)]
+
+
+def test_a_fork_reads_on_in_what_it_was_given(scripted: MakeEngine) -> None:
+    """The notes that it took over name the same results there, and new results have new names."""
+    first, second = call("many", what="apple"), call("many", what="pear")
+    reads = call("read_result", id="r1", start=9000)
+    engine = scripted(first + END, "Ok." + END, second + END, reads + END, "Ok." + END)
+    agent = Agent(engine, tools=[many], policy="yes", trace=False, result_tokens=300)
+    agent.run("Apples?")
+    fork = agent.fork(trace=False)
+    fork.run("And pears?")
+
+    assert _notes(fork) == ["r1", "r2", "r1"]
+    assert "apple" in fork.messages[-2].content
+    assert "pear" not in fork.messages[-2].content
+
+
+def test_names_go_on_in_a_conversation_from_elsewhere(scripted: MakeEngine) -> None:
+    """A kept session's notes name what is gone; a new result does not take its place."""
+    engine = scripted(call("many", what="apple") + END, "Ok." + END)
+    agent = Agent(engine, tools=[many], policy="yes", trace=False, result_tokens=300)
+    agent.run("Apples?")
+    engine = scripted(call("many", what="pear") + END, "Ok." + END)
+    later = Agent(engine, tools=[many], policy="yes", trace=False, result_tokens=300)
+    later.conversation.load_history(agent.messages, agent.turn)
+    later.run("And pears?")
+
+    assert _notes(later) == ["r1", "r2"]
+    with pytest.raises(ToolError, match="no such result: r1; there are r2"):
+        later.tools.get("read_result").call({"id": "r1", "start": 0})

@@ -128,6 +128,24 @@ def test_it_goes_on_with_a_conversation(agents: Server) -> None:
     assert events[-1] == "[DONE]"
 
 
+def test_its_system_message_is_told_with_a_conversation(agents: Server) -> None:
+    """Also where there are earlier messages: the request's own, or what an agent is told."""
+    hello = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "Hello. Ask me about these files."},
+    ]
+
+    def read(*messages: dict[str, str]) -> int:
+        body = {"model": "agent:project", "messages": [*messages], "max_tokens": 1}
+        return agents.post("/v1/chat/completions", body).json()["usage"]["prompt_tokens"]
+
+    question = {"role": "user", "content": "hello"}
+    own = {"role": "system", "content": "word " * 50}
+    alone, later = read(question), read(*hello, question)
+    assert read(own, *hello, question) - read(own, question) == later - alone
+    assert read(own, *hello, question) > later + 20
+
+
 @pytest.mark.parametrize(
     ("more", "param"),
     [

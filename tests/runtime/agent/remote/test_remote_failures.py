@@ -19,6 +19,7 @@ from triplepoint import (
     ModelError,
     PassCancelledError,
     RemoteEngine,
+    open_session,
     tool,
 )
 from triplepoint.runtime.agent.events import Notice
@@ -64,6 +65,11 @@ def test_a_server_that_stays_busy(folder: Path) -> None:
         (401, "HTTP 401 from .*: refused. Is the key"),
         ((500, "plain text"), "HTTP 500 from .*: plain text"),
         ([b"data: " + b"x" * 5_000_000], "longer than any answer"),
+        (
+            (200, {"error": {"message": "no such model"}}),
+            "not .* a stream of events: no such model",
+        ),
+        ((301, {}), "HTTP 301 from .*: it has moved to another address"),
     ],
 )
 def test_a_broken_answer_ends_the_run(folder: Path, answer: Any, message: str) -> None:
@@ -102,6 +108,35 @@ def test_a_silent_server_is_given_up_and_not_asked_again(folder: Path) -> None:
         stuck.set()
 
     assert len(server.requests) == 1
+
+
+def test_a_server_that_keeps_the_connection(folder: Path) -> None:
+    """The answer is whole at ``[DONE]``, whenever the connection ends."""
+    with openai_server([*text("Fine."), 30.0]) as server:
+        began = time.monotonic()
+        assert agent_on(server.url, folder).run("Hi").answer == "Fine."
+        assert time.monotonic() - began < 10
+        assert server.gone.wait(5)
+
+
+def test_half_of_a_character_can_be_sent(folder: Path) -> None:
+    """From a question or the server's own reply: it is no text, and the conversation goes on."""
+    with openai_server(text("a\ud83d"), text("Fine.")) as server:
+        agent = agent_on(server.url, folder)
+        agent.run("What is caf\udce9?")
+        assert agent.run("Again").answer == "Fine."
+
+    said = [m["content"] for m in server.requests[-1]["messages"][1:]]
+    assert said == ["What is caf\ufffd?", "a\ufffd", "Again"]
+
+
+def test_numbers_that_cannot_be(folder: Path) -> None:
+    """Counts beyond any context are not believed; the tokens are estimated."""
+    ends = [delta("stop"), usage(10**400, 10**400), "[DONE]"]
+    with openai_server([delta(content="Fine."), *ends]) as server:
+        result = agent_on(server.url, folder).run("Hi")
+
+    assert result.usage.output_tokens == 1
 
 
 def test_a_conversation_that_is_too_long(folder: Path) -> None:
@@ -219,6 +254,37 @@ def test_the_result_of_a_call_that_ran_is_not_lost() -> None:
     assert told == ["noted a", INTERRUPTED_CALL]
 
 
+def test_nor_is_it_lost_in_a_saved_session(tmp_path: Path) -> None:
+    """What has changed something is not called interrupted when the session goes on."""
+
+    @tool
+    def note(text: str) -> str:
+        """Notes a text."""
+        agent.stop()
+        return f"noted {text}"
+
+    asks = calls(("note", {"text": "a"}), ("note", {"text": "b"}))
+    with openai_server(asks, text("Fine.")) as server, open_session("it", tmp_path) as kept:
+        agent = Agent(RemoteEngine(server.url), tools=[note], trace=False)
+        with pytest.raises(PassCancelledError):
+            agent.run("Note a and b")
+        kept.save(agent)
+        later = Agent(RemoteEngine(server.url), tools=[note], trace=False)
+        kept.resume(later)
+        later.run("And now?")
+
+    told = [m["content"] for m in server.requests[-1]["messages"] if m["role"] == "tool"]
+    assert told == ["noted a", INTERRUPTED_CALL]
+
+
+def test_an_answer_that_does_not_fit_at_the_last_step() -> None:
+    """The limit says so: there were no calls."""
+    with openai_server(text("five")) as server:
+        agent = Agent(RemoteEngine(server.url), output_type=int, max_steps=1, trace=False)
+        with pytest.raises(LimitReachedError, match="the last answer does not fit output_type"):
+            agent.run("How many?")
+
+
 # What is not there.
 
 
@@ -229,9 +295,20 @@ def test_no_server(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"cannot reach .* is the server running"):
         RemoteEngine(url)
     with openai_server() as server:
-        server.models = {"data": []}
+        server.models = {"data": [{"id": "half a \ud83d"}]}
         with pytest.raises(ModelError, match="lists no model"):
             RemoteEngine(server.url)
+        server.models = b"[" * 100_000
+        with pytest.raises(ModelError, match="does not answer with JSON"):
+            RemoteEngine(server.url)
+
+
+@pytest.mark.parametrize("key", ["", "key ", "k\n", "ä"])
+def test_a_key_that_cannot_be_sent(key: str) -> None:
+    """Such as of a variable that is set to nothing; it is not shown."""
+    with pytest.raises(EngineError, match=r"api_key must be .* Leave it out") as error:
+        RemoteEngine("http://127.0.0.1:9/v1", model="m", api_key=key)
+    assert "ä" not in str(error.value)
 
 
 @pytest.mark.parametrize(
