@@ -25,7 +25,7 @@ from ..tokens.foreign import translated
 from . import answer_forms
 from .formats import FORMATS
 from .gbnf import lark_of
-from .matcher_tables import first_line, matcher_tables, refusal
+from .matcher_tables import first_line, fresh_matcher, matcher_tables, refusal
 from .reasoning_tags import Thinking, thinking_of
 from .schemas import strict
 from .toolcalls import ToolFormat, json_rule, quoted
@@ -177,8 +177,7 @@ class CallGrammar:
         if self.forms and part == "turn":
             ends = [self._tags[self.form.opening], self._tags[self.form.closing]]
             given = answer_forms.quotable(self.tokenizer, before, *ends)
-            tables = matcher_tables(self.tokenizer)
-            return self._checked(self._matcher(tables, part, self._lenient, given))
+            return self._checked(self._matcher(part, self._lenient, given))
         return self._prototypes[part].deep_copy()
 
     def _prepare(self) -> None:
@@ -205,21 +204,22 @@ class CallGrammar:
         made: dict[str, LLMatcher] = {}
         parts = ["calls"] * bool(self._tools and self._opening_ids) + ["turn"] * self.watches()
         for part in parts:
-            matcher = self._matcher(tables, part, lenient)
+            matcher = self._matcher(part, lenient)
             if matcher.is_error() and not lenient:
                 self._check_output(tables)
                 lenient = self._not_expressible(tables, part)
-                matcher = self._matcher(tables, part, lenient)
+                matcher = self._matcher(part, lenient)
             made[part] = self._checked(matcher)
         self._lenient = lenient
         return made
 
-    def _matcher(
-        self, tables: LLTokenizer, part: str, lenient: Container[str], given: str = ""
-    ) -> LLMatcher:
-        from llguidance import LLMatcher
+    def _matcher(self, part: str, lenient: Container[str], given: str = "") -> LLMatcher:
+        lark = self._lark(self._tools, part, lenient, given)
+        if not given:
+            return fresh_matcher(self.tokenizer, lark)
+        from llguidance import LLMatcher  # of this turn alone
 
-        return LLMatcher(tables, self._lark(self._tools, part, lenient, given), log_level=0)
+        return LLMatcher(matcher_tables(self.tokenizer), lark, log_level=0)
 
     @staticmethod
     def _checked(matcher: LLMatcher) -> LLMatcher:

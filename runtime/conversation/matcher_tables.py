@@ -11,13 +11,15 @@ from ...errors import GrammarError
 from ..tokens.foreign import translated
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer
 
     from ..tokens.tokenizer import Tokenizer
 
 _LONGEST = 1024  # bytes of a token: a longer one makes the library panic, so it is never allowed
 _tables: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
 _tables_lock = threading.Lock()
+_MOST_KEPT = 16  # grammars of one tokenizer
+_kept: weakref.WeakKeyDictionary[Tokenizer, dict[str, LLMatcher]] = weakref.WeakKeyDictionary()
 
 
 def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
@@ -26,6 +28,26 @@ def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
         if tokenizer not in _tables:
             _tables[tokenizer] = _build_tables(tokenizer)
         return _tables[tokenizer]
+
+
+def fresh_matcher(tokenizer: Tokenizer, lark: str) -> LLMatcher:
+    """A matcher of a grammar at its start.
+
+    Grammars are kept: agents of one kind have the same, and to compile one takes 5 ms and more.
+    """
+    from llguidance import LLMatcher
+
+    tables = matcher_tables(tokenizer)
+    with _tables_lock:
+        kept = _kept.setdefault(tokenizer, {})
+        found = kept.get(lark)
+    if found is None:
+        found = LLMatcher(tables, lark, log_level=0)
+        with _tables_lock:
+            kept[lark] = found
+            while len(kept) > _MOST_KEPT:
+                del kept[next(iter(kept))]
+    return found.deep_copy()
 
 
 def _build_tables(tokenizer: Tokenizer) -> LLTokenizer:

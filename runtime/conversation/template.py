@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 import jinja2
@@ -57,13 +59,12 @@ class ChatTemplate:
         self._sandbox = Sandbox(now or datetime.now())
         self._lock = threading.Lock()  # the sandbox counts the steps of one render at a time
         try:
-            code = self._sandbox.compile(source, name=_NAME, filename=_NAME)
+            code, self.variables = _compiled(source)
             self._template = self._sandbox.template_class.from_code(
                 self._sandbox, code, self._sandbox.make_globals(None)
             )
         except Exception as error:  # whatever a stranger's text does to lexer and compiler
             raise _explain("the chat template cannot be compiled", error) from error
-        self.variables = self._sandbox.names
 
     def render(
         self,
@@ -103,6 +104,16 @@ class ChatTemplate:
                 raise _explain("the chat template failed", error) from error
             self.rendered += len(text)
             return text
+
+
+@lru_cache(maxsize=16)
+def _compiled(source: str) -> tuple[CodeType, frozenset[str]]:
+    """The code of a template, and the names that may come from outside.
+
+    Kept, since each agent has a sandbox of its own, and compiling takes 10 to 100 ms.
+    """
+    sandbox = Sandbox(datetime.min)
+    return sandbox.compile(source, name=_NAME, filename=_NAME), sandbox.names
 
 
 def _named(message: Mapping[str, Any]) -> dict[str, Any]:

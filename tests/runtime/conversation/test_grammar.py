@@ -409,3 +409,20 @@ def test_an_answer_of_a_schema_or_a_call(
         assert ends.any() or known.headers is not None, text
     wrong = head + ('{"other": 1}' if "properties" in output else "[1]")
     assert take(grammar.constraint(), tokenizer, wrong) is not None
+
+
+def test_agents_of_one_kind_share_a_grammar(tokenizer: Tokenizer) -> None:
+    """It is compiled once, and what one turn has read is nothing to another."""
+    from triplepoint.runtime.conversation.matcher_tables import fresh_matcher
+
+    grammars = [CallGrammar(tokenizer, ToolSet([no_arguments]).schemas()) for _ in range(2)]
+    opening, *rest = tokenizer.encode('<tool_call>\n{"name": "no_arguments"', special=True)
+    first, second = (grammar.constraint() for grammar in grammars)
+    for token in (opening, *rest):
+        first.advance(token)
+    second.advance(opening)
+
+    assert second.allows(rest) == len(rest)
+    assert first.allows(rest) == 0
+    many_more = [f'start: "{n}"' for n in range(40)]
+    assert all(fresh_matcher(tokenizer, lark).is_accepting() is False for lark in many_more)

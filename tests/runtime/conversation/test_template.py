@@ -394,3 +394,15 @@ def test_a_failed_render_leaves_no_trace() -> None:
     with pytest.raises(TemplateError):
         template.render([USER], options={"n": 9999})
     assert template.render([USER], options={"n": 9}) == "."
+
+
+def test_a_source_is_compiled_once() -> None:
+    """Two templates of one source have a clock and tokens of their own."""
+    source = "{{ bos_token }}{{ strftime_now('%Y') }}{{ messages[0].content }}"
+    templates = [
+        ChatTemplate(source, bos=f"<{year}>", now=datetime(year, 1, 1)) for year in (2001, 2002)
+    ]
+    told = [template.render([{"role": "user", "content": "x"}]) for template in templates]
+
+    assert told == ["<2001>2001x", "<2002>2002x"]
+    assert templates[0].variables == templates[1].variables
