@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,11 +80,10 @@ class ToolExecutor:
                 outcome.error = DENIED.format(reason=decision.reason)
         except ToolError as problem:
             outcome.error = str(problem)
-        except (
-            Exception,
-            SystemExit,
-        ) as problem:  # a tool's own bug: the model may find another way
-            outcome.error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
+        except BaseException as problem:  # a tool's own bug: the model may find another way
+            if not isinstance(problem, _bugs()):
+                raise
+            outcome.error = f"{type(problem).__name__}: {_text_of(problem)}"[:MAX_ERROR]
         if outcome.error is not None:
             outcome.result = self._results.truncate(f"error: {outcome.error}")
         self._loop_detector.record(call, outcome.result)
@@ -97,3 +97,16 @@ class ToolExecutor:
             return tool.run(arguments)
         task = TimedTask(lambda: tool.run(arguments), f"tool {tool.name}")
         return self._cancellation.wait(task, tool.timeout)
+
+
+def _bugs() -> tuple[type[BaseException], ...]:
+    """What a tool may raise without ending the run: Ctrl-C is the user's, not a tool's."""
+    asyncio = sys.modules.get("asyncio")  # whoever cancelled something has it
+    return (Exception, SystemExit, *([asyncio.CancelledError] if asyncio is not None else []))
+
+
+def _text_of(problem: BaseException) -> str:
+    try:
+        return str(problem)
+    except Exception as error:
+        return f"(its text cannot be shown: {type(error).__name__})"

@@ -170,7 +170,15 @@ class CachedRepo:
         """Note which commit a branch or tag stands at."""
         if revision == commit:
             return
-        write_file(self.folder / "refs" / revision, commit, _FILE)
+        refs = self.folder / "refs"
+        place = refs / revision
+        # A repository has no branch `a` beside `a/b`: what is in the way is of the past.
+        for above in place.relative_to(refs).parents:
+            if (refs / above).is_file():
+                (refs / above).unlink(missing_ok=True)
+        if place.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+        write_file(place, commit, _FILE)
 
     def link(self, commit: str, path: str, digest: str, *, symlinks: bool) -> Path:
         """Show the blob with this hash as `path` of the snapshot; returns where."""

@@ -96,7 +96,9 @@ def variants_of(files: Iterable[RepoFile]) -> list[Variant]:
             continue
         match = _SHARD.fullmatch(file.path)
         key = (match["stem"], int(match["count"])) if match else (file.path, 0)
-        groups.setdefault(key, {})[int(match["number"]) if match else 0] = file
+        number = int(match["number"]) if match else 0
+        if not match or 1 <= number <= key[1]:  # 00003-of-00002 is a part of nothing
+            groups.setdefault(key, {})[number] = file
     found = []
     for (stem, count), numbered in groups.items():
         members = tuple(numbered[number] for number in sorted(numbered))

@@ -60,6 +60,7 @@ class OpenAIServer(ThreadingHTTPServer):
         self.headers: dict[str, str] = {}
         self.models: Any = {"data": [{"id": "test-model"}]}
         self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
         self.keys: list[str | None] = []
         self.gone = threading.Event()
         """Set when a client closed the connection in the middle of an answer."""
@@ -82,6 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
+        self.server.paths.append(self.path)
         self.server.requests.append(json.loads(self.rfile.read(length)))
         self.server.keys.append(self.headers.get("Authorization"))
         answer = self.server.answers.pop(0) if self.server.answers else text("nothing left")

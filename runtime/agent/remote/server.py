@@ -57,10 +57,15 @@ class Server:
             raise EngineError("give the key as api_key, not in the URL")
         self.url = urlunsplit((parts.scheme, _bracketed(host, name), "", "", ""))
         self.url += parts.path.rstrip("/")
+        self._query = f"?{parts.query}" if parts.query else ""
         self.silence = silence
         self._key = api_key
         self._certificates: ssl.SSLContext | None = None
         self._local = _is_loopback(name)
+
+    def address(self, path: str) -> str:
+        """Where a path of the API is; a query of the base URL, such as a version, goes along."""
+        return f"{self.url}{path}{self._query}"
 
     def client(self, *, timeout: float | None = None) -> httpx.AsyncClient:
         """A client of this server; a proxy of the environment is not used for this machine."""

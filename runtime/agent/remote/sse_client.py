@@ -104,7 +104,7 @@ class Exchange:
         self._worker.cancel()
 
     async def _read(self, body: Mapping[str, Any]) -> None:
-        url = f"{self._server.url}/chat/completions"
+        url = self._server.address("/chat/completions")
         # Half of a character, as a name of a file may hold, is no text that can be sent.
         sent = as_text(json.dumps(body, ensure_ascii=False, separators=(",", ":"))).encode()
         headers = {"Content-Type": "application/json"}
@@ -141,7 +141,7 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
         async with (
             _network_errors(server),
             server.client(timeout=timeout) as client,
-            client.stream("GET", f"{server.url}{path}") as response,
+            client.stream("GET", server.address(path)) as response,
         ):
             body = await _read_body(response)
             if response.status_code >= 300:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -209,15 +210,27 @@ def test_a_limit_still_ends_the_stream(scripted: MakeEngine) -> None:
 def test_what_a_tool_raises_is_a_message(scripted: MakeEngine, root: Path) -> None:
     """A bug, a long text and a tool that would end the program: short, and the run goes on."""
 
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
     def breaks(how: str) -> str:
         """Breaks."""
-        raise {"exit": SystemExit(3), "bug": KeyError("k"), "long": ValueError("x" * 9999)}[how]
+        raise {
+            "exit": SystemExit(3),
+            "bug": KeyError("k"),
+            "cancelled": asyncio.CancelledError("gone"),
+            "mute": Mute(),
+            "long": ValueError("x" * 9999),
+        }[how]
 
-    turn = "\n".join(call("breaks", how=how) for how in ("exit", "bug", "long"))
+    ways = ("exit", "bug", "cancelled", "mute", "long")
+    turn = "\n".join(call("breaks", how=how) for how in ways)
     agent = Agent(scripted(turn + END, "Done." + END), tools=[breaks], trace=False)
 
     assert agent.run("Break").answer == "Done."
     errors = [one.error or "" for one in agent.trace.tools]
-    assert errors[:2] == ["SystemExit: 3", "KeyError: 'k'"]
-    assert errors[2].startswith("ValueError: xxx")
+    assert errors[:3] == ["SystemExit: 3", "KeyError: 'k'", "CancelledError: gone"]
+    assert errors[3] == "Mute: (its text cannot be shown: ValueError)"
+    assert errors[4].startswith("ValueError: xxx")
     assert max(map(len, errors)) <= 300

@@ -476,3 +476,15 @@ def test_shards_are_found_and_checked(
         find(ModelName("org/tiny"), settings)
     assert pull(ModelName("org/tiny"), settings).fetched == 0
     assert find(ModelName("org/tiny"), dataclasses.replace(settings, offline=True))
+
+
+def test_a_ref_takes_the_place_of_those_in_its_way(settings: HubSettings) -> None:
+    """A branch `x` that became `x/y`, and back: the pull is not lost for it."""
+    repo = CachedRepo(settings.cache, "org/one")
+    for revision in ("x", "x/y", "x/y/z", "x"):
+        repo.set_ref(revision, COMMIT)
+        refs = repo.folder / "refs"
+        assert [path.relative_to(refs) for path in refs.rglob("*") if path.is_file()] == [
+            Path(revision)
+        ]
+        assert (refs / revision).read_text() == COMMIT

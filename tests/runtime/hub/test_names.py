@@ -246,3 +246,10 @@ def test_sizes() -> None:
     shown = [size_text(n) for n in (0, 999, 1000, 12_345, 999_960, 2_497_280_256, 65e9, 123e9)]
 
     assert shown == ["0 B", "999 B", "1.0 kB", "12.3 kB", "1.0 MB", "2.50 GB", "65.00 GB", "123 GB"]
+
+
+def test_a_shard_that_its_count_excludes_is_no_part() -> None:
+    """Two files of a model of two are not the whole if one of them is the third."""
+    (one,) = files("B-Q8_0-00002-of-00002.gguf", "B-Q8_0-00003-of-00002.gguf")
+    assert (len(one.files), one.shards, one.complete) == (1, 2, False)
+    assert files("B-Q8_0-00003-of-00002.gguf") == []

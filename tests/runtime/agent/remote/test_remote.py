@@ -364,3 +364,16 @@ def test_a_tool_given_late_leaves_the_past(folder: Path) -> None:
         contents = [m["content"] for m in server.requests[-1]["messages"][1:]]
 
     assert contents == ["Is it Monday?", "No.", "Tuesday, then?"]
+
+
+def test_a_query_of_the_address_goes_along(folder: Path) -> None:
+    """Some servers want their version there; a slash before it is none of the path."""
+    with openai_server(text("Yes."), text("Yes.")) as server:
+        for slash in ("", "/"):
+            agent = agent_on(f"{server.url}{slash}?api-version=2", folder, trace=False)
+            assert agent.run("There?").answer == "Yes."
+            agent.close()
+
+    assert {path.partition("/v1")[2] for path in server.paths} == {
+        "/chat/completions?api-version=2"
+    }
