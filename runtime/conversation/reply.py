@@ -23,6 +23,7 @@ from .toolcalls import CallPrefix, Headers, ToolCall, ToolFormat, quoted
 
 Mode = Literal["answer", "thinking", "call", "header"]
 
+_HEAD = 512  # characters of an answer that tell whether it may be a call
 _FENCE = re.compile(r"\s*```\w*\s*$")
 
 
@@ -106,7 +107,8 @@ class ReplyReader:
         self._bare: CallPrefix | None = None  # the call's beginning, where no tag will end it
         self._names = [quoted(tool["function"]["name"])[1:] for tool in tools]
         self._tool_names = [tool["function"]["name"] for tool in tools]
-        self._kept_back = "" if tools else None  # an answer, as long as it may be calls
+        self._kept_back: list[str] | None = [] if tools else None  # as long as it may be calls
+        self._kept_head = ""  # its beginning, which decides that
         self._tokenizer = tokenizer
         self._pieces: CallPieces | None = None  # once somebody asks for them
         self._told: list[CallPiece] = []
@@ -161,17 +163,19 @@ class ReplyReader:
             if mode != "answer" or self._kept_back is None:
                 told.append((mode, text))
                 continue
-            self._kept_back += text
-            if not may_be_calls(self._kept_back, self._tool_names):
-                told += self._let_go()
+            self._kept_back.append(text)
+            if len(self._kept_head) < _HEAD:  # a call may be long: the rest is not looked at
+                self._kept_head += text
+                if not may_be_calls(self._kept_head, self._tool_names):
+                    told += self._let_go()
         if self._kept_back and self._mode != "answer":
             told += self._let_go()
         return told
 
     def _let_go(self) -> list[tuple[Mode, str]]:
         """What was kept back of the answer; from here on nothing is."""
-        text, self._kept_back = self._kept_back, None
-        return [("answer", text)] if text else []
+        kept, self._kept_back = self._kept_back, None
+        return [("answer", "".join(kept))] if kept else []
 
     def call_pieces(self) -> list[CallPiece]:
         """What was read since the last time of calls that need not have ended yet.

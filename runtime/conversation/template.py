@@ -110,7 +110,7 @@ class ChatTemplate:
 def _compiled(source: str) -> tuple[CodeType, frozenset[str]]:
     """The code of a template, and the names that may come from outside.
 
-    Kept, since each agent has a sandbox of its own, and compiling takes 10 to 100 ms.
+    Kept, since each agent has a sandbox of its own, and compiling takes tens of ms.
     """
     sandbox = Sandbox(datetime.min)
     return sandbox.compile(source, name=_NAME, filename=_NAME), sandbox.names

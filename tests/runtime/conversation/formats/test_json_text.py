@@ -50,6 +50,25 @@ def test_an_answer_that_is_nothing_but_a_call(answer: str, names: list[str]) -> 
         assert all(may_be_calls(answer[:end], known) for end in range(len(answer) + 1))
 
 
+def test_a_long_call_is_looked_at_once(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the beginning tells what it may be: the time for a long one grows with its length."""
+    seen: list[int] = []
+
+    def spy(begun: str, names: list[str]) -> bool:
+        seen.append(len(begun))
+        return may_be_calls(begun, names)
+
+    monkeypatch.setattr("triplepoint.runtime.conversation.reply.may_be_calls", spy)
+    text = '{"name": "read_file", "arguments": {"path": "' + "ab " * 2000
+    reader = ReplyReader(tokenizer, FORMATS["hermes"], tools=TOOLS.schemas())
+    assert not [piece for token in tokenizer.encode(text) for piece in reader.push(token)]
+    assert max(seen) < 600
+    assert reader.finish().answer == text.rstrip()
+    assert "".join(piece for _, piece in reader.rest) == text.rstrip()
+
+
 @pytest.mark.parametrize(
     ("answer", "told_after"),
     [
