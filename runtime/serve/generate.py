@@ -335,9 +335,9 @@ class Generation:
         try:
             for token in tokens:
                 self.check()
+                if self._record is not None:  # first: whoever has read a token finds it counted
+                    self._record.wrote(choice, telling.count + 1, telling.seconds)
                 telling.push(token)
-                if self._record is not None:
-                    self._record.wrote(choice, telling.count, telling.seconds)
                 if reader.stopped:
                     break
                 if telling.seconds > late_s and b"\n" in tokenizer.token_bytes(token):
