@@ -17,6 +17,7 @@ import hashlib
 import os
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,21 +33,10 @@ if TYPE_CHECKING:
     from .simd import KernelSource
 
 MAGIC = b"tpk3"
-# Kernels are vectorized, unrolled and scheduled by hand. What is left to LLVM is to tidy up. The O3
-# pipeline takes 2.9 times as long (26 kernels of two models on AVX-512 BF16: 4.1 s of CPU for 1.4),
-# and whole passes took the same within the noise there; other feature sets were not compared.
-PASSES = (
-    "sroa",
-    "instruction_combine",
-    "simplify_cfg",
-    "new_gvn",
-    "instruction_combine",
-    "loop_simplify",
-    "lcssa",
-    "loop_rotate",
-    "sinking",
-    "simplify_cfg",
-)
+# Kernels are vectorized, unrolled and scheduled by hand. What is left to LLVM is to tidy up. Ten
+# passes, with value numbering among them, gave the same speed (179 kernels with AVX2, in turns) and
+# loops as long (AVX2, AVX-512); O3 took the same time a pass of a model, too, on AVX-512 BF16.
+PASSES = ("sroa", "instruction_combine", "simplify_cfg", "lcssa", "loop_rotate", "sinking")
 _SOURCES = Path(__file__).parent
 
 
@@ -118,7 +108,9 @@ def build_object(spec: Spec, target: CpuTarget) -> bytes:
 def build_assembly(spec: Spec, target: CpuTarget) -> str:
     """The assembly of `spec`, for reading and for tests."""
     machine = _machine(target)
-    return machine.emit_assembly(_optimized(spec, target, build_ir(spec, target), machine))
+    module = _optimized(spec, target, build_ir(spec, target), machine)
+    with _loop_reduction.as_for(target):
+        return machine.emit_assembly(module)
 
 
 def build_ir(spec: Spec, target: CpuTarget) -> str:
@@ -154,7 +146,7 @@ def _compile(spec: Spec, target: CpuTarget, text: str) -> bytes:
     machine = _machine(target)
     module = _optimized(spec, target, text, machine)
     lib = ffi.lib
-    with ffi.OutputString() as problem:
+    with ffi.OutputString() as problem, _loop_reduction.as_for(target):
         buffer = _unlocked(lib.LLVMPY_TargetMachineEmitToMemory)(machine, module, 1, problem)
         if not buffer:
             raise CompileError(f"LLVM refused kernel {spec.label} for {target}: {problem}")
@@ -195,6 +187,43 @@ def _unlocked(function: Any) -> Any:
     machine: LLVM itself asks for no more.
     """
     return getattr(function, "_cfn", function)
+
+
+def reduces_loops(target: CpuTarget) -> bool:
+    """Whether LLVM's loop strength reduction is on, which no list of passes names.
+
+    It takes a third of the code generator's time. With AVX2 it gains nothing (17 types of weights:
+    1.000 of the time without it); elsewhere its loops are a little shorter, or nobody measured.
+    """
+    return target.bits != 256
+
+
+class _LoopReduction:
+    """LLVM's switch for it, which all of the process shares: off only while a kernel is compiled
+    that goes without it."""
+
+    def __init__(self) -> None:
+        self._lock, self._without = threading.Lock(), 0
+
+    @contextlib.contextmanager
+    def as_for(self, target: CpuTarget) -> Iterator[None]:
+        """As it is to be for a target's kernels."""
+        if reduces_loops(target):
+            yield
+            return
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._without += more
+            _llvm().set_option("", f"-disable-lsr={'true' if self._without else 'false'}")
+
+
+_loop_reduction = _LoopReduction()
 
 
 class _Compiler:
@@ -302,7 +331,8 @@ class ObjectCache:
 
 def _object_name(target: CpuTarget, text: str) -> str:
     """Of the object that LLVM makes of this IR."""
-    given = (_llvm().llvm_version_info, PASSES, target.triple, target.cpu, target.features, text)
+    how = (_llvm().llvm_version_info, PASSES, reduces_loops(target))
+    given = (*how, target.triple, target.cpu, target.features, text)
     return hashlib.sha256(repr(given).encode()).hexdigest()
 
 

@@ -226,6 +226,7 @@ def _circle(files: Iterable[Path]) -> list[Path]:
     return []
 
 
+@pytest.mark.slow
 def test_no_import_circles() -> None:
     """No file of the package imports itself by way of others, not even in a function or for a type.
 

@@ -28,6 +28,7 @@ def recipes() -> Iterator[Any]:
         yield pytest.param(match[1], line, id=heading)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "line"), list(recipes()))
 def test_a_recipe_runs(
     code: str,

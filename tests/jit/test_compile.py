@@ -28,6 +28,7 @@ from triplepoint.jit.compile import (
 from triplepoint.jit.dot import KEY_INSTRUCTION
 from triplepoint.jit.kernels.argmax import argmax_final, argmax_part
 from triplepoint.jit.kernels.embed import embed
+from triplepoint.jit.kernels.gemm import gemm_float
 from triplepoint.jit.simd import F32s, I32s, Kernel, Value, f32, kernel
 from triplepoint.jit.targets import TARGETS, detect, runnable
 
@@ -271,6 +272,7 @@ def test_new_folders_are_private(folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(folder: Path) -> None:
     """Processes that build the same kernels into one folder do not disturb each other."""
     code = """
@@ -279,6 +281,7 @@ import threading
 from pathlib import Path
 from triplepoint.jit.compile import Library, ObjectCache, spec
 from triplepoint.jit.kernels.embed import embed
+from triplepoint.jit.kernels.gemm import gemm_float
 from triplepoint.jit.targets import detect
 for _ in range(3):
     cache = ObjectCache(Path(sys.argv[1]))
@@ -356,6 +359,19 @@ def test_wide_registers_are_spilled_to_whole_cache_lines(name: str) -> None:
     assert any(line.split() == ["andq", f"$-{target.bits // 8},", "%rsp"] for line in lines)
 
 
+def test_loop_reduction_is_off_for_some_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM's switch for it is the process's: it is as before when a kernel without it is done."""
+    product = spec(gemm_float, fmt="f32", epilogue="store")
+    other = build_object(product, TARGETS["avx512"])
+    without = build_object(product, TARGETS["avx2"])
+    again = build_object(product, TARGETS["avx512"])
+    monkeypatch.setattr(module, "reduces_loops", lambda _: True)
+    with_it = build_object(product, TARGETS["avx2"])
+
+    assert other == again
+    assert without != with_it
+
+
 def test_a_kernel_that_llvm_refuses() -> None:
     """The error names the kernel and the target."""
     with pytest.raises(CompileError, match=rf"LLVM refused kernel refused\(\) for {detect()}"):
@@ -388,6 +404,7 @@ def with_constants(k: Kernel, x: F32s) -> None:
         x.store(0, value.shuffle([2, 0, 3, 1]))
 
 
+@pytest.mark.slow
 def test_no_page_is_writable_and_executable() -> None:
     """Loaded kernels are executable and read-only; nothing new is writable and executable."""
     if not Path("/proc/self/maps").exists():

@@ -62,6 +62,7 @@ def test_results_do_not_depend_on_threads(
     assert tape.times.passes == 30
 
 
+@pytest.mark.slow
 @THREADS
 def test_passes_of_both_kinds_follow_each_other(
     library: Library, make_pool: MakePool, threads: int

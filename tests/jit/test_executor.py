@@ -136,6 +136,7 @@ int main(void) {
 """
 
 
+@pytest.mark.slow
 def test_aarch64_plays(tmp_path: Path) -> None:
     """On three threads under qemu: shares, barriers, parking, time slices, stop and shutdown."""
     lacks = emulation_lacks()

@@ -246,6 +246,7 @@ def test_close_ends_the_threads(library: Library) -> None:
         tape.run()
 
 
+@pytest.mark.slow
 def test_a_forgotten_pool_ends_its_threads(library: Library) -> None:
     """A pool that nobody refers to any more does not leave threads behind."""
     pool = Pool(library, 3)
@@ -256,6 +257,7 @@ def test_a_forgotten_pool_ends_its_threads(library: Library) -> None:
     assert not any(worker.is_alive() for worker in workers)
 
 
+@pytest.mark.slow
 def test_two_pools_side_by_side(library: Library, make_pool: MakePool) -> None:
     """Pools in two threads of Python at once do not disturb each other."""
     failures: list[str] = []

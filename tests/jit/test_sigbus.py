@@ -30,6 +30,7 @@ def run(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("-X", "faulthandler")])
 def test_what_is_lost_reads_as_zeros(flags: tuple[str, ...]) -> None:
     """The read goes on, the guard says so, and mappings beside it are as they were."""
@@ -50,6 +51,7 @@ def test_what_is_lost_reads_as_zeros(flags: tuple[str, ...]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_threads_that_meet_it_at_once() -> None:
     """Whichever thread faults first, all go on."""
     done = run(
@@ -76,6 +78,7 @@ def test_threads_that_meet_it_at_once() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("-X", "faulthandler")])
 def test_other_faults_end_the_process_as_before(flags: tuple[str, ...]) -> None:
     """A mapping that is not guarded, or no more, and a signal that somebody sends."""
@@ -112,6 +115,7 @@ def test_a_handler_of_others_leaves_the_guard_in_place() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_slots_come_back() -> None:
     """A mapping that is gone leaves its slot to another; without one, none is guarded."""
     done = run(

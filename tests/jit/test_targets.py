@@ -201,6 +201,7 @@ HEADS = {"head_dim": 32, "kv_heads": 1, "group": 1}
 AHEAD = (DOT, "has_amx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "asks"),
     [

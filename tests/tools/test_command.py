@@ -106,6 +106,7 @@ def test_a_slow_program_and_its_children_are_ended(root: Path) -> None:
     assert [ended(int(pid)) for pid in pids.split()] == [True, True]
 
 
+@pytest.mark.slow
 def test_what_a_program_leaves_behind_is_ended(root: Path, commands: CommandTools) -> None:
     """A child that goes on in the background does not, and does not hold the answer up."""
     code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"

@@ -351,6 +351,7 @@ def test_blanks_and_links_without_end_take_no_time() -> None:
         assert time.process_time() - began < 20  # hours, where it is quadratic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", ["<a ", "<!--", "<svg>", "<object></p>", "<a b='", "<![CDATA[", "</a ", "<?", "&#1"]
 )

@@ -128,6 +128,7 @@ def _told(call: Callable[[], object]) -> None:
         assert message == printable(message)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 @pytest.mark.parametrize(("name", "argument"), CASES)
 def test_every_tool_with_every_argument(
@@ -166,6 +167,7 @@ def test_what_is_no_object_of_arguments(tmp_path: Path, value: Any) -> None:
         _told(lambda: Rule(value, "allow", {"path": value}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_person_is_asked_about_it(tmp_path: Path, value: Any) -> None:
     """A rule and the question to a person take every validated argument."""

@@ -306,6 +306,7 @@ def test_many_short_lines_are_searched_in_time(files: FileTools, root: Path) -> 
     assert files.search("^the (end|start)$", regex=True) == "big.log:16000001:the end"
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(
         [

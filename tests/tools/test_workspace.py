@@ -230,6 +230,7 @@ def test_root_must_be_a_folder(tmp_path: Path, resolver: str) -> None:
     assert wrong == f"not a folder: {tmp_path / 'file'} is a file"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 def test_no_descriptor_is_left_open(workspace: Workspace, root: Path) -> None:
     """Successes, refusals and walks that are not finished give everything back."""

@@ -206,6 +206,7 @@ def check_filled(path: Path, acknowledged: int) -> bool:
     return before.torn is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [2000, 2003, 2100, 2200, 40_000, 40_007])
 @pytest.mark.parametrize("size", [1, 300])
 def test_a_size_limit_loses_no_acknowledged_line(tmp_path: Path, limit: int, size: int) -> None:
@@ -254,6 +255,7 @@ def test_a_full_disk_loses_no_acknowledged_line(tmp_path: Path) -> None:
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.slow
 def test_every_cut_of_a_file_reads_and_goes_on(tmp_path: Path) -> None:
     """Cut at any byte, a trace reads up to the cut and takes the next event."""
     path = tmp_path / "t.jsonl"

@@ -309,6 +309,7 @@ def test_parquet_reads_back(trace: Trace, table: str, tmp_path: Path) -> None:
             assert a == (export_tables.storable(b) if isinstance(b, str) else b)
 
 
+@pytest.mark.slow
 def test_sql_over_traces() -> None:
     """Every table is there; the query reads nothing else."""
     pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -345,6 +346,7 @@ def test_decimals_are_numbers(run_events: list[AnyEvent]) -> None:
     assert export_tables.cell(rows[0][0]) == -1.25
 
 
+@pytest.mark.slow
 def test_little_memory_is_enough(
     run_events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +366,7 @@ def test_little_memory_is_enough(
 # --- data frames
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_data_frames(library: str) -> None:
     """A column for each of the table's, a row for each phase."""

@@ -204,6 +204,7 @@ def test_it_loads_without_a_complaint(browser: chromium.Chromium, long_page: Pat
     assert browser.value("document.querySelectorAll('.point').length") == TURNS * 4
 
 
+@pytest.mark.slow
 def test_a_click_on_a_phase_selects_its_message(
     browser: chromium.Chromium, long_page: Path
 ) -> None:
@@ -231,6 +232,7 @@ def test_a_click_on_a_phase_selects_its_message(
     assert inside
 
 
+@pytest.mark.slow
 def test_keys_walk_through_the_run(browser: chromium.Chromium, long_page: Path) -> None:
     """j, k and arrows step, h and l go by turns, Enter unfolds, t changes the theme, ? helps."""
     browser.open(long_page)
@@ -258,6 +260,7 @@ def test_keys_walk_through_the_run(browser: chromium.Chromium, long_page: Path) 
     assert browser.complaints == []
 
 
+@pytest.mark.slow
 def test_hostile_content_is_text(
     browser: chromium.Chromium, tmp_path: Path, run_events: list[AnyEvent]
 ) -> None:
@@ -338,6 +341,7 @@ def test_runs_at_once_are_found_in_one_pass() -> None:
     assert looks < 50 * many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_agents_at_once_are_lanes(browser: chromium.Chromium, tmp_path: Path, theme: str) -> None:
     """Each agent has a lane on one axis; a click on another's phase goes there, in both themes."""

@@ -146,7 +146,7 @@ QUICK_PARTS = [(SHAPES[1], 0), (SHAPES[2], 300), (SHAPES[4], 0)]
 
 
 @here
-@pytest.mark.parametrize("case", quick(CASES, *QUICK), ids=str)
+@pytest.mark.parametrize("case", quick(CASES, ci=[*QUICK, *CASES[::4]]), ids=str)
 def test_the_same_bits(native: Native, rng: np.random.Generator, case: tuple) -> None:
     """With every cache, windows that end before, in and behind what is shared, and caps."""
     shape, rule = case
@@ -156,7 +156,7 @@ def test_the_same_bits(native: Native, rng: np.random.Generator, case: tuple) ->
 
 
 @here
-@pytest.mark.parametrize("case", quick(PARTS, *QUICK_PARTS), ids=str)
+@pytest.mark.parametrize("case", quick(PARTS, *QUICK_PARTS, ci=PARTS[::3]), ids=str)
 def test_the_same_bits_from_parts(native: Native, rng: np.random.Generator, case: tuple) -> None:
     """Chunks that are shared out to threads are put together row by row, with sinks and without."""
     shape, window = case

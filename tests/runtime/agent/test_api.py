@@ -428,6 +428,7 @@ def test_what_all_forks_begin_with_is_read_once() -> None:
     assert len(helper.session.tokens) == read
 
 
+@pytest.mark.slow
 def test_the_output_is_typed_for_a_checker(tmp_path: Path) -> None:
     """`Agent(output_type=T).run(…).output` is a T, and a text without it."""
     import subprocess

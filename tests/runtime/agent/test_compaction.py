@@ -101,6 +101,7 @@ def test_compacting_by_hand(scripted: MakeEngine, folder: Path) -> None:
     assert agent.session.tokens == agent.ledger.ids
 
 
+@pytest.mark.slow
 def test_a_compacted_run_replays(folder: Path) -> None:
     """The trace has all that is needed: the embedded model gives the same tokens again."""
     with Engine.load("nano", context=2048) as engine:

@@ -31,7 +31,8 @@ def long_nano(path: Path, context: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("before", [5_000, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [5_000, pytest.param(20_000, marks=pytest.mark.exhaustive)])
 def test_a_turn_of_200_tokens_after_many(tmp_path: Path, before: int) -> None:
     """No more than 264 tokens are prefilled: the new ones and what the last turn left over."""
     with Engine.load(long_nano(tmp_path / "long.gguf", 24576)) as engine:

@@ -211,6 +211,7 @@ def test_a_table_is_copied_into_a_file(scripted: MakeEngine, folder: Path) -> No
     assert written == [zeros.rstrip()]
 
 
+@pytest.mark.slow
 def test_the_embedded_model_on_a_report_with_long_rules(tmp_path: Path) -> None:
     """Whatever it says, no reply is longer than a repetition may be; each run verifies."""
     rule = "=" * 78

@@ -103,6 +103,7 @@ def _said(folder: Path, trace: Path | bool, threads: int, chunk: int, **settings
         return list(agent.session.tokens)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_text(folder: Path, tmp_path: Path) -> None:
     """With another number of threads, and read in other chunks; other seeds say other things.
 
@@ -119,6 +120,7 @@ def test_the_same_seed_gives_the_same_text(folder: Path, tmp_path: Path) -> None
     assert any(one != other for other in others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MORE)
 def test_others_give_the_same_text(folder: Path, tmp_path: Path, name: str) -> None:
     """So do the samplers of llama.cpp, whose state a replay builds up again."""

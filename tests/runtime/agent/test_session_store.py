@@ -133,6 +133,7 @@ def _flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "damage", "says"),
     [
@@ -262,6 +263,7 @@ def test_not_through_links(engine: Engine, work: Path, root: Path) -> None:
         kept.resume(_agent(engine, work))
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time(root: Path) -> None:
     """Who comes second is told; after the first has closed it, it can be had."""
     code = "import sys; from triplepoint.runtime.agent.session_store import open_session; "

@@ -53,6 +53,7 @@ def test_a_recorded_run_is_a_schedule() -> None:
     assert run.within(run.steps[0][0] + 1).steps == run.steps[:1]
 
 
+@pytest.mark.slow
 def test_each_kind_of_case() -> None:
     """Every variant has a time for every case that fits; the engine's threads end."""
     engines: list[Engine] = []

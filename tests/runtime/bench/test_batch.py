@@ -59,6 +59,7 @@ def test_what_is_decoded_is_what_sessions_decode(engine: Engine) -> None:
     assert [[*s.tokens[41:], token] for s, token in zip(sessions, last, strict=True)] == want
 
 
+@pytest.mark.slow
 def test_prompts_that_begin_alike(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shared is computed once; decodes are timed reading it together, then apart."""
     joined: list[bool] = []

@@ -9,6 +9,7 @@ from triplepoint.runtime.bench.beside import measure
 from triplepoint.runtime.inference.engine import Engine
 
 
+@pytest.mark.slow
 def test_a_round_has_a_prompt_alone_and_beside() -> None:
     """As many rounds as were asked for, each with gaps of the decode while the prompt was read."""
     with Engine.load("nano", threads=2, context=2048) as engine:

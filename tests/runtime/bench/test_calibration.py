@@ -15,6 +15,7 @@ from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.physics.calibration import BUSY, Calibration, busy, load, path_of, save
 
 
+@pytest.mark.slow
 def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
     """Every share is one, every cost is positive, and passes are cut as the engine cuts them."""
     e = found.efficiency
@@ -54,6 +55,7 @@ def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> No
     assert load(path) == (None if busy(again, engine.machine) else again)
 
 
+@pytest.mark.slow
 def test_a_quick_one_is_made_once(
     engine: Engine, found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +76,7 @@ def test_a_quick_one_is_made_once(
     assert calibration.quick_calibrate(engine, tmp_path) == found or busy(found, engine.machine)
 
 
+@pytest.mark.slow
 def test_passes_are_played_by_what_was_just_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_experts_are_the_same_in_all_passes(mixture: Engine) -> None:
         assert sum(touched[""]) > 0 or tokens == 1
 
 
+@pytest.mark.slow
 def test_a_grid_is_measured(engine: Engine) -> None:
     """Each point once, with what every change did to its time and what the stamps said."""
     points = [(1, 0), (4, 0), (4, 200)]
@@ -130,6 +131,7 @@ def test_a_grid_is_measured(engine: Engine) -> None:
         assert set(_row(point).samples) == {"rounds"}, "a list is no cell of CSV"
 
 
+@pytest.mark.slow
 def test_a_mixture_is_measured(mixture: Engine) -> None:
     """Passes of one and of several tokens, with experts of few and of many tokens."""
     found = list(causal_profile.measure(mixture, [(1, 8), (4, 0), (32, 8)]))

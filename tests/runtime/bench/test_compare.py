@@ -120,6 +120,7 @@ def test_both_settings_have_a_cache_of_their_own(peer: Baseline, fake: Log) -> N
     assert [line[2] for line in fake() if line[0] == "decode"] == [0, 1, 2, 0, 1, 2, 1, 2, 1, 2]
 
 
+@pytest.mark.slow
 def test_an_answer_comes_when_the_peer_rests(
     fake: Log, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_match_compares_neighbors() -> None:
     assert match.ratio_spread == pytest.approx(1.5275, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_contest_gives_both_the_same_tokens(fake: Log) -> None:
     """Every repetition is ours and then theirs with each setting, on the tokens that ours had."""
     if not NANO.exists():

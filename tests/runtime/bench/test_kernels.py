@@ -71,6 +71,7 @@ def test_the_share_is_of_the_limit_that_takes_longest() -> None:
     assert (slow.bound, slow.share) == ("fp32", pytest.approx(0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", quick(KERNELS, "gemm", "attention"))
 def test_only_the_kernel_is_played(kernel: str, bench: _Bench) -> None:
     """Each case's ops are all of that kernel, and as many as it says."""

@@ -30,6 +30,7 @@ class Moments(RooflineProbe):
         return now
 
 
+@pytest.mark.slow
 def test_each_point_is_held_against_the_clock(engine: Engine, found: Calibration) -> None:
     """Each point once, the deepest first, with what was expected of just this point."""
     points = [(1, 0), (9, 40), (9, 0), (1, 40)]
@@ -42,6 +43,7 @@ def test_each_point_is_held_against_the_clock(engine: Engine, found: Calibration
         assert point.bound in ("compute", "memory", "dispatch")
 
 
+@pytest.mark.slow
 def test_the_limits_of_the_moment_count(engine: Engine, found: Calibration) -> None:
     """With half of the peak a pass of many tokens is expected to take longer, but for the kept."""
     fast, slow = (
@@ -53,6 +55,7 @@ def test_the_limits_of_the_moment_count(engine: Engine, found: Calibration) -> N
     assert slow.int8_gops == fast.int8_gops / 2
 
 
+@pytest.mark.slow
 def test_what_lies_between_two_machines_is_measured_again(engine: Engine) -> None:
     """Until the limits before and after are alike, but no more often than was said."""
     todo = case(4, 0)

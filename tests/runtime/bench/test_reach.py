@@ -37,6 +37,7 @@ MACHINE = MachineProfile(
 PLENTY = 1 << 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "quant", "layers"),
     [("smollm2-135m", "q8_0", 2), ("qwen3-0.6b", "q4_k_m", 1), ("gemma3-1b", "q4_0", 6)],
@@ -50,6 +51,7 @@ def test_the_cost_is_the_engines(name: str, quant: str, layers: int) -> None:
         assert cost_of(model, engine.library.target.lanes) == engine.cost
 
 
+@pytest.mark.slow
 def test_predictions_are_plausible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decode reads every weight that a token needs: no faster than the memory, and at least at half
     its rate; a long context costs; a prompt cannot beat the arithmetic peak."""
@@ -84,6 +86,7 @@ def test_a_calibration_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.decode < 0.5 * usual.decode
 
 
+@pytest.mark.slow
 def test_the_best_is_the_largest_that_is_fluent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +142,7 @@ CHOICES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(HEADERS_OF, "gemma4-e4b"))
 def test_a_shape_costs_what_the_published_file_does(tmp_path: Path, name: str) -> None:
     """All but the vocabulary, which the headers have short: weights and bytes of layers, keys and

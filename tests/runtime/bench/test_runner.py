@@ -78,6 +78,7 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [0, 30])
 @pytest.mark.parametrize("case", [Case(prompt=20), Case(generate=3)], ids=["prompt", "generate"])
 def test_each_repetition_is_the_same_passes(
@@ -172,6 +173,7 @@ def test_the_least_time_is_of_what_the_model_needs(engine: Engine) -> None:
     assert two.memory_s == pytest.approx((2 * cost.body_bytes + cost.head_bytes + kv) / 1e9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [Case(prompt=20), Case(generate=3)], ids=["prompt", "generate"])
 def test_the_time_is_shared_out(case: Case, engine: Engine) -> None:
     """The parts are all of the threads' time, and the model's products and attention are in it."""

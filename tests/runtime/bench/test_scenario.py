@@ -17,6 +17,7 @@ def engine() -> Iterator[Engine]:
         yield loaded
 
 
+@pytest.mark.slow
 def test_what_is_computed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """On reads what is new; off reads all of it each time, and has a pass for every token."""
     monkeypatch.setattr(scenario, "RESULT", 900)
@@ -39,6 +40,7 @@ def test_what_is_computed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> No
     assert call.on[0].passes < call.off[0].passes / 2, "most of a call is forced"
 
 
+@pytest.mark.slow
 def test_the_table(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each step and one for the run, whose time is the sum of theirs."""
     monkeypatch.setattr(scenario, "RESULT", 300)

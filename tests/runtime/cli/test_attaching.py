@@ -257,6 +257,7 @@ def test_a_piped_log_is_asked_about(triplepoint: Run, nano: Path, tmp_path: Path
     )
 
 
+@pytest.mark.slow
 def test_a_file_elsewhere_is_there_for_a_branch(
     triplepoint: Run, nano: Path, tmp_path: Path
 ) -> None:
@@ -275,6 +276,7 @@ def test_a_file_elsewhere_is_there_for_a_branch(
     assert "far.log:2:" in anew.stderr
 
 
+@pytest.mark.slow
 def test_what_is_said_before_a_call_is_no_answer(env: dict[str, str], folder: Path) -> None:
     """In a pipe it goes to stderr; nothing but the last words are on stdout."""
     first = [*text("Let me look.")[:-1], *calls(("list_dir", {}))]
@@ -288,6 +290,7 @@ def test_what_is_said_before_a_call_is_no_answer(env: dict[str, str], folder: Pa
     assert done.stderr.startswith("Let me look.\n> list_dir()\n")
 
 
+@pytest.mark.slow
 def test_bytes_that_are_no_text(env: dict[str, str], nano: Path) -> None:
     """On stdin they become U+FFFD: neither a question nor a chat ends on them."""
     env |= {"PYTHONIOENCODING": "utf-8:strict"}
@@ -300,6 +303,7 @@ def test_bytes_that_are_no_text(env: dict[str, str], nano: Path) -> None:
         assert done.returncode != 1
 
 
+@pytest.mark.slow
 def test_closed_streams(env: dict[str, str], nano: Path, folder: Path) -> None:
     """`<&-` is as nothing piped in; where something must be read, that is said, with status 2."""
 

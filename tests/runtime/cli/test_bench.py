@@ -36,6 +36,7 @@ def table_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 def test_the_table(triplepoint: Run) -> None:
     """A row for each test with the median and its spread, in llama-bench's columns."""
@@ -95,6 +96,7 @@ def test_a_length_that_does_not_fit_is_told(triplepoint: Run) -> None:
     assert "context" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 def test_against_llama_cpp(triplepoint: Run) -> None:
     """Each row has both figures, the better setting of theirs, the ratio and the shares."""
@@ -109,6 +111,7 @@ def test_against_llama_cpp(triplepoint: Run) -> None:
     assert "CPU : FAKE = 1" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 def test_against_in_csv_and_json(triplepoint: Run) -> None:
     """JSON has the samples of both engines, with both settings of theirs."""
@@ -145,6 +148,7 @@ def test_a_peer_without_llama_cpp_is_told(triplepoint: Run, tmp_path: Path) -> N
     assert "pip install llama-cpp-python" in done.stderr
 
 
+@pytest.mark.slow
 def test_kernels(triplepoint: Run) -> None:
     """A kernel's row has its time, its rate and its share of a limit, for the target asked for."""
     args = ["bench", "kernels", "argmax", "-r", "2", "-t", "1", "--target", "generic"]

@@ -105,6 +105,7 @@ def test_options_of_what_is_not_started(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_more_than_the_memory_holds(triplepoint: Run) -> None:
     """Nobody fails; what was taken back and found again does not count as cached twice."""
     work = ["--turns", "3", "--system", "100", "--results", "20,100", "--reply", "16",

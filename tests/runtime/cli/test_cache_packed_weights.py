@@ -26,6 +26,7 @@ def cache(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_kept_and_mapped(triplepoint: Run, nano: Path, folder: Path, cache: Path) -> None:
     """Answers are the same from memory, from the copy, and when the copy was damaged.
 

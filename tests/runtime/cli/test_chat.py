@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from triplepoint.traces import Trace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -56,6 +58,7 @@ def test_a_limit_does_not_end_the_chat(triplepoint: Run, nano: Path, folder: Pat
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_prompt_ends_the_chat(nano: Path, folder: Path, env: dict) -> None:
     """At the prompt, Ctrl-C leaves with status 130."""
     ours, theirs = pty.openpty()

@@ -47,6 +47,7 @@ def chat(env: dict[str, str], work: Path) -> Iterator[Any]:
         one.__exit__(None, None, None)
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_plain_text(chat: Any) -> None:
     """No escapes; the answer as it comes, then a line with what it took."""
     terminal = chat(text("It has ", "**one** line."))
@@ -61,6 +62,7 @@ def test_a_dumb_terminal_gets_plain_text(chat: Any) -> None:
     assert "\x1b[3" not in terminal.raw
 
 
+@pytest.mark.slow
 def test_markdown_and_the_regime_line(chat: Any) -> None:
     """On a terminal that can draw, headings and code are drawn, and nothing can steer it."""
     answer = (
@@ -118,6 +120,7 @@ def test_a_change_is_asked_about(chat: Any, work: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_ctrl_c_once_stops_and_twice_leaves(chat: Any) -> None:
     """In an answer it ends the answer, what was said stays; at the prompt it ends the chat."""
     slow = [delta(content="Begun"), 30.0]
@@ -162,6 +165,7 @@ def test_ctrl_c_drops_what_was_half_typed(chat: Any) -> None:
     assert [turn.question for turn in trace.turns] == ["Whole?"]
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_breaks_no_word(env: dict[str, str], work: Path) -> None:
     """At 60 columns status lines break between their parts, and the table loses columns."""
     with openai_server(text("Fine.")) as server:
@@ -221,6 +225,7 @@ def test_commands(chat: Any, work: Path) -> None:
     assert terminal.shown.count("trace: ") == 2
 
 
+@pytest.mark.slow
 def test_what_is_saved_is_the_conversation(chat: Any, work: Path) -> None:
     """What was taken back is not in it; calls and what came of them are."""
     reads = calls(("read_file", {"path": "a.txt"}), ("read_file", {"path": "none.txt"}))
@@ -289,6 +294,7 @@ def test_several_lines_and_the_history(chat: Any, env: dict[str, str]) -> None:
     assert history.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> None:
     """In a pipe the policy is read-only, and nothing waits for an answer."""
     import subprocess
@@ -311,6 +317,7 @@ def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> No
         assert (work / "a.txt").read_text() == "one\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_program(chat: Any, work: Path) -> None:
     """What run_command has started ends with the answer; the chat goes on."""
     code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"

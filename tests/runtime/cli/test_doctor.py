@@ -27,6 +27,7 @@ def test_doctor_tells_what_this_machine_is(triplepoint: Run) -> None:
     assert "triplepoint/traces" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_lesser_target_is_explained(triplepoint: Run) -> None:
     """TRIPLEPOINT_TARGET is honoured and named as the reason."""
     done = triplepoint("doctor", more={"TRIPLEPOINT_TARGET": "generic"})
@@ -34,6 +35,7 @@ def test_a_lesser_target_is_explained(triplepoint: Run) -> None:
     assert "generic, set by TRIPLEPOINT_TARGET; the best would be" in done.stdout
 
 
+@pytest.mark.slow
 def test_doctor_for_machines(triplepoint: Run, env: dict[str, str], tmp_path: Path) -> None:
     """--json holds the same; --measure writes the profile anew."""
     env["XDG_CACHE_HOME"] = str(tmp_path / "cache")

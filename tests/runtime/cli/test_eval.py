@@ -57,6 +57,7 @@ def test_tables_and_threshold(cli: Cli, tmp_path: Path) -> None:
     assert "&lt;b&gt;" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_page_in_a_browser(cli: Cli, tmp_path: Path, browser: Chromium) -> None:
     """It loads nothing, runs nothing, and has its tables in light and dark."""
     with openai_server(text("2"), text("<img src=x onerror=alert(1)>")) as server:

@@ -70,6 +70,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
     """A question to the embedded model needs no network, no Hub and no settings file, and nothing
     that checks types, logs or draws."""
@@ -345,6 +346,7 @@ def test_lists_of_numbers() -> None:
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
 
+@pytest.mark.slow
 @needs_full
 @pytest.mark.parametrize("args", [["trace", "show"], ["replay"], ["trace", "show", "--json"]])
 def test_a_full_disk_behind_stdout(recorded: Path, env: dict[str, str], args: list[str]) -> None:
@@ -362,6 +364,7 @@ def test_a_full_disk_behind_stdout(recorded: Path, env: dict[str, str], args: li
     assert done.returncode == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [

@@ -52,6 +52,7 @@ def test_a_file_of_questions(triplepoint: Run, questions: Path, tmp_path: Path) 
     assert results(tmp_path / "r.jsonl") == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torn", [False, True])
 def test_it_goes_on_after_kill_9(
     torn: bool, env: dict[str, str], triplepoint: Run, questions: Path, tmp_path: Path
@@ -82,6 +83,7 @@ def test_it_goes_on_after_kill_9(
     assert len({(one["question"], one["answer"]) for one in found}) == 3
 
 
+@pytest.mark.slow
 def test_failures_have_a_status_and_can_be_asked_again(
     triplepoint: Run, folder: Path, tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ def test_folders_and_a_template(triplepoint: Run, folder: Path, tmp_path: Path) 
     assert ("files", "Hello files") in [(one["name"], one["question"]) for one in found]
 
 
+@pytest.mark.slow
 def test_a_bound_ends_it_with_status_4(triplepoint: Run, questions: Path, tmp_path: Path) -> None:
     """And the same command goes on."""
     command = ("map", questions, "-o", "r.jsonl", "-m", "nano", "--price", "in=1000", "--max-cost")
@@ -130,6 +133,7 @@ def test_a_bound_ends_it_with_status_4(triplepoint: Run, questions: Path, tmp_pa
     assert results(tmp_path / "s.jsonl") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
@@ -166,6 +170,7 @@ def test_what_it_refuses(
     assert questions.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_progress(
     on_terminal: Callable[..., tuple[int, str]], questions: Path
 ) -> None:

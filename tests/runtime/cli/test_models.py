@@ -38,6 +38,7 @@ def hub() -> Iterator[FakeHub]:
         yield hub
 
 
+@pytest.mark.slow
 def test_pull_then_run_by_name(
     triplepoint: Run, more: dict[str, str], hub: FakeHub, folder: Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_rm_takes_packed_copies_along(
     assert other.path.exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_what_is_kept(
     env: dict[str, str], more: dict[str, str], hub: FakeHub, triplepoint: Run
 ) -> None:
@@ -255,6 +257,7 @@ def test_ctrl_c_says_what_is_kept(
     assert hub.ranges() == [None, "bytes=500000-"]
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_missing_model_is_offered(
     more: dict[str, str], env: dict[str, str], tmp_path: Path
 ) -> None:

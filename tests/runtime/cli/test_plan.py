@@ -77,6 +77,7 @@ def test_conversations_that_fit_nowhere(
     assert "next bottleneck: none: no request was answered" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_this_machine_beside_its_forecast(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_run_of_another_model_is_told(
     assert capsys.readouterr().err == ("" if model == "nano" else told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -34,6 +34,7 @@ def test_the_recorded_run_is_shown(triplepoint: Run, recorded: Path) -> None:
     assert not re.search(r"[^\n\x20-\x7e→…µ]", done.stdout)
 
 
+@pytest.mark.slow
 def test_on_a_terminal_there_are_colors(on_terminal: Terminal, recorded: Path) -> None:
     """A terminal gets colors, one with NO_COLOR or TERM=dumb none, and the same text."""
     colors = re.compile(r"\x1b\[[0-9;]*m")
@@ -102,6 +103,7 @@ def test_a_bad_line_is_named(triplepoint: Run, recorded: Path) -> None:
 # --- --benchmark and --predict
 
 
+@pytest.mark.slow
 def test_the_recorded_work_is_done_again(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -132,6 +134,7 @@ def test_the_recorded_work_is_done_again(
     assert found["settings"] == []
 
 
+@pytest.mark.slow
 def test_the_cost_model_answers_for_another_machine(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -163,6 +166,7 @@ def test_a_run_that_is_nowhere_names_the_library(triplepoint: Run) -> None:
     assert "no trace 'nope'" in done.stderr
 
 
+@pytest.mark.slow
 def test_live_tools_are_compared(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -254,6 +258,7 @@ def test_nothing_is_ignored(
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_the_recorded_settings_hold_from_a_step_on(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -279,6 +284,7 @@ def test_the_recorded_settings_hold_from_a_step_on(
     assert "fetch_url" in {tool["function"]["name"] for tool in tools.tools}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time", ['"NaN"', "1e300", "-1", '"Infinity"'])
 @pytest.mark.parametrize(
     "command",
@@ -301,6 +307,7 @@ def test_a_trace_with_impossible_times(
     assert done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kept", "where"),
     [

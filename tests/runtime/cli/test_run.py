@@ -78,6 +78,7 @@ def test_verbose_is_the_table(triplepoint: Run, nano: Path, folder: Path, env: d
     assert path.parent == Path(env["XDG_STATE_HOME"]) / "triplepoint" / "traces"
 
 
+@pytest.mark.slow
 def test_on_a_terminal_the_answer_is_the_same(
     on_terminal: Terminal, nano: Path, folder: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_quiet_is_the_answer_alone(triplepoint: Run, nano: Path, folder: Path) -
     assert "app.log" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_question_from_a_pipe(triplepoint: Run, nano: Path, folder: Path) -> None:
     """The newline that `echo` adds is no part of it: the same tokens as on the command line."""
     tokens = []
@@ -128,6 +130,7 @@ def test_a_question_from_a_pipe(triplepoint: Run, nano: Path, folder: Path) -> N
     assert tokens[0] == tokens[1]
 
 
+@pytest.mark.slow
 def test_traces_sort_by_time(triplepoint: Run, nano: Path, folder: Path, env: dict) -> None:
     """Each run gets a file of its own, named so that names are in the order of the runs."""
     for question in ("Hello!", QUESTION):
@@ -239,6 +242,7 @@ def test_a_long_prefill_shows_its_progress(
     assert re.search(r"left *\r +\r", shown)
 
 
+@pytest.mark.slow
 def test_verify_says_phase_by_phase(triplepoint: Run, run_trace: Path) -> None:
     """The model gives the same tokens again, and each phase is named."""
     done = triplepoint("replay", run_trace, "--verify")
@@ -251,6 +255,7 @@ def test_verify_says_phase_by_phase(triplepoint: Run, run_trace: Path) -> None:
     assert lines[-1].startswith("verified: 4 phases, ")
 
 
+@pytest.mark.slow
 def test_verify_names_the_first_token_that_differs(triplepoint: Run, run_trace: Path) -> None:
     """A token that the model does not give is found, and the status is 1."""
     lines = run_trace.read_text().splitlines()
@@ -272,6 +277,7 @@ def test_verify_names_the_first_token_that_differs(triplepoint: Run, run_trace: 
     assert as_json["runs"][0]["phases"][3]["difference"]["position"] == 3
 
 
+@pytest.mark.slow
 def test_verify_names_the_setting_that_differs(
     triplepoint: Run, run_trace: Path, nano: Path, tmp_path: Path
 ) -> None:
@@ -288,6 +294,7 @@ def test_verify_names_the_setting_that_differs(
         assert "note: threads differs: recorded" in noted.stdout
 
 
+@pytest.mark.slow
 def test_verify_does_with_the_machine_it_has(triplepoint: Run, run_trace: Path) -> None:
     """Threads and a target that this machine lacks are replaced, and that is noted."""
     events = [json.loads(line) for line in run_trace.read_text().splitlines()]
@@ -315,6 +322,7 @@ def test_a_limited_run_replays_what_there_was(
     assert lines[3].startswith("limit: the answer was cut after 5 generated tokens")
 
 
+@pytest.mark.slow
 def test_verify_follows_a_chat(triplepoint: Run, nano: Path, folder: Path, tmp_path: Path) -> None:
     """Several turns in one session verify as one sequence of phases."""
     trace = tmp_path / "trace.jsonl"

@@ -57,6 +57,7 @@ def test_from_start_to_end(env: dict[str, str], triplepoint: Run) -> None:
     assert (process.returncode, "Traceback" in errors) == (0, False)
 
 
+@pytest.mark.slow
 def test_signals_while_a_request_runs(env: dict[str, str]) -> None:
     """The first lets it end and takes no new one; the second ends it, and its client is told."""
     body = {**LONG_CHAT, "stream": True}
@@ -79,6 +80,7 @@ def test_signals_while_a_request_runs(env: dict[str, str]) -> None:
     assert (process.returncode, errors) == (0, "")
 
 
+@pytest.mark.slow
 def test_signals_while_a_model_is_loaded(env: dict[str, str]) -> None:
     """A third one ends the process, although loading cannot be ended."""
     script = """
@@ -105,6 +107,7 @@ serve(ServerSettings({"nano": "nano"}, port=0), lambda _: time.sleep(300), print
     assert process.returncode == -signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_what_does_not_start(triplepoint: Run, env: dict[str, str], tmp_path: Path) -> None:
     """A missing model, a name twice, an open address without a key, a port that is taken."""
     for args, status, says in (

@@ -49,6 +49,7 @@ def test_listed_shown_and_removed(triplepoint: Run, kept: Path, folder: Path) ->
     assert "no sessions in" in triplepoint("session", "ls").stdout
 
 
+@pytest.mark.slow
 def test_which_ones_go(triplepoint: Run, kept: Path) -> None:
     """By age, or all; an empty choice and two ways at once are told apart from it."""
     none = triplepoint("session", "rm", "--older-than", "1h", "--json")
@@ -65,6 +66,7 @@ def test_which_ones_go(triplepoint: Run, kept: Path) -> None:
     assert not kept.exists()
 
 
+@pytest.mark.slow
 def test_one_in_use_or_damaged(triplepoint: Run, kept: Path) -> None:
     """One that another process has stays; one that cannot be read is listed, and can go."""
     with open_session("first", kept.parent):
@@ -79,6 +81,7 @@ def test_one_in_use_or_damaged(triplepoint: Run, kept: Path) -> None:
     assert not kept.exists()
 
 
+@pytest.mark.slow
 def test_from_another_folder(triplepoint: Run, kept: Path, folder: Path, tmp_path: Path) -> None:
     """It is said what it was about; which folder is meant has to be said."""
     for args in (["--continue"], ["--session", "first"]):
@@ -95,6 +98,7 @@ def test_from_another_folder(triplepoint: Run, kept: Path, folder: Path, tmp_pat
     assert f"belongs to {folder}, but the tools use {tmp_path}" in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_model_of_a_session(
     env: dict[str, str], nano: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -120,6 +124,7 @@ def test_the_model_of_a_session(
     assert run("--session", "t")["path"] != str(copy)
 
 
+@pytest.mark.slow
 def test_a_session_that_cannot_be_kept(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from triplepoint.traces import Trace
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.mark.slow
 def test_answers_are_the_same(triplepoint: Run, folder: Path, tmp_path: Path) -> None:
     """With both on and with both off, and the traces tell them apart."""
     ask = ["run", "Which file mentions retry?", "--dir", folder, "-q"]

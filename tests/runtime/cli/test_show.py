@@ -114,6 +114,7 @@ def test_the_documents_say_the_same() -> None:
         assert calls == f"`{known.calls}`", name
 
 
+@pytest.mark.slow
 @every
 def test_a_published_file_runs(
     tmp_path: Path, header: Header, capsys: pytest.CaptureFixture[str]
@@ -169,6 +170,7 @@ def test_the_parts_make_the_whole(tmp_path: Path, header: Header) -> None:
     assert facts.active <= info.parameters
 
 
+@pytest.mark.slow
 def test_what_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from triplepoint.runtime.bench.sweeps import ARTICLE_KV, ARTICLE_PROMPT, ARTICLE
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 def test_by_prompt(triplepoint: Run) -> None:
     """A row for each length that fits, each figure with its share, the article's beside it."""
@@ -33,6 +34,7 @@ def test_by_prompt(triplepoint: Run) -> None:
     assert "compare the shares" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 @pytest.mark.parametrize(
     ("name", "values", "labels"),

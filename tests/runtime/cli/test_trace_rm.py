@@ -76,6 +76,7 @@ def test_what_stays(triplepoint: Run, traces: Path, tmp_path: Path) -> None:
     assert "a recorded example" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_oldest_go_when_there_are_too_many(
     triplepoint: Run, nano: Path, folder: Path, traces: Path, recorded: Path
 ) -> None:

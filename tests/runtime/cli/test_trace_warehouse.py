@@ -31,6 +31,7 @@ def test_the_help_names_the_reports() -> None:
     assert tuple(reports.REPORTS) == REPORTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["all.duckdb", "all"])
 def test_from_folder_to_page(cli: Cli, tmp_path: Path, target: str) -> None:
     """Ingest, query in both orders, reports as text, CSV, JSON and a page."""

@@ -28,6 +28,7 @@ def hub() -> Iterator[FakeHub]:
         yield hub
 
 
+@pytest.mark.slow
 def test_models_without_a_network(command: Command, hub: FakeHub) -> None:
     """A table that fits 80 columns, the figures as JSON, and nothing asked of anybody."""
     status, shown, errors = command("models")
@@ -159,6 +160,7 @@ def test_a_damaged_configuration(triplepoint: Run, more: dict[str, str], tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_where_nano_cannot(command: Command, folder: Path) -> None:
     """The best model for this machine is named on stderr; not to who has chosen, nor with -q."""
     status, shown, errors = command("run", "--dir", str(folder), QUESTION)

@@ -93,6 +93,7 @@ def result(call: ToolCall) -> dict[str, Any]:
     return {"role": "tool", "name": call.name, "tool_call_id": call.id, "content": RESULT}
 
 
+@pytest.mark.slow
 @every
 def test_a_conversation(agent_of: AgentOf, family: Family) -> None:
     """Two calls with thoughts before them, an answer, another question: the tokens are those of the

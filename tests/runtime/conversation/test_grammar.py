@@ -388,6 +388,7 @@ PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "require
 VERDICT = {"type": "object", "properties": {"is": {"type": "string"}}, "required": ["is"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def _turns(count: int, calls: bool = True) -> Iterator[list[Message]]:
         yield [*said, Message("user", f"Question {turn + 1}?")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tools"),
     [
@@ -95,6 +96,7 @@ def test_what_is_rendered_does_not_grow(tokenizer: Tokenizer) -> None:
     assert sorted(rendered[-100:])[:-1] == [usual] * 99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", [NUMBERED, LATE])
 def test_a_template_that_counts_gets_everything(tokenizer: Tokenizer, template: str) -> None:
     """It is noticed at a check, said in the notes, and right from there on."""

@@ -225,6 +225,7 @@ TEXTS = st.text(LETTERS, max_size=40)
 NAMES = ("glm", "minimax", "qwen3-coder", "functionary", "tool_calls", "minimax-m1", "nemotron")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [FORMATS[name] for name in NAMES], ids=NAMES)
 @given(path=TEXTS, lines=st.integers(-(2**53) + 1, 2**53 - 1) | st.none())
 @settings(max_examples=40, deadline=None)

@@ -48,6 +48,7 @@ if not _ALL:
     REAL = REAL[:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "conversation"), REAL)
 def test_renders_as_the_reference_does(name: str, conversation: str) -> None:
     """A real template gives the text that transformers gives, or both refuse."""
@@ -69,6 +70,7 @@ def test_renders_as_the_reference_does(name: str, conversation: str) -> None:
 OURS = sorted((Path(__file__).parents[2] / "helpers" / "families").glob("*.jinja"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_our_templates_render_as_the_reference_does(path: Path) -> None:
     """What the tests of families talk through is a template that transformers takes so too."""

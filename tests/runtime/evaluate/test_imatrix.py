@@ -63,6 +63,7 @@ def torch_sums(name: str) -> dict[str, np.ndarray]:
     return sums
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["llama", "gemma3", "phi3"])
 def test_as_transformers_sees_it(tmp_path: Path, name: str) -> None:

@@ -80,6 +80,7 @@ def test_from_one_folder_to_servers(place: Path, url: str) -> None:
     assert answers(place / "served.jsonl") == found
 
 
+@pytest.mark.slow
 def test_the_program(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It shows a line for each folder."""
     (code,) = re.findall(r"^```python\n(.*?)^```$", read("docs/fleet.md"), re.DOTALL | re.MULTILINE)

@@ -299,6 +299,7 @@ def test_of_a_straggler_the_try_that_was_sooner_is_told(
     assert path.read_text() == path.stem == f"000001-{one['key'][:8]}"
 
 
+@pytest.mark.slow
 def test_a_row_that_nobody_takes_is_waited_for() -> None:
     """Its pause is over while its server is away: the run does not turn round and round."""
     calls: list[float] = []

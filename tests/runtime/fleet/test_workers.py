@@ -73,6 +73,7 @@ def test_agents_together_answer_as_one_alone(
     assert again == results
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")
 @pytest.mark.parametrize("make", [Recipe(max_tokens=2), factory])
 def test_folders_are_closed(
@@ -162,6 +163,7 @@ def remote(engine: Any, row: dict[str, Any]) -> Agent:
     return Agent(engine)
 
 
+@pytest.mark.slow
 def test_two_servers_of_which_one_dies(quick: None) -> None:
     """Its rows go to the other one; none is lost, none is answered twice."""
     reports: list[MapReport] = []
@@ -189,6 +191,7 @@ def test_two_servers_of_which_one_dies(quick: None) -> None:
     assert any("503" in note or "busy" in note for note in report.notes)
 
 
+@pytest.mark.slow
 def test_no_server_is_left(quick: None) -> None:
     """An error says so; what was answered is in the results."""
     with openai_server(text("Yes."), *[503] * 90) as server:
@@ -224,6 +227,7 @@ def test_an_answer_does_not_end_patience(quick: None) -> None:
             worker.close()
 
 
+@pytest.mark.slow
 def test_a_first_row_that_takes_longer_than_patience(quick: None) -> None:
     """A proxy ends it with 504 then: patience begins with that, and the others are answered."""
     delayed = threading.Event()
@@ -244,6 +248,7 @@ def test_a_first_row_that_takes_longer_than_patience(quick: None) -> None:
     assert (report.answered, report.left) == (3, 0)
 
 
+@pytest.mark.slow
 def test_a_busy_server_is_waited_for_while_it_works(quick: None) -> None:
     """It refuses a second row for longer than patience is, and works on the first all the time."""
     with openai_server([1.5, *text("Yes.")], *[503] * 200) as server:

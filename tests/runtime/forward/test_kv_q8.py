@@ -46,6 +46,7 @@ def _scores(
         return engine.session(context=len(ids) + 1).logits_for(ids)
 
 
+@pytest.mark.slow
 def test_divergence_on_nano() -> None:
     """On the embedded model q8 is within the bound of bf16, over several hundred positions."""
     assert divergence(_scores("nano", "bf16"), _scores("nano", "q8")).mean() <= KL

@@ -181,6 +181,7 @@ _tree = st.lists(st.integers(0, 2), min_size=0, max_size=4)
 _sequence = st.tuples(_tree, st.integers(0, PAGE - 1), st.integers(1, 20))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(sequences=st.lists(_sequence, min_size=1, max_size=9), moves=st.integers(1, 5))
 def test_every_row_meets_its_own_chunks(

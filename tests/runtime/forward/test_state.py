@@ -133,6 +133,7 @@ def test_forks_share_copies_and_not_what_passes_change() -> None:
     assert value(third) == 300
 
 
+@pytest.mark.slow
 def test_memory_is_counted_and_given_back() -> None:
     """States count beside pages, copies by themselves, those of several owners once."""
     states = StateLayout.of(SIZES)

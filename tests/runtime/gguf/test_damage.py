@@ -318,6 +318,7 @@ def test_long_string_in_a_sparse_file(tmp_path: Path) -> None:
     assert caught.value.offset == file.at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("value", "count", "nbytes"), [
     (STRING, 1 << 24, 8 << 24), (ARRAY, 1 << 20, 12 << 20), (STRING, 1 << 18, 8 << 18),
 ])  # fmt: skip

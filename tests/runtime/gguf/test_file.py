@@ -104,6 +104,7 @@ def test_string_array_is_a_sequence(tmp_path: Path) -> None:
         assert "ΑΩ" in array
 
 
+@pytest.mark.slow
 def test_opening_does_not_decode_strings(tmp_path: Path) -> None:
     """A vocabulary of 150,000 tokens takes 8 bytes for each: its strings are not made yet."""
     words = [f"token{i}" for i in range(150_000)]
@@ -171,6 +172,7 @@ def test_version_2(tmp_path: Path) -> None:
         assert file.data("t").view(np.float32).tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not VOCABULARIES.is_dir(), reason="no ../shared/reference/vocab here")
 @pytest.mark.parametrize("name", quick(["gpt-2", "llama-spm"], "llama-spm"))
 def test_real_vocabulary(name: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from helpers.tiers import quick
 
 from triplepoint.errors import GGUFError
 from triplepoint.runtime.gguf.file import GGMLType, GGUFFile, StringArray, ValueType
@@ -50,6 +51,7 @@ def read_all(path: Path) -> GGUFFile:
     return file
 
 
+@pytest.mark.slow
 def test_truncation_at_every_byte(tmp_path: Path, small_file: bytes) -> None:
     """Cut anywhere before the end of the last tensor, the file is refused, within its length."""
     path = tmp_path / "cut.gguf"
@@ -132,8 +134,7 @@ def offset_of_error(path: Path) -> int | None:
     return None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", quick([1, 2, 3], ci=[1]))
 def test_mutants(tmp_path: Path, small_file: bytes, seed: int) -> None:
     """Of thousands of damaged files each opens or ends in a GGUFError, in bounded memory."""
     accepted = hold_mutants(tmp_path / "mutant.gguf", mutants(small_file, 1500, seed))
@@ -142,6 +143,7 @@ def test_mutants(tmp_path: Path, small_file: bytes, seed: int) -> None:
     assert 30 < len(accepted) < 1400
 
 
+@pytest.mark.slow
 def test_accepted_mutants_read_as_the_oracle_does(tmp_path: Path, small_file: bytes) -> None:
     """A damaged file that opens here has the tensor table that the `gguf` package reads."""
     path = tmp_path / "mutant.gguf"

@@ -381,6 +381,7 @@ def test_the_store_that_repositories_share(make: Make, settings: HubSettings) ->
 # --- facts
 
 
+@pytest.mark.slow
 def test_facts_of_nano() -> None:
     """What `show` prints is what the file has; the memory is what the engine takes."""
     facts = read_model_info(NANO)

@@ -171,6 +171,7 @@ def test_what_the_hub_is_told_of_us(
 # --- when it is interrupted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "note"),
     [
@@ -461,6 +462,7 @@ FAULTS = ["cut"] * 4 + ["no-range", "wrong-range", "416", "500", "wrong", "short
                         "gzip", "long"]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rounds", [8, pytest.param(200, marks=pytest.mark.exhaustive)], ids=["few", "many"]
 )

@@ -66,6 +66,7 @@ def removed(path: Path) -> None:
     path.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [cut, overwritten])
 def test_a_run_ends_with_an_error(
     engine: Engine, path: Path, tmp_path: Path, change: Change
@@ -186,6 +187,7 @@ def _in_a_child(code: str, source: Path, path: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mappings are guarded on Linux")
 def test_cut_between_the_look_and_the_read(path: Path) -> None:
     """What the pass then reads are zeros, and it ends with the error instead of its logits."""

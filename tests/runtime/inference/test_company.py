@@ -89,6 +89,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[Company]:
         yield Company(engine)
 
 
+@pytest.mark.slow
 @few
 @given(schedule=schedules)
 def test_cache_formats_and_threads(form: Company, schedule: list[Pass]) -> None:

@@ -290,6 +290,7 @@ def test_with_closes(tiny_model: MakeModel) -> None:
     assert set(_pool_threads()) <= set(before)
 
 
+@pytest.mark.slow
 def test_a_forgotten_engine_is_freed(tiny_model: MakeModel) -> None:
     """Without references engine, weights and threads go, with no close."""
     before = _pool_threads()

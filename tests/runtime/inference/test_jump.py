@@ -75,10 +75,10 @@ def _call(
 
 
 # JSON in tags, in a list and in a channel; XML, Python's calls and notations of their own.
-QUICK = ("hermes", "mistral", "harmony", "qwen3-coder", "glm", "lfm2", "gemma4", "llama")
+OFTEN = ("hermes", "mistral", "harmony", "qwen3-coder", "glm", "lfm2", "gemma4", "llama")
 
 
-@pytest.mark.parametrize("form", quick(FORMATS, *QUICK))
+@pytest.mark.parametrize("form", quick(FORMATS, ci=OFTEN))
 def test_calls_are_the_same_with_and_without(engine: Engine, form: str) -> None:
     """The same tokens in every format, greedy and by chance, with fewer passes."""
     for tools in (ONE, THREE):
@@ -191,6 +191,7 @@ def test_few_allowed_rows_of_the_head(engine: Engine, monkeypatch: pytest.Monkey
     assert phase.flops < whole.flops
 
 
+@pytest.mark.slow
 def test_logits_of_few_rows_are_nobodys(engine: Engine) -> None:
     """After a pass that computed a part of the logits the next decode computes them anew."""
     for most in range(1, 40):

@@ -147,6 +147,7 @@ def test_what_is_left_at_a_low_temperature(ranking: LogitRanker) -> None:
     assert {sampler.pick(logits, None) for sampler.position in range(50)} == {1}
 
 
+@pytest.mark.slow
 def test_xtc_comes_as_often_as_asked(ranking: LogitRanker) -> None:
     """Whether it does is a draw of its own, which belongs to seed and position as well."""
     settings = Sampling(temperature=1.0, xtc_probability=0.3, xtc_threshold=0.12, seed=4)

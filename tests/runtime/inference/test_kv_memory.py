@@ -51,6 +51,7 @@ def _run(engine: Engine, prompt: list[int], steps: int = 60, **options: Any) -> 
     return list(session.decode(max_tokens=steps, **options))
 
 
+@pytest.mark.slow
 def test_a_first_token_waits_for_no_page_yet_to_come() -> None:
     """A short prompt touches nothing ahead; its decode does, and finds the page when it is due."""
     with Engine.load("nano", threads=2, context=1024) as engine:
@@ -88,6 +89,7 @@ def test_pages_are_counted(engine: Engine) -> None:
     assert memory.used == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -122,6 +124,7 @@ def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
     assert most <= PAGES * HUGE_PAGE
 
 
+@pytest.mark.slow
 def test_who_is_preempted_is_not_in_the_same_pass(engine: Engine) -> None:
     """Nor does it count as admitted again: it has no pages."""
     first, second = engine.session(), engine.session()
@@ -145,6 +148,7 @@ def test_who_is_preempted_is_not_in_the_same_pass(engine: Engine) -> None:
     assert first.admitted > 0
 
 
+@pytest.mark.slow
 def test_nobody_is_preempted_in_vain(engine: Engine) -> None:
     """Pages are taken back where they are enough; else they stay until others come to rest."""
     scheduler, size = engine.scheduler, PAGES * PAGE
@@ -165,6 +169,7 @@ def test_nobody_is_preempted_in_vain(engine: Engine) -> None:
             scheduler._preempted.clear()
 
 
+@pytest.mark.slow
 def test_who_rests_goes_first(engine: Engine) -> None:
     """A session that nobody asks loses its pages before a busy one, and goes on all the same."""
     resting = engine.session()
@@ -186,6 +191,7 @@ def test_who_rests_goes_first(engine: Engine) -> None:
     assert phase.recomputed_tokens == len(PROMPTS[0])
 
 
+@pytest.mark.slow
 def test_what_nobody_has_goes_before_sessions(engine: Engine) -> None:
     """Pages of the prefix cache are let go of before anybody's are taken back."""
     before = engine.scheduler.preempted
@@ -203,6 +209,7 @@ def test_what_nobody_has_goes_before_sessions(engine: Engine) -> None:
     assert busy.n_cached == len(PROMPTS[2])
 
 
+@pytest.mark.slow
 def test_one_that_never_fits_is_refused(engine: Engine) -> None:
     """A sequence for which all of the memory is too little: an error with figures, nothing lost."""
     session: Session = engine.session()
@@ -215,6 +222,7 @@ def test_one_that_never_fits_is_refused(engine: Engine) -> None:
     assert list(session.decode(max_tokens=20)) == _run(engine, PROMPTS[0], 20)
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_under_pressure(engine: Engine, tmp_path: Path) -> None:
     """A kept session is loaded where memory is short, and goes on with the same text."""
     session = engine.session()
@@ -228,6 +236,7 @@ def test_saved_and_loaded_under_pressure(engine: Engine, tmp_path: Path) -> None
     assert list(again.decode(max_tokens=10)) == want
 
 
+@pytest.mark.slow
 def test_memory_is_wanted_while_a_session_is_read_from_disk(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +275,7 @@ def test_memory_is_wanted_while_a_session_is_read_from_disk(
     assert list(session.decode(max_tokens=5)) == want
 
 
+@pytest.mark.slow
 def test_a_session_is_made_between_two_looks_at_all(engine: Engine) -> None:
     """Whoever looks for pages to be taken back, with the mutex, has the same sessions before it."""
     with ThreadPoolExecutor(1) as threads:
@@ -278,6 +288,7 @@ def test_a_session_is_made_between_two_looks_at_all(engine: Engine) -> None:
         assert made.result(60) in engine.scheduler.sequences
 
 
+@pytest.mark.slow
 def test_a_budget_that_makes_no_sense() -> None:
     """Nothing, and less, is refused."""
     for wrong in (0, -1):
@@ -285,6 +296,7 @@ def test_a_budget_that_makes_no_sense() -> None:
             Engine.load("nano", kv_memory=wrong)
 
 
+@pytest.mark.slow
 def test_what_is_kept_waits_for_its_return(engine: Engine) -> None:
     """Others that come and go do not push out what is kept until a time; nobody fails for it."""
     cache, kept = engine.prefix_cache, PROMPTS[0]

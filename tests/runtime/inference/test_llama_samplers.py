@@ -46,6 +46,7 @@ def _kept(sampler: Sampler, ranking: LogitRanker, logits: np.ndarray) -> dict[in
     return dict(sampler.kept().likeliest(ranking.n_vocab))
 
 
+@pytest.mark.slow
 def test_what_is_kept(ranking: LogitRanker) -> None:
     """As many tokens, the same likeliest ones, and their probabilities within 1e-5."""
     cases = [case for case in CASES["kept"] if case["size"] == ranking.n_vocab]
@@ -59,6 +60,7 @@ def test_what_is_kept(ranking: LogitRanker) -> None:
         assert sum(kept.values()) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_mirostat(ranking: LogitRanker) -> None:
     """As many tokens before each of its picks: so its limit moves as ours does."""
     cases = [case for case in CASES["mirostat"] if case["size"] == ranking.n_vocab]

@@ -97,6 +97,7 @@ def test_drafts_are_those_of_the_formulas(model: MakeModel, name: str) -> None:
             assert np.abs(got - wanted).max() / np.ptp(wanted) <= near
 
 
+@pytest.mark.slow
 def test_drafts_depend_on_the_tokens_alone(model: MakeModel, tmp_path: Path) -> None:
     """The same bits in any chunks, on any threads, after a fork, a cut, a save, or other drafts."""
     for name in ("qwen35", "glm4-flash"):
@@ -126,6 +127,7 @@ def test_drafts_depend_on_the_tokens_alone(model: MakeModel, tmp_path: Path) -> 
             assert _same(_drafted(back), want), (name, "save")
 
 
+@pytest.mark.slow
 def test_what_was_decoded_is_what_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind drafts that were right, or wrong, the layer has the bits of a prompt that was read."""
     for good in (0, 2):
@@ -192,6 +194,7 @@ def test_pages_stay_while_the_layer_drafts(engine: Engine, monkeypatch: pytest.M
     assert not [*session.cache.held]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_text_is_the_same(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, temperature: float
@@ -223,6 +226,7 @@ def test_it_goes_on_over_pages(engine: Engine, monkeypatch: pytest.MonkeyPatch) 
     assert phase.accepted_tokens > 40
 
 
+@pytest.mark.slow
 def test_company(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions that share passes say what each says alone."""
     texts = [IDS[n : n + 40] for n in (0, 30, 60)]

@@ -53,6 +53,7 @@ def test_it_follows_a_machine_that_changes_its_speed() -> None:
     assert correction.factor(10) == 1.4
 
 
+@pytest.mark.slow
 def test_it_is_asked_while_it_learns() -> None:
     """Sequences end their phases in threads of their own, beside the pass that is put together."""
     correction, until = PassCorrection(), time.monotonic() + 1.0

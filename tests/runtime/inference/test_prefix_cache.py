@@ -107,6 +107,7 @@ def test_the_owner_goes_on_without_a_copy(engine: Engine) -> None:
         assert np.array_equal(session.logits, _logits(engine, list(session.tokens)))
 
 
+@pytest.mark.slow
 def test_memory_is_let_go_by_age(engine: Engine) -> None:
     """The leaf that was not used for longest goes first; what sessions have stays."""
     texts = [[n, *IDS[: PAGE + 50]] for n in range(4)]
@@ -129,6 +130,7 @@ def test_memory_is_let_go_by_age(engine: Engine) -> None:
     assert np.array_equal(kept.logits, _logits(engine, list(kept.tokens)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("namespace", ["", "mine"])
 def test_a_page_that_two_nodes_hold_is_let_go_of(engine: Engine, namespace: str) -> None:
     """One is where its writer is gone and who fills it up has company, or a namespace."""
@@ -159,6 +161,7 @@ def test_a_page_that_two_nodes_hold_is_let_go_of(engine: Engine, namespace: str)
     assert memory.used == before
 
 
+@pytest.mark.slow
 def test_random_texts(engine: Engine) -> None:
     """Many texts with beginnings in common, forks and steps back: always the bits of one alone."""
     chance = random.Random(3)
@@ -201,6 +204,7 @@ def test_drafts_are_not_kept(engine: Engine) -> None:
     assert np.array_equal(second.logits, _logits(engine, IDS))
 
 
+@pytest.mark.slow
 def test_what_is_kept_until_a_time(engine: Engine) -> None:
     """It outlives what was used later, until its time is over; and goes last where it has to."""
     cache = engine.prefix_cache
@@ -220,6 +224,7 @@ def test_what_is_kept_until_a_time(engine: Engine) -> None:
     assert cache.nbytes == 0
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_bounded(engine: Engine) -> None:
     """It takes its share of the memory at most: what would go first anyway is given up."""
     cache, memory = engine.prefix_cache, engine.layout.memory
@@ -238,6 +243,7 @@ def test_what_is_kept_is_bounded(engine: Engine) -> None:
     assert [cache.find(text)[1] for text in texts] == [0, PAGE, 2 * PAGE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("common", [100, PAGE, 2 * PAGE + 77])
 def test_namespaces(engine: Engine, common: int) -> None:
     """A session finds what its own namespace and those without one have, and no more."""

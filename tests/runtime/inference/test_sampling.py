@@ -49,6 +49,7 @@ def _near(shares: np.ndarray, want: list[float]) -> bool:
     return bool((np.abs(shares - p) <= 4 * np.sqrt(p * (1 - p) / DRAWS)).all())
 
 
+@pytest.mark.slow
 def test_temperature_one_draws_the_distribution(ranking: LogitRanker) -> None:
     """At temperature 1 tokens come as often as the softmax says."""
     assert _near(_drawn(ranking, temperature=1.0, seed=1), P.tolist())
@@ -78,6 +79,7 @@ def test_top_k(ranking: LogitRanker) -> None:
     assert _near(_drawn(ranking, temperature=1.0, top_k=99, seed=3), P.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("top_p", "kept"), [(0.39, [0]), (0.41, [0, 2]), (0.71, [0, 2, 4]), (0.96, [0, 2, 4, 1, 3])]
 )
@@ -183,6 +185,7 @@ def test_penalties_leave_calls_alone(ranking: LogitRanker) -> None:
     assert sampler.pick(LOGITS, None) == 2
 
 
+@pytest.mark.slow
 def test_logit_bias(ranking: LogitRanker) -> None:
     """It is added to the logits; -inf forbids a token, unless it is the only one allowed."""
     forbid = Sampler(Sampling(temperature=0, logit_bias={0: -np.inf, 2: -9}), ranking)

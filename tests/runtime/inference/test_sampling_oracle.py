@@ -67,6 +67,7 @@ CHAINS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
 @pytest.mark.parametrize("spread", [1.0, 4.0])
 def test_the_same_tokens_are_kept_and_drawn(
@@ -101,6 +102,7 @@ def test_the_same_tokens_are_kept_and_drawn(
         assert rank == kept or edge.sum() < 1e-5
 
 
+@pytest.mark.slow
 def test_equal_logits(ranking: LogitRanker) -> None:
     """More equal ones than are sorted at once: the first ids come first."""
     logits = np.zeros(SIZE, np.float32)

@@ -67,6 +67,7 @@ class Passes:
         monkeypatch.setattr(Runner, "run_shared", watched)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling",
     [Sampling(temperature=0.0), SAMPLED, RECALLING, MIROSTAT],
@@ -104,6 +105,7 @@ def test_draftstogether(engine: Engine) -> None:
     assert engine.scheduler.shared > before
 
 
+@pytest.mark.slow
 def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one decodes, another's prompt is computed beside it in parts that keep the deadline."""
     prompt = CHANCE.integers(0, 2000, 3000).tolist()
@@ -169,6 +171,7 @@ def test_a_choice_does_not_wait_for_a_pass(engine: Engine) -> None:
         other.result(60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["mask", "advance", "tool", "text"])
 def test_nobody_waits_for_a_neighbor_that_thinks(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -389,6 +392,7 @@ def test_phases_of_shared_passes_teach_nothing(
     assert sum(not seconds for seconds in taught) == sum(shared)
 
 
+@pytest.mark.slow
 def test_a_prompt_in_common_is_computed_once(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,6 +174,7 @@ def test_a_shared_pass_ends_when_nobody_waits_for_it(
     assert [session.n_cached for session in pair] == [len(prompt) for prompt in PROMPTS[:2]]
 
 
+@pytest.mark.slow
 def test_stopping_an_idle_session_ends_nobody(engine: Engine) -> None:
     """`stop` of a session that does nothing leaves the one that works alone."""
     idle, busy = engine.session(), engine.session()

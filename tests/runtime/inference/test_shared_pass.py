@@ -52,6 +52,7 @@ def _by_phase(trace: Trace) -> list[tuple[PhaseEvent, list[PassEvent]]]:
     return found
 
 
+@pytest.mark.slow
 def test_shares_make_up_the_pass(traces: list[Trace]) -> None:
     """Every sequence of a pass has it in its trace; their shares sum to its time, FLOPs, bytes."""
     seen: dict[int, list[PassEvent]] = defaultdict(list)
@@ -104,6 +105,7 @@ def test_one_who_is_alone_leaves_none(traces: list[Trace]) -> None:
     assert all(phase.shared is None for phase in alone.phases)
 
 
+@pytest.mark.slow
 def test_why_a_pass_has_so_many_rows() -> None:
     """All that waited; or, beside a decode, a part of a prompt that keeps the deadline."""
     seen: list[SharedPass] = []

@@ -51,6 +51,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         assert found.joined or e.layout.states is not None, "no pass has joined any sequences"
 
 
+@pytest.mark.slow
 @few
 @given(schedule=family_schedules)
 @example(schedule=EVERYONE)
@@ -73,13 +74,13 @@ FORMS = [
     for threads in (1, 2, 3)
     for split in ("on", "off")
 ]
-QUICK_FORMS = [
+OFTEN = [
     ("bf16", 1, "off"), ("bf16", 2, "on"), ("bf16", 3, "off"), ("f32", 2, "off"), ("f32", 3, "on"),
     ("q8", 1, "on"), ("q8", 2, "off"), ("q8", 3, "on"),
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=quick(FORMS, *QUICK_FORMS), ids=str)
+@pytest.fixture(scope="module", params=quick(FORMS, ci=OFTEN), ids=str)
 def form(request: pytest.FixtureRequest) -> Iterator[Family]:
     """nano with every cache format on one to three threads, attention split by parts or not."""
     kv, threads, split = request.param
@@ -145,6 +146,7 @@ def _pages_read(engine: Engine) -> int:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sequences", [2, 8])
 def test_shared_pages_are_read_once(engine: Engine, sequences: int) -> None:
     """By what the kernels are told, and by what the pass is said to have read."""
@@ -186,6 +188,7 @@ def test_more_than_a_tile_has_room_for(engine: Engine) -> None:
     assert _pages_read(engine) == 2 * 2 + sequences
 
 
+@pytest.mark.slow
 def test_a_chunk_beside_decodes(engine: Engine) -> None:
     """A long prompt that begins alike reads by itself, tile by tile; decodes beside it together."""
     first = engine.session()
@@ -207,6 +210,7 @@ def test_a_chunk_beside_decodes(engine: Engine) -> None:
         assert np.array_equal(mine.logits.rows[-1], alone[-1])
 
 
+@pytest.mark.slow
 def test_pages_that_are_not_shared_are_found(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_text_is_the_same(random_engine: Engine, nano: Engine, temperature: 
     assert 0 < accepted < drafted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -74,6 +74,7 @@ def test_what_was_evicted_comes_back(engine: Engine, folder: Path) -> None:
     assert np.array_equal(got, _prefill(engine, [*TEXT[: 2 * PAGE + 9], 5], shares=False)[1])
 
 
+@pytest.mark.slow
 def test_namespaces(engine: Engine, folder: Path) -> None:
     """Pages on disk are found by their own namespace and by no other, nor by none."""
 
@@ -90,6 +91,7 @@ def test_namespaces(engine: Engine, folder: Path) -> None:
     assert len(_files(folder)) == 9
 
 
+@pytest.mark.slow
 def test_files_are_the_users_own(engine: Engine, folder: Path) -> None:
     """Nobody else may read what was computed of a conversation."""
     _prefill(engine, TEXT)
@@ -98,6 +100,7 @@ def test_files_are_the_users_own(engine: Engine, folder: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in _files(folder)} == {0o600}
 
 
+@pytest.mark.slow
 def test_another_process_finds_them(engine: Engine, folder: Path) -> None:
     """Who looks for the first time sees what lies there; another model or format does not."""
     _, want = _prefill(engine, TEXT)
@@ -110,6 +113,7 @@ def test_another_process_finds_them(engine: Engine, folder: Path) -> None:
         assert _prefill(other, TEXT)[0].recalled_bytes == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["bit", "short", "gone"])
 def test_a_damaged_page_is_computed(engine: Engine, folder: Path, damage: str) -> None:
     """From the first page that is not as it was written on all is computed, without an error."""
@@ -129,6 +133,7 @@ def test_a_damaged_page_is_computed(engine: Engine, folder: Path, damage: str) -
     assert not second.exists()
 
 
+@pytest.mark.slow
 def test_no_disk_where_computing_is_quicker(engine: Engine, folder: Path) -> None:
     """Pages are neither written nor read at a rate at which that takes longer."""
     engine.spill.rate = 1.0
@@ -142,6 +147,7 @@ def test_no_disk_where_computing_is_quicker(engine: Engine, folder: Path) -> Non
     assert _prefill(engine, TEXT)[0].recalled_bytes == 0
 
 
+@pytest.mark.slow
 def test_files_are_bounded(engine: Engine, folder: Path) -> None:
     """They take no more than was allowed; what was used of late and is dear to compute stays."""
     size = engine.layout.page_bytes
@@ -154,6 +160,7 @@ def test_files_are_bounded(engine: Engine, folder: Path) -> None:
     assert {path.name[:64] for path in _files(folder)} >= set(last)
 
 
+@pytest.mark.slow
 def test_it_can_be_turned_off(engine: Engine, folder: Path) -> None:
     """0 bytes: nothing is written, nothing is read, nothing is made."""
     engine.spill.most_bytes = 0

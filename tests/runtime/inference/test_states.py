@@ -63,6 +63,7 @@ def _bordered(engine: Engine) -> Session:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [400, 399, 301, 300, 250, 101, 100, 99, 1])
 def test_truncate(engine: Engine, expected: Expected, at: int) -> None:
     """At, before and between copies: what follows is computed again, and counted."""

@@ -128,6 +128,7 @@ def test_prefixes(engine: Engine, sharing: Callable[[], Session]) -> None:
         assert np.array_equal(other.logits, _logits(engine, [*IDS[:at], 7]))
 
 
+@pytest.mark.slow
 def test_windows_go_first_when_memory_is_wanted(
     engine: Engine, sharing: Callable[[], Session]
 ) -> None:
@@ -147,6 +148,7 @@ def test_windows_go_first_when_memory_is_wanted(
     assert sharing().prefill([*IDS[: 3 * PAGE], 8]).shared_tokens == 3 * PAGE
 
 
+@pytest.mark.slow
 def test_on_disk(engine: Engine, tmp_path: Path) -> None:
     """A saved session has no more on disk than in memory, and goes on with the same bits."""
     session = engine.session()

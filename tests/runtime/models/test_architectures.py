@@ -64,6 +64,7 @@ def _chunked(session: Session, size: int) -> np.ndarray:
 # --- the same as the reference
 
 
+@pytest.mark.slow
 def test_logits_and_greedy_tokens_equal_transformers(engine: Engine) -> None:
     """Logits of 213 positions are those of transformers; so is each of 64 greedy choices."""
     pytest.importorskip("torch", reason="the oracle is torch: pip install '.[oracle]'")
@@ -167,6 +168,7 @@ def test_same_bits_with_a_cached_prefix(engine: Engine) -> None:
     assert np.array_equal(session.logits, want)
 
 
+@pytest.mark.slow
 def test_decoded_scored_and_prefilled_are_the_same(engine: Engine) -> None:
     """Tokens decoded one by one leave the logits that prefilling them leaves, and scoring them."""
     session = engine.session()
@@ -187,18 +189,25 @@ def test_same_bits_on_any_threads(engine: Engine) -> None:
         assert np.array_equal(_chunked(alone.session(), 64), _chunked(engine.session(), 64))
 
 
+SPLIT = ("gemma3", "gemma2", "smollm3", "gpt-oss", "gemma4", "laguna", "glm4-flash")
+SPLIT_OFTEN = [(name, "bf16") for name in SPLIT]
+SPLIT_OFTEN += [("gemma3", "q8"), ("gpt-oss", "f32"), ("glm4-flash", "q8")]
+
+
 @pytest.mark.parametrize(
-    "name",
+    "case",
     quick(
-        ["gemma3", "gemma2", "smollm3", "gpt-oss", "gemma4", "laguna", "glm4-flash"],
-        "gpt-oss",
+        [(name, kv) for name in SPLIT for kv in ("bf16", "f32", "q8")],
+        ("gpt-oss", "bf16"),
+        ci=SPLIT_OFTEN,
     ),
+    ids=str,
 )
-@pytest.mark.parametrize("kv", quick(["bf16", "f32", "q8"], "bf16"))
-def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) -> None:
+def test_same_bits_with_attention_split(model: MakeModel, case: tuple[str, str]) -> None:
     """Attention shared out by parts of the cache gives the bits of heads alone, with windows, caps,
     sinks, heads of two shapes and keys of other layers, in prompts of one part and of two, decoded,
     verified and scored, on 1 to 3 threads."""
+    name, kv = case
     ids = [*IDS, *IDS[:104], 7, 8, 9, 7, 8]
     seen = []
     for threads, split in ((1, "off"), (1, "on"), (2, "on"), (3, "on")):

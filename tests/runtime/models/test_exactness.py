@@ -15,6 +15,7 @@ import pytest
 from helpers import tiny_models as tiny
 from helpers.peer_logits import theirs
 from helpers.qwen3_numpy import divergence
+from helpers.tiers import quick
 
 from triplepoint.runtime.inference.engine import Engine
 
@@ -40,6 +41,14 @@ RECORDED = {
     ("llama", 4096, 3008, "q4_0"): 0.0013,
 }
 QUICK = [("qwen3", 1024, 3008, "q4_0")]
+OFTEN = [
+    ("qwen3", 1024, 3008, "q8_0"),
+    ("qwen3", 1024, 3072, "q4_k"),
+    ("qwen3", 1024, 3072, "q6_k"),
+    ("qwen2", 896, 4864, "q4_0"),
+    ("gemma3", 1152, 6912, "q4_0"),
+    ("llama", 2048, 5632, "q4_0"),
+]
 
 
 @pytest.fixture
@@ -73,6 +82,7 @@ def _label(case: tuple[str, int, int, str]) -> str:
     return "{}-{}x{}-{}".format(*case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", QUICK, indirect=True, ids=_label)
 def test_as_near_as_recorded(model: tuple[Path, Path, float]) -> None:
     """We are no farther from the dequantized model than llama.cpp was, but for 5 %."""
@@ -80,9 +90,8 @@ def test_as_near_as_recorded(model: tuple[Path, Path, float]) -> None:
     assert 0 < divergence(_logits(plain), _logits(quantized)).mean() <= NEAR * recorded
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "model", [c for c in RECORDED if c not in QUICK], indirect=True, ids=_label
+    "model", quick([c for c in RECORDED if c not in QUICK], ci=OFTEN), indirect=True, ids=_label
 )
 def test_all_types_and_widths(model: tuple[Path, Path, float]) -> None:
     """Types, architectures, widths, and FFNs that are no multiple of 256."""

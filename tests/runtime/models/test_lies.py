@@ -20,6 +20,7 @@ MODELS = ("llama", "qwen2-yarn", "gemma3", "phi3-long")
 IDS = list(range(20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(MODELS, "llama", "gemma3"))
 def test_a_lie_is_refused_or_harmless(tmp_path: Path, name: str) -> None:
     """Each ends in one short, printable error of ours, or in a model that computes and speaks."""

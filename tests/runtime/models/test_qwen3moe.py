@@ -42,6 +42,7 @@ def _range_error(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     return np.abs(got - want).max(axis=-1) / (want.max() - want.min())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_logits_equal_transformers(model: MakeModel, target: str) -> None:
     """F32 weights and cache: logits within 1e-3 of the range, the same greedy ids over 64 steps."""
@@ -73,6 +74,7 @@ def test_logits_equal_llama_cpp(model: MakeModel, peer: str) -> None:
     assert np.array_equal(got.argmax(-1), want.argmax(-1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0", "bf16", "bf16+f32"])
 def test_quantized_logits(model: MakeModel, kind: str) -> None:
     """Against transformers on the dequantized weights, with every expert in use.

@@ -65,6 +65,7 @@ def refusal(path: Path) -> TriplepointError | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(["llama", "gemma3"], "gemma3"))
 def test_a_walk_over_the_metadata(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str

@@ -114,6 +114,7 @@ def test_they_copy(engine: Engine, talks: list[Talk]) -> None:
 # --- the same bits, whatever the way
 
 
+@pytest.mark.slow
 def test_in_any_chunks(engine: Engine, expected: Expected, talks: list[Talk]) -> None:
     """A conversation that is read in parts, its end also word by word, on other threads."""
     ids = talks[0].ids
@@ -170,6 +171,7 @@ def test_in_company(engine: Engine, expected: Expected, talks: list[Talk]) -> No
         assert np.array_equal(rows.logits.rows[-1], expected(session.tokens))
 
 
+@pytest.mark.slow
 def test_drafts(engine: Engine, talks: list[Talk], monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts of what stood in the context are right often, and change nothing: of calls, which say
     again what was asked, and of answers, which say again what a tool returned."""

@@ -16,11 +16,12 @@ MODEL = Path(triplepoint.runtime.nano.__file__).with_name("nano.gguf")
 
 
 FLOORS = [
-    pytest.param(band, floor, marks=[] if band is BANDS[0] else pytest.mark.slow)
+    pytest.param(band, floor, marks=[pytest.mark.exhaustive] if band is BANDS[1] else [])
     for band, floor in zip(BANDS, (0.5, 0.35, 0.22), strict=True)
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("band", "floor"), FLOORS)
 def test_held_out_accuracy_stays_above_its_floor(band: Band, floor: float) -> None:
     """A sample of held-out cases; the tables are in the model card."""

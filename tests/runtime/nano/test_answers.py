@@ -22,6 +22,7 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
+@pytest.mark.slow
 def test_every_answer_of_the_corpus_has_one_of_the_forms(engine: Engine) -> None:
     """Of all families, after the questions and results of the conversation."""
     from llguidance import LLMatcher

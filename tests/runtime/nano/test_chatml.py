@@ -86,6 +86,7 @@ def test_the_real_tools_render_as_in_training(tmp_path: Path) -> None:
     assert render([system], tools=file_tools) == trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", EVALUATED)
 def test_training_text_is_what_the_template_renders(family: str) -> None:
     """The segments that training sees, joined, are the rendered template."""

@@ -56,6 +56,7 @@ def test_a_seed_is_a_corpus() -> None:
     assert first != rounds(12, 60, size=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("held_out", [False, True])
 def test_answers_come_from_the_results(family: str, held_out: bool) -> None:
@@ -89,6 +90,7 @@ def test_a_list_names_every_entry_once_in_order() -> None:
             assert item.answer[18:].split(", ") == item.steps[-1][1].split("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(set(reports()))))
 def test_every_report_leads_to_its_message(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a report says went wrong is found by the search that it is made for."""
@@ -181,6 +183,7 @@ def test_a_phrase_that_stands_nowhere_is_searched_for_word_by_word() -> None:
         assert (reply.answer, len(reply.calls)) == (answer, calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["error", "key", "line", "where", "open", "list", "double"])
 def test_a_file_is_asked_for_by_its_last_name(family: str) -> None:
     """The tool says where it is, and there the question is answered; or which ones there are."""
@@ -264,6 +267,7 @@ def test_a_number_of_things_is_found_by_the_things() -> None:
     assert solve.value(files, "a.ini", "nodes", items) is None
 
 
+@pytest.mark.slow
 def test_what_a_question_names_is_what_is_called() -> None:
     """A path, a last name or a part of one, as it was said, however often its path was seen: the
     tools say where it is. Only where no file is named does the path come from further up."""
@@ -291,6 +295,7 @@ def test_what_a_question_names_is_what_is_called() -> None:
     assert seen > 30
 
 
+@pytest.mark.slow
 def test_the_last_line_is_the_last_one_with_words() -> None:
     """A file that is asked for its last line mostly ends in one that says something."""
     empty = told = 0
@@ -303,6 +308,7 @@ def test_the_last_line_is_the_last_one_with_words() -> None:
     assert empty < told // 4
 
 
+@pytest.mark.slow
 def test_a_log_is_never_paged_through() -> None:
     """However long a log is, at most two searches and one read answer what went wrong in it."""
     long = 0
@@ -312,6 +318,7 @@ def test_a_log_is_never_paged_through() -> None:
     assert long > 20
 
 
+@pytest.mark.slow
 def test_conversations_go_on_about_the_same_files() -> None:
     """Two to six rounds over one set of files; most questions name less than the first does."""
     lengths: Counter[int] = Counter()
@@ -350,6 +357,7 @@ def test_names_of_files_are_of_many_kinds() -> None:
     assert sum(any(ord(sign) > 0xFFFF for sign in name) for name in names) > 3
 
 
+@pytest.mark.slow
 def test_errors_stand_anywhere_in_long_logs() -> None:
     """In long results the line that matters is as often in any quarter of the file."""
     quarters: Counter[int] = Counter()
@@ -369,6 +377,7 @@ def test_long_rounds_are_long() -> None:
     assert sum(length > 2000 for length in lengths) > 55
 
 
+@pytest.mark.slow
 def test_calls_give_only_what_differs_from_the_defaults() -> None:
     """Arguments stand in schema order, without the default start or path."""
     order = ["path", "start", "end"], ["pattern", "path", "regex"]
@@ -380,6 +389,7 @@ def test_calls_give_only_what_differs_from_the_defaults() -> None:
             assert json.dumps(call.arguments)
 
 
+@pytest.mark.slow
 def test_every_family_is_drawn() -> None:
     """A few hundred rounds hold every family."""
     counts = Counter(item.family for item in rounds(2, 2000, size=6))
@@ -396,6 +406,7 @@ def test_evaluation_shares_no_words_and_no_phrasings_with_training() -> None:
         assert not set(getattr(unseen, name)) & set(getattr(phrasings, name)), name
 
 
+@pytest.mark.slow
 def test_every_slot_of_a_question_is_filled() -> None:
     """No phrasing names a slot that its family does not fill."""
     for held_out in (False, True):

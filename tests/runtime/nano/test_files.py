@@ -24,6 +24,7 @@ def real(root: Path, call: Call, files: MemoryFiles) -> str:
         return f"error: {error}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", EVALUATED)
 def test_results_are_those_of_the_real_tools(family: str, tmp_path: Path) -> None:
     """Every result in the corpus is, byte for byte, what the real tool returns on those files."""

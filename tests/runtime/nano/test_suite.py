@@ -40,6 +40,7 @@ def talks(suite: list[Folder]) -> Iterator[Talk]:
 # ---------------------------------------------------------------------------- what it is made of
 
 
+@pytest.mark.slow
 def test_it_is_as_large_as_it_should_be(suite: list[Folder], tmp_path: Path) -> None:
     """300 questions, 60 files, 100 follow-ups in conversations of two to six turns at least."""
     turns = [turn for talk in talks(suite) for turn in talk.turns]
@@ -89,6 +90,7 @@ def test_no_question_is_asked_twice(suite: list[Folder]) -> None:
         assert len(set(asked)) == len(asked)
 
 
+@pytest.mark.slow
 def test_expected_facts_are_in_the_files(suite: list[Folder], tmp_path: Path) -> None:
     """Whatever an answer must hold stands in a file, in a name or in what was asked."""
     for number, folder in enumerate([*suite, *read_suite(DEVELOPMENT)]):

@@ -23,6 +23,7 @@ def pool() -> Iterator[Pool]:
     pool.close()
 
 
+@pytest.mark.slow
 def test_it_is_measured_a_few_times_and_kept(pool: Pool, tmp_path: Path) -> None:
     """The best of each time is kept, until it has been measured often enough."""
     found = [page_gain(pool._library, pool, tmp_path) for _ in range(SAMPLES + 1)]
@@ -33,6 +34,7 @@ def test_it_is_measured_a_few_times_and_kept(pool: Pool, tmp_path: Path) -> None
             assert 0 < b <= a
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["", "{}", "[1]", '{"read_s": [0, 0], "touch_s": [1, 1]}'])
 def test_a_damaged_file_is_measured_anew(pool: Pool, tmp_path: Path, damage: str) -> None:
     """Whatever stands in it."""

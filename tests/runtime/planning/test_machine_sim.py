@@ -31,6 +31,7 @@ def test_the_policy_is_the_engines_own() -> None:
         assert getattr(Scheduler, name) is getattr(PassPolicy, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
 def test_waiting_of_an_m_d_1_queue(load: float) -> None:
     """Requests of one pass each, one after the other: mean waiting rho / (2 (1 - rho)) services.
@@ -142,12 +143,14 @@ def test_tokens_are_conserved() -> None:
     assert tight.peak <= 24 * forecaster().cost.kv_bytes * PAGE
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same() -> None:
     """Every figure, twice."""
     assert _busy(Policy(), exact=False) == _busy(Policy(), exact=False)
     assert _busy(Policy(), exact=False, seed=2) != _busy(Policy(), exact=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_jumps_change_little(seed: int) -> None:
     """Passes in jumps or one by one: the same tokens; times within some per cent."""

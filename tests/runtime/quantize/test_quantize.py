@@ -60,6 +60,7 @@ def test_file(nano_f32: Path, tmp_path: Path) -> None:
 BOUNDS = {"Q8_0": 5e-4, "Q6_K": 4e-3, "Q4_K_M": 3e-2}
 
 
+@pytest.mark.slow
 def test_nano_says_the_same(nano_f32: Path, tmp_path: Path) -> None:
     """The smaller a type, the further its answers move, but for each within a bound."""
     with open_gguf(NANO) as file:
@@ -202,6 +203,7 @@ def write_imatrix(path: Path, name: str, sums: np.ndarray) -> None:
     w.close()
 
 
+@pytest.mark.slow
 def test_imatrix(nano_f32: Path, tmp_path: Path) -> None:
     """Columns that the imatrix calls dear come back closer; the file says that it was used."""
     name = "blk.0.attn_q.weight"

@@ -205,6 +205,7 @@ def test_the_least_context_has_a_diagram() -> None:
     assert blocks(least, 80)
 
 
+@pytest.mark.slow
 def test_the_memory_region_shrinks_with_the_batch() -> None:
     """More sequences read the weights once: fewer sizes are bound by memory; the SVG says where."""
     reached = Efficiency(barrier_s=2e-7, row_s=2e-8, decode_rows_s=2e-7)

@@ -65,6 +65,7 @@ def test_every_run_of_a_session_verifies(engine: Engine, session: list[Trace]) -
         assert replay.verify(trace, engine).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", STEPS)
 def test_the_last_run_goes_on_from_any_step(
     engine: Engine, folder: Path, session: list[Trace], tmp_path: Path, place: tuple[int, int]
@@ -100,6 +101,7 @@ def test_a_run_in_the_middle_knows_what_came_before(
         go_on(session[number - 1], agent, number + 1)
 
 
+@pytest.mark.slow
 def test_a_branch_from_a_branch(
     engine: Engine, folder: Path, session: list[Trace], tmp_path: Path
 ) -> None:
@@ -175,6 +177,7 @@ def test_a_session_with_other_tools_goes_on(engine: Engine, folder: Path, tmp_pa
             assert agent.session.tokens == agent.ledger.ids
 
 
+@pytest.mark.slow
 def test_redacted_runs_of_a_session(engine: Engine, folder: Path, tmp_path: Path) -> None:
     """What has no text is refused by that name; a run beside it that has texts goes on."""
     traces = record(engine, folder, tmp_path, (True, False, True, False))

@@ -42,6 +42,7 @@ def said(trace: Trace, turn: int) -> list[tuple[str, str]]:
     return [(m.role, m.content) for m in trace.turns[turn - 1].messages]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)])
 def test_unchanged_it_goes_on_as_it_did(
     engine: Engine, folder: Path, trace: Trace, tmp_path: Path, place: tuple[int, int]

@@ -29,6 +29,7 @@ def _record(engine: Engine, speculative: SpeculativeConfig, path: Path) -> Trace
     return Trace.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [(ON, OFF), (OFF, ON)])
 def test_either_verifies_the_other(
     engine: Engine, tmp_path: Path, first: SpeculativeConfig, second: SpeculativeConfig

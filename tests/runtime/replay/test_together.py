@@ -15,6 +15,7 @@ from triplepoint.runtime.replay.workload import WorkItem
 from triplepoint.traces.events import PhaseEvent
 
 
+@pytest.mark.slow
 def test_both_ways_do_the_same_work() -> None:
     """Each agent decodes its run's tokens and answers its run's questions, whoever is beside it."""
     trace = examples.load("chat")
@@ -39,6 +40,7 @@ def test_both_ways_do_the_same_work() -> None:
     assert together.jobs_per_hour[0] > 0
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_all_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one raises ends the others in their pauses and phases, and nothing more is done."""
     trace = examples.load("chat")

@@ -145,6 +145,7 @@ def test_deadlines_that_are_none(deadline: str) -> None:
         Caller.of({DEADLINE_HEADER: deadline}, "")
 
 
+@pytest.mark.slow
 def test_deadlines_of_requests(server: Server) -> None:
     """One that cannot be met is plain HTTP, streamed or not; one that can is answered."""
 

@@ -43,6 +43,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_agent_gets_the_answers_of_an_engine_in_its_own_process(
     server: Server, folder: Path
 ) -> None:

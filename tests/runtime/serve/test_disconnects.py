@@ -46,7 +46,7 @@ def left() -> tuple[int, int]:
     "count",
     [
         20,
-        pytest.param(300, marks=pytest.mark.slow),
+        pytest.param(300, marks=pytest.mark.exhaustive),
         pytest.param(1000, marks=pytest.mark.exhaustive),
     ],
 )

@@ -86,6 +86,7 @@ def test_another_protocol_is_not_taken_up(
         assert b" 400 " not in answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
@@ -112,6 +113,7 @@ def test_a_request_that_does_not_go_on(
     assert server.chat().status_code == 200
 
 
+@pytest.mark.slow
 def test_an_answer_takes_as_long_as_it_takes(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

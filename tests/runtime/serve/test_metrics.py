@@ -144,6 +144,7 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert record.tokens == 10
 
 
+@pytest.mark.slow
 def test_counters_of_engines_outlive_them(start: Callable[..., Server]) -> None:
     """They do not fall when a model is let go of; two names of one file are two models."""
     server = start(models={"a": "nano", "b": "nano"}, keep_alive_s=0.01)

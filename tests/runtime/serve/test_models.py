@@ -49,6 +49,7 @@ def test_a_model_is_loaded_once_and_let_go(load: Load) -> None:
     models.close()
 
 
+@pytest.mark.slow
 def test_models_that_do_not_fit_beside_each_other(load: Load) -> None:
     """One that rests makes room; one that is used does not, and the request is told to wait."""
     models = Models(ServerSettings(TWO, memory=7_000_000), load)
@@ -74,6 +75,7 @@ def test_models_that_fit(load: Load) -> None:
     models.close()
 
 
+@pytest.mark.slow
 def test_models_that_are_loaded_at_once_count_each_other(load: Load) -> None:
     """What one is about to take is no room for another one; a load that fails gives it back."""
     loading, go = threading.Event(), threading.Event()
@@ -222,6 +224,7 @@ def replaced(file: Path) -> None:
     file.with_suffix(".new").replace(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [None, 7_000_000], ids=["beside", "one after the other"])
 def test_a_file_that_changed(load: Load, file: Path, memory: int | None) -> None:
     """It is loaded anew once it is the same for two looks. Who works with the old one goes on with
@@ -256,6 +259,7 @@ def test_a_file_that_changed(load: Load, file: Path, memory: int | None) -> None
     models.close()
 
 
+@pytest.mark.slow
 def test_a_changed_file_that_cannot_be_loaded(load: Load, file: Path) -> None:
     """What was there goes on, `ps` says why, and the next change is looked at again."""
     models = Models(ServerSettings({"a": str(file)}), load)
@@ -354,6 +358,7 @@ def test_requests_without_a_pass_while_a_model_is_loaded(start: Callable[..., Se
     assert answers == [200] * 3
 
 
+@pytest.mark.slow
 def test_requests_that_wait_while_a_file_changes(start: Callable[..., Server], file: Path) -> None:
     """All are answered: those that run by the old model, those that wait by the new one."""
     server = start(models={"a": str(file)}, memory=7_000_000, limits=Limits(parallel=1))
@@ -371,6 +376,7 @@ def test_requests_that_wait_while_a_file_changes(start: Callable[..., Server], f
     assert [answer.status_code for answer in answers] == [200] * 4
 
 
+@pytest.mark.slow
 def test_a_file_that_was_written_to(start: Callable[..., Server], file: Path) -> None:
     """What is in use is lost: clients are told to come back, and then it is loaded anew."""
     server = start(models={"a": str(file)})

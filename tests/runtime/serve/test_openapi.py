@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.serving import Server
+from helpers.tiers import quick
 
 pytest.importorskip("starlette", reason="the server needs pip install 'triplepoint[serve]'")
 from starlette.routing import Route
@@ -146,6 +147,7 @@ def test_it_describes_all_names_and_null(server: Server) -> None:
     assert answer.status_code == 200
 
 
+@pytest.mark.slow
 def test_it_describes_keys(start: Callable[..., Server]) -> None:
     """Both headers, for the paths that want them: all but a few, or those of the operator."""
     both = [{"bearer": []}, {"x-api-key": []}]
@@ -171,6 +173,7 @@ def test_it_describes_keys(start: Callable[..., Server]) -> None:
     assert not wanted & OPEN
 
 
+@pytest.mark.slow
 def test_no_body_breaks_the_server(server: Server) -> None:
     """Bodies that fit the document, and ones that nearly do: an answer or a refusal, never 5xx."""
     statuses = fuzz(server, 9, 5)
@@ -181,8 +184,7 @@ def test_no_body_breaks_the_server(server: Server) -> None:
     assert server.chat().status_code == 200
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", quick(range(4), ci=[0]))
 def test_no_body_of_thousands_breaks_the_server(server: Server, seed: int) -> None:
     """The same, for longer."""
     assert 5 not in {status // 100 for status in fuzz(server, 100, 100 + seed)}

@@ -67,6 +67,7 @@ def engine_of(server: Server) -> Engine:
     return server.service.models.loaded()[0].engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("headers", [{}, {"x-claude-code-session-id": "s1"}])
 def test_a_program_that_pauses(server: Server, headers: dict[str, str]) -> None:
     """What it computed survives that memory is wanted; its return is known, and reads its result
@@ -112,6 +113,7 @@ def test_without_a_pause_nothing_is_kept(server: Server) -> None:
     assert engine.prefix_cache.nbytes == 0
 
 
+@pytest.mark.slow
 def test_keys_do_not_share(start: Any) -> None:
     """What one key has had computed is found by it, and by keys of its name, and by nobody else."""
     names = {"a1": "ann", "a2": "ann"}

@@ -161,6 +161,7 @@ def test_earlier_messages_are_its_history(
         assert verify(long, engine).ok
 
 
+@pytest.mark.slow
 def test_shared_passes_are_in_the_traces_of_all(
     tracing: Server, folder: Path, load: Callable[[str], Engine]
 ) -> None:
@@ -189,6 +190,7 @@ def test_shared_passes_are_in_the_traces_of_all(
         assert all(verify(trace, engine).ok for trace in traces)
 
 
+@pytest.mark.slow
 def test_it_verifies_in_a_process_of_its_own(tracing: Server, folder: Path) -> None:
     """What the command line makes of a text that went on: shown, and the same bits."""
     before = set(folder.glob("*.jsonl"))

@@ -150,6 +150,7 @@ def _slow_to_load(start: Any) -> Server:
     return server
 
 
+@pytest.mark.slow
 def test_a_silent_stream_gets_comments(start: Any) -> None:
     """While nothing comes a proxy would close the connection."""
     server = _slow_to_load(start)
@@ -159,6 +160,7 @@ def test_a_silent_stream_gets_comments(start: Any) -> None:
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "asked", "first"),
     [
@@ -185,6 +187,7 @@ def test_a_silent_stream_gets_events(start: Any, path: str, asked: Any, first: s
         assert list(map(int, numbers)) == list(range(len(numbers)))
 
 
+@pytest.mark.slow
 def test_the_record_of_a_failed_request_keeps_no_model() -> None:
     """It is kept for the status page long after its model was let go of."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from helpers import chromium
 from helpers.serving import Server
 
@@ -37,6 +38,7 @@ def test_what_it_is_made_of(server: Server) -> None:
     assert found["rates"]["generation"] > 0
 
 
+@pytest.mark.slow
 def test_the_page_in_a_browser(browser: chromium.Chromium, server: Server) -> None:
     """It shows models and a lane for each request, asks nobody else, and has no complaint."""
     server.chat(max_tokens=20)

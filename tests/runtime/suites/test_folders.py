@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.tiers import quick
 
 from triplepoint import Engine
 from triplepoint.runtime.nano.suite import judge_talk
@@ -15,6 +16,7 @@ from triplepoint.runtime.suites.definition import read_suite
 SUITE = Path(__file__).parents[1] / "nano" / "suite.toml"
 
 
+@pytest.mark.slow
 def test_it_has_every_question() -> None:
     """Each conversation is a task, each of its questions a turn, in the set's families."""
     suite = read_suite(SUITE)
@@ -27,9 +29,7 @@ def test_it_has_every_question() -> None:
     assert groups == [[talk.family_of(n) for n in range(len(talk.turns))] for talk in talks]
 
 
-@pytest.mark.parametrize(
-    "name", ["documents", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bank", "ferry"))]
-)
+@pytest.mark.parametrize("name", quick(("documents", "bank", "ferry"), ci=("documents", "bank")))
 def test_it_says_what_the_judge_says(nano_engine: Engine, tmp_path: Path, name: str) -> None:
     """The verdict on each question is that of `nano.suite`."""
     suite = read_suite(SUITE)

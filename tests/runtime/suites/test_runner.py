@@ -106,6 +106,7 @@ def test_a_suite_of_the_embedded_model(suite_of: Make, nano: Engine, tmp_path: P
     assert "What was wrong" in as_page(suite, rows)
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_asked(suite_of: Make, nano: Engine, tmp_path: Path) -> None:
     """A task that changed, a new one and a new setting; what is whole is not asked, nor loaded."""
     path = tmp_path / "r.jsonl"
@@ -142,6 +143,7 @@ def test_groups_are_those_of_now(suite_of: Make) -> None:
     assert found == {**row, "group": "new", "cell": job.cell}
 
 
+@pytest.mark.slow
 def test_attempts_at_once(suite_of: Make, nano: Engine, tmp_path: Path) -> None:
     """Several at once on one engine give what one after the other does."""
     suite = suite_of(tasks=[ERROR, TALK, FILES], repeats=2)
@@ -259,6 +261,7 @@ def test_seeds_differ_by_repeat(suite_of: Make, tmp_path: Path) -> None:
     assert {body["temperature"] for body in server.requests} == {0.7}
 
 
+@pytest.mark.slow
 def test_an_attempt_leaves_no_pages_and_one_run_in_its_trace(
     suite_of: Make, nano: Engine, tmp_path: Path
 ) -> None:
@@ -335,6 +338,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
         ResultsFile(tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_a_killed_eval_goes_on(tmp_path: Path) -> None:
     """kill -9 in its middle: every attempt is there once at the end, and none was made twice."""
     (tmp_path / "app.log").write_text("ERROR disk full\n")

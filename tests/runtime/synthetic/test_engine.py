@@ -43,6 +43,7 @@ def few_tokens(monkeypatch: pytest.MonkeyPatch) -> int:
 QUICK = {"q4_0", "q4_k_m", "bf16"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quant", quick([quant for quant in QUANTS if quant != "f32"], *QUICK))
 def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None:
     """Logits are near those of the dequantized weights, whole or in pieces: the same bits.

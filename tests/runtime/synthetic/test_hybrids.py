@@ -90,6 +90,7 @@ def run_small(name: str, shape: Shape, folder: Path) -> PhaseEvent:
         return phase
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_small_ones_run(name: str, tmp_path: Path) -> None:
     """Written as every other, loaded, and behind some hundred tokens still finite."""

@@ -284,6 +284,7 @@ def hold_oracle(path: Path, model: SyntheticModel) -> None:
     path.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [SMALL, SMALL_MOE], ids=["dense", "moe"])
 @pytest.mark.parametrize("quant", QUANTS)
 def test_the_oracle_reads_the_tensors(

@@ -136,6 +136,7 @@ def test_random_text_comes_back(write: Write) -> None:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [" ", "a", "1", "\n", "<", "🦙", "é ", "<|im_end|>"])
 def test_long_runs(write: Write, unit: str) -> None:
     """Long runs of one thing, the usual stumbling block of patterns, are encoded and come back."""
@@ -427,6 +428,7 @@ def real() -> Callable[[str], Tokenizer]:
     return load
 
 
+@pytest.mark.slow
 @needs_vocabularies
 @pytest.mark.parametrize("name", REAL)
 def test_real_vocabulary(real: Callable[[str], Tokenizer], name: str) -> None:
@@ -442,6 +444,7 @@ def test_real_vocabulary(real: Callable[[str], Tokenizer], name: str) -> None:
         assert tokenizer.decode(ids) == text
 
 
+@pytest.mark.slow
 @needs_vocabularies
 @pytest.mark.parametrize("name", REAL)
 def test_real_control_tokens(real: Callable[[str], Tokenizer], name: str) -> None:

@@ -125,6 +125,7 @@ def _spoiled(path: Path, name: str, index: int) -> None:
         file.write(np.float32(np.nan).tobytes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["qwen2", "llama", "phi3-long"])
 def test_every_tensor_of_a_model(tmp_path: Path, model: str) -> None:
     """Norms, biases, rotary factors, the embedding and every matrix: none is let through."""

@@ -51,6 +51,7 @@ def test_logits(tmp_path: Path, kind: str) -> None:
     assert np.array_equal(pieces, got[:30])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", quick(READ, "nvfp4", "iq2_xs"))
 def test_logits_of_types_that_are_only_read(tmp_path: Path, kind: str) -> None:
     """The same for types that nothing here can write, with random bits for quants and scales."""

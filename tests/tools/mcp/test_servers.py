@@ -131,6 +131,7 @@ def test_a_server_that_crashes(bad: McpServers) -> None:
         named(bad, "bad_echo").call({})
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs() -> None:
     """The call ends at its time."""
     with (
@@ -182,6 +183,7 @@ SILENT = ServerConfig("bad", "sh", ("-c", "echo waiting for a license >&2; cat >
 WAITS = r"the server bad listed no tools within 2 seconds; it wrote: waiting for a license"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("server", "seconds", "message"),
     [(config(mode="dies"), 20, DIES), (SILENT, 2, WAITS)],
@@ -199,6 +201,7 @@ def test_a_program_that_is_not_there() -> None:
         McpServers([ServerConfig("x", "no-such-program")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [
@@ -263,6 +266,7 @@ def test_two_servers_under_one_name() -> None:
         McpServers([config(), config()])
 
 
+@pytest.mark.slow
 def test_tools_keep_their_servers_running() -> None:
     """An agent keeps only the tools; the programs run as long as one of them is there."""
     tools = list(McpServers([config()]))

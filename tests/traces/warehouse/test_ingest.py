@@ -88,6 +88,7 @@ def test_a_table_is_that_of_the_traces(many: Path, target: Path) -> None:
         assert opened.ask("SELECT count(token_ids) FROM phases")[1] == [(0,)]
 
 
+@pytest.mark.slow
 def test_texts_and_tokens_are_asked_for(many: Path, target: Path) -> None:
     """Asked for later, they are read again; a later ingest without them keeps them."""
     sources = [str(path) for path in find([str(many)])[:3]]
@@ -103,6 +104,7 @@ def test_texts_and_tokens_are_asked_for(many: Path, target: Path) -> None:
     assert [row[0] for row in found] == [tool.result for t in traces for tool in t.tools]
 
 
+@pytest.mark.slow
 def test_unchanged_is_skipped_and_grown_is_replaced(many: Path, target: Path) -> None:
     """What is there is not read again; what grew is there once, as a fresh ingest has it."""
     folder = target.parent / "growing"
@@ -124,6 +126,7 @@ def test_unchanged_is_skipped_and_grown_is_replaced(many: Path, target: Path) ->
     assert rows == [(PHASES + 12,)]
 
 
+@pytest.mark.slow
 def test_a_copy_of_what_a_trace_was_counts(tmp_path: Path, target: Path) -> None:
     """The original changes: then copies, new and known, are traces, as a fresh ingest has it."""
     folder = tmp_path / "copies"
@@ -189,6 +192,7 @@ def broken(folder: Path, whole: Path) -> dict[str, str]:
     return bad | {name: status for name, (status, _) in files.items()}
 
 
+@pytest.mark.slow
 def test_what_is_no_whole_trace_is_named(tmp_path: Path, target: Path) -> None:
     """Nothing is fatal and nothing disappears; it is told again by the next ingest."""
     folder = tmp_path / "mixed"
@@ -211,6 +215,7 @@ def test_what_is_no_whole_trace_is_named(tmp_path: Path, target: Path) -> None:
     assert dict(statuses)["ok"] == 1
 
 
+@pytest.mark.slow
 def test_a_moved_trace_is_counted_once(tmp_path: Path, target: Path) -> None:
     """The folder has another name now: the rows follow."""
     write_many(tmp_path / "before", 3)
@@ -266,6 +271,7 @@ def test_a_target_that_is_something_else(tmp_path: Path, many: Path) -> None:
     assert len(list((tmp_path / "notes").iterdir())) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_killed_ingest_leaves_whole_traces(tmp_path: Path, many: Path, form: str) -> None:
     """What a killed one wrote is whole, and the next one makes it what a fresh one would be."""
@@ -290,6 +296,7 @@ def test_a_killed_ingest_leaves_whole_traces(tmp_path: Path, many: Path, form: s
     assert everything(target) == everything(fresh)
 
 
+@pytest.mark.slow
 def test_columns_that_an_older_version_lacked(many: Path, target: Path) -> None:
     """They are empty for what is there, and have values for what comes."""
     first, second = find([str(many)])[:2]
@@ -312,6 +319,7 @@ def test_columns_that_an_older_version_lacked(many: Path, target: Path) -> None:
     assert asked(target, sql) == [(2 * PHASES, PHASES)]
 
 
+@pytest.mark.slow
 def test_a_query_writes_nothing(many: Path, target: Path) -> None:
     """Only one SELECT, over the tables alone."""
     ingest([str(find([str(many)])[0])], target)
@@ -347,6 +355,7 @@ def test_kinds_of_errors(text: str | None, kind: str | None) -> None:
     assert error_kind(text, "read_file") == kind
 
 
+@pytest.mark.slow
 def test_many_processes_read(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several processes give what one does."""
     from triplepoint.traces.warehouse import ingest as module

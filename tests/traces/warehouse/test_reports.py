@@ -62,6 +62,7 @@ def test_every_report_has_its_question() -> None:
         chosen(["speed"])
 
 
+@pytest.mark.slow
 def test_sums_are_those_of_the_traces(found: dict[str, Found], traces: list[Trace]) -> None:
     """Phases, tokens and times are counted once in each report."""
     phases = [phase for trace in traces for phase in trace.phases]
@@ -163,6 +164,7 @@ def write_page(path: Path, found: dict[str, Found]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_page_in_a_browser(
     browser: chromium.Chromium, tmp_path: Path, found: dict[str, Found]
 ) -> None:
@@ -204,6 +206,7 @@ _CONTRAST = """(() => {
 })()"""
 
 
+@pytest.mark.slow
 def test_hostile_text_is_text(
     run_events: list[AnyEvent],
     tmp_path: Path,

@@ -53,6 +53,7 @@ def test_a_server_that_stays_busy(folder: Path) -> None:
         assert agent.run("Again").answer == "nothing left"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

@@ -176,6 +176,7 @@ def test_a_cut_call_is_no_call(vocabulary: Vocabulary, form: ToolFormat, tags: b
         assert reply.cut_call
 
 
+@pytest.mark.slow
 @every
 @pytest.mark.parametrize(
     "call",
@@ -218,6 +219,7 @@ def label(
     return f"{word} {tags}"
 
 
+@pytest.mark.slow
 @every
 def test_lengths_hold_token_by_token(vocabulary: Vocabulary, form: ToolFormat, tags: bool) -> None:
     """A text of the greatest length may be written and must end there; so must a list."""
@@ -242,6 +244,7 @@ def test_lengths_hold_token_by_token(vocabulary: Vocabulary, form: ToolFormat, t
         assert refused(word, names) is not None, (word, names)
 
 
+@pytest.mark.slow
 @every
 @pytest.mark.parametrize("seed", range(3))
 def test_random_logits_make_valid_calls(
@@ -292,6 +295,7 @@ def test_text_stays_text(vocabulary: Vocabulary, form: ToolFormat, tags: bool) -
     assert (reply.answer, reply.calls, reply.cut_call) == (text, [], None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize(
     "body",

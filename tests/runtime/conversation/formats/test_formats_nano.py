@@ -41,6 +41,7 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_model_calls_in_a_format_it_never_saw(engine: Engine, name: str) -> None:
     """After an opening, each token is the likeliest of the allowed ones; what comes out fits."""

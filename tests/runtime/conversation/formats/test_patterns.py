@@ -65,6 +65,7 @@ def fits(grammar: CallGrammar, form: ToolFormat, text: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
 def test_patterns_hold_token_by_token(
     vocabulary: Callable[[ToolFormat], Tokenizer], form: ToolFormat
@@ -91,6 +92,7 @@ def test_pattern_and_length_hold_together(
     assert found == [True, True, False, False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
 def test_what_no_grammar_can_hold_is_said_by_name(
     vocabulary: Callable[[ToolFormat], Tokenizer], form: ToolFormat
