@@ -173,6 +173,7 @@ def _extreme_quants(fmt: str) -> np.ndarray:
     return np.stack(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fmt", quick(TILED, "q4_k"))
 def test_same_bits_with_any_tile(native: Runner, rng: np.random.Generator, fmt: str) -> None:
     """How many tokens a tile takes, and up to how many are one tile, changes no bit."""

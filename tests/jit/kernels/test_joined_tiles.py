@@ -155,6 +155,7 @@ def test_the_same_bits(native: Native, rng: np.random.Generator, case: tuple) ->
     assert np.array_equal(tree.attend(join=True, **rule), tree.attend(join=False, **rule))
 
 
+@pytest.mark.slow
 @here
 @pytest.mark.parametrize("case", quick(PARTS, *QUICK_PARTS, ci=PARTS[::3]), ids=str)
 def test_the_same_bits_from_parts(native: Native, rng: np.random.Generator, case: tuple) -> None:

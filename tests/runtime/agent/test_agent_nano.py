@@ -97,6 +97,7 @@ def test_the_same_question_gives_the_same_tokens(engine: Engine, folder: Path) -
     assert one.trace.tools, "the embedded model looks into the file"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_model_out_of_its_mind(engine: Engine, folder: Path, seed: int) -> None:
     """Sampled at a temperature that makes nonsense, every call that runs still validates."""

@@ -104,6 +104,7 @@ def test_passes_are_played_by_what_was_just_measured(
         assert engine.tuning is settled
 
 
+@pytest.mark.slow
 def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibration) -> None:
     """With a calibration bound and seconds are its own; without one the roofline's."""
     session = engine.session(200)

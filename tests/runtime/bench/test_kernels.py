@@ -144,6 +144,7 @@ def test_experts_are_chosen_anew_each_time(
     assert np.isfinite(out[: tokens * 8, :768]).all()
 
 
+@pytest.mark.slow
 def test_attention_reads_a_cache_that_was_written(bench: _Bench) -> None:
     """Counts are those of causal attention, and the output is a mean of values that are there."""
     for built in bench.attention():

@@ -125,6 +125,7 @@ def test_predictions_beside_the_clock(triplepoint: Run) -> None:
         assert row["observed_bound"] in ("compute", "memory", "dispatch")
 
 
+@pytest.mark.slow
 def test_nothing_that_fits_is_told(triplepoint: Run) -> None:
     """Lengths beyond the context leave nothing to measure."""
     done = triplepoint("bench", "predict", "99999")

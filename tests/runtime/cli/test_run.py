@@ -228,7 +228,7 @@ def test_a_long_prefill_shows_its_progress(
 ) -> None:
     """On a terminal a prefill of seconds shows tok/s and time left, and takes the line away."""
     model = long_model(nano, tmp_path / "long.gguf")
-    question = "error in the log file " * 1500
+    question = "error in the log file " * 1100
     trace = tmp_path / "trace.jsonl"
     args = ["--dir", folder, "-m", model, "--max-tokens", 5, "--trace", trace]
 
@@ -236,8 +236,8 @@ def test_a_long_prefill_shows_its_progress(
 
     assert status in (0, 4)
     if Trace.load(trace).phases[0].wall_s < 2:
-        pytest.skip("this machine reads 15,000 tokens in less than two seconds")
-    drawn = re.findall(r"\rreading [\d,]+ of 15,\d\d\d tokens, [\d,.]+ tok/s, .*? left", shown)
+        pytest.skip("this machine reads 11,000 tokens in less than two seconds")
+    drawn = re.findall(r"\rreading [\d,]+ of 11,\d\d\d tokens, [\d,.]+ tok/s, .*? left", shown)
     assert drawn
     assert re.search(r"left *\r +\r", shown)
 

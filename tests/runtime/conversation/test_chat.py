@@ -75,6 +75,7 @@ def test_a_template_for_tools(make_tokenizer: MakeTokenizer) -> None:
     assert Chat(tokenizer, tools=[TOOL]).source == tokenizer.tool_template != CHATML
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nano", "Qwen-Qwen3-0.6B", "Qwen-Qwen2.5-7B-Instruct"])
 def test_extending_gives_what_the_whole_gives(make_tokenizer: MakeTokenizer, name: str) -> None:
     """Opened, generated and extended, piece by piece, a conversation has the ids of one text."""

@@ -112,6 +112,7 @@ def compare(folder: Path, model: Any, config: dict[str, Any]) -> None:
     assert np.abs(got - want).max() <= 1e-3 * (want.max() - want.min())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name", ["llama", "gemma3", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]

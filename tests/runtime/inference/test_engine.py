@@ -71,6 +71,7 @@ def test_the_best_target_is_the_default(engine: Engine) -> None:
     assert engine.machine.target == engine.target.name
 
 
+@pytest.mark.slow
 def test_the_environment_picks_a_target(
     tiny_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_first_token_waits_for_no_page_yet_to_come() -> None:
         assert spare not in memory._spares
 
 
+@pytest.mark.slow
 def test_pages_are_counted(engine: Engine) -> None:
     """Each page once, however many have it, until the last one lets go."""
     memory = engine.layout.memory

@@ -195,6 +195,7 @@ def test_other_tokens_find_no_page(one: Engine, tmp_path: Path) -> None:
     assert "page 2 of 3 on disk is missing" in again.restore_error
 
 
+@pytest.mark.slow
 def test_of_something_else(one: Engine, tiny_model: MakeModel, tmp_path: Path) -> None:
     """Another model, format or target is refused by name."""
     _read(one).save(tmp_path)

@@ -78,6 +78,7 @@ def _same(one: Drafted, other: Drafted) -> bool:
 # --- what it computes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(tiny_mtp.NAMES, "qwen35"))
 def test_drafts_are_those_of_the_formulas(model: MakeModel, name: str) -> None:
     """Each of four drafts, each from the one before, and the logits that it was chosen from."""

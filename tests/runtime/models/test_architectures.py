@@ -41,7 +41,12 @@ def load(path: Path, **settings: Any) -> Engine:
     return Engine.load(path, context=tiny.CONTEXTS.get(name), **settings)
 
 
-@pytest.fixture(scope="module", params=tiny.CONFIGS)
+# One with each kind of layer; the others are relatives of theirs.
+TYPICAL = ("llama", "smollm3", "qwen2-yarn", "qwen3", "gemma3", "phi3-long", "granite", "olmo2")
+TYPICAL += ("gpt-oss", "glm4-flash", "laguna", "gemma4-moe", "qwen35", "lfm2", "nemotron_h")
+
+
+@pytest.fixture(scope="module", params=quick(tiny.CONFIGS, *TYPICAL))
 def engine(request: pytest.FixtureRequest, model: MakeModel) -> Iterator[Engine]:
     """Each model in float32 on two threads."""
     with load(model(request.param), threads=2, kv="f32") as engine:
@@ -194,6 +199,7 @@ SPLIT_OFTEN = [(name, "bf16") for name in SPLIT]
 SPLIT_OFTEN += [("gemma3", "q8"), ("gpt-oss", "f32"), ("glm4-flash", "q8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     quick(
@@ -255,6 +261,7 @@ def test_same_bits_when_quantized(model: MakeModel, name: str, kv: str, target: 
     assert all(np.array_equal(logits, seen[0]) for logits in seen[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", quick(["mistral", "smollm3", "gemma3", "phi3-long", "gemma4"], "mistral", "gemma4")
 )

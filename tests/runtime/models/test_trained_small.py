@@ -127,6 +127,7 @@ def test_in_any_chunks(engine: Engine, expected: Expected, talks: list[Talk]) ->
         assert np.array_equal(session.logits, expected(ids)), size
 
 
+@pytest.mark.slow
 def test_cut_and_forked(engine: Engine, expected: Expected, talks: list[Talk]) -> None:
     """A turn is taken back, and another asked in its place; a fork goes its own way from there."""
     one, other = talks[0].ids, talks[1].ids[100:160]

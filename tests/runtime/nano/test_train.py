@@ -51,6 +51,7 @@ def test_other_processes_write_the_same_batches() -> None:
         batches.close()
 
 
+@pytest.mark.slow
 def test_training_begins_at_a_file_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     """The weights that ship are the start; a step changes them; a second trainer has them all."""
     from triplepoint.runtime.nano.judge import load_gguf

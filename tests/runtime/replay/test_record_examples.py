@@ -26,6 +26,7 @@ def engine_of(trace: Trace) -> Engine:
 _RECORDED = {"seed": pytest.mark.slow, "edit": pytest.mark.exhaustive}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

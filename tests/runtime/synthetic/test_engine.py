@@ -81,6 +81,7 @@ def _dequantized(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quant", ["q4_k_m", "q6_k"])
 def test_threads_do_not_change_bits(tmp_path: Path, few_tokens: int, quant: str) -> None:
     """Two threads give the logits that one gives, for one token and for more than are unpacked."""

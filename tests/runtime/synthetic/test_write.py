@@ -296,7 +296,7 @@ def test_the_oracle_reads_the_tensors(
     hold_oracle(tmp_path / "small.gguf", SyntheticModel("small", quant, room_for(quant, shape)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_oracle_reads_a_whole_file(tmp_path: Path) -> None:
     """The same with the full vocabulary, as users have it; the oracle needs some seconds."""
     hold_oracle(tmp_path / "small.gguf", SyntheticModel("small", "q4_0", SMALL))
