@@ -192,8 +192,9 @@ def _unlocked(function: Any) -> Any:
 def reduces_loops(target: CpuTarget) -> bool:
     """Whether LLVM's loop strength reduction is on, which no list of passes names.
 
-    It takes a fifth to a third of the code generator's time. With AVX2 it gains nothing (17 types of weights:
-    1.000 of the time without it); elsewhere its loops are a little shorter, or nobody measured.
+    It takes a fifth to a third of the code generator's time. With AVX2 it gains nothing (17 types
+    of weights: 1.000 of the time without it); elsewhere its loops are a little shorter, or nobody
+    measured.
     """
     return target.bits != 256
 
