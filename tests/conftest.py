@@ -54,7 +54,6 @@ LONG = (
     "runtime/models/test_trained.py",
     "runtime/models/test_exactness.py",
     "runtime/nano/test_accuracy.py",
-    "runtime/serve/test_disconnects.py",
     "runtime/serve/test_openapi.py",
     "runtime/cli/test_regimes.py",
 )

@@ -174,7 +174,7 @@ def _extreme_quants(fmt: str) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fmt", quick(TILED, "q4_k"))
+@pytest.mark.parametrize("fmt", TILED)
 def test_same_bits_with_any_tile(native: Runner, rng: np.random.Generator, fmt: str) -> None:
     """How many tokens a tile takes, and up to how many are one tile, changes no bit."""
     product = Product(native, random_k(rng, 33, DEPTH, fmt))

@@ -142,7 +142,7 @@ RULES = [{"window": 1}, {"window": 300}, {"window": 600}, {"cap": 5.0}, {"first"
 CASES = [(shape, {}) for shape in SHAPES] + [(shape, rule) for shape in SHAPES for rule in RULES]
 QUICK = [(shape, {}) for shape in SHAPES] + [(SHAPES[0], rule) for rule in RULES]
 PARTS = list(itertools.product(SHAPES, (0, 1, 300, 600)))
-QUICK_PARTS = [(SHAPES[1], 0), (SHAPES[2], 300), (SHAPES[4], 0)]
+OFTEN = [(SHAPES[1], 0), (SHAPES[2], 300), (SHAPES[4], 0)]
 
 
 @here
@@ -155,9 +155,8 @@ def test_the_same_bits(native: Native, rng: np.random.Generator, case: tuple) ->
     assert np.array_equal(tree.attend(join=True, **rule), tree.attend(join=False, **rule))
 
 
-@pytest.mark.slow
 @here
-@pytest.mark.parametrize("case", quick(PARTS, *QUICK_PARTS, ci=PARTS[::3]), ids=str)
+@pytest.mark.parametrize("case", quick(PARTS, ci=[*OFTEN, *PARTS[::3]]), ids=str)
 def test_the_same_bits_from_parts(native: Native, rng: np.random.Generator, case: tuple) -> None:
     """Chunks that are shared out to threads are put together row by row, with sinks and without."""
     shape, window = case

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turns", [30, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("turns", [30, 200])
 def test_a_turn_costs_as_much_late_as_early(
     scripted: MakeEngine, folder: Path, tmp_path: Path, turns: int
 ) -> None:

@@ -72,7 +72,7 @@ def test_the_share_is_of_the_limit_that_takes_longest() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", quick(KERNELS, "gemm", "attention"))
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_only_the_kernel_is_played(kernel: str, bench: _Bench) -> None:
     """Each case's ops are all of that kernel, and as many as it says."""
     seen = []

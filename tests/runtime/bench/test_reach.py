@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from helpers.real_headers import HEADERS, N_VOCAB, write_header
-from helpers.tiers import quick
 
 from triplepoint import Engine
 from triplepoint.jit.targets import TARGETS
@@ -143,7 +142,7 @@ CHOICES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", quick(HEADERS_OF, "gemma4-e4b"))
+@pytest.mark.parametrize("name", HEADERS_OF)
 def test_a_shape_costs_what_the_published_file_does(tmp_path: Path, name: str) -> None:
     """All but the vocabulary, which the headers have short: weights and bytes of layers, keys and
     values, states, windows and experts, to the byte."""

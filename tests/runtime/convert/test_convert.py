@@ -19,7 +19,6 @@ from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.sampling import Sampling, file_sampling
 
-SLOW = [name for name in tiny_models.CONFIGS if name not in ("llama", "gemma3")]
 ORACLE = "torch and transformers are not installed"
 
 
@@ -114,9 +113,7 @@ def compare(folder: Path, model: Any, config: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name", ["llama", "gemma3", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
-)
+@pytest.mark.parametrize("name", tiny_models.CONFIGS)
 def test_answers_as_transformers_does(tmp_path: Path, name: str) -> None:
     """Checkpoints that transformers saves, of every dense architecture: F32 logits agree."""
     pytest.importorskip("torch", reason=ORACLE)

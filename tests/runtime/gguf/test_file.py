@@ -11,7 +11,6 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from helpers.tiers import quick
 
 from triplepoint.errors import GGUFError, ModelError
 from triplepoint.runtime.gguf.file import GGMLType, GGUFFile, StringArray
@@ -174,7 +173,7 @@ def test_version_2(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not VOCABULARIES.is_dir(), reason="no ../shared/reference/vocab here")
-@pytest.mark.parametrize("name", quick(["gpt-2", "llama-spm"], "llama-spm"))
+@pytest.mark.parametrize("name", ["gpt-2", "llama-spm"])
 def test_real_vocabulary(name: str) -> None:
     """A real file: every metadata value is what the oracle reads."""
     path = VOCABULARIES / f"ggml-vocab-{name}.gguf"

@@ -95,10 +95,8 @@ def test_pages_are_counted(engine: Engine) -> None:
     "sampling",
     [
         pytest.param(GREEDY, id="greedy"),
-        pytest.param(
-            Sampling(1.5, mirostat=2, mirostat_tau=3.0), id="mirostat", marks=pytest.mark.slow
-        ),
-        pytest.param(Sampling(0.9, dry_multiplier=0.5), id="dry", marks=pytest.mark.slow),
+        pytest.param(Sampling(1.5, mirostat=2, mirostat_tau=3.0), id="mirostat"),
+        pytest.param(Sampling(0.9, dry_multiplier=0.5), id="dry"),
     ],
 )
 def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from helpers import tiny_models as tiny
 from helpers.lies import lies, told
-from helpers.tiers import quick
 
 from triplepoint.errors import EngineError, TriplepointError
 from triplepoint.runtime.gguf.open import open_gguf
@@ -21,7 +20,7 @@ IDS = list(range(20))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", quick(MODELS, "llama", "gemma3"))
+@pytest.mark.parametrize("name", MODELS)
 def test_a_lie_is_refused_or_harmless(tmp_path: Path, name: str) -> None:
     """Each ends in one short, printable error of ours, or in a model that computes and speaks."""
     path, seed, count = tmp_path / "lie.gguf", 7, 60

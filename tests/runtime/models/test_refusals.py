@@ -14,7 +14,6 @@ from helpers import tiny_models as tiny
 from helpers import tiny_qwen3
 from helpers.lies import Lie, T, lies, told
 from helpers.splits import split_gguf
-from helpers.tiers import quick
 
 from triplepoint import Engine
 from triplepoint.errors import GGUFError, ModelError, SettingError, TriplepointError
@@ -66,7 +65,7 @@ def refusal(path: Path) -> TriplepointError | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", quick(["llama", "gemma3"], "gemma3"))
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_a_walk_over_the_metadata(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:

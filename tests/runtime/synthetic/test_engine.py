@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from helpers.peer_logits import theirs
 from helpers.qwen3_numpy import divergence, forward
-from helpers.tiers import quick
 
 from triplepoint import Engine
 from triplepoint.runtime.synthetic import write as synthetic
@@ -39,12 +38,8 @@ def few_tokens(monkeypatch: pytest.MonkeyPatch) -> int:
     return 1024
 
 
-# Types of the others are those of these, too, or tested by themselves (`test_weight_types.py`).
-QUICK = {"q4_0", "q4_k_m", "bf16"}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("quant", quick([quant for quant in QUANTS if quant != "f32"], *QUICK))
+@pytest.mark.parametrize("quant", [quant for quant in QUANTS if quant != "f32"])
 def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None:
     """Logits are near those of the dequantized weights, whole or in pieces: the same bits.
 

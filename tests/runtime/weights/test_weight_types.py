@@ -52,7 +52,7 @@ def test_logits(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", quick(READ, "nvfp4", "iq2_xs"))
+@pytest.mark.parametrize("kind", READ)
 def test_logits_of_types_that_are_only_read(tmp_path: Path, kind: str) -> None:
     """The same for types that nothing here can write, with random bits for quants and scales."""
     path = tmp_path / "random.gguf"
