@@ -378,7 +378,7 @@ def default_folder() -> Path:
 
 
 class Library:
-    """Kernels loaded into this process for one target."""
+    """Kernels loaded into this process for one target, for any number of threads."""
 
     def __init__(self, target: CpuTarget, cache: ObjectCache | None = None) -> None:
         lacks = missing(target)
@@ -388,9 +388,15 @@ class Library:
         self.cache = cache if cache is not None else ObjectCache(default_folder())
         self._addresses: dict[str, int] = {}
         self._engines: dict[str, Any] = {}
+        # Were a kernel loaded twice, the first engine, and with it code that runs, would be freed.
+        self._loading = threading.Lock()
 
     def load(self, specs: list[Spec]) -> None:
         """Make every one of `specs` callable: one trip through the loader for all of them."""
+        with self._loading:
+            self._load(specs)
+
+    def _load(self, specs: list[Spec]) -> None:
         llvm = _llvm()
         fresh = {s.symbol(self.target): s for s in specs}
         fresh = {name: s for name, s in fresh.items() if name not in self._addresses}

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -376,6 +377,21 @@ def test_a_kernel_that_llvm_refuses() -> None:
     """The error names the kernel and the target."""
     with pytest.raises(CompileError, match=rf"LLVM refused kernel refused\(\) for {detect()}"):
         build_object(spec(refused), detect())
+
+
+def test_two_threads_load_the_same_kernel(folder: Path) -> None:
+    """It is built and loaded once: code that one thread runs is not freed by the other."""
+    library, together = Library(detect(), ObjectCache(folder)), threading.Barrier(2)
+
+    def load(_: int) -> int:
+        together.wait(30)
+        return library.address(SMALL)
+
+    with ThreadPoolExecutor(2) as threads:
+        addresses = list(threads.map(load, range(2)))
+
+    assert addresses[0] == addresses[1]
+    assert (library.cache.builds, library.cache.hits) == (1, 0)
 
 
 def test_a_target_of_another_machine_is_not_loaded() -> None:
