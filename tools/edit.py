@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import re
+import stat
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ from .tool import Tool, tool
 from .workspace import Workspace
 
 MAX_DIFF = 120  # lines of a diff that is shown
+MAX_COMPARED = 1000  # lines from the first that differs on which are compared
+CONTEXT = 2  # lines of a diff before and after what differs
+MAX_IN_FOLDER = 100_000  # files of a folder that are checked against a policy's rules
 MAX_PLACES = 5  # places of a text that are named
 
 
@@ -38,8 +42,8 @@ class EditTools:
         self._tools = (
             tool(effect="write", preview=self._show_write)(self.write_file),
             tool(effect="write", preview=self._show_edit)(self.edit_file),
-            tool(effect="write")(self.move),
-            tool(effect="write")(self.delete),
+            tool(effect="write", reaches=self._in_folder)(self.move),
+            tool(effect="write", reaches=self._in_folder)(self.delete),
         )
 
     def __iter__(self) -> Iterator[Tool]:
@@ -109,6 +113,25 @@ class EditTools:
         """
         return f"deleted {shown(clean_path(path))}; it is kept as {to_trash(self.workspace, path)}"
 
+    # What the rules of a policy hold for besides the path that is named.
+
+    def _in_folder(self, path: str, to: str | None = None) -> Iterator[str]:
+        """What lies in the folder that is moved or deleted, where it is and where it will be."""
+        path = clean_path(path)
+        with place(self.workspace, path) as here:
+            found = here.stat()
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return
+        for number, below in enumerate(self.workspace.everything(path)):
+            if number == MAX_IN_FOLDER:
+                raise ToolError(
+                    f"{shown(path)} holds more than {MAX_IN_FOLDER:,} files, too many to check "
+                    "against the rules of the policy; move or delete the folders in it"
+                )
+            yield below
+            if to is not None:
+                yield clean_path(to) + below[len(path) :]
+
     # What a person is shown before a change is made.
 
     def _show_write(self, path: str, content: str) -> str:
@@ -134,18 +157,50 @@ class EditTools:
 
 def diff(old: str, new: str, name: str) -> str:
     """A unified diff of two texts, cut to what a person reads."""
-    if max(old.count("\n"), new.count("\n")) > 20_000:
-        return f"{name}: {_count(old)} become {_count(new)}; too long to compare"
-    lines = list(
-        difflib.unified_diff(
-            split_lines(old), split_lines(new), f"a/{name}", f"b/{name}", lineterm="", n=2
-        )
-    )
+    before, after = split_lines(old), split_lines(new)
+    start = _same(before, after)
+    # Only what differs is compared, which takes up to the square of its length.
+    end = _same(before[start:][::-1], after[start:][::-1])
+    differ = before[start : len(before) - end], after[start : len(after) - end]
+    parts = _compared(*differ)
+    left = max(len(whole) - len(part) for whole, part in zip(differ, parts, strict=True))
+    head = before[max(start - CONTEXT, 0) : start]
+    tail = before[len(before) - end :][:CONTEXT] if left == 0 else []
+    texts = (head + part + tail for part in parts)
+    lines = list(difflib.unified_diff(*texts, f"a/{name}", f"b/{name}", lineterm="", n=CONTEXT))
+    lines = [_moved(line, start - len(head)) if line[:2] == "@@" else line for line in lines]
     if not lines and old != new:
         return f"{name}: only line ends or the end of the file differ"
     if len(lines) > MAX_DIFF:
-        lines[MAX_DIFF:] = [f"[cut: {len(lines) - MAX_DIFF} more lines of the diff]"]
+        more = "more" if left else f"{len(lines) - MAX_DIFF} more"
+        lines[MAX_DIFF:] = [f"[cut: {more} lines of the diff]"]
+    elif left:
+        lines.append(f"[cut: {left} more lines were not compared]")
     return "\n".join(lines) or f"{name}: nothing changes"
+
+
+def _compared(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
+    """As much of two lists of lines as is compared: up to lines that are the same in both."""
+    if max(len(old), len(new)) <= MAX_COMPARED:
+        return old, new
+    old, new = old[:MAX_COMPARED], new[:MAX_COMPARED]
+    *same, _ = difflib.SequenceMatcher(None, old, new).get_matching_blocks()
+    if not same:
+        return old, new
+    return old[: same[-1].a + same[-1].size], new[: same[-1].b + same[-1].size]
+
+
+def _same(one: list[str], other: list[str]) -> int:
+    """How many lines are the same at the start."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
+
+
+def _moved(place: str, by: int) -> str:
+    """A diff's ``@@ -1,5 +1,6 @@``, so many lines further down."""
+    return re.sub(r"(?<=[-+])\d+", lambda found: str(int(found[0]) + by), place)
 
 
 def _text_of(content: Content, name: str) -> str:

@@ -39,9 +39,15 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     regex = rf"(?s)\A(?:{_regex(pattern)})\z"
     try:
         schema = core_schema.str_schema(pattern=regex, regex_engine="rust-regex")
-        return SchemaValidator(schema).isinstance_python
+        fits = SchemaValidator(schema).isinstance_python
     except SchemaError:
         raise ToolError(f"the pattern cannot be used: {shown(pattern)}") from None
+
+    def matches(text: str) -> bool:
+        # The engine takes no lone surrogate, which stands for a byte of a name that is not UTF-8.
+        return fits(text) or (not text.isascii() and fits(text.encode(errors="replace").decode()))
+
+    return matches
 
 
 def _regex(glob: str) -> str:

@@ -103,6 +103,9 @@ class Rule:
         What is allowed must fit as it will be understood; what is denied or asked about fits also
         as it is written, so that no other way to write a path gets around a rule, and as a folder
         that holds what the rule is about.
+
+        Raises:
+            ToolError: the call is about too many files to tell.
         """
         if not glob_matcher(self.tool)(tool.name):
             return False
@@ -120,9 +123,13 @@ class Rule:
         tidy = [_tidy(value) for value in values if isinstance(value, str)]
         if name == "url":
             texts += [same for value in tidy for same in _same_address(value)]
-        if name == "path" and any(_is_above(one, glob, tool.effect) for one in tidy):
+        if any(map(matches, texts + tidy)):
             return True
-        return any(map(matches, texts + tidy))
+        if name != "path":
+            return False
+        if any(_is_above(one, glob, tool.effect) for one in tidy):
+            return True
+        return any(map(matches, tool.reaches(given)))
 
 
 class Recorded(Protocol):
@@ -217,7 +224,8 @@ class Policy:
             written: as the model wrote them, and as a trace has them.
 
         Raises:
-            ToolError: the call would fail anyway, as its preview found.
+            ToolError: the call would fail anyway, as its preview found, or it is about too many
+                files to check them against the rules.
         """
         if answers := self._answers(tool.name, arguments if written is None else written):
             allowed = answers.pop(0) if len(answers) > 1 else answers[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -43,6 +43,7 @@ class Tool(Generic[P, R]):
         name: str | None = None,
         effect: Effect = "read",
         preview: Callable[..., str] | None = None,
+        reaches: Callable[..., Iterable[str]] | None = None,
         timeout: float | None = None,
     ) -> None:
         """Read the function's signature and docstring.
@@ -81,7 +82,7 @@ class Tool(Generic[P, R]):
         self.group: object = None
         """What must live as long as the tool does."""
         self.description = parse_docstring(function.__doc__).description
-        self._preview = preview
+        self._preview, self._reaches = preview, reaches
         self._arguments = Arguments(function, self.name)
 
     @cached_property
@@ -133,6 +134,14 @@ class Tool(Generic[P, R]):
         """
         return "" if self._preview is None else self._preview(**arguments)
 
+    def reaches(self, arguments: Mapping[str, Any]) -> Iterable[str]:
+        """The paths that a call with these arguments is about besides those that it names.
+
+        Raises:
+            ToolError: the call would fail, or they are too many to tell.
+        """
+        return () if self._reaches is None else self._reaches(**arguments)
+
     def run(self, arguments: dict[str, Any]) -> str:
         """As `call`, with arguments that `validate` has given."""
         function: Callable[..., Any] = self.function
@@ -153,6 +162,7 @@ def tool(
     name: str | None = None,
     effect: Effect = "read",
     preview: Callable[..., str] | None = None,
+    reaches: Callable[..., Iterable[str]] | None = None,
     timeout: float | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
@@ -164,6 +174,7 @@ def tool(
     name: str | None = None,
     effect: Effect = "read",
     preview: Callable[..., str] | None = None,
+    reaches: Callable[..., Iterable[str]] | None = None,
     timeout: float | None = None,
 ) -> Any:
     """Make a tool of a function with type hints and a Google docstring.
@@ -184,12 +195,17 @@ def tool(
         effect: what it can do at worst, for the policy that allows calls.
         preview: function that shows what a call with the same arguments would do, such as a diff,
             to the person who is asked to allow it.
+        reaches: function that gives the paths that a call with the same arguments is about besides
+            those that it names, such as what is in a folder that it moves: rules of a policy that
+            deny or ask hold for them, too.
         timeout: seconds that an agent waits for one call. After that the model is told that it
             took longer. The function still runs until it returns; its result is dropped.
     """
 
     def make(decorated: Callable[..., Any]) -> Tool[..., Any]:
-        return Tool(decorated, name=name, effect=effect, preview=preview, timeout=timeout)
+        return Tool(
+            decorated, name=name, effect=effect, preview=preview, reaches=reaches, timeout=timeout
+        )
 
     return make if function is None else make(function)
 

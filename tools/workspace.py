@@ -288,6 +288,21 @@ class Workspace:
             else:
                 missed.append(below)
 
+    def everything(self, path: str = ".") -> Iterator[str]:
+        """The paths of all that is below a folder: files, folders and symlinks, in any order.
+
+        Symlinks are not followed.
+        """
+        folders = [clean_path(path)]
+        while folders:
+            here = folders.pop()
+            with self._scan(here) as found:
+                for item in found:
+                    below = join(here, item.name)
+                    if item.is_dir(follow_symlinks=False):
+                        folders.append(below)
+                    yield below
+
     @contextmanager
     def _scan(self, path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
         """The raw entries of a folder; errors while they are read are told like those before."""

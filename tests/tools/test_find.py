@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,13 @@ def test_a_path_is_matched_below_the_folder(find: FindTools) -> None:
     assert find.find("./sub/*.py") == "sub/c.py"
     assert find.find("./*.py") == "a.py"
     assert find.find(".//**/*.py", "sub").split("\n") == ["sub/c.py", "sub/deep/d.py"]
+
+
+def test_a_name_that_is_not_utf8(root: Path, find: FindTools) -> None:
+    """It is found like others, and shown with a sign for what cannot be read."""
+    Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9.md")).touch()
+
+    assert find.find("*.md").split("\n") == ["b.md", r"caf\udce9.md"]
 
 
 def test_many_files_are_cut_and_said(root: Path, find: FindTools) -> None:

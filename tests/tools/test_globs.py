@@ -30,10 +30,14 @@ from triplepoint.tools.globs import glob_matcher
         ("ä*", "äö", True),
         ("*.PY", "a.py", False),
         ("a\n*", "a\nb", True),
+        ("*.log", "caf\udce9.log", True),
+        ("caf?.log", "caf\udce9.log", True),
+        ("*.py", "caf\udce9.log", False),
     ],
 )
 def test_a_glob_matches_the_whole_text(glob: str, text: str, expected: bool) -> None:
-    """``*`` stays within a name, ``**`` does not, and nothing else is special."""
+    """``*`` stays within a name, ``**`` does not, and nothing else is special; a byte that is not
+    UTF-8 is a character."""
     assert glob_matcher(glob)(text) is expected
 
 

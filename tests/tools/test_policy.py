@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from triplepoint.errors import ToolError
-from triplepoint.tools import Policy, Request, Rule, Tool, tool
+from triplepoint.tools import EditTools, Policy, Request, Rule, Tool, tool
 from triplepoint.tools.policy import scope_of
 
 
@@ -120,6 +120,56 @@ def test_what_holds_a_denied_path_is_not_changed() -> None:
         assert decided(policy, write, path=path)[0], path
     assert decided(policy, read, path="a")[0]
     assert decided(policy, read, path="a/b")[0]
+
+
+@pytest.mark.parametrize(
+    ("glob", "kept"),
+    [("**/.env", "app/prod/.env"), ("**/keys/**", "app/keys/a"), ("app/*/.env", "app/prod/.env")],
+)
+def test_what_a_rule_keeps_does_not_go_with_its_folder(
+    tmp_path: Path, glob: str, kept: str
+) -> None:
+    """A glob over any folder holds for all that lies in one which is moved or deleted: a file, an
+    empty folder, a symlink. A folder without any of it may go."""
+    (tmp_path / kept).parent.mkdir(parents=True)
+    (tmp_path / kept).symlink_to("elsewhere")
+    (tmp_path / "other/sub").mkdir(parents=True)
+    (tmp_path / "other/file").touch()
+    _, _, move, delete = EditTools(tmp_path)
+
+    for action in ("deny", "ask"):
+        policy = Policy("yes", [Rule("*", action, {"path": glob})])
+        assert not decided(policy, delete, path="app")[0]
+        assert not decided(policy, move, path="app", to="new")[0]
+        assert decided(policy, move, path="other", to="new")[0]
+        assert decided(policy, delete, path="other/file")[0]
+        assert decided(policy, delete, path="nothing")[0]  # the call will say so
+    empty = Policy("yes", [Rule("*", "deny", {"path": "**/sub"})])
+    assert not decided(empty, delete, path="other")[0]
+
+
+def test_nothing_gets_to_where_a_rule_holds_within_a_folder(tmp_path: Path) -> None:
+    """Where a move leads counts for each file in the folder."""
+    (tmp_path / "a/sub").mkdir(parents=True)
+    (tmp_path / "a/sub/x.conf").touch()
+    policy = Policy("yes", [Rule("move", "deny", {"path": "etc/sub/*.conf"})])
+    _, _, move, _ = EditTools(tmp_path)
+
+    assert decided(policy, move, path="a", to="etc") == (False, "rule 1")
+    assert decided(policy, move, path="a", to="etc2") == (True, "yes")
+
+
+def test_a_folder_too_large_to_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused where a rule asks for it, and says what to do; without one it may go."""
+    monkeypatch.setattr("triplepoint.tools.edit.MAX_IN_FOLDER", 3)
+    for number in range(4):
+        (tmp_path / f"a/{number}").mkdir(parents=True)
+    *_, delete = EditTools(tmp_path)
+
+    with pytest.raises(ToolError, match=r"a holds more than 3 files.*the folders in it"):
+        decided(Policy("yes", [Rule("*", "deny", {"path": "**/x"})]), delete, path="a")
+    assert decided(Policy("yes", [Rule("*", "deny", {"path": "b/*"})]), delete, path="a/1")[0]
+    assert decided(Policy("yes"), delete, path="a")[0]
 
 
 def test_a_rule_about_folders_is_not_about_files_beside_them() -> None:
