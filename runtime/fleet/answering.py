@@ -23,6 +23,7 @@ from ...errors import (
     SettingError,
     ToolDefinitionError,
     ToolError,
+    TraceError,
     TriplepointError,
 )
 from ..agent.agent import Agent
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from ..inference.sampling import Sampling
     from .rows import Row
 
-Status = Literal["answered", "limit", "error", "retry", "away", "cancelled"]
-"""``retry``: another try may go better; ``away``: its server is to blame, not the row."""
+Status = Literal["answered", "limit", "error", "retry", "away", "dropped", "cancelled"]
+"""``retry``: another try may go better; ``away``: its server is to blame, not the row; ``dropped``:
+its server went away while it worked on the row, which may be why."""
 AgentFactory = Callable[["Engine | RemoteEngine", "dict[str, Any]"], "Agent[Any]"]
 
 _COLLECT_EVERY = 64  # agents of a factory, each of which holds a descriptor of its folder
@@ -213,22 +215,24 @@ def _judged(
     if isinstance(error, SettingError | ToolError | ToolDefinitionError):
         return "error", told  # it would go the same way again
     if isinstance(error, EngineError | ModelError) and isinstance(engine, RemoteEngine):
-        return ("retry" if _is_there(engine, error) else "away"), told
-    if isinstance(error, TriplepointError) and not isinstance(error, EngineError):
+        return _blamed(engine, error), told
+    if isinstance(error, TriplepointError) and not isinstance(error, EngineError | TraceError):
         return "error", told
     return "retry", told if isinstance(
         error, TriplepointError
     ) else f"{type(error).__name__}: {told}"
 
 
-def _is_there(engine: RemoteEngine, error: Exception) -> bool:
-    """Whether the server takes requests: then the fault was the request's."""
+def _blamed(engine: RemoteEngine, error: Exception) -> Status:
+    """Whose fault an error was: where the server still takes requests, the row's."""
     from ..agent.remote.sse_client import BusyError, KeyRefusedError
 
+    if isinstance(error, BusyError) and not error.dropped:
+        return "away"
     try:
-        return not isinstance(error, BusyError) and not why_silent(engine)
+        return "dropped" if why_silent(engine) else "retry"
     except KeyRefusedError:
-        return True
+        return "retry"
 
 
 def why_silent(engine: RemoteEngine) -> str:

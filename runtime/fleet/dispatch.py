@@ -7,7 +7,7 @@ unusually long; the first of both counts.
 
 A try that failed is repeated after a pause, elsewhere if possible. Rows that were on a worker when
 it died are repeated one at a time, alone on their worker: so the one that kills workers is found
-and set aside, and takes no others with it.
+and set aside, and takes no others with it. So are rows that lost their server several times.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Task:
         tries_on: the last of them on each worker, by name: a slow row may be on two.
         failures: what went wrong, of each try that failed.
         deaths: workers that died with it.
+        drops: times that its server went away while it worked on it.
         avoid: name of the worker that failed it last.
     """
 
@@ -58,6 +59,7 @@ class Task:
     tries_on: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     deaths: int = 0
+    drops: int = 0
     avoid: str = ""
     running: dict[str, float] = field(default_factory=dict)
     """When it was begun, by the worker that has it."""
@@ -186,8 +188,22 @@ class Dispatcher:
         heapq.heappush(self._later, (self._clock() + pause, next(self._ticket), task))
         return False
 
+    def drop(self, station: Station, task: Task, why: str) -> bool:
+        """Its server went away with it, which may be the row's fault: from the third time on it is
+        tried alone, and counts as deaths do; True where it is set aside."""
+        task.drops += 1
+        if task.drops >= self.limits.attempts:
+            task.deaths += 1
+            if task.deaths >= self.limits.deaths and not task.finished and len(task.running) == 1:
+                self._release(station, task)
+                told = f"its server went away {task.drops} times while it worked on this row"
+                task.failures.append(f"{told}: {why}")
+                return self._set_aside(task)
+        self.give_back(station, task)
+        return False
+
     def give_back(self, station: Station, task: Task) -> None:
-        """Its server went away: no fault of the row."""
+        """Its server takes no rows now: no fault of this one."""
         self._release(station, task)
         if not task.finished and not task.running:
             task.tries -= 1
@@ -217,6 +233,12 @@ class Dispatcher:
         station.model = ""
         self.forget(station)
         return aside
+
+    def dismiss(self, station: Station) -> None:
+        """The worker was given up: its rows go elsewhere, through no fault of theirs."""
+        for task in sorted(station.tasks, key=lambda task: task.row.number):
+            self.give_back(station, task)
+        self.forget(station)
 
     def forget(self, station: Station) -> None:
         """The worker begins nothing more: its groups are for everybody."""

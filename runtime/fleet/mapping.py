@@ -288,11 +288,13 @@ class Mapping:
                         self._first = time.monotonic()
             else:
                 self._note(f"{event.worker.station.name}: {event.why}")
+                station = event.worker.station
                 if event.what == "gone":
-                    self._gone.add(event.worker.station.name)
-                if event.what != "away":
-                    self.report.lost += event.what == "lost"
-                    lost = self._dispatcher.lose(event.worker.station, event.why)
+                    self._gone.add(station.name)
+                    self._dispatcher.dismiss(station)
+                elif event.what == "lost":
+                    self.report.lost += 1
+                    lost = self._dispatcher.lose(station, event.why)
                     aside += [self._poisoned(task, event.worker) for task in lost]
         self._results.add(finished)
         self._poison.add(aside)
@@ -306,6 +308,9 @@ class Mapping:
             return
         if outcome.status in ("away", "cancelled"):
             self._dispatcher.give_back(station, task)
+        elif outcome.status == "dropped":
+            if self._dispatcher.drop(station, task, outcome.error):
+                aside.append(self._poisoned(task, event.worker, outcome))
         elif outcome.status == "retry":
             if self._dispatcher.fail(station, task, outcome.error):
                 aside.append(self._poisoned(task, event.worker, outcome))  # with its cost

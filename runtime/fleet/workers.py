@@ -222,10 +222,11 @@ class ServerWorker:
             outcome = Outcome("away", error=str(error))
         except Exception as error:
             outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
-        if outcome.status != "away":
+        away = outcome.status in ("away", "dropped")
+        if not away:
             self._away_since = 0.0
         self._post(Event("ended", self, task, outcome))
-        if outcome.status == "away":
+        if away:
             self._probe_in_thread(outcome.error)
 
     def _engine_of(self, model: str | None) -> RemoteEngine:

@@ -151,7 +151,7 @@ class RemoteConversation(Conversation[int]):
             except BusyError as error:
                 if attempt == self.engine.tries:
                     told = f"{error} (tried {attempt} times)"
-                    raise BusyError(told, error.wait_s) from None
+                    raise BusyError(told, error.wait_s, dropped=error.dropped) from None
                 wait = error.wait_s
                 if wait is None:
                     wait = _FIRST_WAIT * 2 ** (attempt - 1)

@@ -43,11 +43,12 @@ class BusyError(EngineError):
 
     Attributes:
         wait_s: how long it asked to wait; None when it did not say.
+        dropped: it had taken the request, and closed the connection.
     """
 
-    def __init__(self, message: str, wait_s: float | None = None) -> None:
+    def __init__(self, message: str, wait_s: float | None = None, *, dropped: bool = False) -> None:
         super().__init__(message)
-        self.wait_s = wait_s
+        self.wait_s, self.dropped = wait_s, dropped
 
 
 class ParameterRefusedError(EngineError):
@@ -214,7 +215,8 @@ async def _network_errors(server: Server) -> AsyncIterator[None]:
     except httpx.TimeoutException:
         raise EngineError(f"no data from {url} for {server.silence:g} seconds") from None
     except httpx.RemoteProtocolError as error:
-        raise BusyError(f"{url} closed the connection before it answered: {error}") from None
+        told = f"{url} closed the connection before it answered: {error}"
+        raise BusyError(told, dropped=True) from None
     except httpx.HTTPError as error:
         raise EngineError(f"{url}: {error or type(error).__name__}") from None
 

@@ -115,6 +115,46 @@ def test_the_row_that_kills_workers_is_found() -> None:
     assert [task.row.question for task in aside] == ["q2"]
 
 
+def test_the_row_that_its_server_goes_away_with_is_found() -> None:
+    """A server that goes away with the same row again and again gets it alone, and then no more;
+    rows that were beside it are done, and none of this counts as a try."""
+    dispatcher = Dispatcher(rows("a", "a", "a"), Limits(attempts=2, deaths=3))
+    station, done, aside, beside = Station("one", 3), [], [], []
+    for _ in range(40):
+        while (task := dispatcher.next_for(station)) is not None:
+            pass
+        here = sorted(station.tasks, key=lambda task: task.row.number)
+        if bad := next((task for task in here if task.row.question == "q1"), None):
+            beside.append(len(here))
+            for task in here:
+                if dispatcher.drop(station, task, "reset"):
+                    aside.append(task)
+            assert bad.tries <= 1
+        for task in list(station.tasks):
+            assert dispatcher.finish(station, task)
+            done.append(task.row.question)
+        if not dispatcher.left:
+            break
+
+    assert sorted(done) == ["q0", "q2"]
+    assert beside[-1] == 1
+    assert [task.failures for task in aside] == [
+        ["its server went away 4 times while it worked on this row: reset"]
+    ]
+
+
+def test_rows_of_a_worker_that_is_given_up_are_not_to_blame() -> None:
+    """Another one begins them, together."""
+    dispatcher = Dispatcher(rows("a", "a"))
+    station, other = Station("one", 2), Station("two", 2)
+    assert dispatcher.next_for(station) is not dispatcher.next_for(station)
+    dispatcher.dismiss(station)
+
+    tasks = [dispatcher.next_for(other) for _ in range(2)]
+    assert [(task and task.deaths, task and task.tries) for task in tasks] == [(0, 1)] * 2
+    assert not station.tasks
+
+
 def test_models_are_not_mixed() -> None:
     """A worker changes the model only when it is idle; a server takes any."""
     mixed = make_rows(("", {"question": f"q{n}", "model": "xy"[n % 2]}) for n in range(4))
@@ -166,12 +206,15 @@ def test_any_order_of_events_does_each_row_once() -> None:
             for _ in range(rng.randint(0, 3)):
                 dispatcher.next_for(station)
             for task in sorted(station.tasks, key=lambda task: task.row.number):
-                match rng.randint(0, 5):
+                match rng.randint(0, 6):
                     case 0:
                         if dispatcher.fail(station, task, "x"):
                             ended.append(task.row.number)
                     case 1:
                         dispatcher.give_back(station, task)
+                    case 6:
+                        if dispatcher.drop(station, task, "gone"):
+                            ended.append(task.row.number)
                     case 2 | 3:
                         if dispatcher.finish(station, task):
                             ended.append(task.row.number)

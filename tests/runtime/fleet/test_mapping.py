@@ -191,21 +191,21 @@ def test_nobody_is_left() -> None:
     assert (len(results), report.lost, sorted(good.given)) == (4, 0, ["q0", "q1", "q2", "q3"])
 
 
-def test_a_worker_that_dies_gets_no_more_rows() -> None:
-    """Not even those of the same turn of handing out: they would count as on it when it died."""
+def test_a_worker_that_is_given_up_gets_no_more_rows() -> None:
+    """Not even those of the same turn of handing out; what it had goes elsewhere."""
     run, _, poison = mapping(6, limits=Limits(2, 1, 0.01))
 
-    class Dying(Scripted):
+    class GivenUp(Scripted):
         def give(self, task: Task) -> None:
             self.given.append(task.row.question)
             self.ready, self.gone = False, True
-            self._post(Event("gone", self, why="killed"))
+            self._post(Event("gone", self, why="silent"))
 
-    dying, good = Dying("a", answered, slots=4), Scripted("b", answered)
-    run.run([dying, good])
+    first, good = GivenUp("a", answered, slots=4), Scripted("b", answered)
+    run.run([first, good])
 
-    assert (dying.given, len(poison)) == (["q0"], 1)
-    assert sorted(good.given) == ["q1", "q2", "q3", "q4", "q5"]
+    assert (first.given, len(poison)) == (["q0"], 0)
+    assert sorted(good.given) == ["q0", "q1", "q2", "q3", "q4", "q5"]
 
 
 def test_until() -> None:

@@ -14,10 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.openai_server import openai_server, text
+from helpers.openai_server import DROP, openai_server, text
 
 import triplepoint
-from triplepoint import Agent, Engine, FleetError, RemoteEngine, RowError, SettingError, Trace
+from triplepoint import (
+    Agent,
+    Engine,
+    FleetError,
+    RemoteEngine,
+    RowError,
+    SettingError,
+    Trace,
+    TraceError,
+)
 from triplepoint.runtime.fleet import answering, workers
 from triplepoint.runtime.fleet.answering import Recipe
 from triplepoint.runtime.fleet.api import Fleet, parse_target, parse_until, run_map
@@ -189,6 +198,70 @@ def test_two_servers_of_which_one_dies(quick: None) -> None:
     assert by.count(good.url) >= 26
     assert {one["usage"]["prompt"] for one in results} == {20}
     assert any("503" in note or "busy" in note for note in report.notes)
+
+
+def test_a_row_whose_connection_is_always_closed(quick: None) -> None:
+    """A server that still says what it has is there: each try counts."""
+    with openai_server(*[DROP] * 9) as server:
+        rows = make_rows([("", {"question": "q"})])
+        results, poison = Results(None), Results(None)
+        fleet = Fleet(parse_target(server.url, 1))
+        limits = Limits(2, pause_s=0.01)
+        run_map(rows, remote, fleet, results=results, poison=poison, traces=None, limits=limits)
+
+    (aside,) = poison
+    assert "closed the connection" in aside["error"]
+    assert aside["attempt"] == 2
+
+
+def test_a_row_that_its_server_goes_away_with(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is set aside some time, and the run ends; the other row is answered."""
+    monkeypatch.setattr(answering, "why_silent", lambda _: "away")
+
+    class Script(list[Any]):
+        def pop(self, _: Any = -1) -> Any:
+            return DROP if "bad" in str(server.requests[-1]) else text("Yes.")
+
+    with openai_server() as server:
+        server.answers = Script([0])
+        rows = make_rows(("", {"question": q}) for q in ("bad", "good"))
+        results, poison = Results(None), Results(None)
+        fleet = Fleet(parse_target(server.url, 1))
+        limits = Limits(2, deaths=2)
+        run_map(rows, remote, fleet, results=results, poison=poison, traces=None, limits=limits)
+
+    assert [one["question"] for one in results] == ["good"]
+    (aside,) = poison
+    assert "its server went away 3 times while it worked on this row" in aside["error"]
+
+
+def test_a_trace_that_cannot_be_written_is_not_the_rows_fault(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full now may not be so later: the row is tried again."""
+    wrote = Agent.trace_to
+    full = [True]
+
+    def trace_to(agent: Agent, where: Any) -> None:
+        if full:
+            full.clear()
+            raise TraceError("no space is left")
+        wrote(agent, where)
+
+    monkeypatch.setattr(Agent, "trace_to", trace_to)
+    results = Results(None)
+    run_map(
+        make_rows([("", {"question": "Hello"})]),
+        Recipe(max_tokens=2),
+        Fleet(parse_target("local:1"), engine=engine),
+        results=results,
+        poison=Results(None),
+        traces=None,
+    )
+
+    (one,) = results
+    assert one["attempt"] == 2
+    assert "no space" not in one.get("error", "")
 
 
 @pytest.mark.slow

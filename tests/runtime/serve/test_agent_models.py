@@ -50,11 +50,12 @@ def test_it_is_a_model_that_reads_files(
     listed = [one["id"] for one in agents.client.get("/v1/models").json()["data"]]
     assert listed == ["nano", "agent:project"]
     body = {"model": "agent:project", "messages": [{"role": "user", "content": QUESTION}]}
+    before = {*(folder.parent / "served").glob("*.jsonl")}
     answer = agents.post("/v1/chat/completions", body)
     assert answer.status_code == 200, answer.text
     agents.idle()
     message = answer.json()["choices"][0]["message"]
-    (path,) = (folder.parent / "served").glob("*.jsonl")
+    (path,) = {*(folder.parent / "served").glob("*.jsonl")} - before
     trace = Trace.load(path)
 
     with load("nano") as engine:
