@@ -101,7 +101,7 @@ def what_fills(ledger: TokenLedger, context: int, before: int) -> str:
     """What takes up the context, for a person who has to make it shorter."""
     parts = ", ".join(f"{name} {tokens:,}" for name, tokens in ledger.lengths())
     return (
-        f"the context holds {context:,} tokens, {context - before:,} of them free, but the "
+        f"the context holds {context:,} tokens, {max(context - before, 0):,} of them free, but the "
         f"conversation has {len(ledger):,}: {parts}. Read less at once (a line range, a narrower "
         "search), or load the model with a longer one (context)"
     )

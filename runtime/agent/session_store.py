@@ -280,7 +280,7 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
         ) from None
     except EngineError as error:
         raise AgentError(f"session {name} cannot be opened: {error}") from None
-    if not _take(lock):
+    if not _take(lock, folder):
         os.close(lock)
         raise AgentError(
             f"session {name} is in use by another process; stop that process, or use another name"
@@ -349,12 +349,13 @@ def held(folder: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _take(lock)
+        yield _take(lock, folder)
     finally:
         os.close(lock)
 
 
-def _take(lock: int) -> bool:
+def _take(lock: int, folder: Path) -> bool:
+    """Whether the session is ours now, by its lock file's descriptor."""
     try:
         import fcntl
     except ImportError:  # without it two processes may meet; each write is whole all the same
@@ -363,7 +364,12 @@ def _take(lock: int) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    return True
+    except OSError:  # a file system without locks
+        return True
+    try:  # whoever had it until now may have removed the session, and the file with it
+        return os.path.samestat(os.fstat(lock), os.lstat(folder / "lock"))
+    except OSError:
+        return False
 
 
 def _told(agent: Agent[Any]) -> str:

@@ -88,7 +88,7 @@ def read_schema(path: str) -> dict[str, Any]:
         schema = json.loads(read_text(path))
     except OSError as error:
         raise ToolError(f"cannot read the schema {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: brackets without end
         raise ToolError(f"the schema {path} is not JSON: {error}") from None
     if not isinstance(schema, dict):
         raise ToolError(f"the schema {path} is not a JSON object")

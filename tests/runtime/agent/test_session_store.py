@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +17,7 @@ from triplepoint.errors import AgentError
 from triplepoint.runtime.agent import session_list, session_store
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
-from triplepoint.runtime.agent.session_list import find_session, list_sessions, remove_session
+from triplepoint.runtime.agent.session_list import list_sessions
 from triplepoint.runtime.agent.session_store import SavedSession, last_session, open_session
 from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
@@ -263,21 +261,6 @@ def test_not_through_links(engine: Engine, work: Path, root: Path) -> None:
         kept.resume(_agent(engine, work))
 
 
-@pytest.mark.slow
-def test_one_process_at_a_time(root: Path) -> None:
-    """Who comes second is told; after the first has closed it, it can be had."""
-    code = "import sys; from triplepoint.runtime.agent.session_store import open_session; "
-    code += "open_session('it', sys.argv[1])"
-    command = [sys.executable, "-c", code, str(root)]
-    with open_session("it", root):
-        with pytest.raises(AgentError, match="in use by another process"):
-            open_session("it", root)
-        other = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert "in use by another process" in other.stderr
-        open_session("another", root).close()
-    assert subprocess.run(command, check=False).returncode == 0
-
-
 def test_for_this_user_alone(engine: Engine, work: Path, root: Path) -> None:
     """Nobody else can read what was said."""
     _kept(engine, work, root)
@@ -482,15 +465,3 @@ def test_states_make_room_too(
 
     assert not state.exists()
     assert (root / "it" / "conversation.json").exists()
-
-
-def test_removed_without_its_lock(engine: Engine, work: Path, root: Path) -> None:
-    """A copy of a session may lack the lock: nobody has it. A link is no session."""
-    _kept(engine, work, root)
-    (root / "it" / "lock").unlink()
-    (root / "link").symlink_to(root / "it")
-
-    with pytest.raises(AgentError, match="no session 'link'"):
-        find_session("link", root)
-    remove_session(find_session("it", root))
-    assert not (root / "it").exists()

@@ -355,11 +355,15 @@ def test_an_answer_by_schema(triplepoint: Run, nano: Path, tmp_path: Path) -> No
         "run", asked, "--dir", EXAMPLE, "--schema", "s.json", "-q", "--logit-bias", bias
     )
     refused = triplepoint("run", asked, "--dir", EXAMPLE, "--schema", "bad.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    deep = triplepoint("run", asked, "--dir", EXAMPLE, "--schema", "deep.json")
 
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert set(answer) == {"word", "yes"}
     assert refused.returncode == 3
+    assert deep.returncode == 3
+    assert "error: the schema deep.json is not JSON" in deep.stderr
     assert "bad.json is not a JSON object" in refused.stderr
 
 

@@ -1,0 +1,72 @@
+"""Who has a session: one process at a time, and nobody when it is gone."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import AgentError
+from triplepoint.runtime.agent.session_list import find_session, remove_session
+from triplepoint.runtime.agent.session_store import open_session
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "sessions"
+
+
+def test_removed_while_it_was_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock on a file that is gone keeps nobody out: the session is not had by it."""
+    open_session("it", root).close()
+    lock = fcntl.flock
+
+    def late(descriptor: int, how: int) -> None:
+        (root / "it" / "lock").unlink()
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(AgentError, match="in use by another process"):
+        open_session("it", root)
+
+
+def test_a_file_system_without_locks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions are kept there, too."""
+
+    def none(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with open_session("it", root) as kept:
+        assert not kept.exists
+
+
+@pytest.mark.slow
+def test_one_process_at_a_time(root: Path) -> None:
+    """Who comes second is told; after the first has closed it, it can be had."""
+    code = "import sys; from triplepoint.runtime.agent.session_store import open_session; "
+    code += "open_session('it', sys.argv[1])"
+    command = [sys.executable, "-c", code, str(root)]
+    with open_session("it", root):
+        with pytest.raises(AgentError, match="in use by another process"):
+            open_session("it", root)
+        other = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "in use by another process" in other.stderr
+        open_session("another", root).close()
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_removed_without_its_lock(tmp_path: Path) -> None:
+    """A copy of a session may lack the lock: nobody has it. A link is no session."""
+    (tmp_path / "it").mkdir()
+    (tmp_path / "it" / "conversation.json").write_text("{}")
+    (tmp_path / "link").symlink_to(tmp_path / "it")
+
+    with pytest.raises(AgentError, match="no session 'link'"):
+        find_session("link", tmp_path)
+    remove_session(find_session("it", tmp_path))
+    assert not (tmp_path / "it").exists()
