@@ -114,7 +114,7 @@ def gemm_amx(
     `scratch_bytes`; the rest as in `gemm_quant`, whose tiles are those of tokens that are left.
     """
     form, lanes = FORMATS[fmt], k.lanes
-    rest = quant_product(k, fmt, epilogue, blocks, tile, max_single_tile)
+    rest = quant_product(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)
     tokens = count.load(0)
     full = (tokens < FROM).select(k.i64(0), (tokens + (ROWS - LEAST)) // ROWS)
     covered = (full * ROWS).min(tokens)

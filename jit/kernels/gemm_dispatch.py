@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from ..simd import Kernel, Ptr
-from .gemm import Epilogue, TileGemm, float_product, quant_product
-from .gemm_k import k_product
+from ..targets import CpuTarget
+from . import gemm, gemm_k
+from .gemm import Epilogue, TileGemm
+from .gemm_float import float_product
 from .panels import FORMATS
+
+
+def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
+    """Bytes of its own that a thread needs for products with panels of `depth` values a row."""
+    if FORMATS[fmt].family == "k":
+        return gemm_k.scratch_bytes(fmt, depth, target.lanes)
+    return gemm.scratch_bytes(fmt, depth, target)
 
 
 def tile_gemm(
@@ -19,11 +28,11 @@ def tile_gemm(
 ) -> TileGemm:
     """Products with panels of `blocks` blocks.
 
-    tile, max_single_tile: as `gemm_quant` has them; scratch: each thread's own, for K-quants.
+    tile, max_single_tile: as `gemm_quant` has them; scratch: each thread's own, `scratch_bytes` of
+    it.
     """
     family = FORMATS[fmt].family
     if family == "float":
         return float_product(k, fmt, epilogue, blocks, tile)
-    if family == "blocks":
-        return quant_product(k, fmt, epilogue, blocks, tile, max_single_tile)
-    return k_product(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)
+    product = gemm.quant_product if family == "blocks" else gemm_k.k_product
+    return product(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)

@@ -15,7 +15,6 @@ float32 in memory of its own, and all tiles read those: the same values, so the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 from ..dot import Dot, dot_words
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
@@ -28,7 +27,7 @@ from .gemm import (
     TileGemm,
     apply_epilogue,
     ask_outputs,
-    for_numbered_tiles,
+    for_unpacked_tiles,
     rows_in_order,
     single_tile_tokens,
     tile_tokens,
@@ -114,23 +113,22 @@ def k_product(
     tile_of = TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks)
     most = tile or (4 if narrow_tiles(fmt, k.target) else tile_tokens(k.target))
     max_single_tile = max_single_tile or single_tile_tokens(k.target)
-    many = unpack_from(fmt, k.target)
-    least = min(n // -(-n // most) for n in range(many, many + most * most))
 
     def product(
         panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
     ) -> None:
-        def one(
-            first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None = None
-        ) -> None:
+        def one(first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None) -> None:
             prefetcher = Prefetcher(k, panel, following, tile_index)
             tile_of.emit(panel, prefetcher, *place(first, tokens), unit, unpacked)
 
-        with k.if_(count < many):
-            for_numbered_tiles(k, count, most, one, max_single_tile=min(max_single_tile, many - 1))
-        with k.if_(count >= many):
+        def unpack() -> Ptr:
             tile_of.unpack(panel, scratch)
-            for_numbered_tiles(k, count, most, partial(one, unpacked=scratch), least)
+            return scratch
+
+        for_unpacked_tiles(
+            k, count, unpack_from(fmt, k.target), most, one, unpack,
+            packed_most=most, max_single_tile=max_single_tile,
+        )  # fmt: skip
 
     return product
 

@@ -36,8 +36,8 @@ def gemm_selected(
 
     `count[0]` is the number of rows, `out` float32 [rows, out_stride]: a panel's products go to its
     own columns, the others stay as they are. `panels` has one entry more than there are units: the
-    panel to look ahead to. x_bytes: bytes of a row, for float formats. scratch: each thread's own,
-    for K-quants; tile, max_single_tile: as `gemm_quant` has them.
+    panel to look ahead to. x_bytes: bytes of a row, for float formats. scratch: each thread's own;
+    tile, max_single_tile: as `gemm_quant` has them.
     """
     form = FORMATS[fmt]
     panel_bytes = form.panel_bytes(blocks, k.lanes)

@@ -288,8 +288,7 @@ def gemm_experts(
     weights: the panels of all experts, `units_each` an expert. Pair p takes row p // share of x
     (rows of `x_bytes` bytes, prepared as the format asks) and gives row p of out. active, starts,
     pairs as `group` writes them; `active` has one entry more than there are. scratch: each
-    thread's own, for K-quants only; tile, max_single_tile: as `gemm_quant` has
-    them.
+    thread's own; tile, max_single_tile: as `gemm_quant` has them.
     """
     panel_bytes = FORMATS[fmt].panel_bytes(blocks, k.lanes)
     product = tile_gemm(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)

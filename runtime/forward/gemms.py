@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from ...jit.compile import Spec, spec
-from ...jit.kernels import activations, gemm, gemm_amx, gemm_k, lm_head
+from ...jit.kernels import (
+    activations,
+    gemm,
+    gemm_amx,
+    gemm_dispatch,
+    gemm_float,
+    gemm_k,
+    lm_head,
+)
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
 from ..weights.matrix import Matrix
@@ -136,7 +144,7 @@ class GemmBuilder(PassDescriptor):
         sizes: dict[str, Any] = {"fmt": form.name, "epilogue": epilogue}
         if form.family == "float":
             sizes |= {name: n for name, n in self.register_tiles.items() if name == "tile"}
-            kernel = spec(gemm.gemm_float, **sizes)
+            kernel = spec(gemm_float.gemm_float, **sizes)
             args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
         else:
             sizes |= {"blocks": w.blocks, **self.register_tiles}
@@ -145,11 +153,10 @@ class GemmBuilder(PassDescriptor):
                 kernel = spec(gemm_amx.gemm_amx, **sizes)
                 args.insert(2, rows.tiles)
                 args.append(self.scratch("tiles", gemm_amx.scratch_bytes(self.most_tokens)))
-            elif form.family == "blocks":
-                kernel = spec(gemm.gemm_quant, **sizes)
             else:
-                kernel = spec(gemm_k.gemm_k, **sizes)
-                size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
+                blocks32 = form.family == "blocks"
+                kernel = spec(gemm.gemm_quant if blocks32 else gemm_k.gemm_k, **sizes)
+                size = gemm_dispatch.scratch_bytes(form.name, w.depth, self.target)
                 args.append(self.scratch("unpack", size))
         self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
 
@@ -167,10 +174,9 @@ class GemmBuilder(PassDescriptor):
 
     def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray) -> None:
         """The GEMM with the output head, of the panels that the pass takes."""
-        form, scratch = w.format, 64
+        form = w.format
         rows = x.forms[w.activation(self.target)]
-        if form.family == "k":
-            scratch = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
+        scratch = gemm_dispatch.scratch_bytes(form.name, w.depth, self.target)
         args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUTPUTS),
                 self.panels, self.scratch("unpack", scratch)]  # fmt: skip
         sizes = {"fmt": form.name, "blocks": w.blocks}

@@ -26,7 +26,7 @@ import numpy as np
 
 from ...jit.compile import Library, source_hash, spec
 from ...jit.kernels.activations import BLOCK_BYTES
-from ...jit.kernels.gemm import gemm_quant, single_tile_tokens, tile_tokens
+from ...jit.kernels.gemm import gemm_quant, scratch_bytes, single_tile_tokens, tile_tokens
 from ...jit.kernels.panels import FORMATS
 from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, CompiledTape, Tape
@@ -118,6 +118,7 @@ class _Bench:
         self.data[:] = 0x21  # small scales, and weights that are not zero
         self.x = aligned((LONG, DEPTH // 32 * BLOCK_BYTES), np.uint8)
         self.x[:] = 0x21
+        self.scratch = aligned(scratch_bytes(FORMAT, DEPTH, library.target), np.uint8)
 
     def gains(
         self, others: Mapping[int, Mapping[str, int]], tokens: int, nbytes: int
@@ -144,7 +145,7 @@ class _Bench:
         lanes, units = self.library.target.lanes, nbytes // self.panel_bytes
         out = aligned((tokens, units * 2 * lanes), np.float32)
         kernel = spec(gemm_quant, fmt=FORMAT, epilogue="store", blocks=DEPTH // 32, **given)
-        args = [self.data, self.x, out, out.shape[1], np.array([tokens], np.int64)]
+        args = [self.data, self.x, out, out.shape[1], np.array([tokens], np.int64), self.scratch]
         tape = Tape("tiles", self.pool.threads)
         chunk = max(1, units // (16 * self.pool.threads))
         tape.op("gemm", kernel, args, np.array([units], np.int64), mode=DYNAMIC, chunk=chunk)

@@ -27,7 +27,8 @@ from triplepoint.jit.kernels.activations import (
     dequantize_reference,
     quantize_reference,
 )
-from triplepoint.jit.kernels.gemm import gemm_float, gemm_quant
+from triplepoint.jit.kernels.gemm import gemm_quant, scratch_bytes
+from triplepoint.jit.kernels.gemm_float import gemm_float
 from triplepoint.jit.simd import I8s, I32s, Kernel, i8, i32, kernel
 from triplepoint.jit.targets import CpuTarget, runnable
 
@@ -81,7 +82,8 @@ class Product:
             args = [self.panels, x, out, depth, depth, self.width, count]
         else:
             blocks = x if x.ndim == 3 else self.quantized(x)
-            args = [self.panels, blocks, out, self.width, count]
+            size = scratch_bytes(self.weights.fmt, depth, self.runner.target)
+            args = [self.panels, blocks, out, self.width, count, np.zeros(size, np.uint8)]
         self.runner.call(self.kernel(epilogue), args, *(units or (0, self.units)))
         return out
 

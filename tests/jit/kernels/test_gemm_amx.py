@@ -42,7 +42,7 @@ class Products:
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, "blocks": deep}
 
         plain = start.copy()
-        args = [self.panels, blocks, plain, self.width, count]
+        args = [self.panels, blocks, plain, self.width, count, np.zeros(64, np.uint8)]
         self.native.call(spec(gemm_quant, **sizes), args, 0, len(self.panels))
 
         tiles = np.full(gemm_amx.tiles_bytes(len(x), deep), 0x7F, np.uint8)

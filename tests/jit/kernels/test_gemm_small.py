@@ -316,7 +316,8 @@ def test_gates_of_another_type(rng: np.random.Generator, best: Native, gate: str
     before = rng.standard_normal((tokens, width)).astype(np.float32)
     out, count = before.copy(), np.array([tokens], np.int64)
     kernel = spec(gemm.gemm_quant, fmt="q4_0", epilogue=f"after_{gate}", blocks=2)
-    best.call(kernel, [panels, blocks, out, width, count], 0, len(panels))
+    scratch = np.zeros(64, np.uint8)
+    best.call(kernel, [panels, blocks, out, width, count, scratch], 0, len(panels))
 
     wide = before[:, :33].astype(np.float64)
     product = dequantize_reference(blocks, form) @ up.values.T

@@ -20,7 +20,7 @@ from helpers.runners import Native, Runner
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import gemm, gemm_k, moe
+from triplepoint.jit.kernels import gemm, gemm_dispatch, moe
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
     dequantize_reference,
@@ -253,9 +253,9 @@ class Product:
         groups = _group(self.runner, ids, len(self.matrices))
         rows = self.prepared(x)
         out = np.full((ids.size, self.width), np.nan, np.float32)
-        m, lanes = self.first, self.runner.target.lanes
+        m = self.first
         sizes = {"fmt": m.fmt, "epilogue": epilogue, "blocks": m.blocks, "share": share}
-        size = gemm_k.scratch_bytes(m.fmt, m.depth, lanes) if m.form.family == "k" else 8
+        size = gemm_dispatch.scratch_bytes(m.fmt, m.depth, self.runner.target)
         args = [self.panels, rows, out, rows[0].nbytes, self.width, self.units, groups.active,
                 groups.starts, groups.pairs, np.zeros(size, np.uint8)]  # fmt: skip
         kernel = spec(moe.gemm_experts, **sizes)
@@ -328,7 +328,7 @@ def test_same_bits_in_any_company(native: Native, rng: np.random.Generator, fmt:
         count = np.array([1], np.int64)
         expert, rows = int(ids[3, 1]), product.prepared(x[3:4])
         assert rows.shape[2] == BLOCK_BYTES
-        args = [product.panels[expert], rows, out, product.width, count]
+        args = [product.panels[expert], rows, out, product.width, count, np.zeros(64, np.uint8)]
         native.call(kernel, args, 0, product.units)
         assert np.array_equal(out[0], whole[3 * USED + 1])
 

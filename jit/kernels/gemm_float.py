@@ -1,0 +1,76 @@
+"""Matrix products with panels of floats: out[t, row] = sum over K of w[row, K] * x[t, K]."""
+
+from __future__ import annotations
+
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i16, i32, kernel
+from .gemm import (
+    Epilogue,
+    RowPointers,
+    TileGemm,
+    apply_epilogue,
+    ask_outputs,
+    for_tiles,
+    rows_in_order,
+    tile_tokens,
+)
+from .mathlib import f16_to_f32
+from .panels import FORMATS
+
+
+@kernel
+def gemm_float(
+    k: Kernel,
+    weights: I8s,
+    x: F32s,
+    out: F32s,
+    depth: I64,
+    x_stride: I64,
+    out_stride: I64,
+    count: I64s,
+    *,
+    fmt: str,
+    epilogue: Epilogue,
+    tile: int = 0,
+) -> None:
+    """float32 activations `x` [tokens, x_stride] times f32, f16 or bf16 panels; unit = panel."""
+    product = float_product(k, fmt, epilogue, depth, tile)
+    panel_bytes = depth * FORMATS[fmt].panel_block_bytes(k.lanes)
+    with k.units() as unit:
+        place = rows_in_order(x, x_stride, out, out_stride)
+        product(weights.at(unit * panel_bytes), panel_bytes, count.load(0), place, unit)
+
+
+def float_product(
+    k: Kernel, fmt: str, epilogue: Epilogue, depth: Value | int, tile: int = 0
+) -> TileGemm:
+    """Products with panels of floats: tiles of twice as many tokens; they ask for nothing ahead."""
+    lanes, most = k.lanes, 2 * (tile or tile_tokens(k.target))
+
+    def product(
+        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
+    ) -> None:
+        def one(first: Value, tokens: int) -> None:
+            rows, outs = place(first, tokens)
+            sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in range(tokens)]
+            ask_outputs(k, epilogue, outs, unit)
+            with k.range(0, depth, name="depth") as d:
+                ws = [_float_weights(k, fmt, panel, d * 2 + half) for half in range(2)]
+                for row, pair in zip(rows, sums, strict=True):
+                    xs = row.splat(d, lanes)
+                    for w, total in zip(ws, pair, strict=True):
+                        total.set(k.fma(w, xs, total.value))
+            apply_epilogue(k, epilogue, sums, outs, unit)
+
+        for_tiles(k, count, most, one)
+
+    return product
+
+
+def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: Value) -> Value:
+    lanes = k.lanes
+    if fmt == "f32":
+        return panel.cast(f32).load(vector * lanes, lanes)
+    bits = panel.cast(i16).load(vector * lanes, lanes)
+    if fmt == "f16":
+        return f16_to_f32(k, bits)
+    return (bits.to(i32, signed=False) << 16).bitcast(f32)
