@@ -47,14 +47,16 @@ class ParquetStore:
             raise TraceError(f"cannot write into {folder}: {error.strerror}") from error
 
     def _open(self) -> None:
-        if not (self.folder / MARK).exists():
-            if self.folder.exists() and any(self.folder.iterdir()):
+        mark = self.folder / MARK
+        if not mark.exists():
+            begun = _beside(mark).name  # by one that was killed
+            if self.folder.exists() and any(p.name != begun for p in self.folder.iterdir()):
                 raise TraceError(f"{self.folder} contains other files; name a new or empty folder")
             self.folder.mkdir(parents=True, exist_ok=True)
-            for table in COLUMNS:
-                (self.folder / table).mkdir(exist_ok=True)
-            _write_json(self.folder / MARK, {"version": VERSION})
+            _write_json(mark, {"version": VERSION})  # before all else: it says that this is ours
         check_version(self.folder)
+        for table in COLUMNS:
+            (self.folder / table).mkdir(exist_ok=True)
         self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if not claim(self._lock):
             os.close(self._lock)
@@ -163,12 +165,16 @@ def _part(number: int) -> str:
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
     """A file that is there whole or not at all."""
-    beside = path.with_name(f".{path.name}.part")
+    beside = _beside(path)
     with beside.open("w") as file:
         json.dump(value, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
 
 
 def check_version(folder: Path) -> None:

@@ -18,7 +18,7 @@ from triplepoint.errors import TraceError
 from triplepoint.traces import Trace, export_tables, tables
 from triplepoint.traces.warehouse.ingest import Summary, find, ingest
 from triplepoint.traces.warehouse.reading import Warehouse
-from triplepoint.traces.warehouse.schema import COLUMNS, CONTENT, USABLE, error_kind
+from triplepoint.traces.warehouse.schema import COLUMNS, CONTENT, USABLE, VERSION, error_kind
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
@@ -269,6 +269,18 @@ def test_a_target_that_is_something_else(tmp_path: Path, many: Path) -> None:
             Warehouse(tmp_path / name)
     assert (tmp_path / "file").read_text() == "mine"
     assert len(list((tmp_path / "notes").iterdir())) == 1
+
+
+@pytest.mark.parametrize("left", [(), ("._warehouse.json.part",), ("_warehouse.json",)])
+def test_an_ingest_that_was_killed_at_once(tmp_path: Path, many: Path, left: tuple[str]) -> None:
+    """A folder that it had only begun is made whole by the next one."""
+    target = tmp_path / "begun"
+    target.mkdir()
+    for name in left:
+        (target / name).write_text(json.dumps({"version": VERSION}))
+
+    ingest([str(many)], target)
+    assert asked(target, "SELECT count(*) FROM phases") == [(COUNT * PHASES,)]
 
 
 @pytest.mark.slow
