@@ -109,7 +109,7 @@ def build_assembly(spec: Spec, target: CpuTarget) -> str:
     """The assembly of `spec`, for reading and for tests."""
     machine = _machine(target)
     module = _optimized(spec, target, build_ir(spec, target), machine)
-    with _loop_reduction.as_for(target):
+    with _switches.of(target):
         return machine.emit_assembly(module)
 
 
@@ -146,7 +146,7 @@ def _compile(spec: Spec, target: CpuTarget, text: str) -> bytes:
     machine = _machine(target)
     module = _optimized(spec, target, text, machine)
     lib = ffi.lib
-    with ffi.OutputString() as problem, _loop_reduction.as_for(target):
+    with ffi.OutputString() as problem, _switches.of(target):
         buffer = _unlocked(lib.LLVMPY_TargetMachineEmitToMemory)(machine, module, 1, problem)
         if not buffer:
             raise CompileError(f"LLVM refused kernel {spec.label} for {target}: {problem}")
@@ -189,42 +189,59 @@ def _unlocked(function: Any) -> Any:
     return getattr(function, "_cfn", function)
 
 
-def reduces_loops(target: CpuTarget) -> bool:
-    """Whether LLVM's loop strength reduction is on, which no list of passes names.
+def switches(target: CpuTarget) -> dict[str, bool]:
+    """LLVM's switches that are not as usual for a target's kernels, which no list of passes names.
 
-    It takes a fifth to a third of the code generator's time. With AVX2 it gains nothing (17 types
-    of weights: 1.000 of the time without it); elsewhere its loops are a little shorter, or nobody
-    measured.
+    Loop strength reduction takes a fifth to a third of the code generator's time. With AVX2 it
+    gains nothing (17 types of weights: 1.000 of the time without it); elsewhere its loops are a
+    little shorter, or nobody measured.
+
+    The machine scheduler and combiner change the order of what kernels have in the order that
+    keeps registers free. With AVX2 a third of the spills goes without them; on a Zen 3 products of
+    252 tokens take 0.87 to 1.04 of the time (24 types of weights: Q4_K 0.92, Q6_K 0.91, Q4_0 1.01).
+    With AVX-VNNI and 128 bits loops become longer; with AVX-512 nobody measured.
     """
-    return target.bits != 256
+    found = {"disable-lsr": True} if target.bits == 256 else {}
+    if target.bits == 256 and target.dot == "maddubs":
+        found |= {"x86-machine-combiner": False, "enable-misched": False}
+    return found
 
 
-class _LoopReduction:
-    """LLVM's switch for it, which all of the process shares: off only while a kernel is compiled
-    that goes without it."""
+class _Switches:
+    """LLVM's switches, which all of the process shares: set while a kernel is compiled, and as
+    usual afterwards. Kernels that want others wait."""
 
     def __init__(self) -> None:
-        self._lock, self._without = threading.Lock(), 0
+        self._changed = threading.Condition()
+        self._set: dict[str, bool] = {}
+        self._users = 0
 
     @contextlib.contextmanager
-    def as_for(self, target: CpuTarget) -> Iterator[None]:
-        """As it is to be for a target's kernels."""
-        if reduces_loops(target):
-            yield
-            return
-        self._count(1)
+    def of(self, target: CpuTarget) -> Iterator[None]:
+        """As they are to be for a target's kernels."""
+        wanted = switches(target)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._users or self._set == wanted)
+            if not self._users:
+                self._set = wanted
+                self._tell(wanted)
+            self._users += 1
         try:
             yield
         finally:
-            self._count(-1)
+            with self._changed:
+                self._users -= 1
+                if not self._users:
+                    self._tell({name: not on for name, on in self._set.items()})
+                    self._changed.notify_all()
 
-    def _count(self, more: int) -> None:
-        with self._lock:
-            self._without += more
-            _llvm().set_option("", f"-disable-lsr={'true' if self._without else 'false'}")
+    @staticmethod
+    def _tell(values: dict[str, bool]) -> None:
+        for name, on in values.items():
+            _llvm().set_option("", f"-{name}={'true' if on else 'false'}")
 
 
-_loop_reduction = _LoopReduction()
+_switches = _Switches()
 
 
 class _Compiler:
@@ -332,7 +349,7 @@ class ObjectCache:
 
 def _object_name(target: CpuTarget, text: str) -> str:
     """Of the object that LLVM makes of this IR."""
-    how = (_llvm().llvm_version_info, PASSES, reduces_loops(target))
+    how = (_llvm().llvm_version_info, PASSES, sorted(switches(target).items()))
     given = (*how, target.triple, target.cpu, target.features, text)
     return hashlib.sha256(repr(given).encode()).hexdigest()
 

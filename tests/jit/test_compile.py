@@ -29,6 +29,7 @@ from triplepoint.jit.compile import (
 from triplepoint.jit.dot import KEY_INSTRUCTION
 from triplepoint.jit.kernels.argmax import argmax_final, argmax_part
 from triplepoint.jit.kernels.embed import embed
+from triplepoint.jit.kernels.gemm import gemm_quant
 from triplepoint.jit.kernels.gemm_float import gemm_float
 from triplepoint.jit.simd import F32s, I32s, Kernel, Value, f32, kernel
 from triplepoint.jit.targets import TARGETS, detect, runnable
@@ -360,17 +361,29 @@ def test_wide_registers_are_spilled_to_whole_cache_lines(name: str) -> None:
     assert any(line.split() == ["andq", f"$-{target.bits // 8},", "%rsp"] for line in lines)
 
 
-def test_loop_reduction_is_off_for_some_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LLVM's switch for it is the process's: it is as before when a kernel without it is done."""
-    product = spec(gemm_float, fmt="f32", epilogue="store")
+@pytest.mark.parametrize("name", module.switches(TARGETS["avx2"]))
+def test_switches_are_for_some_targets_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM's switches are the process's: each is as before when a kernel that sets it is done."""
+    product = spec(gemm_quant, fmt="q8_0", epilogue="store", blocks=2, tile=2)
     other = build_object(product, TARGETS["avx512"])
-    without = build_object(product, TARGETS["avx2"])
+    set_so = build_object(product, TARGETS["avx2"])
     again = build_object(product, TARGETS["avx512"])
-    monkeypatch.setattr(module, "reduces_loops", lambda _: True)
-    with_it = build_object(product, TARGETS["avx2"])
+    usual = {one: on for one, on in module.switches(TARGETS["avx2"]).items() if one != name}
+    monkeypatch.setattr(module, "switches", lambda _: usual)
+    without = build_object(product, TARGETS["avx2"])
 
     assert other == again
-    assert without != with_it
+    assert set_so != without
+
+
+def test_kernels_of_two_targets_at_once() -> None:
+    """Each is compiled with its own switches, whatever the others set."""
+    product = spec(gemm_float, fmt="f32", epilogue="store")
+    targets = [TARGETS[name] for name in ("avx2", "avx512", "x86-64-v2", "avx2", "avx512")]
+    want = [build_object(product, target) for target in targets]
+
+    with ThreadPoolExecutor(5) as threads:
+        assert list(threads.map(lambda target: build_object(product, target), targets)) == want
 
 
 def test_a_kernel_that_llvm_refuses() -> None:
