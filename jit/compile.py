@@ -196,15 +196,11 @@ def switches(target: CpuTarget) -> dict[str, bool]:
     gains nothing (17 types of weights: 1.000 of the time without it); elsewhere its loops are a
     little shorter, or nobody measured.
 
-    The machine scheduler and combiner change the order of what kernels have in the order that
-    keeps registers free. With AVX2 a third of the spills goes without them; on a Zen 3 products of
-    252 tokens take 0.87 to 1.04 of the time (24 types of weights: Q4_K 0.92, Q6_K 0.91, Q4_0 1.01).
-    With AVX-VNNI and 128 bits loops become longer; with AVX-512 nobody measured.
+    Tried with AVX2: without the machine scheduler and combiner a third of the spills goes. On a Zen
+    3 products of 252 tokens took 0.87 to 1.04 of the time, but prefill of Q4_K_M gained 2 %, decode
+    lost 2 to 5 %, and the loop that measures the int8 peak fell behind its instructions.
     """
-    found = {"disable-lsr": True} if target.bits == 256 else {}
-    if target.bits == 256 and target.dot == "maddubs":
-        found |= {"x86-machine-combiner": False, "enable-misched": False}
-    return found
+    return {"disable-lsr": True} if target.bits == 256 else {}
 
 
 class _Switches:

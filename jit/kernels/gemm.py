@@ -66,9 +66,9 @@ def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
 
 
 # Tokens from which a panel is unpacked once, which else each tile of four does, where running sums
-# are int16 and registers few. On a Zen 3, 36 and 252 tokens then take 0.58 to 0.61 of the time with
-# Q5_0, 0.73 to 0.76 with MXFP4, 0.89 to 0.93 with IQ4_NL and Q4_1, 0.94 to 0.98 with Q4_0.
-UNPACK_FROM = {"q5_0": 6, "q5_1": 6, "mxfp4": 6, "iq4_nl": 8, "nvfp4": 16, "q4_1": 16, "q4_0": 20}
+# are int16 and registers few. On a Zen 3, 36 and 252 tokens then take 0.60 to 0.70 of the time with
+# Q5_0 and Q5_1, 0.81 to 0.89 with MXFP4, 0.84 to 0.95 with IQ4_NL and Q4_1; Q4_0 gains nothing.
+UNPACK_FROM = {"q5_0": 6, "q5_1": 6, "iq4_nl": 6, "mxfp4": 7, "nvfp4": 16, "q4_1": 20}
 
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:

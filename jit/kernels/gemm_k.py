@@ -62,13 +62,12 @@ def narrow_tiles(fmt: str, target: CpuTarget) -> bool:
 def narrow_tile(fmt: str, target: CpuTarget) -> int:
     """Tokens of a tile where running sums are int16 and registers few; 0: as elsewhere.
 
-    On a Zen 3 tiles of three take 0.93 to 0.95 of the time of tiles of two with Q2_K, 0.90 to 1.00
-    with Q3_K.
+    On a Zen 3 tiles of three take 0.95 to 0.98 of the time of tiles of two with Q2_K.
     """
     if narrow_tiles(fmt, target):
         return 4
     few = target.dot == "maddubs" and target.registers < 32
-    return 3 if few and fmt in ("q2_k", "q3_k") else 0
+    return 3 if few and fmt == "q2_k" else 0
 
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
