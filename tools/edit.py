@@ -166,8 +166,8 @@ def diff(old: str, new: str, name: str) -> str:
     left = max(len(whole) - len(part) for whole, part in zip(differ, parts, strict=True))
     head = before[max(start - CONTEXT, 0) : start]
     tail = before[len(before) - end :][:CONTEXT] if left == 0 else []
-    texts = (head + part + tail for part in parts)
-    lines = list(difflib.unified_diff(*texts, f"a/{name}", f"b/{name}", lineterm="", n=CONTEXT))
+    one, other = (head + part + tail for part in parts)
+    lines = list(difflib.unified_diff(one, other, f"a/{name}", f"b/{name}", lineterm="", n=CONTEXT))
     lines = [_moved(line, start - len(head)) if line[:2] == "@@" else line for line in lines]
     if not lines and old != new:
         return f"{name}: only line ends or the end of the file differ"

@@ -193,15 +193,13 @@ def for_unpacked_tiles(
     max_single_tile: int,
 ) -> None:
     """As `for_numbered_tiles`: from `many` tokens on with an unpacked panel, in tiles of `most`."""
-    single = min(max_single_tile, many - 1)
     with k.if_(count < many):
-        for_numbered_tiles(
-            k, count, packed_most, lambda *at: body(*at, None), max_single_tile=single
-        )
+        single = min(max_single_tile, many - 1)
+        for_numbered_tiles(k, count, packed_most, lambda f, n, at: body(f, n, at, None), 1, single)
     with k.if_(count >= many):
         panel = unpack()
         least = min(n // -(-n // most) for n in range(many, many + most * most))
-        for_numbered_tiles(k, count, most, lambda *at: body(*at, panel), least)
+        for_numbered_tiles(k, count, most, lambda f, n, at: body(f, n, at, panel), least)
 
 
 def quant_product(
