@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from .simd import Kernel, Value, f32, i8, i16, i32, vec
+from .targets import CpuTarget
 
 
 def reference(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -24,6 +25,11 @@ def reference(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> np.ndarray:
 def running_steps(most: int | None) -> int:
     """How many of a block's 8 steps should come between `begin` and `end`, for `Dot`'s `most`."""
     return 4 if most is not None and 8 * 2 * most * 127 >= 32768 else 8
+
+
+def few_registers(target: CpuTarget) -> bool:
+    """Whether small weights are summed in int16 and registers are few: AVX2, and SSE before it."""
+    return target.dot == "maddubs" and target.registers < 32
 
 
 class Dot:

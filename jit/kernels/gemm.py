@@ -28,7 +28,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..dot import Dot, running_steps
+from ..dot import Dot, few_registers, running_steps
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel, vec
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES
@@ -61,8 +61,8 @@ def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
     keeps LLVM from computing K-groups side by side: then it spills half of them (Q4_0 with AVX2 on
     a Zen 4: 1.4 times as fast as tiles of two). From three tokens on.
     """
-    narrow = target.dot == "maddubs" and form.most is not None
-    return 4 if narrow and target.registers < 32 and form.sub_blocks == 1 else 0
+    narrow = few_registers(target) and form.most is not None
+    return 4 if narrow and form.sub_blocks == 1 else 0
 
 
 # Tokens from which a panel is unpacked once, which else each tile of four does, where running sums
@@ -73,8 +73,7 @@ UNPACK_FROM = {"q5_0": 6, "q5_1": 6, "iq4_nl": 6, "mxfp4": 7, "nvfp4": 16, "q4_1
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
     """Tokens from which a panel is unpacked; 0: it never is."""
-    few = target.dot == "maddubs" and target.registers < 32
-    return UNPACK_FROM.get(fmt, 0) if few else 0
+    return UNPACK_FROM.get(fmt, 0) if few_registers(target) else 0
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
@@ -215,7 +214,7 @@ def quant_product(
     lanes, form = k.lanes, FORMATS[fmt]
     looped = looped_tile_tokens(k.target, form)
     most = tile or looped or tile_tokens(k.target)
-    if not tile and fmt in TABLES and k.target.dot == "maddubs" and k.target.registers < 32:
+    if not tile and fmt in TABLES and few_registers(k.target):
         # A tile looks its weights up anew: in a larger one they serve more tokens. (From 6 to 12
         # it loses more by its spilled sums: MXFP4 on AVX-512, 0.79 of Q4_0's speed for 0.95.)
         most = 2 * tile_tokens(k.target)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..dot import Dot, dot_words
+from ..dot import Dot, dot_words, few_registers
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from ..targets import CpuTarget
 from . import gemm_small, gemm_xs
@@ -56,7 +56,7 @@ def narrow_tiles(fmt: str, target: CpuTarget) -> bool:
     Then tiles of four tokens are best, and unpacking pays soon: 8 tokens take 0.7 (Q4_K) and 0.63
     (Q6_K) of the time that tiles of two take which unpack for themselves (AVX2 on a Zen 4).
     """
-    return fmt not in TILES and target.dot == "maddubs" and target.registers < 32
+    return fmt not in TILES and few_registers(target)
 
 
 def narrow_tile(fmt: str, target: CpuTarget) -> int:
@@ -66,8 +66,7 @@ def narrow_tile(fmt: str, target: CpuTarget) -> int:
     """
     if narrow_tiles(fmt, target):
         return 4
-    few = target.dot == "maddubs" and target.registers < 32
-    return 3 if few and fmt == "q2_k" else 0
+    return 3 if fmt == "q2_k" and few_registers(target) else 0
 
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:

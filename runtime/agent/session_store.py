@@ -24,6 +24,7 @@ from ...arguments import as_path
 from ...errors import AgentError, EngineError
 from ...jit.kernels.kvcache import PAGE
 from ...tools.tool import as_text
+from ...traces.append_log import claim
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.reasoning_spans import Mark
@@ -355,17 +356,12 @@ def held(folder: Path) -> Iterator[bool]:
 
 
 def _take(lock: int, folder: Path) -> bool:
-    """Whether the session is ours now, by its lock file's descriptor."""
-    try:
-        import fcntl
-    except ImportError:  # without it two processes may meet; each write is whole all the same
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    """Whether the session is ours now, by its lock file's descriptor.
+
+    Without locks two processes may meet; each write is whole all the same.
+    """
+    if not claim(lock):
         return False
-    except OSError:  # a file system without locks
-        return True
     try:  # whoever had it until now may have removed the session, and the file with it
         return os.path.samestat(os.fstat(lock), os.lstat(folder / "lock"))
     except OSError:

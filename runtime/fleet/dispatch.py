@@ -189,8 +189,10 @@ class Dispatcher:
         return False
 
     def drop(self, station: Station, task: Task, why: str) -> bool:
-        """Its server went away with it, which may be the row's fault: from the third time on it is
-        tried alone, and counts as deaths do; True where it is set aside."""
+        """Its server went away with it, which may be the row's fault; True where it is set aside.
+
+        After as many times as tries may fail it is a death each time, so the row is tried alone.
+        """
         task.drops += 1
         if task.drops >= self.limits.attempts:
             task.deaths += 1

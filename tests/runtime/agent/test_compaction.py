@@ -17,7 +17,9 @@ from triplepoint import (
     PassCancelledError,
     PhaseFinished,
 )
+from triplepoint.runtime.agent.compaction import what_fills
 from triplepoint.runtime.agent.events import Notice
+from triplepoint.runtime.conversation.ledger import TokenLedger
 from triplepoint.runtime.replay.replay import verify
 
 END = "<|im_end|>"
@@ -137,3 +139,13 @@ def test_a_compaction_that_was_stopped_keeps_the_questions(
     left = agent.grammar.tokenizer.decode(agent.ledger.ids, special=True)
     assert left.endswith("Read.<|im_end|>")
     assert "dropped to make room" in left
+
+
+def test_a_context_that_is_smaller_than_what_was_computed() -> None:
+    """A conversation that goes on with less context has no room left, and not less than none."""
+    ledger = TokenLedger()
+    ledger.append([1] * 1100, "user")
+
+    told = what_fills(ledger, 1024, 1088)
+    assert told.startswith("the context holds 1,024 tokens, 0 of them free")
+    assert "the conversation has 1,100: " in told
