@@ -65,15 +65,18 @@ def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
     return 4 if narrow and form.sub_blocks == 1 else 0
 
 
-# Tokens from which a panel is unpacked once, which else each tile of four does, where running sums
-# are int16 and registers few. On a Zen 3, 36 and 252 tokens then take 0.60 to 0.70 of the time with
-# Q5_0 and Q5_1, 0.81 to 0.89 with MXFP4, 0.84 to 0.95 with IQ4_NL and Q4_1; Q4_0 gains nothing.
+# Tokens from which a panel is unpacked once, which else each tile does. With int16 sums and few
+# registers (a Zen 3) 36 take 0.60 to 0.95 of the time then (docs/measured.md), in Q4_0 no less.
 UNPACK_FROM = {"q5_0": 6, "q5_1": 6, "iq4_nl": 6, "mxfp4": 7, "nvfp4": 16, "q4_1": 20}
+UNPACK_FROM_VNNI = 48  # Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapids), 13 up to 1.25
 
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
     """Tokens from which a panel is unpacked; 0: it never is."""
-    return UNPACK_FROM.get(fmt, 0) if few_registers(target) else 0
+    if few_registers(target):
+        return UNPACK_FROM.get(fmt, 0)
+    vnni = target.registers >= 32 and target.dot == "vpdpbusd" and target.bf16 != "dot"
+    return UNPACK_FROM_VNNI if vnni and (fmt == "q4_0" or fmt in UNPACK_FROM) else 0
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
@@ -237,7 +240,7 @@ def quant_product(
 
         if many := unpack_from(fmt, k.target):
             for_unpacked_tiles(
-                k, count, many, tile or 4, one, partial(unpack, panel),
+                k, count, many, most, one, partial(unpack, panel),
                 packed_most=most, max_single_tile=max_single_tile,
             )  # fmt: skip
         else:
