@@ -66,7 +66,7 @@ def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
 
 
 # Tokens from which a panel is unpacked once, which else each tile does. With int16 sums and few
-# registers (a Zen 3) 36 take 0.60 to 0.95 of the time then (docs/measured.md), in Q4_0 no less.
+# registers (a Zen 3) 36 take 0.60 to 1.01 of the time then (docs/measured.md); Q4_0 gains nothing.
 UNPACK_FROM = {"q5_0": 6, "q5_1": 6, "iq4_nl": 6, "mxfp4": 7, "nvfp4": 16, "q4_1": 20}
 UNPACK_FROM_VNNI = 48  # Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapids), 13 up to 1.25
 
@@ -75,8 +75,8 @@ def unpack_from(fmt: str, target: CpuTarget) -> int:
     """Tokens from which a panel is unpacked; 0: it never is."""
     if few_registers(target):
         return UNPACK_FROM.get(fmt, 0)
-    vnni = target.registers >= 32 and target.dot == "vpdpbusd" and target.bf16 != "dot"
-    return UNPACK_FROM_VNNI if vnni and (fmt == "q4_0" or fmt in UNPACK_FROM) else 0
+    vnni = target.registers >= 32 and target.dot == "vpdpbusd" and target.bf16 == "none"
+    return UNPACK_FROM_VNNI if vnni and fmt != "q8_0" else 0
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
