@@ -5,7 +5,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
-from helpers.feature_sets import DOT, in_turn, place, some
+from helpers.feature_sets import BF16, DOT, in_turn, place, some
 from helpers.matrices import FileMatrix, fused_panels_of, panels_of, random_matrix
 from helpers.runners import Native, Runner
 from helpers.tiers import quick
@@ -19,7 +19,7 @@ from triplepoint.jit.kernels.codebook import IQ4_NL, reference
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.targets import TARGETS
 
-ASKS = (DOT,)  # see helpers/feature_sets.py
+ASKS = (DOT, BF16)  # see helpers/feature_sets.py
 SIBLINGS = ("q5_0", "q4_1", "q5_1", "iq4_nl", "mxfp4", "nvfp4")
 TOKENS = (1, 2, 3, 5, 6, 7, 13, 16, 70)
 FEW_TOKENS = (1, 8)  # under qemu each product is a process

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers.feature_sets import DOT, in_turn
+from helpers.feature_sets import BF16, DOT, in_turn
 from helpers.kquants import KQUANTS, random_k, stored_matrix
 from helpers.matrices import (
     FLOATS,
@@ -27,7 +27,7 @@ from triplepoint.jit.kernels.activations import (
     quantize_reference,
 )
 
-ASKS = (DOT,)  # see helpers/feature_sets.py
+ASKS = (DOT, BF16)  # see helpers/feature_sets.py
 
 # Experts and how many a token takes: fewer than a vector's lanes, not a multiple of them, all.
 CHOICES = ((1, 1), (3, 2), (10, 3), (16, 16), (60, 4), (128, 8))
