@@ -50,11 +50,11 @@ from .batch import (
     UNTIL,
     WALKS,
 )
-from .gemm import for_tiles
 from .key_values import piece_bytes
 from .kvcache import PAGE, KVFormat, head_part, head_words
 from .mathlib import exp_each, larger, tanh
 from .rope import bf16_tiles
+from .tiles import for_tiles
 
 CHUNK = PAGE  # positions whose scores are held at once: 16 rows of them are 16 KiB
 JOINED_ROWS = 64  # of a tile of several sequences, at most

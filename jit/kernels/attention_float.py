@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 
 from ..dot import bf16_dot, bf16_pairs_of, pair_high, pair_low
 from ..simd import Kernel, Ptr, Value, Var, f32
-from .gemm import for_tiles
 from .key_values import PIECE_DIMS, turn
 from .kvcache import PAGE, KVFormat
 from .rope import bf16_pairs
+from .tiles import for_tiles
 
 LINE_WORDS = 16
 

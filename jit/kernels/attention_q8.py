@@ -37,10 +37,10 @@ from .cache_q8 import (
     wide,
     zero_point,
 )
-from .gemm import for_tiles
 from .key_values import turn
 from .kvcache import PAGE, SCALE_DIMS, KVFormat
 from .mathlib import round_to_int
+from .tiles import for_tiles
 
 HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed or not
 MOST = (1 << 2 * HALF_BITS) - 1

@@ -19,8 +19,8 @@ from .. import amx
 from ..amx import LEFT, RIGHT, ROWS, SUMS
 from ..simd import Kernel, Ptr, Value, f32, i32
 from .attention_float import Ahead, FloatRow, Following, Merge, turn_values
-from .gemm import for_tiles
 from .kvcache import PAGE
+from .tiles import for_tiles
 
 LANES = 16
 PAIRS = LANES  # of dims or positions that a tile is deep

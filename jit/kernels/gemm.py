@@ -22,9 +22,8 @@ has 11 significant bits at most, so the second factor is exact, and |sum| < 2^22
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -33,25 +32,19 @@ from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, 
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES
 from .codebook import TABLES, table_bytes
-from .mathlib import f16_to_f32, gelu_each, silu_each
+from .epilogue import Epilogue, apply_epilogue, ask_outputs
+from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, Format
 from .prefetch import Prefetcher, TileIndex, silent
-
-Epilogue = Literal["store", "add", "silu_mul", "gelu_mul", "after_silu", "after_gelu"]
-GATES = {"silu_mul": silu_each, "gelu_mul": gelu_each}
-# For gates whose products are in `out` already: a type of weights of their own.
-AFTER = {"after_silu": silu_each, "after_gelu": gelu_each}
-
-
-def tile_tokens(target: CpuTarget) -> int:
-    """Tokens in a register tile of two vectors: their sums take four registers each.
-
-    Measured on a Zen 5: with 32 registers 6 ran at 0.82 of the int8 peak, 5 and 7 at 0.82 and 0.79;
-    with 16, 3 for a dot product of one instruction and 2 where it needs registers in between.
-    """
-    if target.registers >= 32:
-        return 6
-    return 2 if target.dot == "maddubs" else 3
+from .tiles import (
+    RowPointers,
+    TileGemm,
+    for_numbered_tiles,
+    for_unpacked_tiles,
+    rows_in_order,
+    single_tile_tokens,
+    tile_tokens,
+)
 
 
 def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
@@ -84,17 +77,6 @@ def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
     return 2 * target.lanes * depth if unpack_from(fmt, target) else 64
 
 
-def single_tile_tokens(target: CpuTarget) -> int:
-    """Tokens up to which a pass is one tile, though not all of its sums fit into the registers.
-
-    Measured on a Cascade Lake: one tile of 7, 8, 9 tokens in place of two runs 1.25, 1.17 and 1.11
-    times as fast with Q4_0 from a core's own cache, 1.5 times with Q8_0. A small tile waits for its
-    own sums, and each tile unpacks the weights anew. On a Zen 5 and on aarch64 it was not measured.
-    """
-    alone = target.registers >= 32 and target.dot in ("vpdpbusd", "sdot", "usdot")
-    return 9 if alone else tile_tokens(target)
-
-
 @kernel
 def gemm_quant(
     k: Kernel,
@@ -125,83 +107,6 @@ def gemm_quant(
         panel = weights.at(unit * panel_bytes)
         place = rows_in_order(x, x_stride, out, out_stride)
         product(panel, k.i64(panel_bytes), count.load(0), place, unit)
-
-
-RowPointers = Callable[[Value, int], tuple[list[Ptr], list[Ptr]]]
-"""Where rows first, first + 1, … (that many) of x are, and those of out."""
-
-TileGemm = Callable[[Ptr, Value, Value, RowPointers, Value], None]
-"""Emits one panel's product: (panel, bytes from there to the panel that comes next, number of rows,
-where they are, which columns of out counted in panels)."""
-
-
-def rows_in_order(x: Ptr, x_stride: Value | int, out: Ptr, out_stride: Value) -> RowPointers:
-    """Rows of x and out one after the other."""
-
-    def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
-        # One address for all rows: with the depth constant, a row is a displacement.
-        start = x.at(first * x_stride)
-        rows = [start.at(t * x_stride) for t in range(tokens)]
-        return rows, [out.at((first + t) * out_stride) for t in range(tokens)]
-
-    return place
-
-
-def for_tiles(
-    k: Kernel, count: Value, most: int, body: Callable[[Value, int], None], least: int = 1
-) -> None:
-    """Cut `count` tokens into the fewest tiles of at most `most`, as equal as can be.
-
-    `body(first, tokens)` is emitted once for each tile size; 8 tokens become 4 + 4, not 7 + 1,
-    since a tile costs nearly the same whatever its size. `least` promises that no tile is smaller
-    (there are none below `most` - 1 from (most - 1)^2 tokens on).
-    """
-    for_numbered_tiles(k, count, most, lambda first, tokens, _: body(first, tokens), least)
-
-
-def for_numbered_tiles(
-    k: Kernel,
-    count: Value,
-    most: int,
-    body: Callable[[Value, int, TileIndex], None],
-    least: int = 1,
-    max_single_tile: int = 0,
-) -> None:
-    """As `for_tiles`, with `body(first, tokens, which tile)`; `max_single_tile` tokens are one."""
-    # One division for all tiles: on some CPUs it takes as long as dozens of dot products.
-    tiles = (count + (most - 1)) // most
-    if max_single_tile > most:
-        tiles = (count <= max_single_tile).select(count.min(1), tiles)
-    size = count // tiles.max(1)
-    larger = count - size * tiles  # so many tiles, the first ones, have a token more
-    next_first = k.var(k.i64(0))
-    with k.range(0, tiles, name="tile") as n:
-        first, tokens = next_first.value, size + (n < larger).select(k.i64(1), 0)
-        next_first.set(first + tokens)
-        for size_here in range(least, max(most, max_single_tile) + 1):
-            with k.if_(tokens.eq(size_here)):
-                body(first, size_here, TileIndex(n, tiles))
-
-
-def for_unpacked_tiles(
-    k: Kernel,
-    count: Value,
-    many: int,
-    most: int,
-    body: Callable[[Value, int, TileIndex, Ptr | None], None],
-    unpack: Callable[[], Ptr],
-    *,
-    packed_most: int,
-    max_single_tile: int,
-) -> None:
-    """As `for_numbered_tiles`: from `many` tokens on with an unpacked panel, in tiles of `most`."""
-    with k.if_(count < many):
-        single = min(max_single_tile, many - 1)
-        for_numbered_tiles(k, count, packed_most, lambda f, n, at: body(f, n, at, None), 1, single)
-    with k.if_(count >= many):
-        panel = unpack()
-        least = min(n // -(-n // most) for n in range(many, many + most * most))
-        for_numbered_tiles(k, count, most, lambda f, n, at: body(f, n, at, panel), least)
 
 
 def quant_product(
@@ -241,7 +146,7 @@ def quant_product(
         if many := unpack_from(fmt, k.target):
             for_unpacked_tiles(
                 k, count, many, most, one, partial(unpack, panel),
-                packed_most=most, max_single_tile=max_single_tile,
+                max_single_tile,
             )  # fmt: skip
         else:
             for_numbered_tiles(k, count, most, one, max_single_tile=max_single_tile)
@@ -452,49 +357,6 @@ def block_scales(k: Kernel, form: Format, block: Ptr, half: int) -> Value:
     return f16_to_f32(k, block.cast(i16).load(half * k.lanes, k.lanes))
 
 
-def ask_outputs(k: Kernel, epilogue: Epilogue, outs: list[Ptr], unit: Value) -> None:
-    """Prefetch what `apply_epilogue` adds to, or gates, for more than a few rows.
-
-    They may lie in L3, and a tile would wait for them when it is done: on a Zen 5, 461 tokens, 1.0
-    to 1.04 times as long on a quiet machine, up to 1.09 beside others that use its L3.
-    """
-    if len(outs) > 2 and (epilogue == "add" or epilogue in AFTER):
-        for out in outs:
-            for half in range(2):
-                out.prefetch((unit * 2 + half) * k.lanes)
-
-
-def apply_epilogue(
-    k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: Value
-) -> None:
-    """Write a tile: as it is, added to what is there, or silu(gate) * up (or gelu).
-
-    The gate is the first half of a pair, or what is there.
-    """
-    lanes, gate, after = k.lanes, GATES.get(epilogue), AFTER.get(epilogue)
-    if gate:
-        gates = gate(k, [first.value for first, _ in sums])
-        for value, (_, up), out in zip(gates, sums, outs, strict=True):
-            out.store(unit * lanes, value * up.value)
-        return
-    for half in range(2):
-        at = unit * (2 * lanes) + half * lanes
-        values = [pair[half].value for pair in sums]
-        if epilogue == "add":
-            values = [out.load(at, lanes) + v for out, v in zip(outs, values, strict=True)]
-        elif after:
-            gates = after(k, [out.load(at, lanes) for out in outs])
-            values = [g * v for g, v in zip(gates, values, strict=True)]
-        for out, value in zip(outs, values, strict=True):
-            out.store(at, value)
-
-
 def reference(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
     """weights float [rows, K] (dequantized), x float [tokens, K] -> float32 [tokens, rows]."""
     return (x.astype(np.float64) @ weights.astype(np.float64).T).astype(np.float32)
-
-
-def silu_mul_reference(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """silu(gate) * up, elementwise."""
-    wide = gate.astype(np.float64)
-    return (wide / (1 + np.exp(-wide)) * up).astype(np.float32)

@@ -27,18 +27,11 @@ from ..amx import LEFT, RIGHT, ROWS, SUMS
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES
-from .gemm import (
-    GATES,
-    Epilogue,
-    RowPointers,
-    apply_epilogue,
-    block_scales,
-    k_groups,
-    quant_product,
-    rows_in_order,
-)
+from .epilogue import GATES, Epilogue, apply_epilogue
+from .gemm import block_scales, k_groups, quant_product
 from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, SUM_BASE_BITS
+from .tiles import RowPointers, rows_in_order
 
 TAKEN = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4")
 FROM = 48  # tokens that tiles pay for

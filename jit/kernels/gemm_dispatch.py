@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..simd import Kernel, Ptr
 from ..targets import CpuTarget
 from . import gemm, gemm_k
-from .gemm import Epilogue, TileGemm
+from .epilogue import Epilogue
 from .gemm_float import float_product
 from .panels import FORMATS
+from .tiles import TileGemm
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i16, i32, kernel
-from .gemm import (
-    Epilogue,
-    RowPointers,
-    TileGemm,
-    apply_epilogue,
-    ask_outputs,
-    for_tiles,
-    rows_in_order,
-    tile_tokens,
-)
+from .epilogue import Epilogue, apply_epilogue, ask_outputs
 from .mathlib import f16_to_f32
 from .panels import FORMATS
+from .tiles import RowPointers, TileGemm, for_tiles, rows_in_order, tile_tokens
 
 
 @kernel

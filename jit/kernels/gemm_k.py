@@ -21,21 +21,19 @@ from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, 
 from ..targets import CpuTarget
 from . import gemm_small, gemm_xs
 from .activations import BLOCK_BYTES
-from .gemm import (
-    Epilogue,
+from .epilogue import Epilogue, apply_epilogue, ask_outputs
+from .grids8 import PAIRED
+from .mathlib import f16_to_f32
+from .panels_k import SUPER, offsets
+from .prefetch import LINE, Prefetcher, TileIndex
+from .tiles import (
     RowPointers,
     TileGemm,
-    apply_epilogue,
-    ask_outputs,
     for_unpacked_tiles,
     rows_in_order,
     single_tile_tokens,
     tile_tokens,
 )
-from .grids8 import PAIRED
-from .mathlib import f16_to_f32
-from .panels_k import SUPER, offsets
-from .prefetch import LINE, Prefetcher, TileIndex
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
@@ -137,7 +135,7 @@ def k_product(
 
         for_unpacked_tiles(
             k, count, unpack_from(fmt, k.target), most, one, unpack,
-            packed_most=most, max_single_tile=max_single_tile,
+            max_single_tile,
         )  # fmt: skip
 
     return product

@@ -22,7 +22,7 @@ from itertools import islice
 from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
-from .gemm import Epilogue, apply_epilogue, ask_outputs
+from .epilogue import Epilogue, apply_epilogue, ask_outputs
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 from .panels_small import three_bits

@@ -19,7 +19,7 @@ from ..dot import Dot
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
 from .codebook import TABLES, UNIT, table_bytes
-from .gemm import Epilogue, apply_epilogue, ask_outputs
+from .epilogue import Epilogue, apply_epilogue, ask_outputs
 from .grids8 import EIGHTS, PAIRED, halves
 from .mathlib import f16_to_f32
 from .panels import FORMATS

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from ..simd import F32, I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i32, i64, kernel
-from .gemm import Epilogue
+from .epilogue import Epilogue
 from .gemm_dispatch import tile_gemm
 from .mathlib import exp, sigmoid
 from .panels import FORMATS

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels import attention, gemm, perturb
+from ...jit.kernels import attention, perturb
 from ...jit.kernels.batch import describe, own_places
+from ...jit.kernels.epilogue import GATES
 from ...jit.kernels.panels import FORMATS
 from ...jit.pool import aligned
 from ...jit.tape import Op, PerThread, Tape
@@ -242,7 +243,7 @@ class PerturbedGraph(GraphBuilder):
         return form, constants["blocks"] if "blocks" in constants else op.args[3]
 
     def _fused(self, op: Op) -> bool:
-        return dict(op.kernel.constants)["epilogue"] in gemm.GATES
+        return dict(op.kernel.constants)["epilogue"] in GATES
 
     def _sinks(self) -> PerThread:
         return PerThread([aligned(64, np.uint8) for _ in range(self.tape.threads)])

@@ -12,8 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels import gemm, gemm_dispatch, moe
+from ...jit.kernels import gemm_dispatch, moe
 from ...jit.kernels.activations import BLOCK_BYTES
+from ...jit.kernels.epilogue import Epilogue
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ..weights.matrix import Matrix
@@ -267,7 +268,7 @@ def _gemm(
     x: QuantizedActivation,
     out: Activation,
     to: Routing,
-    epilogue: gemm.Epilogue,
+    epilogue: Epilogue,
     units: np.ndarray,
     share: int,
 ) -> None:

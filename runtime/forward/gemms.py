@@ -18,6 +18,7 @@ from ...jit.kernels import (
     gemm_k,
     lm_head,
 )
+from ...jit.kernels.epilogue import Epilogue
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
 from ..weights.matrix import Matrix
@@ -135,7 +136,7 @@ class GemmBuilder(PassDescriptor):
         w: Matrix,
         x: QuantizedActivation,
         out: Activation,
-        epilogue: gemm.Epilogue,
+        epilogue: Epilogue,
         *,
         barrier: bool = True,
     ) -> None:
@@ -160,9 +161,7 @@ class GemmBuilder(PassDescriptor):
                 args.append(self.scratch("unpack", size))
         self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
 
-    def _gated(
-        self, name: str, w: Matrix, x: QuantizedActivation, *ways: gemm.Epilogue
-    ) -> Activation:
+    def _gated(self, name: str, w: Matrix, x: QuantizedActivation, *ways: Epilogue) -> Activation:
         """Gate and up at once where one matrix has both, else one after the other."""
         out, (fused, after) = self.row(name, w.rows), ways
         if w.up is None:

@@ -26,8 +26,9 @@ import numpy as np
 
 from ...jit.compile import Library, source_hash, spec
 from ...jit.kernels.activations import BLOCK_BYTES
-from ...jit.kernels.gemm import gemm_quant, scratch_bytes, single_tile_tokens, tile_tokens
+from ...jit.kernels.gemm import gemm_quant, scratch_bytes
 from ...jit.kernels.panels import FORMATS
+from ...jit.kernels.tiles import single_tile_tokens, tile_tokens
 from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, CompiledTape, Tape
 from ...jit.targets import CpuTarget

@@ -16,6 +16,7 @@ from triplepoint.jit.dot import KEY_INSTRUCTION
 from triplepoint.jit.kernels import codebook, embed, gemm
 from triplepoint.jit.kernels.activations import dequantize_reference, quantize_reference
 from triplepoint.jit.kernels.codebook import IQ4_NL, reference
+from triplepoint.jit.kernels.epilogue import Epilogue, silu_mul_reference
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.targets import TARGETS
 
@@ -61,7 +62,7 @@ class Product:
         self.activation = weights.form.activation(target, weights.depth)
 
     def run(
-        self, x: np.ndarray, epilogue: gemm.Epilogue = "store", out: np.ndarray | None = None
+        self, x: np.ndarray, epilogue: Epilogue = "store", out: np.ndarray | None = None
     ) -> np.ndarray:
         """Every stored output, padding rows too: float32 [tokens, width]."""
         out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
@@ -151,7 +152,7 @@ def test_epilogues(native: Native, rng: np.random.Generator, fmt: str) -> None:
     assert np.array_equal(got[:, 33:], before[:, 33:])
 
     fused = Product(native, gate, up).run(x, "silu_mul")
-    want = gemm.silu_mul_reference(plain.want(x), Product(native, up).want(x))
+    want = silu_mul_reference(plain.want(x), Product(native, up).want(x))
     assert_close(fused[:, :33], want, "k silu")
     assert not fused[:, 33:].any()
 

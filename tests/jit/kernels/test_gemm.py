@@ -27,6 +27,7 @@ from triplepoint.jit.kernels.activations import (
     dequantize_reference,
     quantize_reference,
 )
+from triplepoint.jit.kernels.epilogue import silu_mul_reference
 from triplepoint.jit.kernels.gemm import gemm_quant, scratch_bytes
 from triplepoint.jit.kernels.gemm_float import gemm_float
 from triplepoint.jit.simd import I8s, I32s, Kernel, i8, i32, kernel
@@ -158,7 +159,7 @@ def test_silu_mul(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
         x = rng.standard_normal((tokens, depth)).astype(np.float32)
         got = product.run(x, "silu_mul")
         seen = product.seen(x)
-        want = gemm.silu_mul_reference(
+        want = silu_mul_reference(
             gemm.reference(gate.values, seen), gemm.reference(up.values, seen)
         )
 

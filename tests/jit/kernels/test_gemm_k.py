@@ -23,6 +23,7 @@ from triplepoint.jit.kernels.activations import (
     field_reference,
     quantize_reference,
 )
+from triplepoint.jit.kernels.epilogue import Epilogue, silu_mul_reference
 from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
 from triplepoint.jit.targets import TARGETS
 
@@ -54,7 +55,7 @@ class Product:
         self.tiles: dict[str, int] = {}
 
     def run(
-        self, x: np.ndarray, epilogue: gemm.Epilogue = "store", out: np.ndarray | None = None
+        self, x: np.ndarray, epilogue: Epilogue = "store", out: np.ndarray | None = None
     ) -> np.ndarray:
         """Every stored output, padding rows too: float32 [tokens, width].
 
@@ -118,7 +119,7 @@ def test_silu_mul(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     for tokens in FEW_TOKENS[1:] if runner.emulated else (1, 7, 9):
         x = rng.standard_normal((tokens, DEPTH)).astype(np.float32)
         got = product.run(x, "silu_mul")
-        want = gemm.silu_mul_reference(
+        want = silu_mul_reference(
             gemm.reference(gate.values, _seen(x)), gemm.reference(up.values, _seen(x))
         )
 

@@ -34,6 +34,7 @@ from triplepoint.jit.kernels.activations import (
     quantize_reference,
 )
 from triplepoint.jit.kernels.codebook import TABLES, UNIT
+from triplepoint.jit.kernels.epilogue import Epilogue, silu_mul_reference
 from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.kernels.panels_k import offsets
@@ -65,7 +66,7 @@ class Product:
         kind, group, zero_point, base = self.activation
         return quantize_reference(x, zero_point, group, kind, base)
 
-    def run(self, x: np.ndarray, epilogue: gemm.Epilogue = "store") -> np.ndarray:
+    def run(self, x: np.ndarray, epilogue: Epilogue = "store") -> np.ndarray:
         """Every stored output, padding rows too. x: float32 rows, or blocks of uint8."""
         out = np.full((len(x), self.width), np.nan, np.float32)
         blocks = x if x.ndim == 3 else self.prepared(x)
@@ -287,7 +288,7 @@ def test_best_target(rng: np.random.Generator, fmt: str, best: Native) -> None:
     gate, up = (random_small(rng, 21, DEPTH, fmt, 0.005) for _ in range(2))
     x = rng.standard_normal((31, DEPTH)).astype(np.float32)
     product = Product(best, gate, up)
-    want = gemm.silu_mul_reference(Product(best, gate).want(x), Product(best, up).want(x))
+    want = silu_mul_reference(Product(best, gate).want(x), Product(best, up).want(x))
     assert_close(product.run(x, "silu_mul")[:, :21], want, "k silu")
 
     # Two experts; pairs 0, 2, 4, … go to the second, the others to the first.
