@@ -63,6 +63,11 @@ class CpuTarget:
         return self.lanes * 32
 
     @property
+    def is_intel_server(self) -> bool:
+        """Whether this is the best one of server CPUs from Intel only: see `slower_than`."""
+        return self.dot == "vpdpbusd" and self.registers >= 32 and self.bf16 != "dot"
+
+    @property
     def signed_bytes(self) -> bool:
         """Whether 8-bit weights are stored signed (else with 128 added)."""
         return self.dot not in ("vpdpbusd", "usdot")

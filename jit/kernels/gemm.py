@@ -68,8 +68,8 @@ def unpack_from(fmt: str, target: CpuTarget) -> int:
     """Tokens from which a panel is unpacked; 0: it never is."""
     if few_registers(target):
         return UNPACK_FROM.get(fmt, 0)
-    vnni = target.registers >= 32 and target.dot == "vpdpbusd" and target.bf16 == "none"
-    return UNPACK_FROM_VNNI if vnni and fmt != "q8_0" else 0
+    intel = target.is_intel_server and not target.has_amx
+    return UNPACK_FROM_VNNI if intel and fmt != "q8_0" else 0
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:

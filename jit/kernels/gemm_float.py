@@ -6,7 +6,8 @@ from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i16, i32, kern
 from .epilogue import Epilogue, apply_epilogue, ask_outputs
 from .mathlib import f16_to_f32
 from .panels import FORMATS
-from .tiles import RowPointers, TileGemm, for_tiles, rows_in_order, tile_tokens
+from .prefetch import LINE, Prefetcher, TileIndex, silent
+from .tiles import RowPointers, TileGemm, for_numbered_tiles, rows_in_order, tile_tokens
 
 
 @kernel
@@ -35,17 +36,22 @@ def gemm_float(
 def float_product(
     k: Kernel, fmt: str, epilogue: Epilogue, depth: Value | int, tile: int = 0
 ) -> TileGemm:
-    """Products with panels of floats: tiles of twice as many tokens; they ask for nothing ahead."""
+    """Products with panels of floats: tiles of twice as many tokens."""
     lanes, most = k.lanes, 2 * (tile or tile_tokens(k.target))
+    step_bytes = FORMATS[fmt].panel_block_bytes(lanes)
+    steps = max(1, LINE // step_bytes)  # of a line
 
     def product(
         panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
     ) -> None:
-        def one(first: Value, tokens: int) -> None:
+        def one(first: Value, tokens: int, tile_index: TileIndex) -> None:
+            prefetcher = Prefetcher(k, panel, following, tile_index, asks=count > silent(k.target))
             rows, outs = place(first, tokens)
             sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in range(tokens)]
             ask_outputs(k, epilogue, outs, unit)
             with k.range(0, depth, name="depth") as d:
+                with k.if_((d & (steps - 1)).eq(0)):
+                    prefetcher.prefetch(d, step_bytes)
                 ws = [_float_weights(k, fmt, panel, d * 2 + half) for half in range(2)]
                 for row, pair in zip(rows, sums, strict=True):
                     xs = row.splat(d, lanes)
@@ -53,7 +59,7 @@ def float_product(
                         total.set(k.fma(w, xs, total.value))
             apply_epilogue(k, epilogue, sums, outs, unit)
 
-        for_tiles(k, count, most, one)
+        for_numbered_tiles(k, count, most, one)
 
     return product
 
