@@ -66,6 +66,8 @@ UNPACK_FROM_VNNI = 48  # Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapid
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
     """Tokens from which a panel is unpacked; 0: it never is."""
+    if target.dot == "portable" and fmt in TABLES:
+        return 2  # no instruction looks a byte up: that is most of the time
     if few_registers(target):
         return UNPACK_FROM.get(fmt, 0)
     intel = target.is_intel_server and not target.has_amx
