@@ -19,8 +19,8 @@ does not depend on how many tokens were in the pass, bit for bit.
 Nor does it depend on whose rows a tile has: sequences that begin with the same pages may meet these
 together (`batch.py`), which reads them once.
 
-Chunks may be computed apart and merged afterwards, with the same bits: `split_kv.py`.
-Its products, by cache format: `attention_float.py`, `attention_tiles.py` (AMX), `attention_q8.py`.
+Chunks may be computed apart and merged afterwards, with the same bits: `split_kv.py`. The products,
+by cache format: `attention_float.py`, `attention_tiles.py` (AMX), `attention_q8.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from .batch import (
 )
 from .key_values import piece_bytes
 from .kvcache import PAGE, KVFormat, head_part, head_words
-from .mathlib import exp_each, larger, tanh
+from .mathlib import exp_below_each, larger, tanh
 from .rope import bf16_tiles
 from .tiles import for_tiles
 
@@ -376,8 +376,7 @@ def _softmax(
     part: _Rows,
 ) -> None:
     """Scores of a chunk -> probabilities relative to the chunk's maximum, which `into` gets."""
-    lanes = k.lanes
-    blocks = (part.count + (lanes - 1)) // lanes
+    lanes, blocks = k.lanes, (part.count + (k.lanes - 1)) // k.lanes
 
     def row_tile(first: Value, n_rows: int) -> None:
         rows = [first + r for r in range(n_rows)]
@@ -401,7 +400,8 @@ def _softmax(
         for b, seen in part.blocks(k, limits, "exp"):
             scores_here = [line.load(b * lanes, lanes) for line in lines]
             below = [x - most.splat(lanes) for x, most in zip(scores_here, mosts, strict=True)]
-            for p, inside, total, out in zip(exp_each(k, below), seen, totals, outs, strict=True):
+            ps = exp_below_each(k, below)
+            for p, inside, total, out in zip(ps, seen, totals, outs, strict=True):
                 p = p if inside is None else inside.select(p, 0.0)
                 total.set(total.value + p)
                 out.put(b, p, inside)
@@ -441,7 +441,7 @@ class OnlineSoftmax:
         k, stats, lanes = self.k, self.stats, self.k.lanes
         old = stats.load(row * 4 + _M)
         m = old.max(most)
-        both = exp_each(k, [(old - m).splat(lanes), (most - m).splat(lanes)])
+        both = exp_below_each(k, [(old - m).splat(lanes), (most - m).splat(lanes)])
         keep, add = (e.at(0) for e in both)
         stats.store(row * 4 + _M, m)
         stats.store(row * 4 + _L, k.fma(stats.load(row * 4 + _L), keep, total * add))

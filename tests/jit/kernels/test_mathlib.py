@@ -20,6 +20,12 @@ def exponential(k: Kernel, x: F32s, out: F32s) -> None:
 
 
 @kernel
+def softmax_weights(k: Kernel, x: F32s, out: F32s) -> None:
+    with k.units(), k.range(0, MANY, step=k.lanes) as i:
+        out.store(i, mathlib.exp_below_each(k, [x.load(i, k.lanes)])[0])
+
+
+@kernel
 def silu(k: Kernel, x: F32s, out: F32s) -> None:
     with k.units(), k.range(0, MANY, step=k.lanes) as i:
         out.store(i, mathlib.silu(k, x.load(i, k.lanes)))
@@ -89,6 +95,18 @@ def test_exp(own: Runner, rng: np.random.Generator) -> None:
 
     assert got[0] == 1.0
     assert (np.abs(got - want) <= 2e-7 * want).all()
+
+
+def test_weights_of_a_softmax_stay_normal(own: Runner, rng: np.random.Generator) -> None:
+    """As exp down to -70; below it never less than e^-70, whose products with small values are
+    normal numbers: denormals would take a Xeon many times as long."""
+    x = -rng.uniform(0, 200, MANY).astype(np.float32)
+    x[:4] = 0, -70, -3.0e38, -np.inf
+    got = _apply(own, softmax_weights, x)
+
+    assert np.array_equal(got[x >= -70], _apply(own, exponential, x)[x >= -70])
+    assert np.allclose(got[x < -70], np.exp(-70.0), rtol=2e-7, atol=0)
+    assert got.min() * np.float32(1e-7) > np.finfo(np.float32).tiny
 
 
 def test_exp_of_very_little(own: Runner) -> None:
