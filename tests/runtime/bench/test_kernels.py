@@ -146,7 +146,8 @@ def test_experts_are_chosen_anew_each_time(
 
 @pytest.mark.slow
 def test_attention_reads_a_cache_that_was_written(bench: _Bench) -> None:
-    """Counts are those of causal attention, and the output is a mean of values that are there."""
+    """Counts are those of causal attention, and the output is a mean of values as a model has them:
+    normally distributed, which no other bytes of a cache would be."""
     for built in bench.attention():
         tokens, before = built.work.tokens, built.work.depth
         seen = sum(before + n + 1 for n in range(tokens))
@@ -158,7 +159,7 @@ def test_attention_reads_a_cache_that_was_written(bench: _Bench) -> None:
         assert isinstance(out, np.ndarray)
         run_tape(bench._tape(built.ops))
         assert np.isfinite(out).all()
-        assert np.abs(out[:tokens]).max() > 0
+        assert 0 < np.abs(out[:tokens]).max() < 6
 
 
 def test_a_measurement_has_its_repetitions(bench: _Bench) -> None:
