@@ -63,9 +63,9 @@ class CpuTarget:
         return self.lanes * 32
 
     @property
-    def is_intel_server(self) -> bool:
-        """Whether this is the best one of server CPUs from Intel only: see `slower_than`."""
-        return self.dot == "vpdpbusd" and self.registers >= 32 and self.bf16 != "dot"
+    def vnni_alone(self) -> bool:
+        """AVX-512 VNNI and no bf16: the best set of CPUs from Intel only (see `slower_than`)."""
+        return self.dot == "vpdpbusd" and self.registers >= 32 and self.bf16 == "none"
 
     @property
     def signed_bytes(self) -> bool:

@@ -70,8 +70,7 @@ def unpack_from(fmt: str, target: CpuTarget) -> int:
         return 2  # no instruction looks a byte up: that is most of the time
     if few_registers(target):
         return UNPACK_FROM.get(fmt, 0)
-    intel = target.is_intel_server and not target.has_amx
-    return UNPACK_FROM_VNNI if intel and fmt != "q8_0" else 0
+    return UNPACK_FROM_VNNI if target.vnni_alone and fmt != "q8_0" else 0
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
@@ -146,10 +145,7 @@ def quant_product(
             body(panel, unpacked, prefetcher, *place(first, tokens), unit)
 
         if many := unpack_from(fmt, k.target):
-            for_unpacked_tiles(
-                k, count, many, most, one, partial(unpack, panel),
-                max_single_tile,
-            )  # fmt: skip
+            for_unpacked_tiles(k, count, many, most, one, partial(unpack, panel), max_single_tile)
         else:
             for_numbered_tiles(k, count, most, one, max_single_tile=max_single_tile)
 

@@ -133,10 +133,8 @@ def k_product(
             tile_of.unpack(panel, scratch)
             return scratch
 
-        for_unpacked_tiles(
-            k, count, unpack_from(fmt, k.target), most, one, unpack,
-            max_single_tile,
-        )  # fmt: skip
+        many = unpack_from(fmt, k.target)
+        for_unpacked_tiles(k, count, many, most, one, unpack, max_single_tile)
 
     return product
 

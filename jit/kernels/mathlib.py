@@ -52,9 +52,9 @@ def exp_each(k: Kernel, xs: Sequence[Value], least: float = -87.3) -> list[Value
 def exp_below_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
     """e^x of what is 0 at most, for attention's softmax: where x is below -70, e^-70.
 
-    That is nothing beside 1, and what it multiplies stays normal. Denormals take a Xeon many times
-    as long: with scores that far apart a prefill's attention took 7 times as long over bf16, and
-    4 times over int8 (an Emerald Rapids).
+    That is nothing beside 1, and its product with anything above 3e-8 is a normal number. Denormals
+    take a Xeon many times as long: with scores that far apart a prefill's attention took 7 times as
+    long over bf16, and 4 times over int8 (an Emerald Rapids).
     """
     return exp_each(k, xs, -70.0)
 

@@ -33,12 +33,12 @@ def near(target: CpuTarget) -> int:
 
 def silent(target: CpuTarget) -> int:
     """Tokens up to which a single tile of plain blocks asks for nothing."""
-    return 0 if target.is_intel_server else SILENT
+    return 0 if target.has_amx or target.vnni_alone else SILENT
 
 
 def locality(target: CpuTarget) -> int:
     """How near lines are brought, as `Ptr.prefetch` has it; with AMX L2 was not tried."""
-    return 2 if target.is_intel_server and not target.has_amx else 3
+    return 2 if target.vnni_alone else 3
 
 
 @dataclass(frozen=True, slots=True)
