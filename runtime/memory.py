@@ -47,11 +47,7 @@ class Arena:
         self.nbytes = -(-max(nbytes, 1) // HUGE_PAGE) * HUGE_PAGE
         # Private: shared memory is given large pages under another rule, which is mostly off.
         self._map = mmap.mmap(-1, self.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        wanted = _advised[0] if huge_pages is None else huge_pages
-        advice = getattr(mmap, "MADV_HUGEPAGE" if wanted else "MADV_NOHUGEPAGE", None)
-        if advice is not None:
-            with contextlib.suppress(OSError):  # a kernel without them: only slower
-                self._map.madvise(advice)
+        _advise_pages(self._map, _advised[0] if huge_pages is None else huge_pages)
         self._bytes = np.frombuffer(self._map, np.uint8)
         self.used = 0
 
@@ -61,6 +57,7 @@ class Arena:
         arena = cls.__new__(cls)
         arena.nbytes, arena.used = nbytes, 0
         arena._map = mapped
+        _advise_pages(mapped, _advised[0])
         arena._bytes = np.frombuffer(mapped, np.uint8, nbytes, offset)
         return arena
 
@@ -79,6 +76,14 @@ class Arena:
         assert start + nbytes <= self.nbytes, (start, nbytes, self.nbytes)
         self.used = -(-(start + nbytes) // 64) * 64
         return self._bytes[start : start + nbytes]
+
+
+def _advise_pages(mapped: mmap.mmap, huge: bool) -> None:
+    """Ask for large pages, or for none; of a file they are those that the file system keeps."""
+    advice = getattr(mmap, "MADV_HUGEPAGE" if huge else "MADV_NOHUGEPAGE", None)
+    if advice is not None:
+        with contextlib.suppress(OSError):  # a kernel without them: only slower
+            mapped.madvise(advice)
 
 
 def will_need(data: np.ndarray) -> None:

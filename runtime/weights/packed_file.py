@@ -3,8 +3,12 @@
     magic, length of the header (8 bytes), header (JSON), SHA-256 of all that, data from a multiple
     of 2 MiB on
 
-The header says what the data are (`identity`, see `packed_cache.py`), and has a CRC-32 for each MiB
-of them. A file is written under a temporary name, synced and renamed: one that is there is whole.
+The header says what the data are (`identity`, see `packed_cache.py`), and has a CRC-32 for each
+2 MiB of them. A file is written under a temporary name, synced and renamed: one that is there is
+whole.
+
+Each 2 MiB are written at once, from a multiple of 2 MiB on: a file system that has large folios in
+its page cache (ext4 of Linux 6.18) then keeps each on one large page, and maps it as one.
 """
 
 from __future__ import annotations
@@ -26,10 +30,10 @@ from ..gguf.mapped_file_guard import MappedFileGuard
 from ..memory import HUGE_PAGE, Arena
 
 MAGIC = b"TPPACKED"
-VERSION = 1
-PIECE = 1 << 20  # bytes of data that have one CRC
-WHOLE = 64  # pieces up to which all are checked when a file is mapped
-SAMPLED = 16  # pieces that are checked of a larger one
+VERSION = 2
+PIECE = HUGE_PAGE  # bytes of data that have one CRC, and are written at once
+WHOLE = 32  # pieces up to which all are checked when a file is mapped
+SAMPLED = 8  # pieces that are checked of a larger one
 MOST_HEADER = 1 << 26
 
 Progress = Callable[[float], None]
@@ -132,7 +136,7 @@ def write_file(
                 header["crc"][n] = zlib.crc32(piece)
                 while piece:
                     piece = piece[file.write(piece) :]
-                if progress and n % 16 == 0:
+                if progress and n % 8 == 0:
                     progress(n / len(header["crc"]))
             text = json.dumps(header).encode()
             head = MAGIC + struct.pack("<Q", len(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.groups import system
 
+from triplepoint.runtime import memory
 from triplepoint.runtime.memory import HUGE_PAGE, Arena, available_bytes
 
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -48,6 +50,27 @@ def test_touched_memory_lies_on_large_pages() -> None:
     data = arena.take(64 << 20)
     data[::4096] = 1
     assert huge_bytes(data) >= (64 << 20) // 2 - HUGE_PAGE
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_mapped_file_is_asked_for_large_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    """As memory without a file is; where the system refuses, the file is mapped all the same."""
+    asked: list[int] = []
+
+    class Mapped(mmap.mmap):
+        def madvise(self, option: int, *_: int) -> None:
+            asked.append(option)
+            raise OSError(22, "Invalid argument")
+
+    path = tmp_path / "data"
+    path.write_bytes(bytes(range(256)) * 64)
+    monkeypatch.setattr(memory, "_advised", [wanted])
+    with path.open("rb") as file:
+        arena = Arena.of(Mapped(file.fileno(), 0, access=mmap.ACCESS_READ), 4096, 8192)
+    assert asked == [mmap.MADV_HUGEPAGE if wanted else mmap.MADV_NOHUGEPAGE]
+    assert bytes(arena.take(3)) == b"\0\1\2"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import struct
@@ -10,6 +11,7 @@ import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.gguf.open import open_gguf
+from triplepoint.runtime.memory import HUGE_PAGE, Arena
 from triplepoint.runtime.weights import packed_cache, packed_file
 from triplepoint.runtime.weights.loader import WeightLoader
 from triplepoint.runtime.weights.packed_cache import CacheStatus, copies, pack_or_map
@@ -131,7 +134,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "last byte": (lambda path: _flip(path, -1), "were changed"),
     "cut": (_cut, "bytes, not"),
     "empty": (lambda path: path.write_bytes(b""), "does not start like a packed copy"),
-    "version": (_older, "has version 2"),
+    "version": (_older, f"has version {packed_file.VERSION + 1}"),
 }
 
 
@@ -200,6 +203,28 @@ def test_many_pieces(
     with pytest.raises(RefusedCopyError, match=r"damaged: bytes [\d,]+ to"):
         first.copy.check()
     assert copies(tmp_path) == [first.copy]
+
+
+def test_written_by_large_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every 2 MiB of the data are one write from a multiple of 2 MiB on: one page of the cache."""
+    arena = Arena(5 << 20)
+    arena.take(5 << 20)[:] = 7
+    writes: list[tuple[int, int]] = []
+
+    class Noted(io.FileIO):
+        def write(self, data: Any) -> int:
+            writes.append((self.tell(), len(data)))
+            return super().write(data)
+
+    monkeypatch.setattr(os, "fdopen", lambda fd, mode, **_: Noted(fd, mode))
+    packed_file.write_file(tmp_path / "a.packed", {"nbytes": 5 << 20}, "model", arena, None)
+    monkeypatch.undo()
+    *data, head = writes
+    assert [at % HUGE_PAGE for at, _ in data] == [0, 0, 0]
+    assert [size for _, size in data] == [HUGE_PAGE, HUGE_PAGE, 1 << 20]
+    assert head[0] == 0
+    mapped = packed_file.map_file(tmp_path / "a.packed", {"nbytes": 5 << 20})
+    assert (mapped.take(5 << 20) == 7).all()
 
 
 # --- what cannot be written
