@@ -326,7 +326,7 @@ class ObjectCache:
     @staticmethod
     def _key(folder: Path, spec: Spec, target: CpuTarget) -> Path:
         """Where it stands which object the sources as they are make of `spec`."""
-        made_by = f"{source_hash()}|{_llvm().llvm_version_info}|{target.triple}"
+        made_by = f"{source_hash()}|{_llvm().llvm_version_info}|{target.triple}|{target.intel}"
         sources = _digest(made_by)[:16]
         return folder / f"{spec.symbol(target)}-{target}-{sources}.key"
 

@@ -37,9 +37,10 @@ class CpuTarget:
         has_f16: float16 to float32 in one instruction.
         bf16: what multiplies bf16 pairs; where it is not "none", float32 is rounded to such pairs
             in one instruction.
-        has_amx: tile registers for products of int8 and of bf16 pairs.
         needs: LLVM feature names that the CPU must have.
         cpu: LLVM CPU name whose scheduling model is used.
+        has_amx: tile registers for products of int8 and of bf16 pairs.
+        intel: this machine's CPU is one of Intel's: what it fetches by itself is another matter.
     """
 
     name: str
@@ -53,6 +54,7 @@ class CpuTarget:
     needs: tuple[str, ...]
     cpu: str
     has_amx: bool = False
+    intel: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -88,6 +90,34 @@ class CpuTarget:
         return ",".join(f"+{feature}" for feature in self.needs)
 
 
+def host_arch() -> str:
+    """``x86_64``, ``aarch64`` or whatever else the machine says it is."""
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+def _cpuinfo(*keys: str) -> str | None:
+    """What Linux says of the first CPU under one of these keys."""
+    try:
+        with Path("/proc/cpuinfo").open(errors="replace") as file:  # as long as there are CPUs
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() in keys:
+                    return value.strip()
+    except OSError:
+        pass
+    return None
+
+
+@functools.cache
+def is_intel() -> bool:
+    """Whether this machine's CPU is one of Intel's; False where the system does not tell."""
+    if host_arch() != "x86_64":
+        return False
+    told = _cpuinfo("vendor_id") or platform.processor()
+    return told.endswith("GenuineIntel") or platform.system() == "Darwin"
+
+
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
@@ -100,10 +130,10 @@ def _x86(
     name: str, lanes: int, registers: int, dot: Dot, needs: tuple[str, ...], cpu: str
 ) -> CpuTarget:
     modern, tiles = "fma" in needs, "amx-tile" in needs
+    bf16: Bf16 = "tiles" if tiles else "dot" if "avx512bf16" in needs else "none"
     return CpuTarget(
-        name, "x86_64", lanes, registers, dot, modern, modern,
-        "tiles" if tiles else "dot" if "avx512bf16" in needs else "none", needs, cpu, tiles,
-    )  # fmt: skip
+        name, "x86_64", lanes, registers, dot, modern, modern, bf16, needs, cpu, tiles, is_intel()
+    )
 
 
 def _arm(name: str, dot: Dot, needs: tuple[str, ...]) -> CpuTarget:
@@ -156,12 +186,6 @@ def _llvm():
     return llvm
 
 
-def host_arch() -> str:
-    """``x86_64``, ``aarch64`` or whatever else the machine says it is."""
-    machine = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
-
-
 @functools.cache
 def host_features() -> frozenset[str]:
     """LLVM feature names that this CPU has and this operating system enables."""
@@ -198,25 +222,6 @@ def _cpuinfo_flags() -> set[str] | None:
     return None if listed is None else set(listed.split())
 
 
-def _cpuinfo(*keys: str) -> str | None:
-    """What Linux says of the first CPU under one of these keys."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(errors="replace")
-    except OSError:
-        return None
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in keys:
-            return value.strip()
-    return None
-
-
-@functools.cache
-def _vendor() -> str:
-    """``GenuineIntel``, ``AuthenticAMD``, …; empty where the system does not tell."""
-    return _cpuinfo("vendor_id") or platform.processor().rpartition(" ")[2]
-
-
 def missing(target: CpuTarget) -> list[str]:
     """What this machine lacks to run `target`; empty if it can."""
     if target.arch not in ("any", host_arch()):
@@ -246,7 +251,7 @@ def slower_than(target: CpuTarget) -> str | None:
     ``vdpbf16ps`` does half as many operations per second as fp32 FMA on the Xeons that were tried
     (family 6, models 167 and 207: 172 against 353 GFLOP/s), twice as many on Zen 4 and 5.
     """
-    return "avx512-vnni" if target.bf16 == "dot" and _vendor() == "GenuineIntel" else None
+    return "avx512-vnni" if target.bf16 == "dot" and is_intel() else None
 
 
 def detect() -> CpuTarget:

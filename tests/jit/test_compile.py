@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 # --- names
+
+
+def test_another_makers_cpu_has_its_own_objects(folder: Path) -> None:
+    """A cache that machines share tells the code for one maker's CPU from that for another's."""
+    here = detect()
+    keys = {ObjectCache._key(folder, SMALL, replace(here, intel=intel)) for intel in (True, False)}
+    assert len(keys) == 2
 
 
 def test_symbols_tell_kernels_apart() -> None:

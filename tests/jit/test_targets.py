@@ -52,22 +52,21 @@ def test_generic_runs_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vendor", "best", "chosen"),
+    ("intel", "best", "chosen"),
     [
-        ("GenuineIntel", "avx512-bf16", "avx512-vnni"),
-        ("GenuineIntel", "amx-bf16", "amx-bf16"),
-        ("GenuineIntel", "avx512-vnni", "avx512-vnni"),
-        ("AuthenticAMD", "avx512-bf16", "avx512-bf16"),
-        ("", "avx512-bf16", "avx512-bf16"),
+        (True, "avx512-bf16", "avx512-vnni"),
+        (True, "amx-bf16", "amx-bf16"),
+        (True, "avx512-vnni", "avx512-vnni"),
+        (False, "avx512-bf16", "avx512-bf16"),
     ],
 )
 def test_bf16_only_where_it_is_fast(
-    vendor: str, best: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+    intel: bool, best: str, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An Intel CPU does more in fp32 than with the instructions for bf16; a user may still ask."""
     upto = list(TARGETS.values())[: list(TARGETS).index(best) + 1]
     monkeypatch.setattr(targets, "runnable", lambda: upto)
-    monkeypatch.setattr(targets, "_vendor", lambda: vendor)
+    monkeypatch.setattr(targets, "is_intel", lambda: intel)
 
     assert detect().name == chosen
 
@@ -77,7 +76,33 @@ def test_the_vendor_is_the_one_that_the_system_names() -> None:
     path = Path("/proc/cpuinfo")
     if host_arch() != "x86_64" or not path.exists():
         pytest.skip("needs x86-64 and /proc/cpuinfo")
-    assert f"vendor_id\t: {targets._vendor()}\n" in path.read_text()
+    assert targets.is_intel() == ("vendor_id\t: GenuineIntel\n" in path.read_text())
+    assert all(t.intel == targets.is_intel() for t in TARGETS.values() if t.arch == "x86_64")
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "told", "intel"),
+    [
+        ("Linux", "x86_64", "GenuineIntel", True),
+        ("Linux", "x86_64", "AuthenticAMD", False),
+        ("Linux", "aarch64", None, False),
+        ("Windows", "AMD64", None, True),
+        ("Darwin", "x86_64", None, True),
+        ("Darwin", "arm64", None, False),
+        ("FreeBSD", "amd64", None, False),
+    ],
+)
+def test_whose_cpu_it_is(
+    system: str, machine: str, told: str | None, intel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux lists it, Windows has it in the processor's name, and a Mac with x86-64 is Intel's."""
+    names = {"Windows": "Intel64 Family 6 Model 140 Stepping 1, GenuineIntel", "Darwin": "i386"}
+    monkeypatch.setattr(targets, "_cpuinfo", lambda *_: told)
+    monkeypatch.setattr(targets.platform, "system", lambda: system)
+    monkeypatch.setattr(targets.platform, "machine", lambda: machine)
+    monkeypatch.setattr(targets.platform, "processor", lambda: names.get(system, ""))
+
+    assert targets.is_intel.__wrapped__() == intel
 
 
 def test_runnable_means_that_every_feature_is_there() -> None:

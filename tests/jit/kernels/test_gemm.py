@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.feature_sets import BF16, DOT, place, some
@@ -18,7 +20,7 @@ from helpers.runners import CheckedCache, Native, Runner
 from helpers.tiers import quick
 from helpers.tolerances import assert_close
 
-from triplepoint.jit.compile import Spec, spec
+from triplepoint.jit.compile import Spec, build_ir, spec
 from triplepoint.jit.dot import _pmaddubs, _pmaddwd
 from triplepoint.jit.kernels import gemm
 from triplepoint.jit.kernels.activations import (
@@ -132,6 +134,21 @@ def test_unequal_blocks(native: Native, rng: np.random.Generator, fmt: str) -> N
     )
     assert len(np.unique(scales)) > 0.9 * scales.size
     assert all(np.array_equal(product.run(x[at : at + 7]), whole[at : at + 7]) for at in (0, 20))
+
+
+@pytest.mark.parametrize("fmt", ["q4_0", "f16"])
+def test_whose_cpu_it_is(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """On Intel's CPUs weights are asked for from the first token on: other code, the same bits."""
+    other = replace(native.target, intel=not native.target.intel)
+    elsewhere = Native(other, CheckedCache(None))
+    product = Product(native, random_matrix(rng, 40, DEPTH, fmt))
+    again = Product(elsewhere, product.weights)
+    x = rng.standard_normal((9, DEPTH)).astype(np.float32)
+
+    for tokens in (1, 2, 9):
+        assert np.array_equal(product.run(x[:tokens]), again.run(x[:tokens]))
+    code = {build_ir(product.kernel("store"), target) for target in (native.target, other)}
+    assert len(code) == (1 if native.target.has_amx else 2)
 
 
 @pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "f16"])
