@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as done:  # argparse has said what is wrong, or printed the help
         return done.code if isinstance(done.code, int) else Exit.USAGE
     if args.verb is None:
-        parser.print_help()
+        parser.print_help(sys.stderr)
         return Exit.USAGE
 
     from .output import Output

@@ -6,7 +6,7 @@ import argparse
 import shutil
 from typing import TYPE_CHECKING
 
-from ...errors import ModelError
+from ...errors import SettingError
 from ..hub.progress import size_text
 from .exit_codes import Exit
 from .output import Output
@@ -63,10 +63,10 @@ def _of_kind(kind: str, everything: list[DiskUsage]) -> DiskUsage:
     found = {one.kind: one for one in everything}
     if kind not in found:
         known = ", ".join(one.kind for one in everything if one.ours)
-        raise ModelError(f"no cached files of the kind {kind!r}; choose from: {known or 'none'}")
+        raise SettingError(f"no cached files of the kind {kind!r}; choose from: {known or 'none'}")
     if not found[kind].ours:
         verb = {"models": "rm", "traces": "trace rm", "sessions": "session rm"}[kind]
-        raise ModelError(f"{kind} are not a cache; remove them with: triplepoint {verb}")
+        raise SettingError(f"{kind} are not a cache; remove them with: triplepoint {verb}")
     return found[kind]
 
 

@@ -31,7 +31,7 @@ class Exit(IntEnum):
 
 _FLAGS = {"output_type": "--schema"}
 """What the parameters of the API are called here, where that is not their own name."""
-_PARAMETER = re.compile(r"\((context|max_steps|max_tokens|timeout)\)|\b(output_type)\b")
+_PARAMETER = re.compile(r"\((context|max_steps|max_tokens|timeout)\)|\b(output_type|kv_memory)\b")
 
 
 def as_flags(message: str) -> str:

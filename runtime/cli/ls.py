@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         kept = repo.unfinished()
         if kept and wanted in repo.repo.lower():
             unfinished.append({"repo": repo.repo, "bytes": kept})
-    show(models, unfinished, settings, output)
+    show(models, unfinished, settings, output, args.name)
     output.json({"cache": str(settings.cache), "models": models, "unfinished": unfinished})
     return Exit.OK
 
@@ -84,10 +84,12 @@ def show(
     unfinished: list[dict[str, Any]],
     settings: HubSettings,
     output: Output,
+    name: str | None = None,
 ) -> None:
     """Print the table; under it why what does not run does not."""
     if not models and not unfinished:
-        output.line(f"no models in {settings.cache}; download one with: triplepoint pull MODEL")
+        missing = f"no model with {name!r} in its name" if name else "no models"
+        output.line(f"{missing} in {settings.cache}; download one with: triplepoint pull MODEL")
         return
     rows = [
         (

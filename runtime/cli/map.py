@@ -18,7 +18,7 @@ from .agent_options import (
 )
 from .arguments import positive
 from .exit_codes import Exit
-from .load_engine import add_engine_options, nbytes
+from .load_engine import add_engine_options, is_server, nbytes
 from .output import Output
 
 if TYPE_CHECKING:
@@ -312,6 +312,8 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
         one.model = model or args.model
         return load_engine(one, output)
 
+    if target.kind != "http" and args.model and is_server(args.model):
+        raise SettingError(f"rows run on a server with --to {args.model}, not with -m")
     names = ("threads", "target", "kv", "context", "kv_memory", "cache_packed_weights")
     options = {name: getattr(args, name) for name in (*names, "draft_tokens", "draft_source")}
     if target.kind == "http":

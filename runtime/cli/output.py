@@ -6,13 +6,14 @@ errors) goes to stderr, so that ``triplepoint run … > answer.txt`` holds the a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
@@ -148,7 +149,8 @@ class Output:
             if one is not None:
                 one.end_line()
         text = " ".join(printable(message, block=True).split())
-        print(f"triplepoint: {text}", file=sys.stderr, flush=True)
+        with may_be_lost():
+            print(f"triplepoint: {text}", file=sys.stderr, flush=True)
 
     @property
     def console(self) -> Console:
@@ -181,6 +183,23 @@ class _Aside(Output):
     @property
     def aside(self) -> Output:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self
+
+    def piece(self, text: str, style: str = "") -> None:
+        with may_be_lost():
+            super().piece(text, style)
+
+
+@contextlib.contextmanager
+def may_be_lost() -> Iterator[None]:
+    """Write to stderr; where it takes no more, as on a full disk, the rest of it is dropped.
+
+    The answer is not: it goes elsewhere.
+    """
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def joined(parts: Iterable[str], width: int | None, dot: str = " · ") -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...traces.sanitize import printable
 from ..hub.progress import size_text
-from .output import Output
+from .output import Output, may_be_lost
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -100,4 +100,5 @@ class Bars:
         if self._progress is not None:
             self._progress.console.print(text, highlight=False, soft_wrap=True)
         else:
-            print(text, file=sys.stderr, flush=True)
+            with may_be_lost():
+                print(text, file=sys.stderr, flush=True)

@@ -146,6 +146,7 @@ def _check(args: argparse.Namespace) -> None:
     from ...errors import SettingError
 
     goes_on, runs = args.start is not None, args.verify or args.benchmark or args.predict
+    live = args.verify and args.tools == "live"
     for given, needs in (
         (args.predict and (args.verify or goes_on), "--predict goes with --benchmark alone"),
         (args.prompt is not None and not goes_on, "--prompt needs --from"),
@@ -153,6 +154,23 @@ def _check(args: argparse.Namespace) -> None:
         (
             args.tools is not None and not (args.verify or goes_on),
             "--tools needs --verify or --from",
+        ),
+        (
+            args.verify and isinstance(args.tools, list),
+            "--verify takes --tools recorded or live; groups of tools go with --from",
+        ),
+        (
+            goes_on and args.tools == "live",
+            "--tools live goes with --verify; after --from tools run, name their groups",
+        ),
+        (args.dir is not None and not (goes_on or live), "--dir needs --from or --tools live"),
+        (
+            args.machine is not None and not args.predict,
+            "--machine needs --predict: the model cannot run on another machine from here",
+        ),
+        (
+            args.model is not None and not (runs or goes_on),
+            "-m needs --verify, --benchmark or --from: the recording is shown as it is",
         ),
         (args.skip_tool_delays and not args.benchmark, "--skip-tool-delays needs --benchmark"),
         (

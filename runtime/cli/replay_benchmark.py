@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ReplayError
 from ...traces.report import Table
 from ...traces.sanitize import short
 from ...traces.timeline import duration, rate
@@ -26,10 +25,6 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Do the work of the trace's last run, or predict it, and show both."""
     from ..replay import workload
 
-    if args.machine and not args.predict:
-        raise ReplayError(
-            "--machine needs --predict: the model cannot run on another machine from here"
-        )
     chosen, header = workload.chosen_run(trace, -1)
     works = workload.work_items(chosen)
     engine, notes = engine_of(header, args, output, positions_for(header, works, args.model))

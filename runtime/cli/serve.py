@@ -76,7 +76,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "--memory",
         type=nbytes,
         metavar="SIZE",
-        help="memory for all models together (default: what is free at startup)",
+        help="memory for the weights of all loaded models together; one model is always loaded "
+        "(default: what is free at startup)",
     )
     verb.add_argument(
         "--parallel",

@@ -40,6 +40,7 @@ Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint32]]"
 CallChoice = Literal["auto", "required", "none"]
 
 _BACKGROUND = 20_000  # tokens from which building the matcher's tables takes long enough to notice
+_QUOTING_FUEL = 20_000_000  # steps a token; 200,000, as is usual, do for words of 400 letters
 _TEXT = r"/(?s:.*)/"
 
 
@@ -210,6 +211,8 @@ class CallGrammar:
                 lenient = self._not_expressible(tables, part)
                 matcher = self._matcher(part, lenient)
             made[part] = self._checked(matcher)
+            if self._output is not None and part == "turn":
+                self._check_first(matcher.deep_copy())
         self._lenient = lenient
         return made
 
@@ -217,9 +220,11 @@ class CallGrammar:
         lark = self._lark(self._tools, part, lenient, given)
         if not given:
             return fresh_matcher(self.tokenizer, lark)
-        from llguidance import LLMatcher  # of this turn alone
+        from llguidance import LLMatcher, LLParserLimits  # of this turn alone
 
-        return LLMatcher(matcher_tables(self.tokenizer), lark, log_level=0)
+        # A quotation's word may be a line of two thousand letters.
+        limits = LLParserLimits(step_lexer_fuel=_QUOTING_FUEL)
+        return LLMatcher(matcher_tables(self.tokenizer), lark, log_level=0, limits=limits)
 
     @staticmethod
     def _checked(matcher: LLMatcher) -> LLMatcher:
@@ -227,6 +232,21 @@ class CallGrammar:
             reason = first_line(matcher.get_error())
             raise GrammarError(f"no grammar can be made from the tools together: {reason}")
         return matcher
+
+    def _check_first(self, matcher: LLMatcher) -> None:
+        """See whether an answer can begin: what only repeats itself (`root ::= root`) cannot."""
+        matcher.consume_tokens(matcher.compute_ff_tokens())
+        matcher.compute_bitmask()
+        if matcher.is_error():
+            raise self._bad_output(matcher.get_error())
+
+    def _bad_output(self, problem: str) -> GrammarError:
+        reason = first_line(problem)
+        if isinstance(self._output, str):
+            return GrammarError(f"the GBNF grammar cannot be used: {reason}")
+        return GrammarError(
+            f"no grammar can be made from the schema of the answer: {reason}; simplify output_type"
+        )
 
     def _check_output(self, tables: LLTokenizer) -> None:
         """See whether the schema or the forms of the answer alone can be made into a grammar."""
@@ -243,12 +263,7 @@ class CallGrammar:
         if self._output is None:
             return
         if problem := LLMatcher.validate_grammar(self._lark([], "turn"), tables):
-            if isinstance(self._output, str):
-                raise GrammarError(f"the GBNF grammar cannot be used: {first_line(problem)}")
-            raise GrammarError(
-                f"no grammar can be made from the schema of the answer: {first_line(problem)}; "
-                "simplify output_type"
-            )
+            raise self._bad_output(problem)
 
     def _not_expressible(self, tables: LLTokenizer, part: str) -> list[str]:
         """Names of the tools whose schemas hold more than a grammar can express."""
@@ -402,7 +417,7 @@ class TurnConstraint:
         if self._matcher is None:
             return self._grammar.free
         self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
-        self._check("the grammar of tool calls failed")
+        self._check("nothing can follow in")
         begin = self._grammar.opens_thinking
         if self._fresh and begin is not None and self._grammar.watches():
             self._words[begin // 32] |= np.uint32(1 << begin % 32)
@@ -454,7 +469,7 @@ class TurnConstraint:
             self._thinking, self._matcher = True, None
         elif self._matcher is not None:
             self._matcher.consume_token(token)
-            self._check(f"token {token} breaks the grammar of tool calls")
+            self._check(f"token {token} breaks")
         elif grammar.opens(token):
             self._matcher = grammar.matcher("calls")
         self._fresh = False
@@ -463,8 +478,12 @@ class TurnConstraint:
 
     def _check(self, what: str) -> None:
         assert self._matcher is not None
-        if self._matcher.is_error():
-            raise GrammarError(f"{what}: {first_line(self._matcher.get_error())}")
+        if not self._matcher.is_error():
+            return
+        forms = self._grammar.forms and not self._calling
+        what = f"{what} the grammar of {'the answer' if forms else 'tool calls'}"
+        advice = "; Agent(answer_forms=False) does without it" if forms else ""
+        raise GrammarError(f"{what}: {first_line(self._matcher.get_error())}{advice}")
 
 
 def _answer_rule(output: Mapping[str, Any] | str) -> str:

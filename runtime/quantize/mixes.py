@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ...errors import ModelError
+from ...errors import SettingError
 from ..gguf.types import GGMLType, TensorInfo
 
 F32, F16, BF16 = GGMLType.F32, GGMLType.F16, GGMLType.BF16
@@ -116,12 +116,12 @@ def mix_of(name: str) -> Mix:
     """The mix called `name`, in any case.
 
     Raises:
-        ModelError: there is none; the message lists them.
+        SettingError: there is none; the message lists them.
     """
     upper = name.upper()
     mix = MIXES.get(ALIASES.get(upper, upper))
     if mix is None:
-        raise ModelError(f"unknown type {name!r}; known: {', '.join(MIXES)}")
+        raise SettingError(f"unknown type {name!r}; known: {', '.join(MIXES)}")
     return mix
 
 

@@ -85,7 +85,8 @@ def quantize(
         progress: hears the share of the weights that is done, 0 to 1.
 
     Raises:
-        ModelError: a file cannot be read, a type is not known, both paths are one file, there is
+        SettingError: a type is not known.
+        ModelError: a file cannot be read, both paths are one file, there is
             too little room on the disk, or the imatrix would have no effect.
         OSError: the target cannot be written.
     """

@@ -8,7 +8,7 @@ import gc
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -167,16 +167,16 @@ class Models:
         first = next(iter(self._entries.values()))
         return first.error if first.state == "failed" else ""
 
-    def check(self, name: str | None) -> str:
+    def check(self, name: str | None, others: Iterable[str] = ()) -> str:
         """The name of the model that a request means.
 
         Raises:
-            APIError: there is none of that name.
+            APIError: there is none of that name; it says which there are, `others` among them.
         """
         if not name:  # some clients send an empty one
             return next(iter(self._entries))
         if name not in self._entries:
-            known = ", ".join(self._entries)
+            known = ", ".join([*self._entries, *others])
             raise APIError(
                 f"The model '{name:.100}' does not exist; available: {known}",
                 status=404,

@@ -134,7 +134,7 @@ def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[s
 
     shown = capfd.readouterr()
     if not args:
-        assert shown.out.startswith("usage: triplepoint")
+        assert shown.err.startswith("usage: triplepoint")
         return
     assert shown.out == ""
     assert len(shown.err.splitlines()) == 1
@@ -218,6 +218,7 @@ def test_messages_name_flags() -> None:
     assert as_flags("allow more (max_tokens)") == "allow more (--max-tokens)"
     assert as_flags("allow more (timeout)") == "allow more (--timeout)"
     assert as_flags("simplify output_type") == "simplify --schema"
+    assert as_flags("with more kv_memory, or") == "with more --kv-memory, or"
     assert as_flags("a tool's own timeout and (other)") == "a tool's own timeout and (other)"
 
 
@@ -362,6 +363,35 @@ def test_a_full_disk_behind_stdout(recorded: Path, env: dict[str, str], args: li
 
     assert done.stderr == "triplepoint: error: standard output: No space left on device\n"
     assert done.returncode == 3
+
+
+@pytest.mark.slow
+@needs_full
+@pytest.mark.parametrize(
+    ("args", "status", "answer"),
+    [
+        (["run", "Which files are here?"], 0, "The folder holds: a.txt\n"),
+        (["run", "hi", "-m", "none.gguf"], 3, ""),
+    ],
+)
+def test_a_full_disk_behind_stderr(
+    env: dict[str, str], tmp_path: Path, args: list[str], status: int, answer: str
+) -> None:
+    """`triplepoint … 2> FILE` on a full disk loses what is said beside the answer, no more."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\n")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "triplepoint", *args, "--dir", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=full,
+            env=env,
+            text=True,
+        )
+
+    assert (done.stdout, done.returncode) == (answer, status)
 
 
 @pytest.mark.slow

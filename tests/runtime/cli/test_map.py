@@ -144,6 +144,7 @@ def test_a_bound_ends_it_with_status_4(triplepoint: Run, questions: Path, tmp_pa
         (["q.jsonl", "-o", "q.jsonl", "-m", "nano"], Exit.FILE, "line 1 is not a result"),
         (["missing", "-o", "r.jsonl"], Exit.FILE, "missing: No such file"),
         (["q.jsonl", "-o", "r.jsonl", "-m", "no.gguf"], Exit.FILE, "no such model"),
+        (["q.jsonl", "-o", "r.jsonl", "-m", "http://h:1"], Exit.USAGE, "with --to http://h:1"),
         (["q.jsonl", "-o", "-"], Exit.USAGE, "-o must be a file"),
         (["q.jsonl", "-o", "/"], Exit.FILE, "the results must be a file, and '/' is a folder"),
         (["q.jsonl", "-o", "r.jsonl", "--workers", "2"], Exit.USAGE, "need a cluster"),

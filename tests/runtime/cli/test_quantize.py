@@ -32,9 +32,9 @@ def test_for_machines(triplepoint: Run, nano: Path) -> None:
 
 
 def test_errors(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
-    """One line each, status 3: an unknown type, a missing file."""
+    """One line each: status 2 for an unknown type, 3 for a missing file."""
     done = triplepoint("quantize", nano, "small.gguf", "Q4")
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert done.stderr.startswith("triplepoint: error: unknown type 'Q4'; known: F32, F16")
 
     done = triplepoint("quantize", "none.gguf", "small.gguf", "Q8_0")

@@ -100,6 +100,24 @@ def test_a_bad_line_is_named(triplepoint: Run, recorded: Path) -> None:
     assert "run.jsonl, line 3: not JSON: {" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("-m nano", "-m needs --verify, --benchmark or --from"),
+        ("--dir .", "--dir needs --from or --tools live"),
+        ("--verify --dir .", "--dir needs --from or --tools live"),
+        ("--verify --tools edit", "--verify takes --tools recorded or live"),
+        ("--from 1 --tools live", "--tools live goes with --verify"),
+        ("--machine x", "--machine needs --predict"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(triplepoint: Run, args: str, says: str) -> None:
+    """Before the trace is looked at: status 2, and what the option needs."""
+    done = triplepoint("replay", "none.jsonl", *args.split())
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
 # --- --benchmark and --predict
 
 
@@ -154,8 +172,6 @@ def test_the_cost_model_answers_for_another_machine(
     bad = triplepoint("replay", trace, "--predict", "--machine", folder / "notes.txt")
     assert bad.returncode == 3
     assert "not a JSON object" in bad.stderr
-    lost = triplepoint("replay", trace, "--benchmark", "--machine", elsewhere)
-    assert "--machine needs --predict" in lost.stderr
 
 
 def test_a_run_that_is_nowhere_names_the_library(triplepoint: Run) -> None:

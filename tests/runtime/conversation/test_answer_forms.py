@@ -49,6 +49,12 @@ def test_what_was_given_may_be_quoted(tokenizer: Tokenizer, text: str) -> None:
     assert taken(turn(tokenizer), tokenizer, text)
 
 
+@pytest.mark.parametrize("word", ["0" * 1500, "x" * 600 + "y" * 600])
+def test_a_long_word_may_be_quoted(tokenizer: Tokenizer, word: str) -> None:
+    """A line without a space is one word: it takes the lexer more steps than it usually has."""
+    assert taken(turn(tokenizer, f"1\t{word}\n"), tokenizer, f"It says {word}.")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

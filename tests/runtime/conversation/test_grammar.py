@@ -286,6 +286,21 @@ def test_a_refused_token_is_an_error(tokenizer: Tokenizer) -> None:
         constraint.advance(tokenizer.encode("}")[0])
 
 
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ({"$ref": "#"}, "no grammar can be made from the schema of the answer: .*; simplify"),
+        ("root ::= root", "the GBNF grammar cannot be used: "),
+    ],
+)
+def test_an_answer_that_cannot_begin(
+    tokenizer: Tokenizer, output: dict[str, str] | str, says: str
+) -> None:
+    """What only refers to itself is refused before anything is generated."""
+    with pytest.raises(GrammarError, match=says):
+        CallGrammar(tokenizer, output=output).check()
+
+
 def test_constraints_of_one_grammar_are_apart(tokenizer: Tokenizer) -> None:
     """Two turns do not share their state."""
     grammar = CallGrammar(tokenizer, TOOLS.schemas())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triplepoint.errors import ModelError
+from triplepoint.errors import SettingError
 from triplepoint.runtime.gguf.types import GGMLType, TensorInfo
 from triplepoint.runtime.quantize.mixes import MIXES, Chosen, choose, mix_of
 
@@ -111,7 +111,7 @@ def test_very_narrow_rows() -> None:
 def test_names() -> None:
     """Names in any case; Q4_K means Q4_K_M; an unknown one is answered with the list."""
     assert mix_of("q4_k_m") is mix_of("Q4_K") is MIXES["Q4_K_M"]
-    with pytest.raises(ModelError, match=r"unknown type 'q4km'; known: .*Q4_K_M"):
+    with pytest.raises(SettingError, match=r"unknown type 'q4km'; known: .*Q4_K_M"):
         mix_of("q4km")
 
 
