@@ -145,6 +145,7 @@ async def chat_completions(request: Request) -> Answer:
         name if folder is None else body.model or name,
         usage=body.stream_options is not None and body.stream_options.include_usage,
         progress=body.return_progress,
+        logprobs=body.told_logprobs is not None,
     )
 
     def prepare(model: LoadedModel) -> GenerationRequest:

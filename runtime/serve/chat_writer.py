@@ -71,8 +71,10 @@ class ChatWriter:
     The parts of a chunk that are the same in all of a stream are put together once.
     """
 
-    def __init__(self, model: str, *, usage: bool, progress: bool = False) -> None:
-        self._progress = progress
+    def __init__(
+        self, model: str, *, usage: bool, progress: bool = False, logprobs: bool = False
+    ) -> None:
+        self._progress, self._logprobs = progress, logprobs
         self.id = f"chatcmpl-{token_hex(12)}"
         self._created, self._model, self._usage = int(time.time()), model, usage
         self._tokenizer: Tokenizer | None = None
@@ -247,7 +249,7 @@ class ChatWriter:
         if found["calls"]:
             message["tool_calls"] = found["calls"]
         noted = None
-        if found["noted"]:
+        if found["noted"] or (self._logprobs and not found["calls"]):  # those of no token, too
             assert self._tokenizer is not None
             noted = {"content": tokens_told(found["noted"], self._tokenizer)}
         return {

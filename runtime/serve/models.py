@@ -177,8 +177,11 @@ class Models:
             return next(iter(self._entries))
         if name not in self._entries:
             known = ", ".join([*self._entries, *others])
+            where = (
+                " here (agents answer at /v1/chat/completions)" if name.startswith("agent:") else ""
+            )
             raise APIError(
-                f"The model '{name:.100}' does not exist; available: {known}",
+                f"The model '{name:.100}' does not exist{where}; available: {known}",
                 status=404,
                 param="model",
                 code="model_not_found",

@@ -78,6 +78,16 @@ def test_it_is_a_model_that_reads_files(
     assert not [one for one in list(engine.scheduler.sequences) if one.cache.held]
 
 
+def test_where_it_answers(agents: Server) -> None:
+    """Another route says so; the chat's lists agents among the models that there are."""
+    body = {"model": "agent:project", "prompt": "hi", "max_tokens": 1}
+    refused = agents.post("/v1/completions", body)
+    assert refused.status_code == 404
+    assert "here (agents answer at /v1/chat/completions)" in refused.json()["error"]["message"]
+    missing = agents.chat(model="none")
+    assert "available: nano, agent:project" in missing.json()["error"]["message"]
+
+
 def test_its_turn_and_its_pauses_are_known(agents: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is expected to take what its first prompt takes; its tools' times are remembered, and
     what it has computed is kept meanwhile."""

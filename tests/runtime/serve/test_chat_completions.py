@@ -309,6 +309,8 @@ def test_logprobs(server: Server) -> None:
         assert one["logprob"] <= logprobs[0] <= 0
     plain = server.chat(max_tokens=5).json()["choices"][0]["message"]
     assert plain["content"] == body["choices"][0]["message"]["content"]
+    empty = server.chat(logprobs=True, max_tokens=0).json()["choices"][0]
+    assert (empty["message"]["content"], empty["logprobs"]) == ("", {"content": []})
 
 
 def test_sampling_settings(server: Server) -> None:
