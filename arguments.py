@@ -29,7 +29,7 @@ def as_path(value: object, what: str, error: type[TriplepointError]) -> Path:
 
 
 def read_text(path: str | Path, most: int = 16_000_000) -> str:
-    """The text of a small file, such as a policy; it may be a pipe.
+    """The text of a small file, such as a policy, without a byte order mark; it may be a pipe.
 
     Raises:
         OSError: it cannot be read.
@@ -39,7 +39,7 @@ def read_text(path: str | Path, most: int = 16_000_000) -> str:
         data = file.read(most + 1)
     if len(data) > most:
         raise ValueError(f"it has more than {most:,} bytes")
-    return data.decode("utf-8")
+    return data.decode("utf-8-sig")
 
 
 def is_file(path: Path, what: str, error: type[TriplepointError]) -> bool:

@@ -93,7 +93,7 @@ def keep_model(name: str) -> Path:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

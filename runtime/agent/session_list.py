@@ -63,6 +63,8 @@ def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
         if (where / name).is_symlink():  # not followed, as when it is opened
             raise FileNotFoundError
         return _info(where / name, (where / name / CONVERSATION).lstat().st_mtime)
+    except PermissionError as error:
+        raise AgentError(f"cannot read the session {where / name}: {error.strerror}") from None
     except OSError:
         known = ", ".join(one.name for one in list_sessions(root)) or "none"
         raise AgentError(f"there is no session {name!r} in {where}; known: {known}") from None

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import SettingError
+from ...errors import ModelError, SettingError
 from .arguments import positive
 from .output import Output
 
@@ -167,8 +167,22 @@ def choose_model(args: argparse.Namespace) -> str:
     if not args.model:
         from ..config import default_model
 
-        args.model = default_model().value
+        chosen = default_model()
+        args.model, args.chosen_by = chosen.value, chosen.source
     return args.model
+
+
+def _chosen_path(args: argparse.Namespace, output: Output) -> str | Path:
+    """`model_path` of the chosen model; an error says who chose it, if not the command line."""
+    name = choose_model(args)
+    if not (source := getattr(args, "chosen_by", "")):
+        return model_path(name, output)
+    from ..inference.engine import resolve_model
+
+    try:
+        return resolve_model(model_path(name, output))
+    except ModelError as error:
+        raise ModelError(f"{error} (the default model, from {source})") from error
 
 
 def load_engine(args: argparse.Namespace, output: Output) -> Engine:
@@ -179,7 +193,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     keep = getattr(args, "cache_packed_weights", False)
     try:
         engine = Engine.load(
-            model_path(choose_model(args), output),
+            _chosen_path(args, output),
             threads=args.threads,
             target=args.target or os.environ.get("TRIPLEPOINT_TARGET"),
             kv=args.kv or "bf16",

@@ -63,7 +63,10 @@ class ResultsFile:
         end = data.rfind(b"\n") + 1
         rows = list(_rows(data[:end].splitlines(), self.path))
         if end < len(data):
-            if not data[end:].startswith(_OPENING[: len(data) - end]):
+            torn = data[end:]
+            # A power failure may leave zeros at the end: the length was stored, the text not.
+            zeros = end > 0 and not torn.strip(b"\0")
+            if not (zeros or torn.startswith(_OPENING[: len(torn)])):
                 raise SettingError(f"{self.path} is not a results file; name another with -o")
             self._file.truncate(end)
         yield from rows

@@ -152,6 +152,8 @@ class Tokenizer:
         cuts: list[tuple[int, int, int]] = []  # start, end, id of each marker
         done = 0
         for text, special in parts:
+            if not isinstance(text, str):
+                raise TypeError(f"a text must be a str, not {text!r}")
             text = _encodable(text)
             pattern, markers = self._all_markers if special else self._plain_markers
             if pattern is not None:

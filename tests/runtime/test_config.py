@@ -36,6 +36,15 @@ def test_who_wins() -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_a_byte_order_mark_is_no_setting() -> None:
+    """Some editors begin a file with one."""
+    config_path().parent.mkdir(parents=True)
+    config_path().write_bytes(b'\xef\xbb\xbfmodel = "qwen3:4b"\n')
+    assert default_model({}).value == "qwen3:4b"
+    keep_model("nano")
+    assert default_model({}).value == "nano"
+
+
 @pytest.mark.parametrize("name", ["plain", 'with "quotes"', "C:\\back\\slash", "Modèle", "del\x7f"])
 def test_names_survive(name: str) -> None:
     """Whatever a model is called, what is written is read again."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.errors import AgentError
+from triplepoint.runtime.agent import session_list
 from triplepoint.runtime.agent.session_list import find_session, remove_session
 from triplepoint.runtime.agent.session_store import open_session
 
@@ -32,6 +33,19 @@ def test_removed_while_it_was_opened(root: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(fcntl, "flock", late)
     with pytest.raises(AgentError, match="in use by another process"):
         open_session("it", root)
+
+
+def test_one_that_cannot_be_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not said to be missing."""
+    (root / "talk").mkdir(parents=True)
+    (root / "talk" / "conversation.json").write_text("{}")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(session_list, "_info", refused)
+    with pytest.raises(AgentError, match=f"cannot read the session {root / 'talk'}: Permission"):
+        find_session("talk", root)
 
 
 def test_a_file_system_without_locks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,21 @@ def test_use_wants_a_model_that_is_here(command: Command) -> None:
     assert not config_path().exists()
 
 
+def test_who_named_a_default_that_is_not_there(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment or the file is told, with its line."""
+    monkeypatch.setenv("TRIPLEPOINT_MODEL", "nope")
+    status, _, errors = command("run", "hi")
+    assert status == 3
+    assert "no such model: nope" in errors
+    assert errors.endswith("(the default model, from TRIPLEPOINT_MODEL)\n")
+    monkeypatch.delenv("TRIPLEPOINT_MODEL")
+    config_path().parent.mkdir(parents=True)
+    config_path().write_text('# mine\nmodel = "qwen3:4b"\n')
+    assert f"(the default model, from {config_path()}, line 2)" in command("run", "hi")[2]
+
+
 def test_use_wants_a_model(command: Command, tmp_path: Path) -> None:
     """What can never run is not written down: other files, shapes that nobody knows."""
     text = tmp_path / "notes.gguf"

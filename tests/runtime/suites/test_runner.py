@@ -310,8 +310,10 @@ def test_a_torn_line_is_cut_off(suite_of: Make, nano: Engine, tmp_path: Path) ->
     path = tmp_path / "r.jsonl"
     rows = run(suite_of(tasks=[ERROR, FILES]), nano, path)
     whole = path.read_bytes()
-    for cut in (1, 5, len(whole.splitlines()[-1]) // 2):
-        path.write_bytes(whole + whole.splitlines(keepends=True)[0][:cut])
+    first = whole.splitlines(keepends=True)[0]
+    # A power failure may store a file's length before its text.
+    for torn in (first[:1], first[:5], first[: len(first) // 2], b"\0" * 7):
+        path.write_bytes(whole + torn)
         assert len(read_rows(path)) == 2
         with ResultsFile(path) as results:
             assert list(results.rows) == [key_of(row) for row in rows]

@@ -145,6 +145,12 @@ def test_long_runs(write: Write, unit: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_what_is_no_text(write: Write) -> None:
+    """It is named, as a wrong argument is."""
+    with pytest.raises(TypeError, match="a text must be a str, not 5"):
+        write().encode(5)  # pyright: ignore[reportArgumentType]
+
+
 def test_lone_surrogates(write: Write) -> None:
     """A character that UTF-8 cannot say becomes U+FFFD instead of an error."""
     tokenizer = write()
