@@ -249,10 +249,26 @@ def _csv(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 if None in cells:
                     raise RowError(f"{where}: it has more cells than the header has names")
                 yield where, {name: cell for name, cell in cells.items() if cell}
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise RowError(f"{path}, line {reader.line_num}: not CSV in UTF-8: {error}") from None
+        except csv.Error as error:
+            raise RowError(f"{path}, line {reader.line_num}: not CSV: {error}") from None
+        except UnicodeDecodeError as error:  # of a block of lines
+            raise RowError(f"{path}, line {_not_utf8(path)}: not UTF-8: {error.reason}") from None
         finally:
             csv.field_size_limit(before)
+
+
+def _not_utf8(path: Path) -> int:
+    """The first line that is not."""
+    with path.open("rb") as file:
+        return next(number for number, line in enumerate(file, 1) if not _is_utf8(line))
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

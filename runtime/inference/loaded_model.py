@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -207,8 +208,8 @@ class LoadedModel:
             EngineError: they are none of the vocabulary.
         """
         try:
-            found = [int(i) for i in as_list(ids, "token ids must be a list", EngineError)]
-        except (TypeError, ValueError, OverflowError) as error:
+            found = [index(i) for i in as_list(ids, "token ids must be a list", EngineError)]
+        except TypeError as error:
             raise EngineError(f"a token id must be a whole number: {error}") from None
         self.check_ids(found)
         return found

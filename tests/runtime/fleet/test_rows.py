@@ -144,7 +144,7 @@ def test_what_cannot_be_asked_is_refused_with_its_line(name: str) -> None:
         ("q.jsonl", "\n", "has no rows"),
         ("q.csv", "question\na,b\n", "line 2: it has more cells"),
         ("q.csv", "question,note,note\na,b,c\n", "two columns are called 'note'"),
-        ("q.csv", b"question\n\xff\n", "not CSV in UTF-8"),
+        ("q.csv", b"question\nfine\n\xff\n", "q.csv, line 3: not UTF-8: invalid start byte"),
     ],
 )
 def test_a_file_with_a_bad_line_is_refused(

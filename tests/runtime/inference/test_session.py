@@ -239,6 +239,14 @@ def test_ids_outside_the_vocabulary(session: Session, bad: int) -> None:
     assert session.tokens == []
 
 
+@pytest.mark.parametrize("bad", [1.5, "1", None])
+def test_ids_that_are_no_numbers(session: Session, bad: object) -> None:
+    """No id is made of what is none."""
+    with pytest.raises(EngineError, match="a token id must be a whole number"):
+        session.prefill([1, bad])  # pyright: ignore[reportArgumentType]
+    session.prefill(np.array([1, 2], np.uint16))  # pyright: ignore[reportArgumentType]
+
+
 def test_every_id_of_the_vocabulary(session: Session) -> None:
     """The first and the last id are fine."""
     session.prefill([0, tiny.VOCAB - 1])
