@@ -284,7 +284,8 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
     if not _take(lock, folder):
         os.close(lock)
         raise AgentError(
-            f"session {name} is in use by another process; stop that process, or use another name"
+            f"session {name} is in use by another process, or open in this one already; end that "
+            "use, or take another name"
         )
     return SavedSession(name, folder, lock)
 

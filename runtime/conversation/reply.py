@@ -236,6 +236,11 @@ class ReplyReader:
     def finish(self) -> Reply:
         """What was said, after the last token."""
         self.rest = self._told_now(self._read(self._stream.flush(), ends=True)) + self._let_go()
+        cut = not self._ended and not self.stopped
+        if cut and self._mode == "answer" in self._begun and self._blank:
+            # Its blank space belongs before what would follow.
+            self._texts["answer"].append(self._blank)
+            self.rest.append(("answer", self._blank))
         reply = self._reply
         if self._mode == "call":
             body = "".join(self._texts["call"])

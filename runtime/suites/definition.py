@@ -275,6 +275,8 @@ def read_suite(path: str | Path) -> Suite:
         first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
         where = _where(first["loc"], data)
         message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = "there is no such field"
         raise SettingError(f"{path}{where}: {message}") from None
 
 

@@ -285,6 +285,20 @@ def test_several_streamed_answers(server: Server) -> None:
         assert not any(ends[:-1])
 
 
+def test_a_cut_answer_keeps_its_blank_space(server: Server) -> None:
+    """Whoever goes on with it has all of it; probabilities are told of every token."""
+    whole = server.chat(max_tokens=30, logprobs=True).json()["choices"][0]
+    tokens = [bytes(one["bytes"]).decode() for one in whole["logprobs"]["content"]]
+    count = 1 + next(n for n, token in enumerate(tokens) if token == " ")
+    cut = server.chat(max_tokens=count, logprobs=True).json()["choices"][0]
+    assert cut["finish_reason"] == "length"
+    assert cut["message"]["content"] == "".join(tokens[:count])
+    assert len(cut["logprobs"]["content"]) == count
+    streamed = server.stream(max_tokens=count)
+    pieces = [c["choices"][0]["delta"].get("content") or "" for c in streamed[:-1] if c["choices"]]
+    assert "".join(pieces) == "".join(tokens[:count])
+
+
 def test_stop_texts(server: Server) -> None:
     """An answer ends before the first of them, and says stop."""
     whole = server.chat(max_tokens=30).json()["choices"][0]["message"]["content"]
@@ -301,7 +315,7 @@ def test_logprobs(server: Server) -> None:
     told = body["choices"][0]["logprobs"]["content"]
 
     text = b"".join(bytes(one["bytes"]) for one in told).decode()
-    assert text.strip() == body["choices"][0]["message"]["content"]
+    assert text.lstrip() == body["choices"][0]["message"]["content"]
     for one in told:
         assert len(one["top_logprobs"]) == 3
         logprobs = [other["logprob"] for other in one["top_logprobs"]]
