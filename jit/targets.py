@@ -114,8 +114,9 @@ def is_intel() -> bool:
     """Whether this machine's CPU is one of Intel's; False where the system does not tell."""
     if host_arch() != "x86_64":
         return False
-    told = _cpuinfo("vendor_id") or platform.processor()
-    return told.endswith("GenuineIntel") or platform.system() == "Darwin"
+    if platform.system() == "Windows":
+        return platform.processor().endswith("GenuineIntel")
+    return platform.system() == "Darwin" or _cpuinfo("vendor_id") == "GenuineIntel"
 
 
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")

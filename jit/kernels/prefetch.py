@@ -15,8 +15,8 @@ well; 3, 8 and 12 do no better than no questions. On a Zen 4 they make no differ
 few tokens slower (Q4_0: decode 0.92 to 1.00, two tokens 0.91 to 0.96).
 
 A Xeon without AMX gains as much, whatever the feature set (Emerald Rapids, 8 KiB ahead, one token
-in Q4_0: 0.75 of the time with AVX2, 0.78 with AVX-512), and into L2 a little more with 512 bits. So
-whose CPU it is decides, not what it can do.
+in Q4_0: 0.66 of the time with SSE, 0.75 with AVX2, 0.78 with AVX-512), and into L2 a little more
+with 512 bits. So whose CPU it is decides, not what it can do.
 """
 
 from __future__ import annotations

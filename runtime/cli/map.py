@@ -298,6 +298,7 @@ def _recipe(args: argparse.Namespace) -> Recipe:
 
 def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
     from ...errors import SettingError
+    from ..config import default_model
     from ..fleet.api import Fleet, parse_target
     from .load_engine import load_engine
 
@@ -312,8 +313,9 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
         one.model = model or args.model
         return load_engine(one, output)
 
-    if target.kind != "http" and args.model and is_server(args.model):
-        raise SettingError(f"rows run on a server with --to {args.model}, not with -m")
+    model = args.model or default_model().value
+    if target.kind != "http" and is_server(model):
+        raise SettingError(f"rows run on a server with --to {model}, not as a model (-m)")
     names = ("threads", "target", "kv", "context", "kv_memory", "cache_packed_weights")
     options = {name: getattr(args, name) for name in (*names, "draft_tokens", "draft_source")}
     if target.kind == "http":

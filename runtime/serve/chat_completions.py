@@ -138,9 +138,8 @@ async def chat_completions(request: Request) -> Answer:
     check_logprobs(True, body.n_probs, limits, "n_probs")
     if body.stream_options is not None and not body.stream:
         raise APIError("stream_options needs stream: true", param="stream_options")
-    agents = service.settings.agents
-    folder = agents.get(body.model)
-    name = service.models.check(None if folder is not None else body.model, agents)
+    folder = service.settings.agents.get(body.model)
+    name = service.models.check(None if folder is not None else body.model)
     writer = ChatWriter(
         name if folder is None else body.model or name,
         usage=body.stream_options is not None and body.stream_options.include_usage,

@@ -8,7 +8,7 @@ import gc
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -167,19 +167,18 @@ class Models:
         first = next(iter(self._entries.values()))
         return first.error if first.state == "failed" else ""
 
-    def check(self, name: str | None, others: Iterable[str] = ()) -> str:
+    def check(self, name: str | None) -> str:
         """The name of the model that a request means.
 
         Raises:
-            APIError: there is none of that name; it says which there are, `others` among them.
+            APIError: there is none of that name; it says which there are, agents among them.
         """
         if not name:  # some clients send an empty one
             return next(iter(self._entries))
         if name not in self._entries:
-            known = ", ".join([*self._entries, *others])
-            where = (
-                " here (agents answer at /v1/chat/completions)" if name.startswith("agent:") else ""
-            )
+            agents = self._settings.agents
+            known = ", ".join([*self._entries, *agents])
+            where = " here (agents answer at /v1/chat/completions)" if name in agents else ""
             raise APIError(
                 f"The model '{name:.100}' does not exist{where}; available: {known}",
                 status=404,

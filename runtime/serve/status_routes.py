@@ -47,9 +47,7 @@ async def show_model(request: Request) -> JSONResponse:
     name = request.path_params["name"]
     if name in service.settings.agents:
         return JSONResponse({**service.models.describe(service.models.names[0]), "id": name})
-    return JSONResponse(
-        service.models.describe(service.models.check(name, service.settings.agents))
-    )
+    return JSONResponse(service.models.describe(service.models.check(name)))
 
 
 async def props(request: Request) -> JSONResponse:

@@ -134,6 +134,14 @@ def test_a_bound_ends_it_with_status_4(triplepoint: Run, questions: Path, tmp_pa
 
 
 @pytest.mark.slow
+def test_a_default_that_is_a_server(triplepoint: Run, questions: Path) -> None:
+    """`triplepoint use URL` is no model to load here either; it is said how to run rows on it."""
+    more = {"TRIPLEPOINT_MODEL": "http://h:1"}
+    done = triplepoint("map", questions, "-o", "r.jsonl", more=more)
+    assert done.returncode == Exit.USAGE
+    assert "rows run on a server with --to http://h:1" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
