@@ -73,6 +73,12 @@ def check_whole(value: object, what: str, error: type[TriplepointError], least: 
         raise error(f"{what} must be a whole number of {least} or more, not {value!r}")
 
 
+def check_switch(value: object, what: str, error: type[TriplepointError]) -> None:
+    """Whether it is True or False; `error` names it: "off" would be on."""
+    if not isinstance(value, bool):
+        raise error(f"{what} must be True or False, not {value!r}")
+
+
 def is_number(value: object) -> bool:
     """Whether it is a number; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)

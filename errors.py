@@ -96,7 +96,7 @@ class SettingError(EngineError):
 
 
 class ContextOverflowError(EngineError):
-    """More tokens than the context holds; the session is unchanged.
+    """More tokens than the context holds; the session keeps those that it had.
 
     Attributes:
         memory: tokens that were wanted, and those that there is memory for, where that is short.

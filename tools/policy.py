@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, get_args
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..arguments import as_list, as_mapping, as_path, read_text
-from ..errors import ToolError
+from ..errors import AgentError, ToolError
 from .globs import glob_matcher
 from .tool import Effect, Tool
 
@@ -45,6 +45,10 @@ class Request:
     """What it would do: a diff, a command; empty when the arguments say all."""
     scope: str
     """What "always" would allow for the rest of the session."""
+
+
+class AskError(AgentError):
+    """The function that asks a person failed, or gave no answer: its author's mistake."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,8 @@ class Policy:
     Args:
         mode: what happens to a call that no rule matches and that does more than read.
         rules: checked in order; the first match decides.
-        ask: function that asks a person; without it, calls that need asking are denied.
+        ask: function that asks a person; without it, calls that need asking are denied. What it
+            raises, or another answer, ends the run with an AgentError.
 
     Raises:
         ToolError: the mode is unknown.
@@ -164,6 +169,8 @@ class Policy:
         self.rules = as_list(rules, "a policy's rules must be a list of Rule", ToolError)
         if odd := [rule for rule in self.rules if not isinstance(rule, Rule)]:
             raise ToolError(f"a policy takes Rule objects, not {odd[0]!r}")
+        if ask is not None and not callable(ask):
+            raise ToolError(f"ask must be a function of a Request, not {ask!r}")
         self.ask = ask
         self._always: set[tuple[str, str]] = set()
         self._recorded: dict[str, list[bool]] = {}
@@ -226,6 +233,7 @@ class Policy:
         Raises:
             ToolError: the call would fail anyway, as its preview found, or it is about too many
                 files to check them against the rules.
+            AskError: nobody could be asked.
         """
         if answers := self._answers(tool.name, arguments if written is None else written):
             allowed = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -295,8 +303,16 @@ class Policy:
             )
         preview = tool.preview(dict(arguments))
         began = time.perf_counter()
-        answer = self.ask(Request(tool, arguments, preview, scope))
+        try:
+            answer = self.ask(Request(tool, arguments, preview, scope))
+        except Exception as error:
+            raise AskError(
+                f"the policy's function ask failed: {type(error).__name__}: {error}"
+            ) from error
         asked = time.perf_counter() - began
+        if answer not in get_args(Answer):
+            known = ", ".join(get_args(Answer))
+            raise AskError(f"the policy's function ask must return one of {known}, not {answer!r}")
         if answer == "always":
             self._always.add((tool.name, scope))
         if answer in ("yes", "always"):

@@ -219,7 +219,7 @@ class PhaseEvent(Event):
     predicted_wall_s: float = 0.0
     """Seconds that the phase was expected to take; by a roofline at least."""
     bound_shares: dict[str, float] = field(default_factory=dict)
-    """Share of the time that follows each bound, together 1; the largest is `observed`."""
+    """Share of the time that follows each bound, at most 1 together; the largest is `observed`."""
     layers: list[LayerRecord] = field(default_factory=list)
     """Time by layer, where it was asked for."""
     server_timings: dict[str, Any] = field(default_factory=dict)

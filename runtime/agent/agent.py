@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
-from ...errors import AgentError, LimitReachedError
+from ...errors import AgentError
 from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
 from ...tools.policy import Mode
@@ -32,11 +32,12 @@ from .config import (
     check_task,
     check_template_options,
     check_text,
+    check_trace,
     flatten_tools,
     max_result_chars,
     max_result_tokens,
 )
-from .events import AgentEvent, RunFinished
+from .events import AgentEvent, RunFinished, result_of
 from .history import messages_of
 from .local_conversation import LocalConversation
 from .loop import Run
@@ -173,10 +174,11 @@ class Agent(Generic[Output]):
         self.results = ToolOutputStore(
             self._result_tokens, lambda text: self.conversation.count(text), lambda: self.messages
         )
+        check_trace(trace)
+        self._trace_path, self._running = trace, False
         self.reset()
         self.last_result: RunResult[Output] | None = None
         """The result of the last run that ended, also of one that a limit ended."""
-        self._trace_path, self._running = trace, False
         self._trace: Trace | None = None
         self._cancellation = CancellationToken()
         prepare(self.setup)
@@ -260,7 +262,7 @@ class Agent(Generic[Output]):
         last = None
         for last in self.stream(task):  # noqa: B007
             pass
-        return _answer(last)
+        return result_of(last)
 
     def stream(self, task: str) -> Iterator[AgentEvent]:
         """Answer a question and yield events as they happen.
@@ -287,8 +289,7 @@ class Agent(Generic[Output]):
     def _events(
         self, task: str, new: Sequence[Message] = (), step: int = 1
     ) -> Iterator[AgentEvent]:
-        if self._running:
-            raise AgentError(_BUSY)
+        self._check_idle()
         self._running = True
         self._cancellation = CancellationToken(self.config.timeout)
         try:
@@ -318,7 +319,7 @@ class Agent(Generic[Output]):
         """As `run`, in an event loop; cancelling it ends the run and keeps the conversation."""
         from .aio import last_of
 
-        return _answer(await last_of(self.stream_async(task)))
+        return result_of(await last_of(self.stream_async(task)))
 
     def stream_async(self, task: str) -> AsyncGenerator[AgentEvent]:
         """As `stream`, in an event loop. Leave it early inside of `contextlib.aclosing(…)`, which
@@ -335,8 +336,7 @@ class Agent(Generic[Output]):
         Raises:
             AgentError: there is no question, or a run is active.
         """
-        if self._running:
-            raise AgentError(_BUSY)
+        self._check_idle()
         return self.conversation.undo()
 
     def load_history(self, turns: Iterable[tuple[str, str]]) -> None:
@@ -352,16 +352,16 @@ class Agent(Generic[Output]):
     def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
         """Another agent that continues from here with the same tools; this one is unchanged.
 
-        On a local engine nothing is recomputed: both share the KV cache up to here.
+        On a local engine nothing is recomputed: both share the KV cache up to here. Without
+        `trace` its trace is a new file, or kept in memory where this agent's is.
 
         Raises:
             AgentError: a run goes on.
         """
-        if self._running:
-            raise AgentError(_BUSY)
+        self._check_idle()
         other = copy(self)
         other._given = list(self._given)
-        other._start(trace)
+        other._start(False if trace is None and self._trace_path is False else trace)
         other.results.take_over(self.results)
         phase = other.conversation.fork_from(self.conversation)
         if self.messages:
@@ -375,6 +375,7 @@ class Agent(Generic[Output]):
         """Write the trace to this file (see ``trace``); an AgentError once it has started."""
         if self._trace is not None:
             raise AgentError("the trace has started; set its path before the first question")
+        check_trace(path)
         self._trace_path = path
 
     def prefill_system(self) -> int:
@@ -396,6 +397,8 @@ class Agent(Generic[Output]):
             description: what the model is told of it.
             effect: what it can do at worst; say more than "read" where its policy allows more.
         """
+        check_text("name", name, needed=True)
+        check_text("description", description, needed=True)
 
         def ask(question: str) -> str:
             self.prefill_system()
@@ -413,8 +416,7 @@ class Agent(Generic[Output]):
         Raises:
             AgentError: there is nothing to remove, a run is active, or the model runs on a server.
         """
-        if self._running:
-            raise AgentError(_BUSY)
+        self._check_idle()
         phase = self._local.compact()
         if phase is None:
             raise AgentError("there is no older tool result to remove")
@@ -423,7 +425,8 @@ class Agent(Generic[Output]):
         return dropped_text(phase)
 
     def reset(self) -> None:
-        """An empty conversation, as before the first question."""
+        """An empty conversation, as before the first question; not while a run is active."""
+        self._check_idle()
         more = list(self._given)
         if any(one.effect in ("net", "exec") for one in more):  # results of any length
             more.append(self.results.tool())
@@ -443,13 +446,17 @@ class Agent(Generic[Output]):
         self.tools, self.config = tools, config
         self.conversation: Conversation[Any] = conversation
 
+    def _check_idle(self) -> None:
+        if self._running:
+            raise AgentError(_BUSY)
+
     def stop(self) -> None:
-        """End the running phase, from any thread; the run ends as cancelled."""
+        """End the run, from any thread: a pass at once, a tool if it or the run has a timeout."""
         self._cancellation.cancel()
         self.conversation.stop()
 
     def close(self) -> None:
-        """Close the trace file and end the conversation."""
+        """Close the trace file; nothing more can be asked where there is one."""
         if self._trace is not None:
             self._trace.close()
 
@@ -489,11 +496,3 @@ class Agent(Generic[Output]):
         if not isinstance(self.conversation, LocalConversation):
             raise AgentError("the model runs on a server, so its tokens are not known here")
         return self.conversation
-
-
-def _answer(last: AgentEvent | None) -> RunResult[Any]:
-    """The result of a run that a limit has not ended, by the last event of its stream."""
-    assert isinstance(last, RunFinished), "a stream that did not raise ends in RunFinished"
-    if last.status == "limit":
-        raise LimitReachedError(last.result.message)
-    return last.result

@@ -9,7 +9,7 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...arguments import as_list, check_whole, is_number
+from ...arguments import as_list, as_path, check_switch, check_whole, is_number
 from ...errors import AgentError, SettingError
 from ...tools import Tool, formats
 
@@ -47,8 +47,13 @@ class AgentConfig:
             check_count("context", self.context)
         if self.timeout is not None and not (is_number(self.timeout) and 0 < self.timeout < inf):
             raise SettingError(f"timeout must be above 0 seconds and finite, not {self.timeout!r}")
-        if self.sampling is not None and not hasattr(self.sampling, "over"):
-            raise SettingError(f"sampling must be a Sampling, not {self.sampling!r}")
+        for name in ("compact", "repetition_stop", "answer_forms"):
+            check_switch(getattr(self, name), name, SettingError)
+        if self.sampling is not None:
+            from ..inference.sampling import Sampling
+
+            if not isinstance(self.sampling, Sampling):
+                raise SettingError(f"sampling must be a Sampling, not {self.sampling!r}")
 
 
 def check_count(name: str, value: object) -> None:
@@ -77,14 +82,24 @@ def check_engine(engine: object) -> None:
     raise AgentError(f"engine is {engine!r}, not an Engine or RemoteEngine; see Engine.load")
 
 
-def check_text(name: str, value: object) -> None:
-    """Whether a setting is a text, where it is given.
+def check_text(name: str, value: object, *, needed: bool = False) -> None:
+    """Whether a setting is a text, where it is given; some must be.
 
     Raises:
         SettingError: it is none; names it.
     """
-    if value is not None and not isinstance(value, str):
+    if (needed and not value) or (value is not None and not isinstance(value, str)):
         raise SettingError(f"{name} must be a string, not {value!r}")
+
+
+def check_trace(trace: object) -> None:
+    """Whether it says where a trace goes: a path, True, False or None.
+
+    Raises:
+        SettingError: it does not.
+    """
+    if trace is not None and not isinstance(trace, bool):
+        as_path(trace, "trace", SettingError)
 
 
 def check_template_options(options: object, thinking: bool | None) -> dict[str, Any]:
@@ -95,8 +110,10 @@ def check_template_options(options: object, thinking: bool | None) -> dict[str, 
         thinking: whether models that can think are to; None leaves it to them.
 
     Raises:
-        SettingError: they are no names with JSON values.
+        SettingError: they are no names with JSON values, or thinking is not True or False.
     """
+    if thinking is not None:
+        check_switch(thinking, "thinking", SettingError)
     refusal = SettingError(f"template_options must map names to JSON values, not {options!r:.200}")
     given = {} if options is None else options
     if not isinstance(given, Mapping):
@@ -172,4 +189,6 @@ def flatten_tools(
     for item in as_list(tools, "tools must be functions, Tool objects or groups", AgentError):
         if isinstance(item, str):  # what iterates over itself
             raise AgentError(f"{item!r} is a name, not a tool; give the function itself")
+        if item is None:
+            raise AgentError("None is not a tool; leave it out")
         yield from flatten_tools(item)

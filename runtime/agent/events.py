@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...errors import LimitReachedError
+
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ..conversation.ledger import Reuse
@@ -94,3 +96,15 @@ AgentEvent: TypeAlias = (
     | PhaseFinished
     | RunFinished
 )
+
+
+def result_of(last: AgentEvent | None) -> RunResult[Any]:
+    """The result of a run by the last event of its stream.
+
+    Raises:
+        LimitReachedError: a limit ended it.
+    """
+    assert isinstance(last, RunFinished), "a stream that did not raise ends in RunFinished"
+    if last.status == "limit":
+        raise LimitReachedError(last.result.message)
+    return last.result

@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AgentError, ContextOverflowError, LimitReachedError, PassCancelledError
+from ...tools.timeouts import MAX_WAIT
 from ...traces.events import RunEnd, ToolEvent, TurnEnd
 from ..conversation.chat import Message
 from ..conversation.reply import Reply
@@ -244,7 +245,7 @@ class Run:
             cancellation.expire()
             self._conversation.stop()
 
-        alarm = threading.Timer(cancellation.timeout, expire)
+        alarm = threading.Timer(min(cancellation.timeout, MAX_WAIT), expire)
         alarm.daemon = True
         alarm.start()
         return alarm

@@ -71,6 +71,8 @@ def count_reuse(
         phase.reread_tokens, phase.miss = miss.tokens, miss.record()
         usage.reread_tokens += miss.tokens
         usage.reread_s += miss.seconds
+        if usage.miss is None or miss.tokens > usage.miss.tokens:
+            usage.miss = miss
         reuse = replace(reuse, reread=miss.tokens, reread_s=miss.seconds, miss=miss)
     again = min(phase.recomputed_tokens, old - cached)
     if recurrent and again > 0:

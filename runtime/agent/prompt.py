@@ -36,6 +36,8 @@ TOOK_LONGER = "took longer than {seconds:g} s and was not waited for"
 LEFT_BY_TIMEOUT = "the time of the run, {seconds:g} s, was up before the tool had returned"
 LEFT_BY_STOP = "the run was stopped before the tool had returned"
 """What the trace says of a call that the run did not wait for."""
+NOT_BEGUN = "the run had ended before the tool was called"
+"""What it says of one that was allowed too late."""
 
 MISFIT = "That answer does not fit: {problem}. Answer again, with all that it needs."
 """What the model is told once when an answer is not of the declared type."""

@@ -9,7 +9,7 @@ from typing_extensions import TypeVar
 
 from ...errors import AgentError
 from ...traces.reader import Trace
-from ..conversation.ledger import Reuse
+from ..conversation.ledger import PrefixMismatch, Reuse
 
 if TYPE_CHECKING:
     from ...traces.event_log import Turn
@@ -29,9 +29,11 @@ class Usage:
     cached_tokens: int = 0
     """Those that were reused."""
     reread_tokens: int = 0
-    """Those that were recomputed, mostly because thinking before them was dropped."""
+    """Those that were recomputed."""
     reread_s: float = 0.0
     """What that took."""
+    miss: PrefixMismatch | None = None
+    """Why most of them were, where it is known."""
     output_tokens: int = 0
     """Sampled tokens, tool calls included."""
     decode_s: float = 0.0
@@ -47,7 +49,8 @@ class Usage:
     @property
     def reuse(self) -> Reuse:
         """How much of the context did not have to be computed again."""
-        return Reuse(self.cached_tokens, self.input_tokens, self.reread_tokens, self.reread_s)
+        reread = self.reread_tokens, self.reread_s
+        return Reuse(self.cached_tokens, self.input_tokens, *reread, self.miss)
 
 
 Output = TypeVar("Output", default=str)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ...errors import LimitReachedError, PassCancelledError
+from ...errors import LimitReachedError, PassCancelledError, ToolError
 from ...traces.events import MessageEvent, PassEvent, PhaseEvent
-from .prompt import LEFT_BY_STOP, LEFT_BY_TIMEOUT, TOOK_LONGER, counted, cut_part
+from .prompt import LEFT_BY_STOP, LEFT_BY_TIMEOUT, NOT_BEGUN, TOOK_LONGER, counted, cut_part
 from .result import Usage
 
 if TYPE_CHECKING:
@@ -63,6 +63,15 @@ class CancellationToken:
             raise self.timeout_error()
         if self.cancelled:
             raise PassCancelledError("stopped; the conversation can continue")
+
+    def check_call(self) -> None:
+        """Refuse to begin a call in a run that is to end.
+
+        Raises:
+            ToolError: it is to end.
+        """
+        if self.cancelled or self.expired:
+            raise ToolError(NOT_BEGUN)
 
     def timeout_error(self) -> LimitReachedError:
         """What a run ends with whose time is up."""

@@ -92,9 +92,11 @@ class SavedSession:
         Returns notes for the user, one per line; none for a new session.
 
         Raises:
-            AgentError: the agent is not new, or the conversation is damaged.
+            AgentError: the agent is not new, the conversation is damaged, or `close` has released
+                it.
         """
         _check_agent(agent)
+        self._check_open("continue")
         if agent.turn or agent.messages:
             raise AgentError("only an agent without questions so far can continue a session")
         if not self.exists:
@@ -166,8 +168,7 @@ class SavedSession:
                 released it, so that another process may have it.
         """
         _check_agent(agent)
-        if self._lock < 0:
-            raise AgentError(f"session {self.name} was closed; open it again to save it")
+        self._check_open("save")
         if not agent.messages:
             if agent.turn:  # all was taken back; an agent that was asked nothing changes nothing
                 self._forget()
@@ -195,6 +196,10 @@ class SavedSession:
                 conversation.session.save(self.folder)
         except (OSError, EngineError) as error:
             raise AgentError(f"session {self.name} could not be saved: {error}") from error
+
+    def _check_open(self, what: str) -> None:
+        if self._lock < 0:
+            raise AgentError(f"session {self.name} was closed; open it again to {what} it")
 
     def _forget(self) -> None:
         """Remove what was saved: there is no question left in the conversation."""
@@ -276,8 +281,9 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
         lock = os.open(folder / "lock", flags, 0o600)
     except OSError as error:
         raise AgentError(
-            f"session {name} cannot be opened: {error.filename or folder}: {error.strerror}; set "
-            "XDG_STATE_HOME to use another folder"
+            f"session {name} cannot be opened: {error.filename or folder}: {error.strerror}; "
+            + ("set XDG_STATE_HOME to" if root is None else "give root to")
+            + " use another folder"
         ) from None
     except EngineError as error:
         raise AgentError(f"session {name} cannot be opened: {error}") from None

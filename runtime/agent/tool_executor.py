@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ToolError
+from ...tools.policy import AskError
 from ...tools.timeouts import TimedTask
 from .loop_detector import LoopDetector
 from .prompt import DENIED, REPEATED_CALL
@@ -61,6 +62,7 @@ class ToolExecutor:
 
         Raises:
             LimitReachedError: the model was told that it repeats this call, and goes on.
+            AskError: nobody could be asked about it.
         """
         if self._loop_detector.too_often(call):
             return Outcome(REPEATED_CALL, REPEATED_CALL.removeprefix("error: "))
@@ -81,7 +83,7 @@ class ToolExecutor:
         except ToolError as problem:
             outcome.error = str(problem)
         except BaseException as problem:  # a tool's own bug: the model may find another way
-            if not isinstance(problem, _bugs()):
+            if isinstance(problem, AskError) or not isinstance(problem, _bugs()):
                 raise
             outcome.error = f"{type(problem).__name__}: {_text_of(problem)}"[:MAX_ERROR]
         if outcome.error is not None:
@@ -92,7 +94,12 @@ class ToolExecutor:
         return outcome
 
     def _run_tool(self, tool: Tool[..., Any], arguments: dict[str, Any]) -> str:
-        """Run a tool; where there is a time limit, in a thread that need not be waited for."""
+        """Run a tool; where there is a time limit, in a thread that need not be waited for.
+
+        Raises:
+            ToolError: also where the run has ended meanwhile, such as while a person was asked.
+        """
+        self._cancellation.check_call()
         if tool.timeout is None and self._cancellation.timeout is None:
             return tool.run(arguments)
         task = TimedTask(lambda: tool.run(arguments), f"tool {tool.name}")

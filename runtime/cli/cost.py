@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..planning.usage import Recorded
 
 TURNS, INPUT, OUTPUT, HITS = 200.0, 6000.0, 300.0, 0.6  # of the profile where none is given
+_RANGES = 4  # of questions a day that a line shows at most
 _HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$/MONTH", "IN USE")
 
 
@@ -124,7 +125,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     own = cost.day_of(hardware, found, usage, book.kwh)
     evens = {name: cost.cheaper(own, day) for name, day in _others(book, gpus, usage)}
     moves = cost.sensitivities(hardware, found, usage, book.kwh)
-    _show(output, usage, recorded, choices, evens, moves)
+    use = (args.turns, args.input_tokens, args.output_tokens, args.cache_hits, args.steps)
+    changed = any(one is not None for one in use)
+    _show(output, usage, recorded, changed, choices, evens, moves)
     for note in notes:
         output.note(note)
     age = book.age()
@@ -297,11 +300,13 @@ def _show(
     output: Output,
     usage: Usage,
     recorded: Recorded | None,
+    changed: bool,
     choices: Sequence[Choice],
-    evens: dict[str, tuple[float, float] | None],
+    evens: dict[str, list[tuple[float, float]]],
     moves: Sequence[Sensitivity],
 ) -> None:
     told = f"mean of {recorded.questions:,} recorded" if recorded else "default profile"
+    told += ", with what you gave" * changed
     steps = f"{usage.steps:.3g} step{'s' * (usage.steps != 1)}"
     _words(
         output,
@@ -314,8 +319,8 @@ def _show(
     plain(output, _HEAD, rows)
     output.line()
     mine = choices[0]
-    for name, between in evens.items():
-        output.line(_compared(mine.name, name, between))
+    for name, ranges in evens.items():
+        output.line(_compared(mine.name, name, ranges))
     if usage.answered < 1:
         output.line(
             f"{usage.answered:.0%} of the answers were useful; a useful one costs "
@@ -328,17 +333,19 @@ def _show(
     output.line()
 
 
-def _compared(mine: str, other: str, between: tuple[float, float] | None) -> str:
+def _compared(mine: str, other: str, ranges: Sequence[tuple[float, float]]) -> str:
     """When the first is cheaper, as a sentence."""
-    if between is None:
+    if not ranges:
         return f"{mine} is never cheaper than {other}"
-    first, last = between
-    start = "the first" if first <= 1.0001 else f"{first:,.0f}"
-    if math.isinf(last):
-        when = f"from {start} question{'s' * (first > 1.0001)} per day"
-    else:
-        when = f"from {start} to {last:,.0f} questions per day"
-    return f"{mine} is cheaper than {other} {when}"
+    parts = [_range(*one) for one in ranges]
+    if len(parts) > _RANGES:
+        parts[_RANGES - 1 : -1] = ["…"]
+    return f"{mine} is cheaper than {other} at {', '.join(parts)} questions per day"
+
+
+def _range(first: float, last: float) -> str:
+    end = "and more" if math.isinf(last) else f"to {last:,.0f}"
+    return f"{first:,.0f} {end}"
 
 
 def _row(one: Choice) -> tuple[str, ...]:
@@ -386,7 +393,7 @@ def _json(
     usage: Usage,
     book: PriceBook,
     choices: Sequence[Choice],
-    evens: dict[str, tuple[float, float] | None],
+    evens: dict[str, list[tuple[float, float]]],
     moves: Sequence[Sensitivity],
 ) -> dict[str, Any]:
     from dataclasses import asdict
@@ -395,7 +402,7 @@ def _json(
         "usage": asdict(usage),
         "prices": {"checked": str(book.checked), "age_days": book.age(), "kwh": book.kwh},
         "choices": [_without_infinities(asdict(one)) for one in choices],
-        "cheaper_turns": {name: _finite(between) for name, between in evens.items()},
+        "cheaper_turns": {name: list(map(_finite, ranges)) for name, ranges in evens.items()},
         "sensitivities": [asdict(one) for one in moves],
     }
 
@@ -405,9 +412,9 @@ def _without_infinities(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value == math.inf else value for name, value in fields.items()}
 
 
-def _finite(between: tuple[float, float] | None) -> list[float | None] | None:
+def _finite(between: tuple[float, float]) -> list[float | None]:
     """As JSON has it: no end is null."""
-    return between and [at if math.isfinite(at) else None for at in between]
+    return [at if math.isfinite(at) else None for at in between]
 
 
 def amount(text: str) -> float:

@@ -216,8 +216,7 @@ def _verdict(suite: Suite, rows: Sequence[Row], args: argparse.Namespace, output
         return Exit.OK
     low = [one for one in scores if (one.accuracy or 0.0) < args.min_accuracy]
     for one in low:
-        output.error(
-            f"{one.model}, {one.setting}: accuracy {one.accuracy or 0:.1%} is below "
-            f"{args.min_accuracy:.1%}"
-        )
+        found = f"{one.accuracy:.1%}" if one.accuracy is not None else "not known yet"
+        asked = f"{args.min_accuracy:.1%} was asked for"
+        output.error(f"{one.model}, {one.setting}: accuracy is {found}; {asked}")
     return Exit.FAILED if low or missing else Exit.OK

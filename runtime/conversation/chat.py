@@ -40,7 +40,7 @@ from .messages import (
 )
 from .proof import written_by
 from .reasoning_tags import Thinking, thinking_of
-from .template import ChatTemplate, TemplateRefusalError
+from .template import ChatTemplate, TemplateOmissionError, TemplateRefusalError
 from .thought_probe import ThoughtProbe
 from .toolcalls import ToolCall, ToolFormat
 
@@ -463,7 +463,7 @@ class Chat:
             # Of an assistant's calls the template may have written all itself, names and all.
             text = message.text if message.calls else message.content
             if text and i not in there:
-                raise TemplateError(
+                raise TemplateOmissionError(
                     f"the chat template leaves out message {i} ({message.role}); "
                     "another template can be given to the agent (chat_template=…)"
                 )

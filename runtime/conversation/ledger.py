@@ -68,7 +68,7 @@ class Reuse:
         if self.reread:
             text += f", read {self.reread:,} again"
             text += f" in {duration(self.reread_s)}" if self.reread_s else ""
-            if self.miss is None or self.miss.why == DROPPED_THOUGHTS:
+            if self.miss is not None and self.miss.why == DROPPED_THOUGHTS:
                 text += " without the thinking before them"
         return text
 

@@ -29,6 +29,10 @@ class TemplateRefusalError(TemplateError):
     """The template itself refused the conversation, through ``raise_exception``."""
 
 
+class TemplateOmissionError(TemplateError):
+    """The template left a message out without a word."""
+
+
 class ChatTemplate:
     """A chat template, compiled.
 

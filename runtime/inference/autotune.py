@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import EngineError, SettingError
+from ...errors import SettingError
 from ...jit.pool import SPIN_BARRIER_S, Pool
 from ..forward.shared_prefix import ALONE, APART, Reading
 from ..physics.costs import Part
@@ -84,7 +84,7 @@ class Overrides:
         """From values, or from texts such as ``512``, ``300us``, ``on``.
 
         Raises:
-            EngineError: an unknown setting, or a value that it cannot have.
+            SettingError: an unknown setting, or a value that it cannot have.
         """
         found: dict[str, Any] = {}
         for key, value in (given or {}).items():
@@ -98,7 +98,7 @@ def _value(key: str, value: Any) -> int | float | bool:
     text = str(value).strip().lower()
     if key in ("pages", "adaptive", "kv_split"):
         if text not in ("on", "off", "true", "false"):
-            raise EngineError(f"{key} must be on or off, not {value!r}")
+            raise SettingError(f"{key} must be on or off, not {value!r}")
         return text in ("on", "true")
     if key == "spin":
         unit = next((u for u in ("us", "ms", "s") if text.endswith(u)), "")

@@ -106,6 +106,7 @@ class Decoding:
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
         self._stepped = sequence.engine.plans.decode  # what they ran on
         self._spared = 0.0  # output heads that were not computed
+        self._changes = 0  # of the sequence, when it began
 
     def run(self, closes: int | None = None) -> Iterator[int]:
         """Yield the tokens; the sequence's `last_phase` tells of them when this has ended.
@@ -116,6 +117,8 @@ class Decoding:
         sequence = self.sequence
         sequence.entered = sequence.closes if closes is None else closes
         sequence.append(())
+        sequence.changes += 1
+        self._changes = sequence.changes
         if not sequence.has_logits:
             # After truncate, after another sequence's pass, or when the last decode's final tokens
             # are still to be computed.
@@ -133,12 +136,14 @@ class Decoding:
                     self._wall += time.perf_counter() - started
                     yield token
                     started = time.perf_counter()
+                    self._check_unchanged()
                     if token in self.stop or len(ids) >= self.max_tokens:
                         break
                     self._check()
                 self._wall += time.perf_counter() - started
             finally:
-                self._finish(before)
+                if sequence.changes == self._changes:
+                    self._finish(before)
 
     def _tokens(self) -> Iterator[int]:
         """The tokens; the sequence's own number is up to whoever takes them."""
@@ -174,6 +179,14 @@ class Decoding:
         """Whether there may be another token."""
         self._check_room(len(self.sequence.tokens))
         self.sequence.check_stop()
+
+    def _check_unchanged(self) -> None:
+        """Whether the tokens are still those that the decode has seen."""
+        if self.sequence.changes != self._changes:
+            raise EngineError(
+                "the session was changed while a decode was open; end its iterator, or close it, "
+                "first"
+            )
 
     def _check_room(self, position: int) -> None:
         """Whether the context has this position."""

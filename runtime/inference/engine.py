@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from ...arguments import as_list, as_mapping
+from ...arguments import as_list, as_mapping, check_switch
 from ...errors import ModelError, SettingError
 from ...jit import targets
 from ...jit.compile import Library, ObjectCache, default_folder
@@ -95,10 +95,13 @@ class Engine(EngineCore):
         if kv not in get_args(KVFormat):
             known = ", ".join(get_args(KVFormat))
             raise SettingError(f"unknown KV cache format {kv!r}; known: {known}")
-        if context is not None and not (isinstance(context, int) and context >= 1):
+        check_switch(cache_packed_weights, "cache_packed_weights", SettingError)
+        if isinstance(context, bool) or not (context is None or isinstance(context, int)):
+            raise SettingError(f"context must be a number of tokens, not {context!r}")
+        if context is not None and context < 1:
             raise SettingError(f"context must be at least 1 token, not {context!r}")
         count = threads if threads is not None else physical_cores()
-        if not (isinstance(count, int) and 1 <= count <= 256):
+        if isinstance(count, bool) or not (isinstance(count, int) and 1 <= count <= 256):
             raise SettingError(f"threads must be from 1 to 256, not {count!r}")
         if kv_memory is not None and not (isinstance(kv_memory, int) and kv_memory > 0):
             raise SettingError(f"kv_memory must be a number of bytes above 0, not {kv_memory!r}")
@@ -175,9 +178,12 @@ class Engine(EngineCore):
             ContextOverflowError: a text is longer than the context.
         """
         given = as_list(texts, "texts must be a list", SettingError)
+        one = "pooling must be mean, cls or last, which give one vector per text"
+        if pooling not in (None, "mean", "cls", "last"):
+            raise SettingError(f"{one}; not {pooling!r}")
         way = self.embedder.pooling_of(pooling)
         if way == "none":
-            raise SettingError("pooling must be mean, cls or last, which give one vector per text")
+            raise SettingError(f"{one}; this model's file says none")
         found = np.empty((len(given), self.embedder.width), np.float32)
         for n, text in enumerate(given):
             ids = self.embedder.ids(text) if isinstance(text, str) else self.as_ids(text)

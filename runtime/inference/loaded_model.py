@@ -128,6 +128,12 @@ class LoadedModel:
         self.tokenizer = Tokenizer.from_gguf(gguf)
         weights = WeightLoader(gguf, library)
         self.network = models.build(gguf, weights, mtp=options.speculative.mtp)
+        drafts = options.speculative
+        if drafts.mtp and not drafts.lookup and self.network.mtp is None:
+            raise SettingError(
+                "draft_source='mtp' needs a model with an MTP head, which this one has not; "
+                "give auto, or lookup to draft from the context"
+            )
         if self.tokenizer.n_vocab != self.network.config.n_vocab:
             raise GGUFError(
                 f"it has {self.tokenizer.n_vocab:,} tokens, but its embedding table has "

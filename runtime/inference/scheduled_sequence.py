@@ -36,6 +36,7 @@ class ScheduledSequence(TokenSequence):
         on_progress: called between the chunks of a prefill with (done, total, tokens/s).
         metrics: what its phases did.
         speculative: how decodes need fewer passes than tokens; the engine's, if not set.
+        changes: how often tokens were added or taken other than by the decode that is under way.
         draft_sources: ranges of positions, first and end, that are likely to be quoted.
     """
 
@@ -53,6 +54,7 @@ class ScheduledSequence(TokenSequence):
         self.metrics = PhaseMetrics(engine, self)
         self.on_progress: Callable[[int, int, float], None] | None = None
         self.speculative = engine.speculative
+        self.changes = 0
         self.draft_sources: Sequence[tuple[int, int]] = ()
         self._drafting: Drafting | None = None
         self._adopted = 0  # tokens of this phase that another sequence had computed

@@ -78,6 +78,7 @@ class Session(ScheduledSequence):
                 f"holds {self.context}; shorten the input or load the model with a larger context"
             )
         self.entered = self.closes
+        self.changes += 1
         self.append(ids)
         return self.compute(purpose, len(ids), check, borders)
 
@@ -96,17 +97,20 @@ class Session(ScheduledSequence):
         iterator ends or is closed, `last_phase` tells what it did.
 
         Raises:
-            ContextOverflowError: the context is full.
+            ContextOverflowError: the context is full; the tokens so far stay.
             PassCancelledError: stop() was called.
-            EngineError: no token can be chosen.
+            EngineError: no token can be chosen, or the session was changed while the iterator was
+                open.
         """
         closes = self.closes  # what closes the session from here on ends the decode
         if not self.tokens:
             raise EngineError("nothing to decode from: prefill some tokens first")
         check_whole(max_tokens, "max_tokens", EngineError, 1)
-        if not isinstance(stop, Collection) or isinstance(stop, str):
+        listed = isinstance(stop, Collection) and not isinstance(stop, str | bytes)
+        if not listed or not all(isinstance(one, int | np.integer) for one in stop):
             raise EngineError(f"stop must be token ids, not {stop!r}")
-        if constraint is not None and not hasattr(constraint, "mask"):
+        needed = [getattr(constraint, name, None) for name in ("mask", "advance")]
+        if constraint is not None and not all(map(callable, needed)):
             raise EngineError(f"constraint must be a Constraint, not {constraint!r}")
         if not isinstance(sampling, Sampling):
             raise EngineError(f"sampling must be a Sampling, not {sampling!r}")
@@ -117,6 +121,7 @@ class Session(ScheduledSequence):
         """Forget every token after the first `n`."""
         if not (isinstance(n, int) and 0 <= n <= len(self.tokens)):
             raise EngineError(f"cannot keep {n!r} tokens of {len(self.tokens)}")
+        self.changes += 1
         if self._drafting is not None:
             self._drafting[0].truncate(n)
         with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
@@ -225,6 +230,7 @@ class Session(ScheduledSequence):
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
         self.entered = self.closes
+        self.changes += 1
         if self.n_cached != len(self.tokens):
             self.compute("resume", 0)
         with self.phase():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from ...arguments import check_switch
 from ...errors import SettingError
 
 VERIFY_TOKENS = 32  # of a pass that verifies: what was forced before, and the draft
@@ -51,8 +52,12 @@ class SpeculativeConfig:
         return asdict(self)
 
     def __post_init__(self) -> None:
-        if self.draft_tokens != "auto" and not (
-            isinstance(self.draft_tokens, int) and 0 <= self.draft_tokens <= MAX_DRAFT_TOKENS
+        check_switch(self.jump_forward, "jump_forward", SettingError)
+        drafted = self.draft_tokens
+        if drafted != "auto" and not (
+            isinstance(drafted, int)
+            and not isinstance(drafted, bool)
+            and 0 <= drafted <= MAX_DRAFT_TOKENS
         ):
             raise SettingError(
                 f"draft_tokens={self.draft_tokens!r} is out of range; give auto, or tokens "

@@ -28,7 +28,7 @@ DAYS = 30  # of a month
 YEAR_DAYS = 365
 HOUR_S = 3600.0
 MOST = 1e9  # questions a day up to which a break-even is looked for
-_STEPS = 40  # of the search, for each decade
+_STEPS = 250  # of the search, for each decade: ranges of less than 1 % may be missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,21 +252,24 @@ def break_even(
 
 def cheaper(
     one: Callable[[float], float], other: Callable[[float], float], most: float = MOST
-) -> tuple[float, float] | None:
-    """The first questions a day between which `one` costs no more than `other`; None: never.
+) -> list[tuple[float, float]]:
+    """The questions a day between which `one` costs no more than `other`, range by range.
 
-    The end is infinite if none is found up to `most`.
+    The end of the last one is infinite if none is found up to `most`.
     """
-    first = last = break_even(one, other, most)
-    if first is None or last is None:
-        return None
-    after = math.ceil(_STEPS * math.log10(max(1.0, first)))
-    for step in range(after, round(_STEPS * math.log10(most)) + 1):
+    found: list[tuple[float, float]] = []
+    first: float | None = None
+    before = 1.0
+    for step in range(round(_STEPS * math.log10(most)) + 1):
         at = 10 ** (step / _STEPS)
-        if at > first and one(at) > other(at):
-            return first, _border(last, at, lambda turns: one(turns) <= other(turns))[0]
-        last = max(last, at)
-    return first, math.inf
+        low = one(at) <= other(at)
+        if low and first is None:
+            first = at if not step else _border(before, at, lambda n: one(n) > other(n))[1]
+        elif not low and first is not None:
+            found.append((first, _border(before, at, lambda n: one(n) <= other(n))[0]))
+            first = None
+        before = at
+    return found if first is None else [*found, (first, math.inf)]
 
 
 def _border(low: float, high: float, holds: Callable[[float], bool]) -> tuple[float, float]:

@@ -135,6 +135,8 @@ def verify(
         ReplayError: the trace and the engine do not fit; the message names the field.
     """
     chosen, header = chosen_run(trace, run)
+    if not hasattr(engine, "model") or not hasattr(engine, "session"):
+        raise ReplayError(f"engine must be an Engine, not {engine!r}; see Engine.load")
     check_has_tokens(trace, header)
     report = VerifyReport(header.run, check_settings(header, engine), total=len(chosen.phases))
     effects = {setting.effect for setting in what_differs(header, engine)}

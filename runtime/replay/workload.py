@@ -53,6 +53,8 @@ def run_of(trace: Trace, run: int) -> tuple[Trace, RunStart]:
     if not isinstance(run, int):
         raise ReplayError(f"run must be a run's number, not {run!r}")
     runs = trace.runs
+    if not runs:
+        raise ReplayError(f"{trace.path or 'the trace'}: it has no run")
     if not -len(runs) <= run < len(runs):
         raise ReplayError(f"{trace.path}: it has {len(runs)} runs, but no number {run}")
     header = runs[run].header

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...traces.timeline import duration
 from .api_error import APIError, busy
 from .programs import session_of
 from .telemetry import parent_of
@@ -142,8 +143,8 @@ class Line:
             seconds = place.expected_s * self._error
             if deadline_s is not None and seconds > deadline_s:
                 raise busy(
-                    f"the first token would take {seconds:.1f} s, more than the "
-                    f"{max(0.0, deadline_s):.1f} s that are left; try again later",
+                    f"the first token would take {duration(seconds)}, more than the "
+                    f"{duration(max(0.0, deadline_s))} that are left; try again later",
                     status=429,
                     wait_s=seconds - deadline_s,
                 )

@@ -22,6 +22,7 @@ REQUEST_S = 60.0  # for a head to arrive, and from one piece of a body to the ne
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with these bounds."""
 
+    _too_large = False  # a head was whole, and more than that
     _taken = 0  # bytes that belong to no head, and no piece of a body, that was read so far
     _timer: asyncio.TimerHandle | None = None
 
@@ -42,7 +43,10 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            if self._too_large:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            else:
+                self.send_400_response("Invalid HTTP request received.")
             return
         if self._taken > MOST_HEAD:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -86,6 +90,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A head is there."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > MOST_HEAD:
+            self._too_large = True
+            raise ValueError("a head of more than the bytes it may have")  # ends the parsing
         self._came()
         self._wait()
         if not self.parser.should_upgrade():

@@ -22,7 +22,7 @@ from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
 from ..conversation.reasoning_spans import NEAR
 from ..conversation.reasoning_tags import NO_THINKING, told_of
 from ..conversation.reply import ReplyReader
-from ..conversation.template import TemplateRefusalError
+from ..conversation.template import TemplateOmissionError, TemplateRefusalError
 from ..conversation.toolcalls import ToolCall
 from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
@@ -315,13 +315,14 @@ def _opened(
     """The rendered conversation, what was said of the turn to write, all messages, and notes.
 
     Raises:
-        TemplateError: the template refuses it, also with its messages put into turns.
+        TemplateError: the template refuses it, or leaves something out, also with its messages put
+            into turns.
     """
     whole, notes = normalize(asked.messages)
     messages, begun = _begun(whole, asked, chat)
     try:
         return chat.open(messages), begun, whole, notes
-    except TemplateRefusalError:
+    except (TemplateRefusalError, TemplateOmissionError):
         turns = in_turns(whole)
         if turns == list(whole):
             raise

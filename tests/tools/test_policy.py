@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from triplepoint.errors import ToolError
+from triplepoint.errors import AgentError, ToolError
 from triplepoint.tools import EditTools, Policy, Request, Rule, Tool, tool
 from triplepoint.tools.policy import scope_of
 
@@ -292,6 +292,16 @@ def test_always_is_for_all_that_a_call_names() -> None:
     page = {"url": "https://x.org/a"}
     assert len({scope_of(page), *(scope_of(page | {"path": p}) for p in "ab")}) == 3
     assert scope_of(page | {"to": "a"}) != scope_of(page | {"to": "b"})
+
+
+@pytest.mark.parametrize("answer", [True, None, "YES", 1])
+def test_who_asks_a_person_gives_one_of_the_answers(answer: object) -> None:
+    """Anything else is no refusal by anybody, and no function is told at once."""
+    policy = Policy("ask", ask=lambda _: cast(Any, answer))
+    with pytest.raises(AgentError, match="must return one of yes, no, always, not "):
+        decided(policy, write, path="a")
+    with pytest.raises(ToolError, match="ask must be a function"):
+        Policy("ask", ask=cast(Any, answer or "no"))
 
 
 def test_nobody_to_ask_means_no() -> None:

@@ -67,7 +67,9 @@ class RemoteConversation(Conversation[int]):
     @property
     def notes(self) -> list[str]:
         """See `Conversation.notes`."""
-        return []
+        if not self.config.compact:
+            return []
+        return ["compact has no effect: the server's model has its context there"]
 
     @property
     def context(self) -> int:

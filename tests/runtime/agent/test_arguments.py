@@ -15,6 +15,7 @@ from triplepoint import (
     Engine,
     ModelError,
     RemoteEngine,
+    Sampling,
     SettingError,
     ToolError,
     Trace,
@@ -63,20 +64,28 @@ def test_a_question_is_a_text(scripted: MakeEngine, task: Any) -> None:
         {"context": "3"},
         {"result_tokens": -3},
         {"sampling": {"temperature": 1}},
+        {"sampling": Sampling},
+        {"compact": "no"},
+        {"repetition_stop": None},
+        {"answer_forms": 0},
+        {"thinking": "off"},
+        {"trace": 3},
+        {"trace": ""},
     ],
     ids=str,
 )
 def test_a_setting_is_named(scripted: MakeEngine, settings: dict[str, Any]) -> None:
     """The error has the name of the parameter and the value that it got."""
     ((name, value),) = settings.items()
+    given: dict[str, Any] = {"trace": False, **settings}
     with pytest.raises(SettingError, match=f"^{name} ") as raised:
-        Agent(scripted(), trace=False, **settings)
+        Agent(scripted(), **given)
     assert repr(value) in str(raised.value)
 
 
 def test_a_tool_is_a_function(scripted: MakeEngine) -> None:
     """A name of one is not, nor a number."""
-    for given in ("search", ["search"], 3, [3]):
+    for given in ("search", ["search"], 3, [3], [None]):
         with pytest.raises(AgentError, match="not a tool"):
             Agent(scripted(), trace=False, tools=given)  # pyright: ignore
     for given in (3, "search"):

@@ -7,6 +7,8 @@ import fcntl
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -72,6 +74,19 @@ def test_one_process_at_a_time(root: Path) -> None:
         assert "in use by another process" in other.stderr
         open_session("another", root).close()
     assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_a_closed_one_does_not_go_on(root: Path, tmp_path: Path) -> None:
+    """Another process may have it; a folder that was given is named."""
+    kept = open_session("it", root)
+    kept.close()
+    agent: Any = SimpleNamespace(conversation=None, turn=0, messages=[])
+    for use in (kept.resume, kept.save):
+        with pytest.raises(AgentError, match="was closed; open it again"):
+            use(agent)
+    (tmp_path / "file").touch()
+    with pytest.raises(AgentError, match="give root to use another folder"):
+        open_session("it", tmp_path / "file")
 
 
 def test_removed_without_its_lock(tmp_path: Path) -> None:

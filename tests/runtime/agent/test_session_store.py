@@ -165,6 +165,7 @@ def test_a_damaged_cache_costs_time_and_nothing_else(
     assert first.reuse is not None
     assert first.reuse.miss is not None
     assert says in first.reuse.miss.why
+    assert "thinking" not in str(agent.last_result.usage.reuse)
     assert engine.load_session(root / "it").restore_error == ""  # mended by the save
 
 

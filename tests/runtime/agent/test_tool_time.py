@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from helpers.agents import END, MakeEngine, call, run_all
 
-from triplepoint import Agent, LimitReachedError, PassCancelledError, Tool, ToolError, tool
+from triplepoint import (
+    Agent,
+    AgentError,
+    LimitReachedError,
+    PassCancelledError,
+    Policy,
+    Tool,
+    ToolError,
+    tool,
+)
 from triplepoint.traces.events import RunEnd
 
 
@@ -88,6 +98,49 @@ def test_a_tool_in_time_is_as_without_a_limit(scripted: MakeEngine) -> None:
         assert result.status == "answered"
         seen.append([(one.result, one.error) for one in agent.trace.tools])
     assert seen[0] == seen[1] == [("3", None), ("error: 4 is even", "4 is even")]
+
+
+def test_what_is_allowed_too_late_does_not_run(scripted: MakeEngine) -> None:
+    """The run was stopped, or its time was up, while a person was asked."""
+    written: list[str] = []
+
+    @tool(effect="write")
+    def write() -> str:
+        """Write."""
+        written.append("x")
+        return "done"
+
+    for timeout, error in ((None, PassCancelledError), (60, PassCancelledError)):
+        agent = Agent(scripted(call("write") + END), tools=write, timeout=timeout, trace=False)
+
+        def ask(request: object, agent: Agent = agent) -> Any:
+            agent.stop()
+            return "yes"
+
+        agent.policy.mode, agent.policy.ask = "ask", ask
+        with pytest.raises(error):
+            agent.run("Write")
+        (event,) = agent.trace.tools
+        assert event.error == "the run had ended before the tool was called"
+    assert written == []
+
+
+def test_a_mistake_in_who_asks_ends_the_run(scripted: MakeEngine) -> None:
+    """It is not told to the model; the next question goes on behind the call."""
+
+    @tool(effect="write")
+    def write() -> str:
+        """Write."""
+        return "done"
+
+    def ask(request: object) -> Any:
+        raise OSError("no terminal")
+
+    engine = scripted(call("write") + END, "Fine." + END)
+    agent = Agent(engine, tools=write, policy=Policy("ask", ask=ask), trace=False)
+    with pytest.raises(AgentError, match="ask failed: OSError: no terminal"):
+        agent.run("Write")
+    assert agent.run("And now?").answer == "Fine."
 
 
 def test_stop_does_not_wait_for_a_tool_under_a_limit(scripted: MakeEngine, slow: Stuck) -> None:

@@ -38,7 +38,7 @@ def test_tables_and_threshold(cli: Cli, tmp_path: Path) -> None:
         write(tmp_path, server.url)
         status, out, err = cli("s.json", "--min-accuracy", 0.9)
     assert status == 1
-    assert "accuracy 50.0% is below 90.0%" in err
+    assert "accuracy is 50.0%; 90.0% was asked for" in err
     assert "results: s.results.jsonl" in err
     lines = out.splitlines()
     assert lines[0].split()[:3] == ["model", "setting", "accuracy"]
@@ -77,6 +77,10 @@ def test_parts_of_a_suite(cli: Cli, tmp_path: Path) -> None:
     """Some tasks, other repeats, another model; what is missing is said."""
     with openai_server(*[text("2")] * 5) as server:
         write(tmp_path, server.url)
+        (tmp_path / "r.jsonl").touch()
+        status, _, err = cli("s.json", "--report-only", "-o", "r.jsonl", "--min-accuracy", 0.5)
+        assert status == 1
+        assert "accuracy is not known yet; 50.0% was asked for" in err
         assert cli("s.json", "--task", "sum", "--repeats", 2, "-o", "r.jsonl")[0] == 0
         assert len(server.requests) == 2
         status, _, err = cli("s.json", "--report-only", "-o", "r.jsonl", "--min-accuracy", 0)

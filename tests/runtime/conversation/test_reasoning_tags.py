@@ -138,6 +138,7 @@ def test_what_the_reading_again_cost(scripted: MakeEngine) -> None:
     assert f"recomputed {phase.miss.tokens} tokens in" in plain(agent.trace)
     assert agent.last_result is not None
     assert agent.last_result.usage.reread_tokens == phase.reread_tokens
+    assert " without the thinking before them" in str(agent.last_result.usage.reuse)
     assert agent.trace.turns[-1].end is not None
     assert agent.trace.turns[-1].end.reread_tokens == phase.reread_tokens
     agent.run("Really?")

@@ -122,6 +122,12 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"threads": -2}, "threads must be from 1 to 256, not -2"),
     ({"threads": 257}, "threads must be from 1 to 256, not 257"),
     ({"context": 0}, "context must be at least 1 token, not 0"),
+    ({"context": True}, "context must be a number of tokens, not True"),
+    ({"threads": True}, "threads must be from 1 to 256, not True"),
+    ({"jump_forward": "off"}, "jump_forward must be True or False, not 'off'"),
+    ({"draft_tokens": True}, "draft_tokens=True is out of range"),
+    ({"cache_packed_weights": "no"}, "cache_packed_weights must be True or False, not 'no'"),
+    ({"tune": {"pages": "maybe"}}, "pages must be on or off, not 'maybe'"),
     ({"context": -1}, "context must be at least 1 token, not -1"),
     ({"context": 4097}, "4097 tokens is too long; tiny q4_0 was made for 4096"),
 ]

@@ -313,6 +313,14 @@ def test_lookup_alone_leaves_it_out(model: MakeModel) -> None:
     assert sizes["auto"] > sizes["lookup"]
 
 
+def test_a_model_without_the_layer_cannot_draft_with_it() -> None:
+    """It is said so, unless there are no drafts at all."""
+    with pytest.raises(SettingError, match="MTP head"):
+        Engine.load("nano", threads=1, draft_source="mtp")
+    with Engine.load("nano", threads=1, draft_source="mtp", draft_tokens=0) as engine:
+        assert engine.draft_head(0) is None
+
+
 @pytest.mark.parametrize("given", [{"draft_source": "none"}, {"draft_vocabulary": -1}])
 def test_settings_that_make_no_sense(given: dict) -> None:
     """They are refused by name."""

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -228,6 +229,39 @@ def test_the_whole_context_can_be_used(engine: Engine) -> None:
     with pytest.raises(ContextOverflowError, match="the context is full: 40 tokens"):
         list(session.decode(max_tokens=1))
     assert len(session.tokens) == 41
+
+
+@pytest.mark.parametrize("change", ["prefill", "truncate", "decode", "scores"])
+def test_a_session_that_changes_while_a_decode_is_open(engine: Engine, change: str) -> None:
+    """The decode ends with an error, and what the session did since is what it did."""
+    session = engine.session()
+    session.prefill(PROMPT)
+    tokens = session.decode(max_tokens=20)
+    next(tokens)
+    match change:
+        case "prefill":
+            session.prefill([5])
+        case "truncate":
+            session.truncate(4)
+        case "decode":
+            list(session.decode(max_tokens=2))
+        case _:
+            session.logits_for([5, 6])
+    now, phase = list(session.tokens), session.last_phase
+    with pytest.raises(EngineError, match="changed while a decode was open"):
+        next(tokens)
+    assert session.tokens == now
+    assert session.last_phase is phase
+    session.truncate(4)
+    assert list(session.decode(max_tokens=2)) == _alone(engine, PROMPT[:4], 2)
+
+
+@pytest.mark.parametrize("stop", ["x", b"x", ["x"], [[1]], [None], 3])
+def test_stops_are_token_ids(session: Session, stop: Any) -> None:
+    """Anything else would never come."""
+    session.prefill(PROMPT)
+    with pytest.raises(EngineError, match="stop must be token ids"):
+        session.decode(max_tokens=1, stop=stop)
 
 
 @pytest.mark.parametrize("bad", [-1, tiny.VOCAB, 2**40])

@@ -78,11 +78,11 @@ def test_break_even_in_closed_form() -> None:
 
 def test_cheaper_ends() -> None:
     """Where a machine is cheaper only up to some use, that is said."""
-    assert cheaper(lambda t: 5.0 + t, lambda t: 10.0) == (1.0, pytest.approx(5.0))
+    assert cheaper(lambda t: 5.0 + t, lambda t: 10.0) == [(1.0, pytest.approx(5.0))]
     stepped = cheaper(lambda t: 3.0 if t < 77 else 200.0, lambda t: t)
-    assert stepped == (pytest.approx(3.0), pytest.approx(77.0))
-    assert cheaper(lambda t: 5.0, lambda t: t) == (pytest.approx(5.0), math.inf)
-    assert cheaper(lambda t: 2 * t, lambda t: t) is None
+    assert stepped == [(pytest.approx(3.0), pytest.approx(77.0)), (pytest.approx(200), math.inf)]
+    assert cheaper(lambda t: 5.0, lambda t: t) == [(pytest.approx(5.0), math.inf)]
+    assert cheaper(lambda t: 2 * t, lambda t: t) == []
 
 
 @given(st.floats(1, 1e5), st.floats(10, 1e5), st.floats(0, 1), st.floats(1, 1e4), st.floats(1, 1e4))

@@ -118,8 +118,7 @@ def test_break_even_with_an_api() -> None:
     found = cheaper(
         day_of(fast, Speeds(1e12, 60), OUTPUT, 0.0), api_day(ApiPrice("x", 0, 0.6), OUTPUT)
     )
-    assert found is not None
-    assert found[0] == pytest.approx(2.4 / 0.6e-6, rel=1e-6)
+    assert found[0][0] == pytest.approx(2.4 / 0.6e-6, rel=1e-6)
     seed = [7.87 / 127, 7.32 / 118, 0.96 / 15, 2.38 / 38, 2.00 / 32]
     assert max(seed) / min(seed) < 1.04
 

@@ -119,6 +119,15 @@ def test_a_trace_in_memory_verifies(engine: Engine, folder: Path) -> None:
     assert verify(result.trace, engine).ok
 
 
+def test_what_cannot_be_verified(engine: Engine, folder: Path) -> None:
+    """No engine, or a trace of nothing."""
+    trace = record(engine, folder, "Hello!")
+    with pytest.raises(ReplayError, match="engine must be an Engine, not None"):
+        verify(trace, cast(Any, None))
+    with pytest.raises(ReplayError, match="the trace: it has no run"):
+        verify(Trace(), engine)
+
+
 def test_each_run_of_a_file_verifies(engine: Engine, folder: Path) -> None:
     """A file of several runs: each is chosen by its index, the last by default."""
     record(engine, folder, "Hello!")

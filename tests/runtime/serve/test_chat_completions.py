@@ -122,6 +122,16 @@ def test_an_answer(server: Server) -> None:
     assert timings["cache_n"] + timings["prompt_n"] == usage["prompt_tokens"]
 
 
+@pytest.mark.parametrize("at", [1, 2])
+def test_more_system_messages_than_the_template_takes(server: Server, at: int) -> None:
+    """The embedded model's leaves them out: they are put where it takes them."""
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}]
+    said.insert(at, {"role": "developer", "content": "Be kind."})
+    answer = server.post("/v1/chat/completions", {"model": "nano", "messages": said})
+    assert answer.status_code == 200
+    assert answer.json()["usage"]["prompt_tokens"] > 20
+
+
 def test_a_stream(server: Server) -> None:
     """The chunks are those of the answer, in the order that clients expect, with one id."""
     *chunks, last, done = server.stream(stream_options={"include_usage": True})

@@ -50,6 +50,19 @@ def test_a_large_head(server: Server, sent: bytes) -> None:
         assert not answer or answer.startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize("size", [70_000, 150_000])
+def test_a_large_head_that_is_whole(server: Server, size: int) -> None:
+    """The same, also where it came at once with all that follows."""
+    with connected(server) as connection:
+        length = f"Content-Length: {len(BODY)}\r\n\r\n".encode()
+        with contextlib.suppress(OSError):
+            connection.sendall(HEAD + b"X: " + b"a" * size + b"\r\n" + length + BODY)
+        answer = answer_of(connection)
+
+        assert not answer or answer.startswith(b"HTTP/1.1 431 ")
+        assert answer.count(b"HTTP/1.1") <= 1
+
+
 def test_a_head_of_usual_size(server: Server) -> None:
     """Also one that browsers and proxies make, with a body in pieces."""
     with connected(server) as connection:
