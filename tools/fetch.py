@@ -317,9 +317,10 @@ def _port(address: httpx.URL) -> int:
 
 
 def _next(address: httpx.URL, location: str) -> httpx.URL:
-    """Where a redirect leads, if that is the same place: host, port, and scheme or a safer one.
+    """Where a redirect leads, if that is the same place: host, port, and path but for a last slash,
+    and scheme or a safer one.
 
-    Another port of a host is another program, which the call that was allowed did not name.
+    What is elsewhere, also on the same host, is not what was allowed: rules may be about it.
     """
     import httpx
 
@@ -328,9 +329,9 @@ def _next(address: httpx.URL, location: str) -> httpx.URL:
     except httpx.InvalidURL:
         raise ToolError(f"a redirect to no address: {shown(location)}") from None
     ways = [(one.scheme, _port(one)) for one in (address, target)]
-    if target.host != address.host or (
-        ways[0] != ways[1] and ways != [("http", 80), ("https", 443)]
-    ):
+    elsewhere = target.host != address.host or target.query != address.query
+    elsewhere = elsewhere or target.path not in (address.path, address.path + "/")
+    if elsewhere or (ways[0] != ways[1] and ways != [("http", 80), ("https", 443)]):
         raise ToolError(
             f"it redirects to another place: {shown(str(target))}; fetch that if needed"
         )

@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ..arguments import as_list, as_mapping, as_path, read_text
 from ..errors import AgentError, ToolError
 from .globs import glob_matcher
+from .schema_tool import SchemaTool
 from .tool import Effect, Tool
 
 Mode = Literal["read-only", "ask", "yes"]
@@ -124,7 +125,8 @@ class Rule:
         if self.action == "allow":
             return bool(values) and all(matches(_meant(name, value)) for value in values)
         texts = [_text(value) for value in values]
-        tidy = [_tidy(value) for value in values if isinstance(value, str)]
+        written = [value for value in values if isinstance(value, str)]
+        tidy = [way(value) for value in written for way in (_tidy_path, _tidy_url)]
         if name == "url":
             texts += [same for value in tidy for same in _same_address(value)]
         if any(map(matches, texts + tidy)):
@@ -231,8 +233,8 @@ class Policy:
             written: as the model wrote them, and as a trace has them.
 
         Raises:
-            ToolError: the call would fail anyway, as its preview found, or it is about too many
-                files to check them against the rules.
+            ToolError: the call would fail anyway, as its preview found, it is about too many
+                files to check them against the rules, or `ask` raises one.
             AskError: nobody could be asked.
         """
         if answers := self._answers(tool.name, arguments if written is None else written):
@@ -294,7 +296,8 @@ class Policy:
         return {"mode": self.mode, "rules": rules}
 
     def _asked(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Decision:
-        scope = scope_of(arguments)
+        # What other programs take beside a path, such as a query, is not for us to leave out.
+        scope = _all_of(arguments) if isinstance(tool, SchemaTool) else scope_of(arguments)
         if (tool.name, scope) in self._always:
             return Decision(True, "always")
         if self.ask is None:
@@ -305,6 +308,8 @@ class Policy:
         began = time.perf_counter()
         try:
             answer = self.ask(Request(tool, arguments, preview, scope))
+        except ToolError:
+            raise
         except Exception as error:
             raise AskError(
                 f"the policy's function ask failed: {type(error).__name__}: {error}"
@@ -328,7 +333,7 @@ def scope_of(arguments: Mapping[str, Any]) -> str:
     """
     places = {name: _meant(name, arguments[name]) for name in _PLACES if name in arguments}
     if not places:
-        return json.dumps(dict(arguments), sort_keys=True, ensure_ascii=False, default=str)
+        return _all_of(arguments)
     if "url" in places:
         places["url"] = "/".join(places["url"].split("/")[:3])
     if "to" in arguments:
@@ -339,6 +344,10 @@ def scope_of(arguments: Mapping[str, Any]) -> str:
         case _ if len(places) == 1:
             return next(iter(places.values()))
     return json.dumps(places, ensure_ascii=False)
+
+
+def _all_of(arguments: Mapping[str, Any]) -> str:
+    return json.dumps(dict(arguments), sort_keys=True, ensure_ascii=False, default=str)
 
 
 def _rule(data: object, where: str) -> Rule:
@@ -366,22 +375,29 @@ def _text(value: Any) -> str:
 def _meant(name: str, value: Any) -> str:
     """An argument as it will be understood: a path without detours, a command as it is."""
     text = _text(value)
-    return _tidy(text) if isinstance(value, str) and name in (*_PATHS, "url") else text
+    if not isinstance(value, str) or name not in (*_PATHS, "url"):
+        return text
+    return _tidy_url(text) if name == "url" else _tidy_path(text)
 
 
-def _tidy(text: str) -> str:
-    """A path without detours, a URL with its host in small letters; else the text as it is."""
-    if "://" in text:
-        try:
-            parts = urlsplit(text)
-        except ValueError:
-            return text
-        # A dot may be written %2e, and "/%2e%2e/" leads up all the same.
-        path = posixpath.normpath(re.sub("%2e", ".", parts.path, flags=re.IGNORECASE) or "/")
-        path += "/" if parts.path.endswith("/") and path != "/" else ""
-        return urlunsplit(
-            (parts.scheme.lower(), parts.netloc.lower(), path, parts.query, parts.fragment)
-        )
+def _tidy_url(text: str) -> str:
+    """A URL with its host in small letters and no detours; another text as it is."""
+    if "://" not in text:
+        return text
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return text
+    # A dot may be written %2e, and "/%2e%2e/" leads up all the same.
+    path = posixpath.normpath(re.sub("%2e", ".", parts.path, flags=re.IGNORECASE) or "/")
+    path += "/" if parts.path.endswith("/") and path != "/" else ""
+    return urlunsplit(
+        (parts.scheme.lower(), parts.netloc.lower(), path, parts.query, parts.fragment)
+    )
+
+
+def _tidy_path(text: str) -> str:
+    """A path without detours. All of its characters are those of names, also of a%2e or a://."""
     if not text:
         return text
     path = posixpath.normpath(text)
@@ -425,7 +441,7 @@ def _same_address(url: str) -> list[str]:
         if port not in (None, _PORTS.get(parts.scheme)):
             place = f"{place}:{port}"
         plain = urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))
-        found += [plain, _tidy(unquote(plain))]
+        found += [plain, _tidy_url(unquote(plain))]
     return found
 
 

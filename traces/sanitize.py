@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 
 # C0 and C1 controls and DEL drive terminals; line and paragraph separators break lines; direction
-# marks reorder what is shown; tag characters are invisible; lone surrogates cannot be encoded, and
-# the last two of the plane stand in no XML.
+# marks reorder what is shown; what has no width, variation selectors and tag characters are
+# invisible; lone surrogates cannot be encoded, and the last two of the plane stand in no XML.
+# Joiners (U+200C, U+200D) stay, and U+FE0F behind a sign: scripts and emoji are written with them.
 _UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]|(?<![#*0-9\xa9\xae\u2000-\u33ff\U0001f000-\U0001faff])\ufe0f"
 )
-_UNSAFE_IN_BLOCK = re.compile(rf"(?![\n\t]){_UNSAFE.pattern}")
+_UNSAFE_IN_BLOCK = re.compile(rf"(?![\n\t])(?:{_UNSAFE.pattern})")
 
 
 def printable(text: str, *, block: bool = False) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, ToolError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 GROUPS = ("find", "edit", "net", "exec")
 _MOST_SHOWN = 4000  # characters of a preview
+_MOST_SCOPE = 200  # of what "always" would be for
 
 
 def add_agent_options(verb: argparse.ArgumentParser) -> None:
@@ -215,6 +217,14 @@ def policy_of(args: argparse.Namespace, output: Output) -> Policy:
     return Policy.load(args.policy, mode, ask)
 
 
+def _all_of(arguments: Mapping[str, Any]) -> str:
+    """A call's arguments, each on lines of its own."""
+    return "\n".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value, default=str)}"
+        for name, value in arguments.items()
+    )
+
+
 class _Asker:
     """Shows what a call would do and reads a decision from the terminal."""
 
@@ -224,20 +234,19 @@ class _Asker:
     def __call__(self, request: Request) -> Answer:
         self._output.progress.clear()
         self._output.end_line()
-        preview = printable(request.preview, block=True)
-        if len(preview) > _MOST_SHOWN:
-            preview = f"{preview[:_MOST_SHOWN]}\n[cut: {len(preview) - _MOST_SHOWN:,} characters]"
-        if preview:
-            print(preview, file=sys.stderr)
+        shown = printable(request.preview or _all_of(request.arguments), block=True)
+        hidden, half = len(shown) - _MOST_SHOWN, _MOST_SHOWN // 2
+        if hidden > 0:  # what comes last may be what matters
+            shown = f"{shown[:half]}\n[cut: {hidden:,} characters]\n{shown[-half:]}"
         scope = printable(request.scope)
-        scope = scope if len(scope) <= 80 else f"{scope[:79]}…"
-        print(
-            f"{request.tool.name} ({request.tool.effect}): run it? "
-            f"y yes, n no, a always in this session for {scope}",
-            file=sys.stderr,
-        )
+        whole = hidden <= 0 and len(scope) <= _MOST_SCOPE
+        # Each line behind a bar: a text cannot look like what is asked here.
+        lines = [f"│ {line}" for line in shown.split("\n")]
+        always = f", a always in this session for {scope}" if whole else ""
+        lines.append(f"{request.tool.name} ({request.tool.effect}): run it? y yes, n no{always}")
+        print("\n".join(lines), file=sys.stderr)
         while True:
-            sys.stderr.write("[y/n/a] ")
+            sys.stderr.write("[y/n/a] " if whole else "[y/n] ")
             sys.stderr.flush()
             line = sys.stdin.readline()
             if not line:
@@ -245,7 +254,7 @@ class _Asker:
             match line.strip().lower():
                 case "y" | "yes":
                     return "yes"
-                case "a" | "always":
+                case "a" | "always" if whole:
                     return "always"
                 case "n" | "no" | "":
                     return "no"

@@ -87,6 +87,9 @@ _NO_LOOK_INSIDE = _words(
 """Filters that do not read what their items hold; all others are charged for it."""
 _KEYED = _words("dictsort groupby max min sort unique")
 """Filters that call a function of Python's for each item."""
+_BY_ATTRIBUTE = _words("groupby map max min rejectattr selectattr sort sum unique")
+"""Filters that go from each item to one of its parts, by names with dots between them."""
+MAX_STEPS_DOWN = 16  # dots in the name of such a part
 _ONE_BY_ONE = _words("strip lstrip rstrip rfind rindex rsplit rpartition trim")
 """Searches that take as long as text times argument; Python's others do not."""
 _ESCAPED = 5  # characters that one becomes at most
@@ -236,10 +239,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.pay(1)
         if not isinstance(obj, Macro):
             args = tuple(map(self.charge, args))
+            kwargs = {name: self.charge(value) for name, value in kwargs.items()}
         text = getattr(obj, "__self__", None)
         if isinstance(text, str):
             self.charge(text)
-            self._expect(getattr(obj, "__name__", ""), text, args)
+            self._expect(getattr(obj, "__name__", ""), text, (*args, *kwargs.values()))
         return self._bounded(context.call(obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -281,8 +285,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.pay(1)
             if name not in _NO_LOOK_INSIDE or isinstance(values[0], str):
                 values = list(map(self.charge, values))
+            kwargs = {key: self.charge(value) for key, value in kwargs.items()}
             if name in _KEYED:
                 self.pay(_count(values[0]))
+            if name in _BY_ATTRIBUTE:
+                ways = (*values[1:], kwargs.get("attribute"))
+                if any(isinstance(one, str) and one.count(".") > MAX_STEPS_DOWN for one in ways):
+                    raise OutOfStepsError(f"it gives the filter {name!r} too long a way")
             further = (*values[1:], *kwargs.values())
             for argument in further:
                 if isinstance(argument, int) and abs(argument) > MAX_ITEMS:
@@ -488,6 +497,9 @@ def _size(value: Any) -> int:
             todo.extend((inner, depth + 1) for inner in item.values())
         elif isinstance(item, list | tuple):
             todo.extend((inner, depth + 1) for inner in item)
+        elif isinstance(item, Namespace):  # shown with all that it holds
+            held = object.__getattribute__(item, "_Namespace__attrs")
+            todo.append((held, depth + 1))
         elif isinstance(item, int):
             total += item.bit_length() // 3
         large = total > 2 * MAX_TEXT or parts + len(todo) > MAX_PARTS

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
+from ...errors import GrammarError
+
 MAX_INTEGER = 2**53 - 1  # larger ones are not exact in JSON everywhere
 HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else", "contains"})
 """Keywords that not every grammar can express."""
 DEFINITIONS = ("$defs", "definitions")
 _NAMED = (*DEFINITIONS, "properties", "patternProperties")  # schemas by name
 _VALUES = ("const", "enum", "default", "examples", "required")  # no schemas
+MAX_PARTS = 20_000
+"""Parts of a schema with all that it refers to."""
+MAX_ALTERNATIVES = 1000
+"""Alternatives that one place of a schema may combine: a grammar has them all."""
 _MERGED = ("allOf", "anyOf", "oneOf", "if", "then", "else")  # say more of the same object
 
 
@@ -32,32 +38,100 @@ def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema with what `$ref` names in its place, but for definitions, which stay by name.
 
     A pointer into itself stays, too. A schema that is `true` allows anything, like `{}`.
+
+    Raises:
+        GrammarError: a few pointers would become a schema without end, or alternatives would.
     """
-    return _resolved(schema, schema, ())
+    whole = _Resolver(schema).resolved(schema, ())
+    if _Alternatives(whole).most(whole) > MAX_ALTERNATIVES:
+        raise GrammarError(
+            f"the schema combines more than {MAX_ALTERNATIVES:,} alternatives (anyOf or oneOf "
+            "within allOf), or several multipleOf"
+        )
+    return whole
 
 
-def _resolved(value: Any, root: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
-    if isinstance(value, list):
-        return [_resolved(item, root, inside) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    pointer = value.get("$ref")
-    if isinstance(pointer, str) and pointer.startswith("#/") and pointer not in inside:
-        parts = pointer[2:].split("/")
-        target = None if parts[0] in DEFINITIONS and len(parts) == 2 else _at(root, parts)
-        if target is not None:
-            beside = {key: item for key, item in value.items() if key != "$ref"}
-            return _resolved({**target, **beside}, root, (*inside, pointer))
-    out: dict[str, Any] = {}
-    for key, item in value.items():
-        if key in _VALUES:
-            out[key] = item
-        elif key in _NAMED and isinstance(item, Mapping):
-            named = {n: {} if one is True else one for n, one in item.items()}
-            out[key] = {n: _resolved(one, root, inside) for n, one in named.items()}
-        else:
-            out[key] = _resolved(item, root, inside)
-    return out
+class _Resolver:
+    """Puts what is referred to in the place of references, up to so many parts."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left = MAX_PARTS
+
+    def resolved(self, value: Any, inside: tuple[str, ...]) -> Any:
+        """A value with what the references in it name; `inside` are those that led to it."""
+        self._left -= 1
+        if self._left < 0:
+            raise GrammarError(
+                f"the schema has more than {MAX_PARTS:,} parts with what its references ($ref) name"
+            )
+        if isinstance(value, list):
+            return [self.resolved(item, inside) for item in value]
+        return self._object(value, inside) if isinstance(value, Mapping) else value
+
+    def _object(self, value: Mapping[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
+        pointer = value.get("$ref")
+        if isinstance(pointer, str) and pointer.startswith("#/") and pointer not in inside:
+            parts = pointer[2:].split("/")
+            by_name = parts[0] in DEFINITIONS and len(parts) == 2
+            target = None if by_name else _at(self._root, parts)
+            if target is not None:
+                beside = {key: item for key, item in value.items() if key != "$ref"}
+                return self.resolved({**target, **beside}, (*inside, pointer))
+        out: dict[str, Any] = {}
+        for key, item in value.items():
+            if key in _VALUES:
+                out[key] = item
+            elif key in _NAMED and isinstance(item, Mapping):
+                named = {n: {} if one is True else one for n, one in item.items()}
+                out[key] = {n: self.resolved(one, inside) for n, one in named.items()}
+            else:
+                out[key] = self.resolved(item, inside)
+        return out
+
+
+class _Alternatives:
+    """Counts what a grammar makes of schemas under `allOf`: each of one with each of another."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._known: dict[str, int] = {}
+
+    def most(self, value: Any) -> int:
+        """Those of the place that has the most of them."""
+        if isinstance(value, list):
+            return max(map(self.most, value), default=1)
+        if not isinstance(value, Mapping):
+            return 1
+        most = self._of(value) if isinstance(value.get("allOf"), list) else 1
+        for key, item in value.items():
+            if key in _NAMED and isinstance(item, Mapping):
+                most = max(most, self.most(list(item.values())))
+            elif key not in _VALUES:
+                most = max(most, self.most(item))
+        return most
+
+    def _of(self, value: Any) -> int:
+        """How many alternatives a schema is, written out; never more than one too many."""
+        if not isinstance(value, Mapping):
+            return 1
+        count = 1
+        ref = value.get("$ref")
+        if isinstance(ref, str) and ref.startswith("#/"):
+            if ref not in self._known:
+                self._known[ref] = 1  # within itself
+                self._known[ref] = self._of(_at(self._root, ref[2:].split("/")))
+            count = self._known[ref]
+        for key in ("anyOf", "oneOf"):
+            if isinstance(several := value.get(key), list):
+                count = min(count * max(1, sum(map(self._of, several))), MAX_ALTERNATIVES + 1)
+        if isinstance(every := value.get("allOf"), list):
+            for one in every:
+                count = min(count * self._of(one), MAX_ALTERNATIVES + 1)
+            of = [one for one in (value, *every) if isinstance(one, Mapping)]
+            if sum("multipleOf" in one for one in of) > 1:
+                count = MAX_ALTERNATIVES + 1
+        return count
 
 
 def _at(root: Any, parts: list[str]) -> Mapping[str, Any] | None:

@@ -8,10 +8,16 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ...errors import TemplateError
+
 Origin = Literal["template", "system", "tools", "user", "tool_result", "model"]
 
 HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 """How a template escapes a text, if it does."""
+MOST_QUOTED = 3
+"""How often a template quotes a content within a quoted text."""
+MOST_TIMES, _ROOM = 8, 1 << 20
+"""How many times as long as the contents what they become may be; and characters besides."""
 _EDGE = "\u2003"  # a space that no template writes; missing where the template strips a content
 _EDGES = rf"({_EDGE}|\\u{ord(_EDGE):04x})?"  # also as JSON of ASCII only
 _MARK = re.compile(rf'{_EDGES}([0-9a-f]{{16}})\.(\d+)(\\*)(?:"|(&#34;))\2{_EDGES}')
@@ -48,9 +54,14 @@ class Marks:
         return f'{_EDGE}{self._word}.{number}"{self._word}{_EDGE}'
 
     def split(self, rendered: str) -> list[Segment]:
-        """The rendered text as segments: the template's own text, and the contents."""
+        """The rendered text as segments: the template's own text, and the contents.
+
+        Raises:
+            TemplateError: a few marks would become a text without end.
+        """
         segments: list[Segment] = []
         done = 0
+        left_over = MOST_TIMES * sum(len(one.text) for one in self._contents) + _ROOM
         for match in _MARK.finditer(rendered):
             left, word, number, slashes, escaped, right = match.groups()
             if word != self._word:
@@ -62,9 +73,15 @@ class Marks:
             text = content.text
             text = text if left else text.lstrip()
             text = text if right else text.rstrip()
-            for _ in range(len(slashes).bit_length()):  # 1, 3, 7 … by how often it was quoted
+            quoted = len(slashes).bit_length()  # 1, 3, 7 … by how often it was quoted
+            if quoted > MOST_QUOTED:
+                raise TemplateError("the chat template quotes a message again and again")
+            for _ in range(quoted):
                 text = json.dumps(text, ensure_ascii=False)[1:-1]
             text = text.translate(HTML) if escaped else text
+            left_over -= len(text)
+            if left_over < 0:
+                raise TemplateError("the chat template repeats the messages too often")
             segments.append(replace(content, text=text))
         if done < len(rendered):
             segments.append(Segment(rendered[done:], "template", trusted=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -49,6 +50,7 @@ class Terminal:
         )
         os.close(theirs)
         self.raw = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._seen = 0
 
     @property
@@ -113,5 +115,5 @@ class Terminal:
             data = os.read(self._ours, 65536)
         except OSError:  # Linux says so when the other end has closed
             return False
-        self.raw += data.decode("utf-8", "replace")
+        self.raw += self._decode(data)
         return bool(data)

@@ -73,7 +73,13 @@ class Handler(BaseHTTPRequestHandler):
             case "/missing":
                 self._send(b"<p>gone away</p>", "text/html", status=404)
             case "/go":
+                self._redirect("/go/")
+            case "/go/":
+                self._send(b"there", "text/plain")
+            case "/on":
                 self._redirect("/text")
+            case "/query":
+                self._redirect("/query?more=1")
             case "/loop":
                 self._redirect("/loop")
             case "/other":
@@ -170,7 +176,8 @@ def test_text_is_decoded(fetch: FetchTools, base: str, path: str, expected: str)
 
 def test_the_host_is_named_and_a_redirect_followed(fetch: FetchTools, base: str) -> None:
     """The server sees its name, though the connection goes to an address."""
-    assert fetch.fetch_url(f"{base}/go") == f"host {base[7:]}"
+    assert fetch.fetch_url(f"{base}/go") == "there"
+    assert fetch.fetch_url(f"{base}/text") == f"host {base[7:]}"
     localhost = base.replace("127.0.0.1", "localhost")
     assert fetch.fetch_url(f"{localhost}/text") == f"host {localhost[7:]}"
 
@@ -187,6 +194,8 @@ def test_the_host_is_named_and_a_redirect_followed(fetch: FetchTools, base: str)
         ("/brotli", "packs the page as br"),
         ("/loop", "more than 5 redirects"),
         ("/other", "redirects to another place: http://localhost"),
+        ("/on", "redirects to another place: .*/text; fetch that if needed"),
+        ("/query", r"redirects to another place: .*/query\?more=1"),
         ("/scheme", "only http:// and https:// are fetched: file:"),
     ],
 )

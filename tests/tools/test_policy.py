@@ -11,6 +11,7 @@ import pytest
 from triplepoint.errors import AgentError, ToolError
 from triplepoint.tools import EditTools, Policy, Request, Rule, Tool, tool
 from triplepoint.tools.policy import scope_of
+from triplepoint.tools.schema_tool import SchemaTool
 
 
 @tool(effect="write", preview=lambda path, content="": f"+{content}")
@@ -95,6 +96,28 @@ def test_another_way_to_write_a_path_gets_around_nothing(path: str) -> None:
     assert decided(denies, write, path=path) == (False, "rule 1")
     assert not decided(allows, write, path=path)[0]
     assert decided(allows, write, path="./a//b")[0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/%2e%2e/a/x://b",
+        "a\t/x://b",
+        "A/x://b",
+        "b/a/x://b",
+        "http://a/b",
+        "a%2fb",
+    ],
+)
+def test_a_path_is_no_address(path: str) -> None:
+    """What a URL would be read as, the tools take as names of files."""
+    allows = Policy("read-only", [Rule("*", "allow", {"path": "a/**"})])
+    denies = Policy("yes", [Rule("*", "deny", {"path": "secret/**"})])
+
+    assert not decided(allows, write, path=path)[0]
+    assert decided(allows, write, path="a/x://b%2e")[0]
+    for kept in ("./secret/%2e%2e/z://e", "secret/x://y", "secret/../secret/a"):
+        assert not decided(denies, write, path=kept)[0]
 
 
 @pytest.mark.parametrize(
@@ -278,6 +301,17 @@ def test_a_person_is_asked_once_for_what_is_always() -> None:
     assert decided(policy, write, path="b") == (True, "user")
     assert [request.preview for request in asked] == ["+x", "+y", "+"]
     assert [request.scope for request in asked] == ["a", "a", "b"]
+
+
+def test_always_is_for_all_that_a_tool_of_others_is_told() -> None:
+    """Beside a path it may take a query: one is not another."""
+    schema = {"type": "object", "properties": {"path": {}, "sql": {}}}
+    query = SchemaTool("query", "Ask.", schema, "write", lambda _: "done")
+    policy = Policy("ask", ask=lambda request: "always" if "select" in request.scope else "no")
+
+    assert decided(policy, query, path="a.db", sql="select 1") == (True, "user")
+    assert decided(policy, query, path="a.db", sql="select 1") == (True, "always")
+    assert decided(policy, query, path="a.db", sql="drop table users") == (False, "user")
 
 
 def test_always_is_for_all_that_a_call_names() -> None:

@@ -233,6 +233,11 @@ def test_printable_escapes_what_steers_or_hides() -> None:
     """Controls, separators, direction marks and surrogates are written out; letters stay."""
     assert printable("a\x1b[31m\r\n\tb") == "a\\x1b[31m\\r\\n\\tb"
     assert printable("a\r\n\tb\x9b", block=True) == "a\\r\n\tb\\x9b"
+    hidden = "\u200b\u2060\u2062\xad\u034f\u180e\u206b\u3164\uffa0\U0001d173\ufe00\U000e0100"
+    assert printable(f"a{hidden}b").isascii()
+    for said in ("❤️ 1️⃣ 👩‍💻 🏳️‍🌈", "می‌خواهم"):  # emoji, and a joiner between letters
+        assert printable(said) == said
+    assert printable("a\ufe0f") == "a\\ufe0f"
     assert printable("\u2028\u202e\ud800\U000e0041") == "\\u2028\\u202e\\ud800\\U000e0041"
     assert printable("\ufffe\uffff\ufffd") == "\\ufffe\\uffff\ufffd"
     assert printable("Zeit µs 温度 🌡 \\x1b") == "Zeit µs 温度 🌡 \\x1b"

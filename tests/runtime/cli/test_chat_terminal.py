@@ -91,7 +91,7 @@ def test_a_change_is_asked_about(chat: Any, work: Path) -> None:
     terminal = chat(*script, text("Done."), args=("--tools", "edit"))
     terminal.type("Change it")
     shown = terminal.wait_for("[y/n/a] ")
-    assert "-0\n+1" in shown
+    assert "│ -0\n│ +1" in shown
     assert "edit_file (write): run it?" in shown
     terminal.type("n")
     terminal.wait_for("not allowed: the user said no")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from helpers.format_checks import take
 
+from triplepoint.errors import GrammarError
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.schemas import resolved, strict
@@ -122,3 +124,41 @@ def test_pointers() -> None:
         "$ref": "#/properties/tree"
     }
     assert found["nowhere"] == {"$ref": "#/properties/none"}
+
+
+def _doubling(count: int, at: str) -> dict[str, Any]:
+    """Each of `count` schemas refers to the next one twice."""
+    parts: dict[str, Any] = {
+        f"p{n}": {"anyOf" if at == "$defs" else "allOf": [{"$ref": f"#/{at}/p{n + 1}"}] * 2}
+        for n in range(count)
+    }
+    return {at: {**parts, f"p{count}": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (_doubling(40, "properties"), "more than 20,000 parts"),
+        ({"allOf": [{"type": "integer", "multipleOf": 7 + n} for n in range(8)]}, "multipleOf"),
+        ({"allOf": [{"anyOf": [{"minimum": n}, {"maximum": 3}]} for n in range(12)]}, "1,000 alt"),
+        (
+            {"allOf": [{"$ref": "#/$defs/p0"}, {"$ref": "#/$defs/p0"}], **_doubling(40, "$defs")},
+            "more than 1,000 alternatives",
+        ),
+    ],
+    ids=["references", "multiples", "alternatives", "alternatives by name"],
+)
+def test_a_short_schema_that_becomes_a_long_one(schema: dict[str, Any], why: str) -> None:
+    """It is refused at once."""
+    began = time.monotonic()
+    with pytest.raises(GrammarError, match=why):
+        strict(schema)
+    assert time.monotonic() - began < 5
+
+
+def test_alternatives_that_do_not_multiply() -> None:
+    """Chains of names, and alternatives beside each other, are no more than they are."""
+    chain = {"$ref": "#/$defs/p0", **_doubling(40, "$defs")}
+    beside = {"properties": {f"p{n}": {"anyOf": [{"const": 1}, {"const": 2}]} for n in range(50)}}
+    assert strict(chain)["$ref"] == "#/$defs/p0"
+    assert len(strict({"type": "object", **beside})["properties"]) == 50

@@ -335,6 +335,22 @@ HOSTILE = {
     "unclosed": "{% for x in y %}",
     "unknown tag": "{% foo %}",
     "too long": "x" * (MAX_SOURCE + 1),
+    "namespaces in each other": (
+        "{% set n=namespace(v='x') %}{% for i in range(60) %}{% set n.v=namespace(p=n.v,q=n.v) %}"
+        "{% endfor %}{{ n.v }}"
+    ),
+    "a large named argument": (
+        "{% set n=namespace(v=['x']) %}{% for i in range(60) %}{% set n.v=[n.v,n.v] %}{% endfor %}"
+        "{{ raise_exception(message=n.v) }}"
+    ),
+    "a large named argument of a filter": (
+        "{% set n=namespace(v=['x']) %}{% for i in range(60) %}{% set n.v=[n.v,n.v] %}{% endfor %}"
+        "{{ [1]|join(d=n.v) }}"
+    ),
+    "a named width": "{{ ('\\t' * 300).expandtabs(tabsize=1000000) }}",
+    "a long way": (
+        "{% set a=('a.'*100000)~'a' %}{{ range(2000)|map(attribute=a,default='x')|list }}"
+    ),
     # plain mistakes
     "undefined": "{{ foo.bar }}",
     "call of nothing": "{{ foo() }}",
