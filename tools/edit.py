@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import heapq
 import re
 import stat
 from bisect import bisect_left
@@ -22,6 +23,7 @@ MAX_DIFF = 120  # lines of a diff that is shown
 MAX_COMPARED = 1000  # lines from the first that differs on which are compared
 CONTEXT = 2  # lines of a diff before and after what differs
 MAX_IN_FOLDER = 100_000  # files of a folder that are checked against a policy's rules
+MOST_COMPARED = 50  # lines that are compared letter by letter with what was not found
 MAX_PLACES = 5  # places of a text that are named
 
 
@@ -295,10 +297,19 @@ def _nearest(text: str, old: str) -> str:
     if not wanted or len(lines) > 5000 or len(wanted) > 300:
         return ""
     stripped = [line.strip()[:300] for line in lines]
-    near = difflib.get_close_matches(wanted, stripped, n=1, cutoff=0.7)
+    # Those with the most of its words, since to compare two long lines may take milliseconds.
+    words = _words(wanted)
+    likely = heapq.nlargest(MOST_COMPARED, stripped, key=lambda line: len(words & _words(line)))
+    near = difflib.get_close_matches(wanted, likely, n=1, cutoff=0.7)
     if not near:
         return ""
     return f"; line {stripped.index(near[0]) + 1} is like it: {near[0][:120]}"
+
+
+def _words(line: str) -> set[str]:
+    """Its words, and pieces of them: one that is misspelled shares most of these."""
+    parts = re.findall(r"\w+|[^\w\s]", line)
+    return {piece for part in parts for piece in (part, part[:3], part[-3:])}
 
 
 def _count(text: str) -> str:

@@ -115,6 +115,11 @@ def _problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
         return ref
 
     known = {key: counted(key) for key in ("$ref", "$dynamicRef")} | {"pattern": _pattern}
+    # Python's expressions may take hours, and each item with each other too: the other program
+    # checks these itself.
+    known |= {"patternProperties": _unchecked, "uniqueItems": _unchecked}
+    if "patternProperties" in json.dumps(schema):
+        known |= {"additionalProperties": _unchecked, "unevaluatedProperties": _unchecked}
     kind = extend(Draft202012Validator, known)
     try:
         checker = kind(schema, registry=Registry())  # the usual one fetches what it lacks
@@ -125,6 +130,10 @@ def _problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
         return ""
     where = ".".join(str(part) for part in error.absolute_path)
     return f"{f'argument {where}: ' if where else ''}{error.message[:MAX_VALUE]}"
+
+
+def _unchecked(*_: Any) -> Iterator[Any]:
+    return iter(())
 
 
 def _pattern(validator: Any, pattern: str, value: Any, within: Any) -> Iterator[Any]:

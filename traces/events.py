@@ -382,7 +382,7 @@ class UnknownEvent(Event):
 
     event: str
 
-    def __init__(self, event: str, **given: Any) -> None:
+    def __init__(self, event: str, /, **given: Any) -> None:
         vars(self).update({"v": SCHEMA_VERSION, "seq": -1, "ts": 0.0, "run": ""})
         vars(self).update(given, event=event)
         self.__post_init__()

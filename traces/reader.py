@@ -194,7 +194,7 @@ def parse_event(data: Any) -> AnyEvent:
     except ValidationError as error:
         # A later schema may give a known event another shape.
         if isinstance(data.get("v"), int) and data["v"] > SCHEMA_VERSION:
-            return UnknownEvent(**data)
+            return UnknownEvent(data.pop("event"), **data)
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"event '{data['event']}', field '{where}': {first['msg']}"

@@ -39,7 +39,7 @@ class Record:
     def __post_init__(self) -> None:
         # pydantic puts what is no field beside the fields, where it would hide methods.
         if len(vars(self)) > len(_names(type(self))):
-            given, known = vars(self), {*_names(type(self)), "_extra"}
+            given, known = vars(self), {*_names(type(self))}
             extra = {name: given.pop(name) for name in [*given] if name not in known}
             extra = {name: value for name, value in extra.items() if name not in self.COMPUTED}
             if extra:

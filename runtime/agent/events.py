@@ -98,6 +98,12 @@ AgentEvent: TypeAlias = (
 )
 
 
+def delta_of(piece: tuple[str, str]) -> AgentEvent:
+    """A piece of what the model says, and in which mode, as an event."""
+    mode, text = piece
+    return TextDelta(text) if mode == "answer" else ThinkingDelta(text)
+
+
 def result_of(last: AgentEvent | None) -> RunResult[Any]:
     """The result of a run by the last event of its stream.
 

@@ -32,7 +32,7 @@ from ..inference.sampling import Sampling
 from .compaction import compacted, dropped_text, moved, what_fills
 from .config import sampling_notes
 from .conversation import Conversation
-from .events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
+from .events import AgentEvent, Notice, PhaseFinished, delta_of
 from .history import History
 from .prefix_reuse import common_prefix, count_reuse, resume_points
 from .prompt import counted
@@ -191,7 +191,9 @@ class LocalConversation(Conversation[Mark]):
             **self.session.speculative.as_dict(),
         }
 
-    def compact(self, before: int | None = None, room: int | None = None) -> PhaseEvent | None:
+    def compact(
+        self, before: int | None = None, room: int | None = None, run: RunContext | None = None
+    ) -> PhaseEvent | None:
         """Take results of tools out of the context, the oldest first, and read the rest again.
 
         Only what follows the first of them is computed. A note stands in each one's place, so that
@@ -200,6 +202,7 @@ class LocalConversation(Conversation[Mark]):
         Args:
             before: results of messages from this one on stay; None: from the last question on.
             room: tokens that are to be free then; None takes out all.
+            run: where it is stopped, that ends the reading.
 
         Returns what it cost and took out; None when there was nothing to take out.
         """
@@ -221,7 +224,8 @@ class LocalConversation(Conversation[Mark]):
             for mark, n in marks
         ]
         ledger.ids, ledger.spans = made.ids, made.spans
-        phase = session.prefill(made.ids[keep:], purpose="compaction")
+        check = None if run is None else run.check_stop
+        phase = session.prefill(made.ids[keep:], purpose="compaction", check=check)
         phase.dropped = [one.as_dict() for one in dropped]
         return phase
 
@@ -237,7 +241,7 @@ class LocalConversation(Conversation[Mark]):
             full = error
         # Within a run the results so far are old too: the model has answered to them.
         compact = self.config.compact
-        phase = self.compact(len(self.messages), self._missing_room) if compact else None
+        phase = self.compact(len(self.messages), self._missing_room, run) if compact else None
         if phase is None:
             raise full
         yield Notice(f"the context was full: {dropped_text(phase)}")
@@ -256,19 +260,20 @@ class LocalConversation(Conversation[Mark]):
         segments = chat.extend(messages) if len(ledger) else chat.open(messages)
         yield from map(Notice, chat.notes[noted:])
         shares = chat.encode(segments, first=not len(ledger))
-        ended = self._merge_end_of_turn(shares)
-        start = self._thoughts.drop(messages, chat)
-        before = len(ledger)
-        for segment, ids in shares:
-            number = segment.message
-            tool = "" if number is None else messages[number].name
-            ledger.append(ids, segment.origin, message=number, label=tool)
-        if not len(ledger):
-            raise TemplateError(
-                "the chat template renders the conversation to no tokens of the model's "
-                "vocabulary; get another file of the model"
-            )
+        ended, start, before = None, None, len(ledger)
         try:
+            ended = self._merge_end_of_turn(shares)
+            start = self._thoughts.drop(messages, chat)
+            before = len(ledger)
+            for segment, ids in shares:
+                number = segment.message
+                tool = "" if number is None else messages[number].name
+                ledger.append(ids, segment.origin, message=number, label=tool)
+            if not len(ledger):
+                raise TemplateError(
+                    "the chat template renders the conversation to no tokens of the model's "
+                    "vocabulary; get another file of the model"
+                )
             self._check_room(before)
             for message in new:  # before the long part, so that a kill does not lose the question
                 run.log_message(message.role, message.content)
@@ -395,7 +400,7 @@ class LocalConversation(Conversation[Mark]):
                 run.check_stop()
                 if ttft is None:
                     ttft = time.perf_counter() - run.began
-                yield from map(_delta, reader.push(token))
+                yield from map(delta_of, reader.push(token))
                 if reader.stopped or (stop is not None and stop.push(token)):
                     break
         finally:
@@ -411,7 +416,7 @@ class LocalConversation(Conversation[Mark]):
             if phase is not None and phase is not last_phase:
                 self._measure(run, phase, reply, ttft)
         if not reply.repaired:  # nothing of such calls was told as text
-            yield from map(_delta, reader.rest)
+            yield from map(delta_of, reader.rest)
         if phase is not None:
             yield PhaseFinished(phase)
         if reply.repeated:
@@ -492,9 +497,3 @@ class LocalConversation(Conversation[Mark]):
                 + what_fills(self.ledger, self.session.context, len(self.ledger))
             )
         raise run.cut_error(reply)
-
-
-def _delta(piece: tuple[str, str]) -> AgentEvent:
-    """A piece of what the model says as an event."""
-    mode, text = piece
-    return TextDelta(text) if mode == "answer" else ThinkingDelta(text)

@@ -228,11 +228,12 @@ class Run:
             )
             if decision is not None:
                 event.decision, event.decided_by = decision.word, decision.by
+            # First of all: a call that has run is not run again, whatever comes of telling it.
+            results.append(Message("tool", outcome.result, call.name, call.id))
             context.trace.write(event)
             if decision is None or not decision.allowed:
                 self._refused[call.name] += 1
             yield ToolCallFinished(call.id, call.name, outcome.result, outcome.error, duration)
-            results.append(Message("tool", outcome.result, call.name, call.id))
         return results
 
     def _alarm(self) -> threading.Timer | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import TargetError, TraceError
+from ...errors import SettingError, TargetError, TraceError
 from ...traces.find import resolve
 from ...traces.reader import Trace
+from ...traces.sanitize import printable
 from .load_engine import load_engine
 from .output import Output
 from .traces import default_folder
@@ -21,6 +23,29 @@ if TYPE_CHECKING:
     from ..replay.workload import WorkItem
 
 NANO = "triplepoint-nano"
+
+
+def folder_of(trace: Trace, header: RunStart, given: str | None) -> str | None:
+    """The folder that a run's tools look at when it is done again.
+
+    Somebody else's trace may name any folder: one outside of the current one is read only where
+    that is said, or where the trace is among the user's own.
+
+    Raises:
+        SettingError: it has to be said.
+    """
+    if given is not None or not header.workspace:
+        return given
+    here, there = Path.cwd().resolve(), Path(header.workspace).resolve()
+    own = trace.path is not None and Path(trace.path).resolve().is_relative_to(
+        default_folder().resolve()
+    )
+    if own or there.is_relative_to(here):
+        return header.workspace
+    raise SettingError(
+        f"{trace.path} was recorded in {printable(header.workspace)}, outside of {here}; look "
+        f"there with --dir {printable(shlex.quote(header.workspace))}, or here with --dir ."
+    )
 
 
 def load_trace(name: str) -> Trace:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .agent_options import policy_of, tools_of
 from .conversation import exit_status, follow, show_trace
-from .engine_from_trace import engine_of
+from .engine_from_trace import engine_of, folder_of
 from .load_engine import is_server, load_model
 from .output import Output
 from .traces import check_place, trace_json
@@ -25,6 +25,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     turn, step = args.start
     _, header = history_of(trace, turn, step)  # before a model is loaded for nothing
     check_place(args.output)
+    args.dir = folder_of(trace, header, args.dir)
     if args.model and is_server(args.model):
         engine: Any = load_model(args, output)
     else:
@@ -63,7 +64,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
     own = config if args.model is None else {}  # what another model may have otherwise
     sampling = own.get("sampling")
     same = args.model is None and args.context is None  # what depends on the context's length
-    folder = args.dir or header.workspace or None
+    folder = args.dir or None
     recorded = args.tools is None or isinstance(args.tools, str)
     asked = argparse.Namespace(
         **vars(args), mode=None, policy=None, mcp=None, allow_private_network=False

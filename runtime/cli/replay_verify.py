@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ReplayError
 from ...traces.sanitize import short
 from ...traces.timeline import call_text
-from .engine_from_trace import engine_of
+from .engine_from_trace import engine_of, folder_of
 from .output import Output
 from .transcript import show_header
 
@@ -44,7 +44,8 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
         for note in (*notes, *replay.check_settings(one.header, engine)):
             output.line(f"note: {note}", "yellow")
-        tools = _live_tools(one.header, args, engine) if args.tools == "live" else None
+        live = args.tools == "live"
+        tools = _live_tools(trace, one.header, args, engine) if live else None
         report = replay.verify(trace, engine, run=number, tools=tools, on_phase=show)
         good = report.ok or report.within_rounding
         for line in verdict(report):
@@ -105,11 +106,13 @@ def verdict(report: VerifyReport) -> list[str]:
     return [*lines, f"  likely cause: {found.cause}"]
 
 
-def _live_tools(header: RunStart, args: argparse.Namespace, engine: Engine) -> LiveTools:
+def _live_tools(
+    trace: Trace, header: RunStart, args: argparse.Namespace, engine: Engine
+) -> LiveTools:
     """The tools of the run, on the folder that it looked at or another one."""
     from ..replay.live_tools import LiveTools
 
-    folder = args.dir or header.workspace
+    folder = folder_of(trace, header, args.dir)
     if not folder:
         raise ReplayError("the run had no folder; give one with --dir")
     return LiveTools(engine, header, folder)

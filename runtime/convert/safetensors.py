@@ -147,7 +147,7 @@ class Checkpoint:
             _fail(path, f"its header would have {length} bytes, the file has {size}")
         try:
             header = json.loads(buffer[8 : 8 + length])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelError(f"{path} is damaged: its header is not JSON ({error})") from error
         if not isinstance(header, dict):
             _fail(path, "its header is not a JSON object")
@@ -195,7 +195,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"cannot open {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} is not a JSON object")

@@ -208,6 +208,7 @@ class Dispatcher:
         """Its server takes no rows now: no fault of this one."""
         self._release(station, task)
         if not task.finished and not task.running:
+            self.retries -= task.tries > 1
             task.tries -= 1
             task.avoid = station.name
             self._queue(task, first=True)

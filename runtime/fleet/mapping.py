@@ -304,18 +304,23 @@ class Mapping:
     ) -> None:
         task, outcome, station = event.task, event.outcome, event.worker.station
         assert task is not None and outcome is not None  # noqa: PT018
+        cost = self._bounds.price.of(outcome)
         if task not in station.tasks:  # of a worker that was taken for dead
+            self._wasted += cost
             return
         if outcome.status in ("away", "cancelled"):
+            self._wasted += cost
             self._dispatcher.give_back(station, task)
         elif outcome.status == "dropped":
             if self._dispatcher.drop(station, task, outcome.error):
                 aside.append(self._poisoned(task, event.worker, outcome))
+            else:
+                self._wasted += cost
         elif outcome.status == "retry":
             if self._dispatcher.fail(station, task, outcome.error):
                 aside.append(self._poisoned(task, event.worker, outcome))  # with its cost
             else:
-                self._wasted += self._bounds.price.of(outcome)
+                self._wasted += cost
         elif self._dispatcher.finish(station, task):
             result = self._result(task, event.worker, outcome)
             path = self._work.trace_of(task, station.name)
@@ -327,7 +332,7 @@ class Mapping:
                     result.pop("trace", None)
             finished.append(result)
         else:  # another worker was sooner
-            self._wasted += self._bounds.price.of(outcome)
+            self._wasted += cost
 
     def _result(self, task: Task, worker: Worker, outcome: Outcome) -> dict[str, Any]:
         """The line of a row."""

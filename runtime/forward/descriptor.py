@@ -109,9 +109,10 @@ class PassDescriptor:
         for describe_more in self._counted:
             counts.append(describe_more(spans, counts))
         if counts != self._counts:
-            self._counts = counts
+            self._counts = []  # none until all of them are there: Ctrl-C may come in between
             for units, count, times in self._fast_units:
                 units[0] = counts[count] * times
+            self._counts = counts
         for hit in self.experts_hit:
             hit[0] = 0
 

@@ -361,7 +361,16 @@ class Decoding:
         return self._lookahead.forced() if self._lookahead is not None else None
 
     def _mask(self) -> np.ndarray | None:
-        return self.constraint.mask() if self.constraint is not None else None
+        mask = self.constraint.mask() if self.constraint is not None else None
+        if mask is not None:
+            words = -(-self.sequence.engine.outputs.n_vocab // 32)
+            kind = getattr(mask, "dtype", None)
+            if kind not in (np.uint32, np.int32) or mask.shape != (words,):
+                raise EngineError(  # here, and not in a pass that others share
+                    f"a constraint's mask must be {words} words of 32 bits, one bit for each token "
+                    f"of the vocabulary, not {mask!r:.100}"
+                )
+        return mask
 
     def _masks(self, mask: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
         """What the pass itself may choose under: nothing, where it is left to chance."""

@@ -19,7 +19,9 @@ import hashlib
 import json
 import mmap
 import os
+import secrets
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -181,6 +183,8 @@ def load(
         path = where / f"{name}{SUFFIX}"
         try:
             return map_page(path, size, digests.get(name, ""))
+        except UnreadableError as error:
+            return str(error)
         except ValueError as error:
             with contextlib.suppress(OSError):  # the next save is not to take it for whole
                 path.unlink()
@@ -228,8 +232,9 @@ def _load_states(
             found.append(Checkpoint(position, data.view(np.float32)))
         except ValueError as error:
             wrong = f"the state after {position} tokens on disk {error}"
-            with contextlib.suppress(OSError):
-                path.unlink()
+            if not isinstance(error, UnreadableError):
+                with contextlib.suppress(OSError):
+                    path.unlink()
     if found:
         last = max(found, key=lambda one: one.position)
         state.adopt(last, [one for one in found if one is not last])
@@ -281,8 +286,8 @@ def make_folder(folder: Path) -> None:
 
 def write_file(path: Path, data: bytes | memoryview) -> str:
     """Write a file that is whole or not there, for this user alone; returns its SHA-256."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
+    # Another thread, or another process in a container of its own, may write the same.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     digest = hashlib.sha256()
     try:
@@ -351,6 +356,17 @@ def _is_ours(found: os.stat_result) -> bool:
     return not hasattr(os, "getuid") or found.st_uid in (os.getuid(), 0)
 
 
+class UnreadableError(ValueError):
+    """A file that may be whole, but cannot be had now, such as when too many are open."""
+
+
+def _mapped(descriptor: int, size: int) -> mmap.mmap:
+    """Its bytes; what is written there goes nowhere."""
+    if sys.version_info >= (3, 13):  # before, each mapping keeps a descriptor
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY, trackfd=False)
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+
+
 def map_page(path: Path, size: int, digest: str) -> np.ndarray:
     """A page, mapped: it is in memory once for all that use it, and what is written is not shared.
 
@@ -362,14 +378,16 @@ def map_page(path: Path, size: int, digest: str) -> np.ndarray:
     except FileNotFoundError:
         raise ValueError("is missing") from None
     except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror})") from None
+        raise UnreadableError(f"cannot be read ({error.strerror})") from None
     try:
         found = os.fstat(descriptor).st_size
         if found != size:
             raise ValueError(f"has {found:,} bytes instead of {size:,}")
         if not size:
             return np.empty(0, np.uint8)
-        data = np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8)
+        data = np.frombuffer(_mapped(descriptor, size), np.uint8)
+    except OSError as error:
+        raise UnreadableError(f"cannot be read ({error.strerror})") from None
     finally:
         os.close(descriptor)
     will_need(data)

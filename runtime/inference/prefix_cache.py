@@ -188,7 +188,7 @@ class PrefixCache:
         """
         self._layout, self._evicted = layout, evicted
         self._root = Node([], None, None)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._states = KnownStates()
         self._clock = 0
         self.evicted_pages = 0
@@ -196,12 +196,12 @@ class PrefixCache:
 
     @property
     def nbytes(self) -> int:
-        with self._lock:
+        with self.lock:
             return sum(page.nbytes for page in {node.page for node in self._nodes()} if page)
 
     def find(self, ids: list[int], namespace: str = "") -> tuple[list[Page], int]:
         """Pages that hold the beginning of `ids`, and how many tokens of it."""
-        with self._lock:
+        with self.lock:
             self._clock += 1
             pages, at = list[Page](), 0
             for node, common in self._path(ids, namespace):
@@ -213,7 +213,7 @@ class PrefixCache:
 
     def count(self, ids: list[int], namespace: str = "") -> int:
         """How many of the first of `ids` a sequence would find."""
-        with self._lock:
+        with self.lock:
             count = self.find(ids, namespace)[1]
             if self._layout.states is None:
                 return count
@@ -226,7 +226,7 @@ class PrefixCache:
         All that is so kept takes `KEPT_SHARE` of the memory at most: what is kept for least time is
         given up first. Where nobody could go on else, it is all let go of.
         """
-        with self._lock:
+        with self.lock:
             for node, _ in self._path(ids, namespace):
                 node.until = max(node.until, until)
             now = time.monotonic()
@@ -266,7 +266,7 @@ class PrefixCache:
 
     def adopt(self, cache: KVCache, ids: list[int], least: int, namespace: str = "") -> int:
         """Give a cache what is known of `ids`, if that is more than `least` tokens; how many."""
-        with self._lock:
+        with self.lock:
             pages, count, state = self._known(cache, ids, namespace)
             if count <= least:
                 return least
@@ -278,7 +278,7 @@ class PrefixCache:
 
     def knows(self, cache: KVCache, ids: list[int], least: int, namespace: str = "") -> bool:
         """Whether `adopt` would find so many of the first of `ids`."""
-        with self._lock:
+        with self.lock:
             return self._known(cache, ids, namespace)[1] >= least
 
     def _known(
@@ -298,7 +298,7 @@ class PrefixCache:
         Drafts that follow `ids` in the cache, and may yet be refused, are not kept.
         """
         count = min(count, len(ids))
-        with self._lock:
+        with self.lock:
             self._clock += 1
             if cache.state is not None:
                 self._states.add(cache.state, ids, count, namespace)
@@ -330,7 +330,7 @@ class PrefixCache:
         Those that are kept until a time to come are let go of only if `kept`, after the others.
         Before them go layers with windows of pages that nobody is likely to go on from.
         """
-        with self._lock:
+        with self.lock:
             freed = self._look_away(wanted)
             while freed < wanted:
                 now = time.monotonic()
@@ -347,7 +347,7 @@ class PrefixCache:
 
     def clear(self) -> None:
         """Forget everything; pages that sessions have stay theirs."""
-        with self._lock:
+        with self.lock:
             for node in list(self._nodes()):
                 node.leave()
             self._root = Node([], None, None)
@@ -373,10 +373,12 @@ class PrefixCache:
         assert node.page is not None, "only the root has no page"
         node.parent.children.remove(node)
         freed = node.page.nbytes if node.page.refcount == 1 else 0
-        if self._evicted is not None:
-            self._evicted(node.text(), node.page, node.namespace)
-        node.leave()
-        self.evicted_pages += 1
+        try:
+            if self._evicted is not None:
+                self._evicted(node.text(), node.page, node.namespace)
+        finally:
+            node.leave()
+            self.evicted_pages += 1
         return freed
 
     def _nodes(self) -> Iterator[Node]:

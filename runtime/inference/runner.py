@@ -411,9 +411,9 @@ class Runner:
         self, sequences: Sequence[TokenSequence], tape: CompiledTape, times: TapeTimes
     ) -> None:
         """Run a tape that these sequences wait for."""
-        with self._state:
-            self._running = sequences
         try:
+            with self._state:
+                self._running = sequences
             self._run_tape(tape, times)
         finally:
             with self._state:

@@ -62,10 +62,11 @@ class Scheduler(PassPolicy[Ticket]):
         self.sequences: weakref.WeakSet[TokenSequence] = weakref.WeakSet()
         self.parks = True
         self.passes = self.shared = self.preempted = 0
-        # Reentrant: `stop` may be called by a signal handler, in the midst of anything.
-        self.mutex = threading.RLock()
+        # Reentrant: `stop` may be called by a signal handler, in the midst of anything. One lock
+        # for the prefixes too: the collector may close a decode in whatever thread has either.
+        self.mutex = prefix_cache.lock
         self._arrived = threading.Condition(self.mutex)
-        self._leading = False
+        self._leading = 0  # the thread that runs passes
         self._active: dict[TokenSequence, float] = {}  # in a phase: seconds between rows
         self._left: dict[TokenSequence, float] = {}  # when it got its last rows
         self._last_s = 0.0  # of the last pass
@@ -86,8 +87,8 @@ class Scheduler(PassPolicy[Ticket]):
             yield
         finally:
             with self.mutex:
-                self._active.pop(sequence, None)
                 self._left.pop(sequence, None)
+                self._active.pop(sequence, None)
 
     def compute(self, rows: Rows) -> None:
         """Have rows computed: all of them, or the first ones of a prompt; `rows` tells what came.
@@ -98,17 +99,26 @@ class Scheduler(PassPolicy[Ticket]):
             PassCancelledError: the sequence was stopped.
             ModelError: the model's file was changed while in use.
         """
-        with self.mutex:
-            alone = not self._leading and len(self._active) < 2
-            if alone:
-                self._leading = True
-        if alone:
-            try:
-                if self._run_alone(rows):
-                    return
-            finally:
+        me = threading.get_ident()
+        try:
+            with self.mutex:
+                self._recover(me)
+                if not self._leading and len(self._active) < 2:
+                    self._leading = me
+            if self._leading == me and self._run_alone(rows):
+                return
+        finally:
+            if self._leading == me:
                 self._hand_over()
-        self._compute(rows)
+        self._compute(rows, me)
+
+    def _recover(self, me: int) -> None:
+        """Take back what Ctrl-C left of this thread in the midst of leading, or of waiting."""
+        if self._waiting:
+            for ticket in [one for one in self._waiting if one.thread == me and not one.taken]:
+                self._waiting.remove(ticket)
+        if self._leading == me:
+            self._hand_over()
 
     def _run_alone(self, rows: Rows) -> bool:
         """Run rows of the only sequence that wants any; False: it needs others' memory."""
@@ -175,7 +185,7 @@ class Scheduler(PassPolicy[Ticket]):
                     self._done(ticket)
                     return
 
-    def _compute(self, rows: Rows) -> None:
+    def _compute(self, rows: Rows, me: int) -> None:
         ticket = Ticket(rows)
         with self.mutex:
             if rows.sequence.stopped:  # since it asked
@@ -185,7 +195,7 @@ class Scheduler(PassPolicy[Ticket]):
                 self._arrived.notify_all()
                 lead = False
             else:
-                lead = self._leading = True
+                lead, self._leading = True, me
         if not lead:
             self._wait(ticket)
         if lead or ticket.leads:  # also where it is done: somebody has to hand on the lead
@@ -232,10 +242,10 @@ class Scheduler(PassPolicy[Ticket]):
     def _hand_over(self) -> None:
         with self.mutex:
             if not self._waiting:
-                self._leading = False
+                self._leading = 0
                 return
             following = self._waiting[0]
-            following.leads = True
+            following.leads, self._leading = True, following.thread
             following.flag.release()
 
     # --- a pass
@@ -310,7 +320,7 @@ class Scheduler(PassPolicy[Ticket]):
                 soon = (  # of those that have not asked since
                     sequence
                     for sequence, since in self._left.items()
-                    if max(self._active[sequence], now - since) < limit
+                    if max(self._active.get(sequence, limit), now - since) < limit
                 )
                 left = until - now
                 if next(soon, None) is None or left <= 0:

@@ -168,7 +168,12 @@ class Session(ScheduledSequence):
         """
         from .kv_snapshot import save
 
-        return save(self.engine, self, folder)
+        with self.engine.scheduler.mutex:
+            self.computing = True  # a close waits until its pages are written
+        try:
+            return save(self.engine, self, folder)
+        finally:
+            self.engine.scheduler.computed(self)
 
     def adopted_phase(self, purpose: str, wall_s: float) -> PhaseEvent:
         """A phase for a trace: the tokens as they are, none of them computed here.

@@ -38,6 +38,7 @@ MOST_BYTES = 4 << 30
 FREE_SHARE = 0.1  # of the disk's free space, at most
 READ_RATE = 500e6  # bytes/s, until a page was read; checking them is a part of it
 WEIGHT = 0.3  # of the newest reading in that rate
+UNFINISHED_S = 3600.0  # after which a file that was being written belongs to nobody
 PENDING = 4  # pages that wait to be written at most: they still take memory
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})-([0-9]{1,9})\.kv")
 
@@ -98,7 +99,11 @@ class Spill:
                 from concurrent.futures import ThreadPoolExecutor
 
                 self._writer = ThreadPoolExecutor(1, "triplepoint-spill")
-        self._writer.submit(self._write, ids, page.data, seconds, namespace)
+        try:
+            self._writer.submit(self._write, ids, page.data, seconds, namespace)
+        except RuntimeError:  # it was closed meanwhile, or the system has no thread for it
+            with self._lock:
+                self._pending -= 1
 
     def flush(self) -> None:
         """Wait until everything that was offered is written."""
@@ -121,7 +126,7 @@ class Spill:
         loaded = self._loaded()
         if loaded is None or not self.most_bytes or not self._known():
             return
-        from .kv_snapshot import map_page, page_keys
+        from .kv_snapshot import UnreadableError, map_page, page_keys
 
         keys = list(page_keys(loaded, tokens[: len(tokens) // PAGE * PAGE], namespace))
         for number in range(first, len(keys)):
@@ -132,6 +137,8 @@ class Spill:
             began = time.perf_counter()
             try:
                 data = map_page(file.path, loaded.layout.page_bytes, file.digest)
+            except UnreadableError:
+                return
             except ValueError:  # damaged, or another process has removed it
                 self._forget(keys[number], file)
                 return
@@ -205,12 +212,21 @@ def _worth(file: _File, now: float) -> float:
     return file.seconds / max(1, file.nbytes) / (1.0 + max(0.0, now - file.used))
 
 
+def _sweep(entry: os.DirEntry[str]) -> None:
+    """Remove what a process that has ended was writing."""
+    with contextlib.suppress(OSError):
+        if entry.stat(follow_symlinks=False).st_mtime < time.time() - UNFINISHED_S:
+            os.unlink(entry.path)
+
+
 def _listed(where: Path) -> list[tuple[str, _File]]:
     found: list[tuple[str, _File]] = []
     with contextlib.suppress(OSError), os.scandir(where) as entries:
         for entry in entries:
             match = _NAME.fullmatch(entry.name)
-            if match is not None and entry.is_file(follow_symlinks=False):
+            if entry.name.startswith(".") and ".kv." in entry.name:
+                _sweep(entry)
+            elif match is not None and entry.is_file(follow_symlinks=False):
                 stat = entry.stat(follow_symlinks=False)
                 seconds = int(match[3]) / 1000
                 file = _File(Path(entry.path), match[2], stat.st_size, seconds, stat.st_mtime)

@@ -17,7 +17,9 @@ SAME = 64  # tokens in common from which on a prompt waits for another one's pas
 class Ticket:
     """Rows that wait, or are being computed."""
 
-    __slots__ = ("began", "decodes", "done", "error", "flag", "leads", "rows", "since", "taken")
+    __slots__ = (
+        "began", "decodes", "done", "error", "flag", "leads", "rows", "since", "taken", "thread"
+    )  # fmt: skip
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -29,6 +31,7 @@ class Ticket:
         self.taken = False  # by the pass that runs
         self.since = time.perf_counter()
         self.began = rows.sequence.began  # a prompt's next part waits for as long as its first
+        self.thread = threading.get_ident()  # which waits for them
         self.flag = threading.Lock()
         self.flag.acquire()
 

@@ -109,7 +109,9 @@ def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:
     return APIError(message, status=status, code=code, type=kind, headers=headers)
 
 
-def too_long(tokens: int, context: int, param: str = "messages") -> APIError:
+def too_long(
+    tokens: int, context: int, param: str = "messages", *, least: bool = False
+) -> APIError:
     """A prompt that leaves no room for an answer.
 
     litellm looks for the message's beginning, LangChain for the code, and in the message too: of an
@@ -117,7 +119,8 @@ def too_long(tokens: int, context: int, param: str = "messages") -> APIError:
     """
     return APIError(
         f"This model's maximum context length is {context} tokens. However, your messages resulted "
-        f"in {tokens} tokens. Please reduce the length of the messages. (context_length_exceeded)",
+        f"in {'at least ' * least}{tokens} tokens. Please reduce the length of the messages. "
+        "(context_length_exceeded)",
         param=param,
         code="context_length_exceeded",
         overflow=(tokens, context),

@@ -16,28 +16,41 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD = 64 << 10  # bytes of a head, and of what is between the pieces of a body
 _UPGRADES = (b"upgrade", b"http2-settings")
+FIRST_S = 10.0  # for the first byte on a connection
+WANTED = 65536  # descriptors
+RESERVE = 128  # descriptors that are not for connections
 REQUEST_S = 60.0  # for a head to arrive, and from one piece of a body to the next
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with these bounds."""
 
+    connected = 0  # how many there are, over all
+    most = 1 << 30  # of them
+    _first = True  # nothing has come yet
     _too_large = False  # a head was whole, and more than that
     _taken = 0  # bytes that belong to no head, and no piece of a body, that was read so far
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there."""
+        """A client is there; where descriptors run out, one too many is sent away at once."""
+        BoundedProtocol.connected += 1
         super().connection_made(transport)
-        self._wait()
+        self._wait(FIRST_S)
+        if BoundedProtocol.connected > BoundedProtocol.most:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has gone."""
+        BoundedProtocol.connected -= 1
         self._came()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
+        if self._first:
+            self._first = False
+            self._came()
         self._taken += len(data)
         self._unset_keepalive_if_required()
         try:
@@ -117,8 +130,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _wait(self) -> None:
-        self._timer = self.loop.call_later(REQUEST_S, self._is_late)
+    def _wait(self, seconds: float = REQUEST_S) -> None:
+        self._timer = self.loop.call_later(seconds, self._is_late)
 
     def _is_late(self) -> None:
         if self._answers and not self.cycle.more_body:
@@ -139,3 +152,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.write(f"{line}content-length: 0\r\nconnection: close\r\n\r\n".encode())
         self._came()
         self.transport.close()
+
+
+def make_room() -> None:
+    """Let this process open as many files as it may, and have no more connections than that."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, WANTED) if hard != resource.RLIM_INFINITY else WANTED
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    if soft != resource.RLIM_INFINITY:
+        BoundedProtocol.most = max(16, soft - RESERVE)

@@ -70,7 +70,7 @@ class LoadedModel:
         info = engine.model
         what = (__version__, info.name, info.nbytes, info.quant, str(engine.target), engine.kv)
         self.fingerprint = f"fp_{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}"
-        self.prompts = Prompts(engine.tokenizer)
+        self.prompts = Prompts(engine.tokenizer, engine.context)
 
 
 FileState = tuple[int, int, int, int]

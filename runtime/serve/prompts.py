@@ -7,6 +7,7 @@ and grammars that were compiled are kept.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
 from collections import OrderedDict
@@ -26,7 +27,7 @@ from ..conversation.template import TemplateOmissionError, TemplateRefusalError
 from ..conversation.toolcalls import ToolCall
 from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
-from .api_error import APIError, as_api_error
+from .api_error import APIError, as_api_error, too_long
 from .programs import normalize
 from .turns import in_turns
 
@@ -161,10 +162,24 @@ class Prompt:
 class Prompts:
     """Makes the prompts of one model. Safe to use from several threads."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, context: int | None = None) -> None:
+        """context: tokens that a prompt may have; what cannot fit is refused before it is read."""
+        self.tokenizer, self._context = tokenizer, context
         self._chats: Kept[Chat] = Kept()
         self._grammars: Kept[CallGrammar] = Kept()
+
+    @functools.cached_property
+    def _longest(self) -> int:
+        """Bytes of the longest token."""
+        one = self.tokenizer
+        return max(len(one.token_bytes(token)) for token in range(one.n_vocab))
+
+    def _check_length(self, characters: int) -> None:
+        """Refuse a text that has too many tokens even if all of them are the longest one."""
+        if self._context is None or characters <= 8 * self._context:
+            return
+        if (least := characters // self._longest) > self._context:
+            raise too_long(least, self._context, least=True)
 
     def render(self, asked: Conversation) -> str:
         """The text that the template makes of a conversation."""
@@ -183,6 +198,7 @@ class Prompts:
         """
         chat = self._chat(asked)
         segments, begun, whole, notes = _opened(asked, chat)
+        self._check_length(sum(len(segment.text) for segment in segments))
         ids: list[int] = []
         question: int | None = None
         for segment, part in chat.encode(segments, first=True):

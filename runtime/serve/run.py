@@ -41,7 +41,7 @@ def serve(
         from uvicorn.server import HANDLED_SIGNALS
 
         from .app import build_app
-        from .http_protocol import BoundedProtocol
+        from .http_protocol import BoundedProtocol, make_room
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in (
             "uvicorn",
@@ -65,6 +65,7 @@ def serve(
                     signal.signal(one, signal.SIG_DFL)
             self.should_exit = True
 
+    make_room()
     app = build_app(settings, load)
     bound = bound_socket(settings)
     with contextlib.closing(bound):

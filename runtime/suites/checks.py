@@ -144,7 +144,7 @@ def _schema(check: Check, outcome: Outcome) -> str:
         text = fenced[1]
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"it is not JSON: {error}"
     try:
         error = next(Draft202012Validator(check.json_schema or {}).iter_errors(value), None)

@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +126,22 @@ def test_what_is_not_there_once_is_refused(
     with pytest.raises(ToolError, match=message):
         edit.edit_file("f", old, new)
     assert (root / "f").read_text() == text
+
+
+def test_what_is_like_a_text_is_found_at_once(root: Path, edit: EditTools) -> None:
+    """Also among thousands of long lines that are much alike."""
+    rng = np.random.default_rng(1)
+    lines = ["".join(row) for row in rng.choice(["a", "b"], (5000, 198))]
+    lines[4000] = "total = compute(values, of=these)"
+    (root / "f").write_text("\n".join(lines))
+    began = time.process_time()
+    for old, message in (
+        ("total = comptue(values, of=these)", "line 4001"),
+        ("ab" * 99, "no such"),
+    ):
+        with pytest.raises(ToolError, match=message):
+            edit.edit_file("f", old, "y")
+    assert time.process_time() - began < 10
 
 
 def test_overlapping_places_are_two(root: Path, edit: EditTools) -> None:

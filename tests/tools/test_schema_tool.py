@@ -72,6 +72,16 @@ def test_no_pattern_and_no_references_take_hours() -> None:
         made({"type": "string", "pattern": "^(a+)+$"}).validate({"a": "a" * 60 + "!"})
     assert made({"pattern": "(?=look)ahead"}).validate({"a": "x"}) == {"a": "x"}
 
+    by_pattern = {"type": "object", "patternProperties": {"^(a+)+$": {"type": "string"}}}
+    closed = by_pattern | {"additionalProperties": False}
+    unique = {"type": "array", "uniqueItems": True}
+    for schema, value in (
+        (by_pattern, {"a" * 60 + "!": 1}),
+        (closed, {"a" * 60 + "!": 1}),
+        (unique, [{"n": n} for n in range(3000)]),
+    ):
+        assert made(schema).validate({"a": value}) == {"a": value}
+
     steps: dict[str, Any] = {"d0": {"type": "string"}}
     for number in range(1, 31):
         steps[f"d{number}"] = {"allOf": [{"$ref": f"#/$defs/d{number - 1}"}] * 2}

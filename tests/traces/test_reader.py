@@ -126,10 +126,16 @@ def test_unknown_events_and_fields_are_kept(file: Path) -> None:
         {"v": 2, "event": "message", "role": "user", "content": "hi", "event_dict": {"a": None}},
         {"v": 3, "event": "phase", "phase": "draft_tokens", "name": "x"},
     ]
+    odd = [
+        {"v": 9, "event": "message", "self": 1},
+        {"v": 2, "event": "message", "role": "user", "content": "hi", "_extra": 5},
+    ]
     with file.open("a") as out:
-        out.writelines(json.dumps(event) + "\n" for event in newer)
+        out.writelines(json.dumps(event) + "\n" for event in [*odd, *newer])
 
-    unknown, message, later = Trace.load(file).events[-3:]
+    strange, extra, unknown, message, later = Trace.load(file).events[-5:]
+    assert strange.model_dump()["self"] == 1
+    assert extra.model_dump()["_extra"] == 5
 
     assert isinstance(unknown, UnknownEvent)
     assert unknown.model_dump() == newer[0]

@@ -75,7 +75,7 @@ def secret_events() -> list[AnyEvent]:
         MessageEvent(role="tool", content=f"{SECRET}!"),
         TurnEnd(answer=f"{SECRET}."),
         RunEnd(status="error", message=SECRET, answer=f"{SECRET}."),
-        UnknownEvent(event="later"),
+        UnknownEvent("later"),
     ]
     later = {"text": SECRET, "ids": [987654321], SECRET: {SECRET: 1}}  # fields that no one knows
     return [type(event).model_validate({**event.model_dump(), **later}) for event in events]

@@ -39,7 +39,7 @@ def test_the_schema_is_one() -> None:
 
 def test_written_lines_are_valid(tmp_path: Path, run_events: list[AnyEvent]) -> None:
     """Every line of a written trace is, redacted or not; so are seals and unknown events."""
-    more = [SealedEvent(torn_bytes=3), UnknownEvent(event="approval", who="me")]  # pyright: ignore
+    more = [SealedEvent(torn_bytes=3), UnknownEvent("approval", who="me")]  # pyright: ignore
     for redact in (False, True):
         path = tmp_path / f"{redact}.jsonl"
         with Trace.to_file(path, redact=redact) as trace:

@@ -291,7 +291,7 @@ def test_a_run_without_anything_is_shown(browser: chromium.Chromium, tmp_path: P
     from triplepoint.traces.events import ModelRecord, UnknownEvent
 
     path = tmp_path / "empty.html"
-    bare = [RunStart(model=ModelRecord(name="m")), UnknownEvent(event="later")]
+    bare = [RunStart(model=ModelRecord(name="m")), UnknownEvent("later")]
     path.write_text(page([Trace([bare[0]]), Trace([bare[1]]), Trace()]), encoding="utf-8")
 
     browser.open(path)

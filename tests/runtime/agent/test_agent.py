@@ -250,6 +250,25 @@ def test_a_tool_may_be_interrupted(scripted: MakeEngine) -> None:
     assert agent.run("Still there?").answer == "Yes."
 
 
+def test_a_call_that_has_run_keeps_its_result(scripted: MakeEngine) -> None:
+    """Though nobody waits for more of the run: it is not told as interrupted, nor done again."""
+    done: list[int] = []
+
+    def step() -> str:
+        """Do it."""
+        done.append(1)
+        return "it is done"
+
+    agent = Agent(scripted(call("step") + END, "Yes." + END), tools=step, trace=False)
+    for event in agent.stream("Do it"):
+        if isinstance(event, ToolCallFinished):
+            break
+
+    assert agent.run("And?").answer == "Yes."
+    assert [m.content for m in agent.messages if m.role == "tool"] == ["it is done"]
+    assert done == [1]
+
+
 def test_one_run_at_a_time(scripted: MakeEngine, folder: Path) -> None:
     """A second run inside the first is refused."""
     agent = Agent(scripted("Hi." + END), workspace=folder, trace=False)

@@ -223,6 +223,21 @@ def test_a_schedule_is_a_benchmark(
     assert {len(row["samples_ns"]) for row in rows} == {2}
 
 
+def test_a_trace_of_others_chooses_no_folder(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """Outside of the current folder it has to be said what is read."""
+    trace, question = tmp_path / "t.jsonl", "What is on line 2 of notes.txt?"
+    assert not triplepoint("run", question, "--dir", folder, "--trace", trace).returncode
+    outside = str(tmp_path.parent)
+    trace.write_text(trace.read_text().replace(str(folder), outside))
+    for how in (("--from", "1"), ("--verify", "--tools", "live")):
+        refused = triplepoint("replay", trace, *how)
+        assert refused.returncode == 2, refused.stderr
+        assert f"look there with --dir {outside}" in refused.stderr
+        assert triplepoint("replay", trace, *how, "--dir", folder).returncode == 0
+
+
 def test_a_conversation_goes_on_from_a_step(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:

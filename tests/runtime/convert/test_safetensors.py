@@ -70,6 +70,7 @@ DAMAGED = {
     "empty": (b"1234", "not even the length"),
     "long header": ((1 << 40).to_bytes(8, "little") + b"{}", "its header would have"),
     "no json": ((4).to_bytes(8, "little") + b"{{{{", "not JSON"),
+    "nested": ((200_000).to_bytes(8, "little") + b"[" * 200_000, "not JSON"),
     "a list": ((2).to_bytes(8, "little") + b"[]", "not a JSON object"),
     "cut": (header(SOUND, bytes(40)), "it is cut"),
     "no shape": (header({"dtype": "F32", "data_offsets": [0, 48]}), "no sound dtype"),

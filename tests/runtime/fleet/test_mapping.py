@@ -241,6 +241,23 @@ def test_max_cost() -> None:
     assert run.run([Scripted("w", answered, slots=8)]).finished == 1
 
 
+def test_what_a_server_did_before_it_was_busy_costs_too() -> None:
+    """A row that is given back has cost what it has cost; it is not counted as tried again."""
+    bounds = Bounds(max_cost=9.5, price=Price(hour=100.0))
+    run, results, _ = mapping(20, bounds=bounds)
+    asked: list[Task] = []
+
+    def busy(task: Task) -> Outcome:
+        asked.append(task)
+        return Outcome("away", error="busy", seconds=36.0)
+
+    report = run.run([Scripted("w", busy)])
+
+    assert (list(results), report.left) == ([], 20)
+    assert "are spent" in report.stopped
+    assert 9 <= len(asked) <= 10
+
+
 class Later(Scripted):
     """A worker whose rows take a while, but those that fail before they begin."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import stat
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from helpers import tiny_qwen3 as tiny
 
 from triplepoint.errors import EngineError
+from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.session import Session
@@ -233,6 +236,34 @@ def test_a_save_that_fails_leaves_the_one_before(
             session.save(tmp_path)
     assert one.load_session(tmp_path).tokens == IDS
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_page_that_cannot_be_opened_now_stays(
+    one: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when too many files are open: it is computed again, and is there the next time."""
+    session = one.session()
+    session.prefill([n % 290 for n in range(2 * PAGE)])
+    session.save(tmp_path / "s")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kv_snapshot, "_mapped", refuse)
+        loaded = one.load_session(tmp_path / "s")
+    assert loaded.n_cached == 0
+    assert "Too many open files" in loaded.restore_error
+    assert one.load_session(tmp_path / "s").n_cached == session.n_cached
+
+
+def test_two_threads_write_one_file(tmp_path: Path) -> None:
+    """Whoever is last, it is whole."""
+    path, data = tmp_path / "x.kv", bytes(100_000)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: kv_snapshot.write_file(path, data), range(40)))
+    assert set(found) == {hashlib.sha256(data).hexdigest()}
+    assert [one.name for one in tmp_path.iterdir()] == ["x.kv"]
 
 
 def test_not_through_a_link(one: Engine, tmp_path: Path) -> None:

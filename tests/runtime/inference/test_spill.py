@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +163,36 @@ def test_files_are_bounded(engine: Engine, folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_without_a_thread_to_write_memory_is_free_all_the_same(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may have none left; and the engine may be closed in that moment."""
+    _prefill(engine, TEXT)
+    gc.collect()
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    before = engine.layout.memory.used
+    assert engine.prefix_cache.evict(1 << 40) > 0
+    assert engine.layout.memory.used < before
+    assert engine.spill._pending == 0
+
+
+def test_what_nobody_goes_on_writing_is_removed(engine: Engine, folder: Path) -> None:
+    """A process that was killed leaves a file with a name of its own; one that writes has one."""
+    folder.mkdir(parents=True)
+    old, new = folder / f".{'0' * 64}.kv.1.ab", folder / f".{'1' * 64}.kv.2.cd"
+    for path in (old, new):
+        path.write_bytes(b"x")
+    os.utime(old, (0, 0))
+    _prefill(engine, TEXT)
+    _evict(engine)
+    assert not old.exists()
+    assert new.exists()
+
+
 def test_it_can_be_turned_off(engine: Engine, folder: Path) -> None:
     """0 bytes: nothing is written, nothing is read, nothing is made."""
     engine.spill.most_bytes = 0

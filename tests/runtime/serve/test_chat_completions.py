@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,19 @@ def test_an_answer(server: Server) -> None:
     timings = body["timings"]
     assert timings["predicted_n"] == 8
     assert timings["cache_n"] + timings["prompt_n"] == usage["prompt_tokens"]
+
+
+def test_a_text_that_cannot_fit_is_not_read(server: Server) -> None:
+    """It is refused by its length, before it becomes tokens."""
+    began = time.process_time()
+    answer = server.post(
+        "/v1/chat/completions",
+        {"model": "nano", "messages": [{"role": "user", "content": "hello world " * 300_000}]},
+    )
+    assert answer.status_code == 400
+    assert "resulted in at least " in answer.json()["error"]["message"]
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert time.process_time() - began < 3
 
 
 @pytest.mark.parametrize("at", [1, 2])

@@ -11,6 +11,7 @@ import pytest
 from helpers.serving import Server
 
 from triplepoint.runtime.serve import http_protocol
+from triplepoint.runtime.serve.http_protocol import BoundedProtocol
 
 HEAD = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b'{"content": "hello"}'
@@ -61,6 +62,37 @@ def test_a_large_head_that_is_whole(server: Server, size: int) -> None:
 
         assert not answer or answer.startswith(b"HTTP/1.1 431 ")
         assert answer.count(b"HTTP/1.1") <= 1
+
+
+def test_more_connections_than_there_are_descriptors_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One too many is closed at once, and there is room again when others have gone."""
+    monkeypatch.setattr(BoundedProtocol, "most", BoundedProtocol.connected + 2)
+    with connected(server) as first, connected(server) as second:
+        until = time.monotonic() + 20
+        while BoundedProtocol.connected < BoundedProtocol.most:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        with connected(server) as third:
+            assert answer_of(third) == b""
+        for one in (first, second):
+            one.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert answer_of(one).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_connection_on_which_nothing_comes(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is closed sooner than one on which a request has begun."""
+    monkeypatch.setattr(http_protocol, "FIRST_S", 0.1)
+    with connected(server) as connection:
+        assert answer_of(connection) == b""
+    with connected(server) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n")
+        time.sleep(0.5)
+        connection.sendall(b"Host: localhost\r\nConnection: close\r\n\r\n")
+        assert answer_of(connection).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_head_of_usual_size(server: Server) -> None:

@@ -58,6 +58,7 @@ def test_schema() -> None:
     assert result(check, '```json\n{"port": 1}\n```')["passed"]
     assert "port: 'x'" in result(check, '{"port": "x"}')["why"]
     assert "not JSON" in result(check, "port 1")["why"]
+    assert "not JSON" in result(check, "[" * 200_000)["why"]
 
 
 def test_grounded() -> None:
