@@ -61,9 +61,13 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
     finally:
         left.set()
         room.release()
-        if at_work.is_set():
-            stop()
-        await asyncio.shield(asyncio.to_thread(thread.join))
+
+        def end() -> None:  # to end a tool's program may take a second: not in the loop's thread
+            if at_work.is_set():
+                stop()
+            thread.join()
+
+        await asyncio.shield(asyncio.to_thread(end))
 
 
 async def last_of(events: AsyncGenerator[T]) -> T | None:

@@ -26,8 +26,10 @@ from ...errors import (
     TraceError,
     TriplepointError,
 )
+from ...traces import log
 from ..agent.agent import Agent
 from ..agent.config import MAX_STEPS, MAX_TOKENS
+from ..agent.events import AgentEvent, result_of
 from ..agent.local_conversation import LocalConversation
 from ..agent.remote import RemoteEngine
 
@@ -171,19 +173,26 @@ def answer(
         trace: where its trace goes; None: nowhere.
     """
     agent: Agent[Any] | None = None
+    untraced = False
     outcome = Outcome("retry", model=engine.model.name)
     try:
         agent = make.make(engine, row) if isinstance(make, Recipe) else _made(make, engine, row)
         if trace is not None:
-            trace.unlink(missing_ok=True)  # of a try that did not come to its end
+            with contextlib.suppress(OSError):  # of a try that did not come to its end
+                trace.unlink()
         agent.trace_to(False if trace is None else trace)
         stopper.add(agent)
-        result = agent.run(row.question)
+        last: AgentEvent | None = None
+        for last in agent.stream(row.question):  # noqa: B007
+            if stopper.stopped:  # perhaps before the run had begun
+                agent.stop()
+        result = result_of(last)
         outcome.status, outcome.answer = "answered", result.answer
         if agent.output is not None:
             outcome.output = _plain(result.output)
     except BaseException as error:  # a tool's sys.exit() ends its row; else nobody hears of it
         outcome.status, outcome.error = _judged(error, stopper, engine)
+        untraced = trace is not None and isinstance(error, TraceError)
     if agent is not None:
         stopper.discard(agent)
         _close(agent, outcome)
@@ -193,6 +202,9 @@ def answer(
             # It may be shared with other agents, so it cannot be closed here. Its agent refers to
             # itself, and among many rows the collector comes too late: descriptors would run out.
             gc.collect()
+    if untraced:  # the row is not at fault, and its answer counts without a trace
+        log.warning(f"a row is asked without a trace: {outcome.error}")
+        return answer(engine, row, make, None, stopper)
     return outcome
 
 

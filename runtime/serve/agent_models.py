@@ -12,6 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...traces import log
 from ...traces.events import PhaseEvent
 from ...traces.writer import new_run_id
 from ..agent.agent import Agent
@@ -98,8 +99,11 @@ def agent_request(
     def work(generation: Generation, engine: Engine) -> None:
         trace: Path | bool = False
         if traces.which == "all":
-            make_folder(traces.folder)
-            trace = traces.folder / f"{new_run_id()}.jsonl"
+            try:
+                make_folder(traces.folder)
+                trace = traces.folder / f"{new_run_id()}.jsonl"
+            except OSError as error:
+                log.warning(f"an agent answers without a trace: {traces.folder}: {error.strerror}")
         running = generation.opened(made(engine, trace))
         # Before anything is computed: other keys do not find what this one reads.
         running.session.namespace = generation.namespace
