@@ -360,6 +360,12 @@ class Models:
             entry.error = f"its file changed and could not be reloaded: {error}"
             log.warning("a model could not be reloaded", model=entry.name, error=str(error))
             return
+        with self._lock:
+            let_go = entry.model is not old  # meanwhile, to make room for another one
+            entry.reserved = 0 if let_go else entry.reserved
+        if let_go:
+            self._close(found[0].engine)
+            return
         old.outdated = True
         self._put(entry, *found)
         self._end_outdated(old)
@@ -409,7 +415,7 @@ class Models:
         with self._lock:
             if entry.busy or (model := entry.model) is None:
                 return
-            entry.model, entry.state = None, "unloaded"
+            entry.model, entry.state, model.closed = None, "unloaded", True
         self._close(model.engine)
         del model
         gc.collect()  # engine and sessions refer to each other, and the weights are large

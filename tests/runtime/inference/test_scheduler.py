@@ -503,9 +503,13 @@ def test_what_an_interrupt_left_of_a_lead_is_taken_back(engine: Engine) -> None:
     session, scheduler = engine.session(), engine.scheduler
     session.prefill(PROMPTS[0])
     scheduler._leading = threading.get_ident()
+    engine.lock.acquire()
     scheduler._waiting.append(Ticket(Rows(engine.session(), 0, [1, 2], 1)))
     assert len(list(session.decode(max_tokens=3))) == 3
     assert (scheduler._leading, scheduler._waiting) == (0, [])
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(engine.lock.acquire, timeout=10).result()
+        thread.submit(engine.lock.release).result()
 
 
 def test_a_phase_that_an_interrupt_ended_in_part_ends_no_others(engine: Engine) -> None:

@@ -15,7 +15,7 @@ import pytest
 from helpers.serving import Server
 
 from triplepoint import Engine, ModelError
-from triplepoint.errors import SettingError
+from triplepoint.errors import EngineError, SettingError
 from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.serve import app
 from triplepoint.runtime.serve.api_error import APIError
@@ -222,6 +222,31 @@ def replaced(file: Path) -> None:
     """Another file under the same name, as `mv` puts it there."""
     shutil.copy(NANO, file.with_suffix(".new"))
     file.with_suffix(".new").replace(file)
+
+
+def test_a_model_that_is_let_go_while_its_file_is_loaded(load: Load, file: Path) -> None:
+    """Both are closed, once, and it is as before its first use."""
+    made: list[Engine] = []
+
+    def loading(name: str) -> Engine:
+        if made:
+            models._let_go(models._entries["a"])
+        made.append(load(name))
+        return made[-1]
+
+    models = Models(ServerSettings({"a": str(file)}), loading)
+    with models.use("a"):
+        pass
+    models.reload_changed()
+    replaced(file)
+    models.reload_changed()
+    models.reload_changed()
+    assert len(made) == 2
+    assert states(models) == ["unloaded"]
+    for engine in made:
+        with pytest.raises(EngineError, match="closed"):
+            engine.session().prefill([1])
+    models.close()
 
 
 @pytest.mark.slow
