@@ -1,129 +1,327 @@
-"""Answers of fixed forms that quote what was given, where a model's file declares them.
+"""Answers of fixed forms that can only say what is so, where a model's file declares them.
 
 A file may hold such forms under `KEY`: terminals of a Lark grammar, of which `ANSWER` is the
-whole answer. They may use four that are defined here, of the conversation so far:
+whole answer. They may use three that are defined here, of the conversation so far:
 
     QUOTE    a run of whole words and signs, within one line, of what was asked and returned
     NUMBER   one that is a number
-    SETTING  a name and what stands behind it on its line: "port is 80", "port in a.conf is 80",
-             "port is 80 (line 3); 81 (line 9)", where the lines have numbers
-    FOUND    names of files in which a search found something, each once, in its order
+    SETTING  a name and what stands behind it on its line of a result: "port is 80", "port in
+             a.conf is 80", "port is 80 (line 3); 81 (line 9)", where the lines have numbers
 
-The embedded model's file has them: it cannot write a word that stands nowhere, or a name with the
-value of another.
+and claims, one a line, each a form that is written once for each result, or each line of one, of
+which it is true:
+
+    %claim NAME "It is on line {number} of {file}."
+    %claim NAME "{path} is empty." "(empty file)"
+
+A field is of a call (`path`, `pattern`, `start`), of its result (`files`: all that a search found;
+`lines`: all their numbers, in one file; `entries` of a folder; `places` that an error names), or
+of a line that it shows (`file`, `number` and `text`, or `blank`: the number of an empty one; `end`:
+the line from any word on). A claim that ends with how results begin is made of the results since
+the last question alone; the others, where no tool was called since then, of all before.
+
+The embedded model's file has them: it cannot write a word that stands nowhere, a name with the
+value of another, half of a list, or that a file is empty which is not.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer
 
 KEY = "triplepoint.answers"
+RESULT_TAGS = ("<tool_response>", "</tool_response>")
+"""The tokens around a result, in the templates of files that declare forms."""
+
+_CLAIM = re.compile(r'%claim (\w+) ("(?:[^"\\]|\\.)*")(?: ("(?:[^"\\]|\\.)*"))?')
+_FIELD = re.compile(r"\{(\w+)\}")
+_NEVER = r"/[^\s\S]/"
+"""The terminal that nothing is."""
+_ANY = r"/[^\n]*/"
 _PIECES = re.compile(r"\w+|\W", re.DOTALL)
 """What a quotation cannot cut: words and numbers."""
-
-
-_NUMBERED = re.compile(r"(?:\S.*?:)??(\d+)[:\t](.*)")
-"""A line as the tools show it: its number, and itself."""
+_HIT = re.compile(r"(\S.*?):(\d+):(.*)")
+_NUMBERED = re.compile(r"(\d+)\t(.*)")
 _NAME = re.compile(r"[^\s=:\"'`,;(){}\[\]<>]+")
-_HIT = re.compile(r"(\S.*?):\d+:")
-_WORD = re.compile(r"\w")
+_SAID = re.compile(r"[\w\u0080-\U0010ffff]")
+"""What a value has at least one of."""
+_PLACES = re.compile(r"\(there are (.*)\)$")
+_PARTED = re.compile(r'["|]')
+"""What divides a line into parts, each of which may be the end of what it says."""
+_CUT = "[cut: "
 _NAMES = 4
-"""How many words from its beginning on a line may name what it sets (`export`, `ENV`, `- `)."""
+"""How many words from its beginning on a line may name what it sets."""
+_BEFORE = re.compile(r"\s*((-|export|set|env|ENV|ARG|const|let|var)\s+)*[\"'<]?")
+"""What may stand before the name that a line sets; a comment is no such line."""
 MOST_PLACES = 12
 """How many places of a name one answer can list."""
 
 
-def rules(forms: str, given: str) -> str:
-    """The Lark rules of `answer`, in the forms `forms`, that may quote `given`."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line that a result shows."""
+
+    file: str
+    number: int
+    text: str
+
+    def fields(self) -> dict[str, str]:
+        number, text = str(self.number), self.text.strip()
+        known = {"number": number, "text": text, "end": text} if text else {"blank": number}
+        return known | ({"file": self.file} if self.file else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A call's arguments, and what came back."""
+
+    arguments: Mapping[str, Any]
+    text: str
+
+    def rows(self) -> list[Row]:
+        """The lines that it shows, with their numbers."""
+        path, found = str(self.arguments.get("path", "")), list[Row]()
+        for line in self.text.split("\n"):
+            if "pattern" in self.arguments:
+                if hit := _HIT.fullmatch(line):
+                    found.append(Row(hit[1], int(hit[2]), hit[3]))
+            elif row := _NUMBERED.fullmatch(line):
+                found.append(Row(path, int(row[1]), row[2]))
+        return found
+
+    def begins(self, sign: str, known: Mapping[str, str]) -> bool:
+        """Whether it begins with `sign`, which may have fields."""
+        return self.text.startswith(_FIELD.sub(lambda match: known.get(match[1], match[0]), sign))
+
+    def fields(self) -> dict[str, str]:
+        """What claims can say of it as a whole."""
+        asked = self.arguments
+        known = {name: str(asked[name]) for name in ("path", "start") if name in asked}
+        rows, cut = self.rows(), self.text.split("\n")[-1].startswith(_CUT)
+        if "pattern" in asked:
+            pattern = str(asked["pattern"]).replace(".?", " ")
+            if not (asked.get("regex") and "|" in pattern):
+                known["pattern"] = pattern
+            files = list(dict.fromkeys(row.file for row in rows))
+            if rows:
+                known["files"] = ", ".join(files) + ", and maybe in more files" * cut
+            if len(files) == 1:
+                known["file"] = files[0]
+            if len(files) == 1 and len(rows) > 1 and not cut:
+                known["lines"] = ", ".join(str(row.number) for row in rows)
+        elif not rows and not self.text.startswith(("error: ", "(")):
+            known["entries"] = self.text.replace("\n", ", ")
+        if places := _PLACES.search(self.text):
+            known["places"] = places[1]
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A conversation so far, for the forms of the next answer."""
+
+    text: str = ""
+    """What may be quoted."""
+    results: Sequence[Result] = ()
+    """Those since the last question; where no tool was called, all before."""
+    fresh: bool = False
+    """Whether they are of since the last question."""
+
+
+@dataclass(slots=True)
+class _Rules:
+    """The rules that forms are made into."""
+
+    said: Said
+    lines: list[str] = field(default_factory=list)
+    ends: dict[str, str] = field(default_factory=dict)
+
+    def claim(self, template: str, sign: str | None) -> Iterator[str]:
+        """What a template becomes: an alternative for each thing of which it is true."""
+        wanted = set(_FIELD.findall(template))
+        seen: dict[str, None] = {}
+        for result in self.said.results:
+            whole = result.fields()
+            if sign is not None and not (self.said.fresh and result.begins(sign, whole)):
+                continue
+            rows = [whole] if wanted <= {*whole, "QUOTE", "NUMBER"} else []
+            for known in rows or (whole | row.fields() for row in result.rows()):
+                if all(name in known or name.isupper() for name in wanted):
+                    seen[self._filled(template, known)] = None
+        yield from seen
+
+    def _filled(self, template: str, known: Mapping[str, str]) -> str:
+        parts: list[str] = []
+        text = ""
+        for place, part in enumerate(_FIELD.split(template)):
+            if place % 2 == 0:
+                text += part
+            elif part == "end" or part not in known:
+                parts += [quoted(text)] * bool(text)
+                parts.append(self._end(known[part]) if part == "end" else part)
+                text = ""
+            else:
+                text += known[part]
+        return " ".join([*parts, *[quoted(text)] * bool(text)])
+
+    def _end(self, text: str) -> str:
+        """The terminal of what `text` says from any word on; of JSON and the like any part."""
+        if text in self.ends:
+            return self.ends[text]
+        pieces = _PIECES.findall(text)
+        name = self.ends[text] = f"END{len(self.ends)}"
+        last = ""
+        while not _PARTED.search(text) and pieces and text.count(last) != 1:
+            last = pieces.pop() + last
+        rest = f" & ({_ANY} {quoted(last)})" if last else r" & /[^\n]+/"
+        self.lines += [f"{name}: P{name}{rest}", f"P{name}: {_part_of(text or ' ')}"]
+        return name
+
+
+def rules(forms: str, said: Said) -> str:
+    """The Lark rules of `answer`, in the forms `forms`, after what was said."""
+    made = _Rules(said)
+    claims: dict[str, list[str]] = {}
+    kept: list[str] = []
+    for line in forms.split("\n"):
+        if claim := _CLAIM.fullmatch(line):
+            sign = None if claim[3] is None else json.loads(claim[3])
+            claims.setdefault(claim[1], []).extend(made.claim(json.loads(claim[2]), sign))
+        else:
+            kept.append(line)
     return "\n".join(
         [
             "answer: ANSWER",
-            forms,
+            *kept,
+            *(_one_of(name, found) for name, found in claims.items()),
+            *made.lines,
             r"QUOTE: GIVEN & /[^\n]+/",
             "NUMBER: GIVEN & /[0-9]+/",
-            f"GIVEN: {_part_of(given or ' ')}",
-            *(_settings(given) if "SETTING" in forms else ()),
-            *(_found(given) if "FOUND" in forms else ()),
+            f"GIVEN: {_part_of(said.text or ' ')}",
+            *(_settings(said.results) if "SETTING" in forms else ()),
         ]
     )
+
+
+def quoted(text: str) -> str:
+    """A text as a literal of a Lark grammar."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _part_of(text: str) -> str:
     return f"%regex {json.dumps({'substring_chunks': _PIECES.findall(text)})}"
 
 
-def _settings(given: str) -> list[str]:
-    """The rules of `SETTING`: one for each name, of what stands behind it wherever it does."""
-    behind: dict[str, dict[int, dict[str, None]]] = {}
-    for row in dict.fromkeys(given.split("\n")):
-        numbered = _NUMBERED.fullmatch(row)
-        number, line = (int(numbered[1]), numbered[2]) if numbered else (0, row)
-        for name in islice(_NAME.finditer(line), _NAMES):
-            rest = line[name.end() :].strip()
-            if _WORD.search(rest):
-                behind.setdefault(name[0], {}).setdefault(number, {})[rest] = None
+def _one_of(name: str, found: Sequence[str]) -> str:
+    return f"{name}: " + ("\n    | ".join(found) or _NEVER)
+
+
+def _settings(results: Iterable[Result]) -> list[str]:
+    """The rules of `SETTING`: one for each name in each file, of what stands behind it there."""
+    behind: dict[tuple[str, str], dict[int, list[tuple[str, bool]]]] = {}
+    for result in results:
+        for row in result.rows():
+            for name in islice(_NAME.finditer(row.text), _NAMES):
+                rest = row.text[name.end() :].strip()
+                if _SAID.search(rest):
+                    first = _BEFORE.fullmatch(row.text, 0, name.start()) is not None
+                    rows = behind.setdefault((name[0], row.file), {})
+                    rows.setdefault(row.number, []).append((rest, first))
     names: dict[str, str] = {}
 
     def value(rest: str) -> str:
         return names.setdefault(rest, f"V{len(names)}")
 
     found: list[str] = []
-    for name, rows in behind.items():
-        values = dict.fromkeys(value(rest) for rests in rows.values() for rest in rests)
-        numbers = sorted(number for number in rows if number)[:MOST_PLACES]
-        places = [
-            f'({" | ".join(map(value, rows[number]))}) " (line {number})"' for number in numbers
-        ]
-        # Each once, in their order; a name that stands once has no other place.
-        ends = [
-            " ".join([place, *(f'("; " {later})?' for later in places[at + 1 :])])
-            for at, place in enumerate(places[:-1])
-        ]
-        known = json.dumps(name, ensure_ascii=False)
-        found.append(f'{known} (" in " QUOTE)? " is " ({" | ".join([*values, *ends])})')
+    for (name, file), rows in behind.items():
+        values = dict.fromkeys(value(rest) for rests in rows.values() for rest, _ in rests)
+        inside = f"({quoted(f' in {file}')})? " if file else ""
+        listed = _places(rows, value)
+        found.append(f'{quoted(name)} {inside}" is " ({" | ".join([*values, *listed])})')
     return [
-        "SETTING: " + "\n    | ".join(found or ['QUOTE " is " QUOTE']),
+        _one_of("SETTING", found),
         *(f"{v}: R{v} & /.+/\nR{v}: {_part_of(rest)}" for rest, v in names.items()),
     ]
 
 
-def _found(given: str) -> list[str]:
-    """The rules of `FOUND`, each the rest of the list behind a file."""
-    paths: dict[str, None] = {}
-    for row in given.split("\n"):
-        if hit := _HIT.match(row):
-            paths.pop(hit[1], None)  # its place is that in the last result that has it
-            paths[hit[1]] = None
-    names = [json.dumps(path, ensure_ascii=False) for path in paths]
-    further = [f" BEHIND{at}" for at in range(1, len(names))] + [""]
-    lists = [name + more for name, more in zip(names, further, strict=False)]
-    behind = [
-        f'BEHIND{at}: (", " {name})?{more}'
-        for at, (name, more) in enumerate(zip(names, further, strict=False))
-    ]
-    return ["FOUND: " + ("\n    | ".join(lists) or "QUOTE"), *behind[1:]]
+def _places(
+    rows: Mapping[int, Sequence[tuple[str, bool]]], value: Callable[[str], str]
+) -> list[str]:
+    """The lists of the places of a name, in their order: all where it comes first on its line,
+    and any of the others; none where it has but one."""
+    numbers = sorted(rows)[:MOST_PLACES]
+    behind = ""
+    lists: list[str] = []
+    for number in reversed(numbers):
+        rests = dict.fromkeys(value(rest) for rest, _ in rows[number])
+        place = f'({" | ".join(rests)}) " (line {number})"'
+        from_here = [f"{place} {behind}"] if behind else []
+        if any(first for _, first in rows[number]):
+            lists = from_here
+            behind = f'"; " {place} {behind}'
+        else:
+            lists = from_here + lists
+            behind = f'("; " {place})? {behind}'
+    return lists
 
 
-def quotable(tokenizer: Tokenizer, ids: Sequence[int], opening: int, closing: int) -> str:
-    """The text of a conversation's tokens without the model's calls: their patterns are no facts.
+def said(
+    tokenizer: Tokenizer,
+    ids: Sequence[int],
+    call: int | None,
+    called: int | None,
+    result: int | None,
+    returned: int | None,
+) -> Said:
+    """A conversation, of its tokens. What the model searched for is no fact, and is not quoted.
 
     Args:
         tokenizer: of the model.
         ids: the tokens so far.
-        opening, closing: the tokens around calls.
+        call, called: those around calls, None for one that the vocabulary has not.
+        result, returned: those around results.
     """
     kept: list[int] = []
-    inside = False
-    ends = {closing, *tokenizer.stop_ids}  # a call that was cut ends with its turn
-    for token in ids:
-        inside = (inside or token == opening) and token not in ends
-        if not inside:
+    results: list[Result] = []
+    begun = first = 0
+    opened: int | None = None
+    arguments: Mapping[str, Any] = {}
+    stops = 0  # how many messages ended since the last call or result began
+    stop_ids = tokenizer.stop_ids
+    for at, token in enumerate(ids):
+        if opened is None:
+            if token in (call, result):
+                opened, begun = token, at + 1
+                if token == call and stops > 1:  # a question came in between
+                    first = len(results)
+                stops = 0
+        elif opened == call:
+            if token == called or token in stop_ids:  # a call that was cut ends with its turn
+                arguments, opened = _arguments(tokenizer.decode(ids[begun:at])), None
+        elif token == returned:
+            text = tokenizer.decode(ids[begun:at]).strip("\n")
+            results.append(Result(arguments, text))
+            arguments, opened = {}, None
+        if opened is None or opened != call:
             kept.append(token)
-    return tokenizer.decode(kept)
+        if opened is None and token in stop_ids:
+            stops += 1
+    fresh = stops <= 1 and len(results) > first
+    return Said(tokenizer.decode(kept), results[first:] if fresh else results, fresh)
+
+
+def _arguments(text: str) -> Mapping[str, Any]:
+    """The arguments of a call that was written as JSON; none of another."""
+    try:
+        call = json.loads(text)
+    except ValueError:
+        return {}
+    arguments = call.get("arguments") if isinstance(call, dict) else None
+    return arguments if isinstance(arguments, dict) else {}

@@ -111,7 +111,8 @@ class CallGrammar:
         self._tools = list(tools) if calls != "none" else []
         self._choice: CallChoice = calls if tools else "auto"
         self._output = output
-        self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags))
+        results = answer_forms.RESULT_TAGS if forms else ()
+        self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags, *results))
         alone = output is None and calls == "auto" and self.form.headers is None
         self.forms = forms if alone and self.form.opening in self._tags else None
         """The forms that answers are held to."""
@@ -176,9 +177,10 @@ class CallGrammar:
         self.check()
         assert self._prototypes, "a grammar of free text has no matcher"
         if self.forms and part == "turn":
-            ends = [self._tags[self.form.opening], self._tags[self.form.closing]]
-            given = answer_forms.quotable(self.tokenizer, before, *ends)
-            return self._checked(self._matcher(part, self._lenient, given))
+            calls = self.form.opening, self.form.closing
+            tags = [self._tags.get(tag) for tag in (*calls, *answer_forms.RESULT_TAGS)]
+            said = answer_forms.said(self.tokenizer, before, *tags)
+            return self._checked(self._matcher(part, self._lenient, said))
         return self._prototypes[part].deep_copy()
 
     def _prepare(self) -> None:
@@ -216,9 +218,11 @@ class CallGrammar:
         self._lenient = lenient
         return made
 
-    def _matcher(self, part: str, lenient: Container[str], given: str = "") -> LLMatcher:
-        lark = self._lark(self._tools, part, lenient, given)
-        if not given:
+    def _matcher(
+        self, part: str, lenient: Container[str], said: answer_forms.Said | None = None
+    ) -> LLMatcher:
+        lark = self._lark(self._tools, part, lenient, said)
+        if said is None:
             return fresh_matcher(self.tokenizer, lark)
         from llguidance import LLMatcher, LLParserLimits  # of this turn alone
 
@@ -253,7 +257,7 @@ class CallGrammar:
         from llguidance import LLMatcher
 
         if self.forms:
-            alone = f"start: answer\n{answer_forms.rules(self.forms, '')}"
+            alone = f"start: answer\n{answer_forms.rules(self.forms, answer_forms.Said())}"
             if problem := LLMatcher.validate_grammar(alone, tables):
                 raise GrammarError(
                     f"the model's file declares forms of its answers ({answer_forms.KEY}) that "
@@ -292,12 +296,13 @@ class CallGrammar:
         tools: Sequence[Mapping[str, Any]],
         part: str,
         lenient: Container[str] = (),
-        given: str = "",
+        said: answer_forms.Said | None = None,
     ) -> str:
         calls = self.form.grammar(tools, self._tag, lenient) if tools else ""
         if part == "calls":
             return f"start: calls\n{calls}"
-        forms = answer_forms.rules(self.forms, given) if self.forms else ""
+        said = said or answer_forms.Said()
+        forms = answer_forms.rules(self.forms, said) if self.forms else ""
         return f"{self._turn(bool(tools))}\n{calls}\n{forms}"
 
     def _turn(self, calls: bool) -> str:

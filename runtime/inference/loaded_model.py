@@ -115,6 +115,7 @@ class LoadedModel:
         sampling: what the model's file says of it (`general.sampling.*`).
         sampling_notes: what of that makes no sense, or is not done here.
         lock: held while a pass runs.
+        trying: threads that take it without `with`: an interrupt may come right behind that.
     """
 
     def __init__(self, gguf: GGUFFile, library: Library, pool: Pool, options: LoadOptions) -> None:
@@ -167,6 +168,7 @@ class LoadedModel:
         if self.network.mtp is not None:
             self.outputs.hidden = self.network.mtp.wanted
         self.lock = threading.RLock()
+        self.trying: set[int] = set()
         self.pass_latency = PassLatency()
         self._gguf = gguf  # tables of embeddings are read from its mapping
         self._looked, self._faults = 0.0, sigbus.faults()
@@ -206,6 +208,13 @@ class LoadedModel:
         bad = next((i for i in ids if not 0 <= i < most), None)
         if bad is not None:
             raise EngineError(f"token id {bad} is not in the vocabulary of {most}")
+
+    def give_back(self, thread: int) -> None:
+        """Release the lock where an interrupt came right behind this thread's taking it."""
+        if thread in self.trying:
+            self.trying.discard(thread)
+            if self.lock._is_owned():  # pyright: ignore[reportAttributeAccessIssue]
+                self.lock.release()
 
     def as_ids(self, ids: object) -> list[int]:
         """Token ids that a caller gave.

@@ -313,29 +313,33 @@ class Runner:
 
     def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The greedy choice in one row; where a pass of others runs, it is not waited for."""
-        lock = self._loaded.lock
-        while not lock.acquire(timeout=ASIDE_S):
-            if logits.first < 0:  # that pass has copied them
-                return greedy(logits.rows[row], mask)
-        try:
-            if logits.first < 0:
+        with self._aside(logits) as free:
+            if not free or logits.first < 0:
                 return greedy(logits.rows[row], mask)
             at = logits.first + row
             self._loaded.outputs.set_mask(at, mask)
             return self._run_choice(at, 1, 1)[0]
-        finally:
-            lock.release()
 
     def hidden(self, logits: Logits, row: int) -> np.ndarray:
         """A copy of one row of `Logits.hidden`; a pass of others is not waited for."""
-        lock = self._loaded.lock
-        while not lock.acquire(timeout=ASIDE_S):
-            if logits.first < 0:  # that pass has copied it
-                return logits.hidden[row].copy()
-        try:
+        with self._aside(logits):
             return logits.hidden[row].copy()
+
+    @contextmanager
+    def _aside(self, logits: Logits) -> Iterator[bool]:
+        """Between passes, or where that of others has copied what was here: then it goes on."""
+        lock, me, trying = self._loaded.lock, threading.get_ident(), self._loaded.trying
+        self._loaded.give_back(me)
+        trying.add(me)
+        free = lock.acquire(timeout=ASIDE_S)
+        while not free and logits.first >= 0:
+            free = lock.acquire(timeout=ASIDE_S)
+        try:
+            yield free
         finally:
-            lock.release()
+            if free:
+                lock.release()
+            trying.discard(me)
 
     def cancel(self, sequence: TokenSequence) -> None:
         """End the running pass, from any thread, if no other sequence waits for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -81,11 +82,15 @@ class ScheduledSequence(TokenSequence):
     def wake(self) -> None:
         """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
         # Not in the midst of another session's pass, which would lose its active threads.
-        if self.engine.lock.acquire(blocking=False):
+        engine, me = self.engine, threading.get_ident()
+        engine.give_back(me)
+        engine.trying.add(me)
+        if engine.lock.acquire(blocking=False):
             try:
-                self.engine.pool.wake()
+                engine.pool.wake()
             finally:
-                self.engine.lock.release()
+                engine.lock.release()
+        engine.trying.discard(me)
 
     # --- logits
 

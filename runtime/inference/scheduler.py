@@ -119,9 +119,7 @@ class Scheduler(PassPolicy[Ticket]):
                 self._waiting.remove(ticket)
         if self._leading == me:
             self._hand_over()
-        lock = self._loaded.lock  # nobody asks for rows who has it: an interrupt came behind it
-        while lock._is_owned():  # pyright: ignore[reportAttributeAccessIssue]
-            lock.release()
+        self._loaded.give_back(me)
 
     def _run_alone(self, rows: Rows) -> bool:
         """Run rows of the only sequence that wants any; False: it needs others' memory."""

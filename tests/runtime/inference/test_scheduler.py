@@ -503,6 +503,7 @@ def test_what_an_interrupt_left_of_a_lead_is_taken_back(engine: Engine) -> None:
     session, scheduler = engine.session(), engine.scheduler
     session.prefill(PROMPTS[0])
     scheduler._leading = threading.get_ident()
+    engine.trying.add(threading.get_ident())
     engine.lock.acquire()
     scheduler._waiting.append(Ticket(Rows(engine.session(), 0, [1, 2], 1)))
     assert len(list(session.decode(max_tokens=3))) == 3

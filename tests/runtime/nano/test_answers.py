@@ -10,8 +10,10 @@ import pytest
 
 from triplepoint import Agent, Engine
 from triplepoint.runtime.conversation import answer_forms
+from triplepoint.runtime.conversation.grammar import tag_ids
 from triplepoint.runtime.conversation.matcher_tables import matcher_tables
 from triplepoint.runtime.nano.answers import FORMS
+from triplepoint.runtime.nano.chatml import round_segments
 from triplepoint.runtime.nano.corpus import rounds
 
 
@@ -28,18 +30,22 @@ def test_every_answer_of_the_corpus_has_one_of_the_forms(engine: Engine) -> None
     from llguidance import LLMatcher
 
     tables, seen = matcher_tables(engine.tokenizer), Counter[str]()
+    tokenizer = engine.tokenizer
+    tags = tag_ids(tokenizer, ("<tool_call>", "</tool_call>", *answer_forms.RESULT_TAGS)).values()
     for seed in range(12):
-        given: list[str] = []
+        before: list[int] = []
         for item in rounds(seed, 12, size=9):
-            given += [item.question, *(result for _, result in item.steps)]
-            rules = answer_forms.rules(FORMS, "\n".join(given))
+            *asked, answer, end, between = round_segments(item)
+            before += tokenizer.encode_parts([(part.text, part.control) for part in asked])
+            rules = answer_forms.rules(FORMS, answer_forms.said(tokenizer, before, *tags))
             matcher = LLMatcher(tables, f"start: answer\n{rules}", log_level=0)
             assert not matcher.is_error(), matcher.get_error()
-            ids = engine.tokenizer.encode(item.answer)
+            ids = tokenizer.encode(answer.text)
             assert matcher.validate_tokens(ids) == len(ids), item
             matcher.consume_tokens(ids)
             assert matcher.is_accepting(), item
             seen[item.family] += 1
+            before += tokenizer.encode_parts([(p.text, p.control) for p in (answer, end, between)])
     assert len(seen) > 10
 
 
