@@ -59,11 +59,12 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
                 raise item.error
             yield item  # pyright: ignore[reportReturnType]
     finally:
+        busy = at_work.is_set()
         left.set()
         room.release()
 
         def end() -> None:  # to end a tool's program may take a second: not in the loop's thread
-            if at_work.is_set():
+            if busy:
                 stop()
             thread.join()
 

@@ -23,6 +23,7 @@ from ...errors import GrammarError
 from ..gguf.types import TokenType
 from ..tokens.foreign import translated
 from . import answer_forms
+from .answer_forms import Said
 from .formats import FORMATS
 from .gbnf import lark_of
 from .matcher_tables import first_line, fresh_matcher, matcher_tables, refusal
@@ -111,8 +112,8 @@ class CallGrammar:
         self._tools = list(tools) if calls != "none" else []
         self._choice: CallChoice = calls if tools else "auto"
         self._output = output
-        results = answer_forms.RESULT_TAGS if forms else ()
-        self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags, *results))
+        tags = (*self.form.tags, *thinking.tags, *(answer_forms.RESULT_TAGS if forms else ()))
+        self._tags = tag_ids(tokenizer, tags)
         alone = output is None and calls == "auto" and self.form.headers is None
         self.forms = forms if alone and self.form.opening in self._tags else None
         """The forms that answers are held to."""
@@ -172,14 +173,12 @@ class CallGrammar:
             raise self._failure
 
     def matcher(self, part: str = "calls", before: Sequence[int] = ()) -> LLMatcher:
-        """A fresh matcher: of ``calls`` after the token that opens them, or of a whole ``turn``
-        after the tokens `before`."""
+        """A fresh matcher: of ``calls`` behind what opens them, or of a ``turn`` after `before`."""
         self.check()
         assert self._prototypes, "a grammar of free text has no matcher"
         if self.forms and part == "turn":
-            calls = self.form.opening, self.form.closing
-            tags = [self._tags.get(tag) for tag in (*calls, *answer_forms.RESULT_TAGS)]
-            said = answer_forms.said(self.tokenizer, before, *tags)
+            tags = (self.form.opening, self.form.closing, *answer_forms.RESULT_TAGS)
+            said = answer_forms.said(self.tokenizer, before, *map(self._tags.get, tags))
             return self._checked(self._matcher(part, self._lenient, said))
         return self._prototypes[part].deep_copy()
 
@@ -218,9 +217,7 @@ class CallGrammar:
         self._lenient = lenient
         return made
 
-    def _matcher(
-        self, part: str, lenient: Container[str], said: answer_forms.Said | None = None
-    ) -> LLMatcher:
+    def _matcher(self, part: str, lenient: Container[str], said: Said | None = None) -> LLMatcher:
         lark = self._lark(self._tools, part, lenient, said)
         if said is None:
             return fresh_matcher(self.tokenizer, lark)
@@ -257,7 +254,7 @@ class CallGrammar:
         from llguidance import LLMatcher
 
         if self.forms:
-            alone = f"start: answer\n{answer_forms.rules(self.forms, answer_forms.Said())}"
+            alone = f"start: answer\n{answer_forms.rules(self.forms, Said())}"
             if problem := LLMatcher.validate_grammar(alone, tables):
                 raise GrammarError(
                     f"the model's file declares forms of its answers ({answer_forms.KEY}) that "
@@ -296,13 +293,12 @@ class CallGrammar:
         tools: Sequence[Mapping[str, Any]],
         part: str,
         lenient: Container[str] = (),
-        said: answer_forms.Said | None = None,
+        said: Said | None = None,
     ) -> str:
         calls = self.form.grammar(tools, self._tag, lenient) if tools else ""
         if part == "calls":
             return f"start: calls\n{calls}"
-        said = said or answer_forms.Said()
-        forms = answer_forms.rules(self.forms, said) if self.forms else ""
+        forms = answer_forms.rules(self.forms, said or Said()) if self.forms else ""
         return f"{self._turn(bool(tools))}\n{calls}\n{forms}"
 
     def _turn(self, calls: bool) -> str:

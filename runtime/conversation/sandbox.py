@@ -14,15 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import (
-    Callable,
-    ItemsView,
-    Iterable,
-    Iterator,
-    KeysView,
-    Mapping,
-    ValuesView,
-)
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import datetime
 from itertools import islice
 from types import BuiltinMethodType, MethodType
@@ -498,8 +490,7 @@ def _size(value: Any) -> int:
         elif isinstance(item, list | tuple):
             todo.extend((inner, depth + 1) for inner in item)
         elif isinstance(item, Namespace):  # shown with all that it holds
-            held = object.__getattribute__(item, "_Namespace__attrs")
-            todo.append((held, depth + 1))
+            todo.append((object.__getattribute__(item, "_Namespace__attrs"), depth + 1))
         elif isinstance(item, int):
             total += item.bit_length() // 3
         large = total > 2 * MAX_TEXT or parts + len(todo) > MAX_PARTS

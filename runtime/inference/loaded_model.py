@@ -209,9 +209,9 @@ class LoadedModel:
         if bad is not None:
             raise EngineError(f"token id {bad} is not in the vocabulary of {most}")
 
-    def give_back(self, thread: int) -> None:
+    def give_back(self) -> None:
         """Release the lock where an interrupt came right behind this thread's taking it."""
-        if thread in self.trying:
+        if (thread := threading.get_ident()) in self.trying:
             self.trying.discard(thread)
             if self.lock._is_owned():  # pyright: ignore[reportAttributeAccessIssue]
                 self.lock.release()

@@ -329,7 +329,7 @@ class Runner:
     def _aside(self, logits: Logits) -> Iterator[bool]:
         """Between passes, or where that of others has copied what was here: then it goes on."""
         lock, me, trying = self._loaded.lock, threading.get_ident(), self._loaded.trying
-        self._loaded.give_back(me)
+        self._loaded.give_back()
         trying.add(me)
         free = lock.acquire(timeout=ASIDE_S)
         while not free and logits.first >= 0:

@@ -119,7 +119,7 @@ class Scheduler(PassPolicy[Ticket]):
                 self._waiting.remove(ticket)
         if self._leading == me:
             self._hand_over()
-        self._loaded.give_back(me)
+        self._loaded.give_back()
 
     def _run_alone(self, rows: Rows) -> bool:
         """Run rows of the only sequence that wants any; False: it needs others' memory."""

@@ -376,3 +376,22 @@ def test_stopped_while_a_question_is_read(
     assert agent.undo() == "Still there?"
     assert agent.undo() == "Hello"
     assert agent.session.tokens == []
+
+
+def test_a_fork_of_an_agent_in_memory_writes_nothing(scripted: MakeEngine) -> None:
+    """Unless it is told to."""
+    agent = Agent(scripted(), trace=False)
+    assert agent.fork().trace.path is None
+    assert Agent(scripted()).fork().trace.path is not None
+
+
+def test_no_reset_within_a_run(scripted: MakeEngine) -> None:
+    """The conversation would be gone under it."""
+    agent = Agent(scripted("Hi." + END), trace=False)
+    events = agent.stream("Hello")
+    next(events)
+    with pytest.raises(AgentError, match="already running"):
+        agent.reset()
+    list(events)
+    agent.reset()
+    assert agent.messages == []

@@ -331,25 +331,6 @@ def test_a_fork_goes_its_own_way(tmp_path: Path) -> None:
     assert read.cached_tokens == len(past) - 1  # the last sampled token was never computed
 
 
-def test_a_fork_of_an_agent_in_memory_writes_nothing(scripted: MakeEngine) -> None:
-    """Unless it is told to."""
-    agent = Agent(scripted(), trace=False)
-    assert agent.fork().trace.path is None
-    assert Agent(scripted()).fork().trace.path is not None
-
-
-def test_no_reset_within_a_run(scripted: MakeEngine) -> None:
-    """The conversation would be gone under it."""
-    agent = Agent(scripted("Hi." + END), trace=False)
-    events = agent.stream("Hello")
-    next(events)
-    with pytest.raises(AgentError, match="already running"):
-        agent.reset()
-    list(events)
-    agent.reset()
-    assert agent.messages == []
-
-
 def test_undo_and_fork_on_a_server() -> None:
     """The same, where the conversation is text."""
     answers = (text("Blue."), text("Red."), text("Green."))

@@ -495,18 +495,3 @@ def test_arguments_of_map(engine: Engine, tmp_path: Path) -> None:
     for bad in bad_rows:
         with pytest.raises(RowError):
             triplepoint.map(factory, bad, engine=engine)
-
-
-def test_a_row_whose_trace_cannot_be_written_is_answered(
-    engine: Engine, folders: list[Path], tmp_path: Path
-) -> None:
-    """A full disk, or a folder that is none, is no fault of the row's; once stopped none begins."""
-    (row,) = make_rows([("row 1", {"question": "Which files?", "dir": str(folders[0])})])
-    (tmp_path / "file").touch()
-    nowhere = tmp_path / "file" / "t.jsonl"
-    stopper = answering.Stopper()
-    told = answering.answer(engine, row, Recipe(), nowhere, stopper)
-    assert (told.status, told.error) == ("answered", "")
-    assert told.answer
-    stopper.stop()
-    assert answering.answer(engine, row, Recipe(), None, stopper).status == "cancelled"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -186,3 +187,26 @@ def test_thinking_that_cannot_be_turned_off(
         prompts.render(Conversation([Message("user", "hi", text="hi")], **asked))
 
     assert (raised.value.status, raised.value.param) == (400, param)
+
+
+def test_a_text_that_cannot_fit_is_not_read(server: Server) -> None:
+    """It is refused by its length, before it becomes tokens."""
+    began = time.process_time()
+    answer = server.post(
+        "/v1/chat/completions",
+        {"model": "nano", "messages": [{"role": "user", "content": "hello world " * 300_000}]},
+    )
+    assert answer.status_code == 400
+    assert "resulted in at least " in answer.json()["error"]["message"]
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert time.process_time() - began < 3
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_more_system_messages_than_the_template_takes(server: Server, at: int) -> None:
+    """The embedded model's leaves them out: they are put where it takes them."""
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}]
+    said.insert(at, {"role": "developer", "content": "Be kind."})
+    answer = server.post("/v1/chat/completions", {"model": "nano", "messages": said})
+    assert answer.status_code == 200
+    assert answer.json()["usage"]["prompt_tokens"] > 20

@@ -1,0 +1,77 @@
+"""What an interrupt, or one session's mistake, leaves to the others of an engine: nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from triplepoint.errors import EngineError
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.runner import Rows
+from triplepoint.runtime.inference.scheduler import Ticket
+
+PROMPTS = [np.random.default_rng(11).integers(0, 2000, 40).tolist()]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine.load("nano", threads=2, context=1024) as engine:
+        yield engine
+
+
+def test_what_an_interrupt_left_of_a_lead_is_taken_back(engine: Engine) -> None:
+    """Ctrl-C may come where a thread has just begun to lead, or to wait: it asks again later."""
+    session, scheduler = engine.session(), engine.scheduler
+    session.prefill(PROMPTS[0])
+    scheduler._leading = threading.get_ident()
+    engine.trying.add(threading.get_ident())
+    engine.lock.acquire()
+    scheduler._waiting.append(Ticket(Rows(engine.session(), 0, [1, 2], 1)))
+    assert len(list(session.decode(max_tokens=3))) == 3
+    assert (scheduler._leading, scheduler._waiting) == (0, [])
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(engine.lock.acquire, timeout=10).result()
+        thread.submit(engine.lock.release).result()
+
+
+def test_a_phase_that_an_interrupt_ended_in_part_ends_no_others(engine: Engine) -> None:
+    """A sequence that is left in one of the books only is not looked up in the other."""
+    gone = engine.session()
+    engine.scheduler._left[gone] = time.perf_counter() + 60
+    try:
+        sessions = [engine.session() for _ in range(3)]
+        for session in sessions:
+            session.prefill(PROMPTS[0])
+        with ThreadPoolExecutor(3) as threads:
+            found = list(threads.map(lambda s: list(s.decode(max_tokens=8)), sessions))
+        assert found[0] == found[1] == found[2]
+    finally:
+        del engine.scheduler._left[gone]
+
+
+def test_prefixes_have_the_lock_of_the_scheduler(engine: Engine) -> None:
+    """The collector may close a decode where either is held: with two they would wait for each
+    other."""
+    assert engine.prefix_cache.lock is engine.scheduler.mutex
+
+
+def test_a_mask_that_does_not_fit_ends_its_own_decode_only(engine: Engine) -> None:
+    """Others in the same pass go on."""
+
+    class Short:
+        def mask(self) -> np.ndarray:
+            return np.zeros(1, np.uint32)
+
+        def advance(self, token: int) -> None:
+            pass
+
+    session = engine.session()
+    session.prefill(PROMPTS[0])
+    with pytest.raises(EngineError, match="words of 32 bits"):
+        list(session.decode(max_tokens=2, constraint=Short()))
+    assert len(list(session.decode(max_tokens=2))) == 2
