@@ -36,7 +36,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """A client is there; where descriptors run out, one too many is sent away at once."""
         BoundedProtocol.connected += 1
         super().connection_made(transport)
-        self._wait(FIRST_S)
+        self._wait(min(FIRST_S, REQUEST_S))
         if BoundedProtocol.connected > BoundedProtocol.most:
             transport.abort()
 
@@ -130,8 +130,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _wait(self, seconds: float = REQUEST_S) -> None:
-        self._timer = self.loop.call_later(seconds, self._is_late)
+    def _wait(self, seconds: float | None = None) -> None:
+        self._timer = self.loop.call_later(seconds or REQUEST_S, self._is_late)
 
     def _is_late(self) -> None:
         if self._answers and not self.cycle.more_body:
