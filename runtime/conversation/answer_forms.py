@@ -29,16 +29,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer
+    from .toolcalls import ToolFormat
 
 KEY = "triplepoint.answers"
 RESULT_TAGS = ("<tool_response>", "</tool_response>")
-"""The tokens around a result, in the templates of files that declare forms."""
+"""The tokens around a result (`Hermes.reserved`), in the templates of files that declare forms."""
 
 _CLAIM = re.compile(r'%claim (\w+) ("(?:[^"\\]|\\.)*")(?: ("(?:[^"\\]|\\.)*"))?')
 _FIELD = re.compile(r"\{(\w+)\}")
@@ -78,13 +81,14 @@ class Row:
         return known | ({"file": self.file} if self.file else {})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """A call's arguments, and what came back."""
 
     arguments: Mapping[str, Any]
     text: str
 
+    @cached_property
     def rows(self) -> list[Row]:
         """The lines that it shows, with their numbers."""
         path, found = str(self.arguments.get("path", "")), list[Row]()
@@ -96,15 +100,17 @@ class Result:
                 found.append(Row(path, int(row[1]), row[2]))
         return found
 
-    def begins(self, sign: str, known: Mapping[str, str]) -> bool:
+    def begins(self, sign: str) -> bool:
         """Whether it begins with `sign`, which may have fields."""
+        known = self.fields
         return self.text.startswith(_FIELD.sub(lambda match: known.get(match[1], match[0]), sign))
 
+    @cached_property
     def fields(self) -> dict[str, str]:
         """What claims can say of it as a whole."""
         asked = self.arguments
         known = {name: str(asked[name]) for name in ("path", "start") if name in asked}
-        rows, cut = self.rows(), self.text.split("\n")[-1].startswith(_CUT)
+        rows, cut = self.rows, self.text.split("\n")[-1].startswith(_CUT)
         if "pattern" in asked:
             pattern = str(asked["pattern"]).replace(".?", " ")
             if not (asked.get("regex") and "|" in pattern):
@@ -148,11 +154,11 @@ class _Rules:
         wanted = set(_FIELD.findall(template))
         seen: dict[str, None] = {}
         for result in self.said.results:
-            whole = result.fields()
-            if sign is not None and not (self.said.fresh and result.begins(sign, whole)):
+            if sign is not None and not (self.said.fresh and result.begins(sign)):
                 continue
+            whole = result.fields
             rows = [whole] if wanted <= {*whole, "QUOTE", "NUMBER"} else []
-            for known in rows or (whole | row.fields() for row in result.rows()):
+            for known in rows or (whole | row.fields() for row in result.rows):
                 if all(name in known or name.isupper() for name in wanted):
                     seen[self._filled(template, known)] = None
         yield from seen
@@ -164,24 +170,24 @@ class _Rules:
             if place % 2 == 0:
                 text += part
             elif part == "end" or part not in known:
-                parts += [quoted(text)] * bool(text)
+                parts += [_quoted(text)] * bool(text)
                 parts.append(self._end(known[part]) if part == "end" else part)
                 text = ""
             else:
                 text += known[part]
-        return " ".join([*parts, *[quoted(text)] * bool(text)])
+        return " ".join([*parts, *[_quoted(text)] * bool(text)])
 
     def _end(self, text: str) -> str:
         """The terminal of what `text` says from any word on; of JSON and the like any part."""
         if text in self.ends:
             return self.ends[text]
-        pieces = _PIECES.findall(text)
+        pieces, parted = _PIECES.findall(text), _PARTED.search(text)
         name = self.ends[text] = f"END{len(self.ends)}"
-        last = ""
-        while not _PARTED.search(text) and pieces and text.count(last) != 1:
+        last = ""  # the shortest end that stands nowhere else
+        while not parted and text.count(last) != 1:
             last = pieces.pop() + last
-        rest = f" & ({_ANY} {quoted(last)})" if last else r" & /[^\n]+/"
-        self.lines += [f"{name}: P{name}{rest}", f"P{name}: {_part_of(text or ' ')}"]
+        rest = f" & ({_ANY} {_quoted(last)})" if last else r" & /[^\n]+/"
+        self.lines += [f"{name}: P{name}{rest}", f"P{name}: {_part_of(text)}"]
         return name
 
 
@@ -210,7 +216,7 @@ def rules(forms: str, said: Said) -> str:
     )
 
 
-def quoted(text: str) -> str:
+def _quoted(text: str) -> str:
     """A text as a literal of a Lark grammar."""
     return json.dumps(text, ensure_ascii=False)
 
@@ -227,7 +233,7 @@ def _settings(results: Iterable[Result]) -> list[str]:
     """The rules of `SETTING`: one for each name in each file, of what stands behind it there."""
     behind: dict[tuple[str, str], dict[int, list[tuple[str, bool]]]] = {}
     for result in results:
-        for row in result.rows():
+        for row in result.rows:
             for name in islice(_NAME.finditer(row.text), _NAMES):
                 rest = row.text[name.end() :].strip()
                 if _SAID.search(rest):
@@ -242,9 +248,9 @@ def _settings(results: Iterable[Result]) -> list[str]:
     found: list[str] = []
     for (name, file), rows in behind.items():
         values = dict.fromkeys(value(rest) for rests in rows.values() for rest, _ in rests)
-        inside = f"({quoted(f' in {file}')})? " if file else ""
+        inside = f"({_quoted(f' in {file}')})? " if file else ""
         listed = _places(rows, value)
-        found.append(f'{quoted(name)} {inside}" is " ({" | ".join([*values, *listed])})')
+        found.append(f'{_quoted(name)} {inside}" is " ({" | ".join([*values, *listed])})')
     return [
         _one_of("SETTING", found),
         *(f"{v}: R{v} & /.+/\nR{v}: {_part_of(rest)}" for rest, v in names.items()),
@@ -273,26 +279,22 @@ def _places(
 
 
 def said(
-    tokenizer: Tokenizer,
-    ids: Sequence[int],
-    call: int | None,
-    called: int | None,
-    result: int | None,
-    returned: int | None,
+    tokenizer: Tokenizer, ids: Sequence[int], form: ToolFormat, tags: Mapping[str, int]
 ) -> Said:
     """A conversation, of its tokens. What the model searched for is no fact, and is not quoted.
 
     Args:
         tokenizer: of the model.
         ids: the tokens so far.
-        call, called: those around calls, None for one that the vocabulary has not.
-        result, returned: those around results.
+        form: how calls are written.
+        tags: the tokens of the tags that the vocabulary has.
     """
+    call, called, result, returned = map(tags.get, (form.opening, form.closing, *RESULT_TAGS))
     kept: list[int] = []
     results: list[Result] = []
+    asked: list[Mapping[str, Any]] = []  # arguments of calls that have no result yet
     begun = first = 0
     opened: int | None = None
-    arguments: Mapping[str, Any] = {}
     stops = 0  # how many messages ended since the last call or result began
     stop_ids = tokenizer.stop_ids
     for at, token in enumerate(ids):
@@ -304,24 +306,17 @@ def said(
                 stops = 0
         elif opened == call:
             if token == called or token in stop_ids:  # a call that was cut ends with its turn
-                arguments, opened = _arguments(tokenizer.decode(ids[begun:at])), None
+                opened = None
+                with suppress(ValueError):
+                    text = tokenizer.decode(ids[begun:at])
+                    asked += [one.arguments for one in form.parse(text)]
         elif token == returned:
             text = tokenizer.decode(ids[begun:at]).strip("\n")
-            results.append(Result(arguments, text))
-            arguments, opened = {}, None
+            results.append(Result(asked.pop(0) if asked else {}, text))
+            opened = None
         if opened is None or opened != call:
             kept.append(token)
         if opened is None and token in stop_ids:
             stops += 1
     fresh = stops <= 1 and len(results) > first
     return Said(tokenizer.decode(kept), results[first:] if fresh else results, fresh)
-
-
-def _arguments(text: str) -> Mapping[str, Any]:
-    """The arguments of a call that was written as JSON; none of another."""
-    try:
-        call = json.loads(text)
-    except ValueError:
-        return {}
-    arguments = call.get("arguments") if isinstance(call, dict) else None
-    return arguments if isinstance(arguments, dict) else {}

@@ -112,8 +112,7 @@ class CallGrammar:
         self._tools = list(tools) if calls != "none" else []
         self._choice: CallChoice = calls if tools else "auto"
         self._output = output
-        tags = (*self.form.tags, *thinking.tags, *(answer_forms.RESULT_TAGS if forms else ()))
-        self._tags = tag_ids(tokenizer, tags)
+        self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags))
         alone = output is None and calls == "auto" and self.form.headers is None
         self.forms = forms if alone and self.form.opening in self._tags else None
         """The forms that answers are held to."""
@@ -177,8 +176,7 @@ class CallGrammar:
         self.check()
         assert self._prototypes, "a grammar of free text has no matcher"
         if self.forms and part == "turn":
-            tags = (self.form.opening, self.form.closing, *answer_forms.RESULT_TAGS)
-            said = answer_forms.said(self.tokenizer, before, *map(self._tags.get, tags))
+            said = answer_forms.said(self.tokenizer, before, self.form, self._tags)
             return self._checked(self._matcher(part, self._lenient, said))
         return self._prototypes[part].deep_copy()
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Pooling = Literal["none", "mean", "cls", "last"]
 """All states; their mean; that of the first token; that of the last one."""
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+VECTORS = POOLINGS[1:]
+"""Those that give one vector per text."""
 _RANK = 4  # of `{arch}.pooling_type`: the others are the places in `POOLINGS`
 LOOK_S = 0.05  # between looks whether a text that waits for others is still wanted
 

@@ -23,7 +23,7 @@ from ..forward.kv import KVCache
 from ..gguf.open import open_gguf
 from ..physics.machine import physical_cores
 from .autotune import Overrides
-from .embedding import Embedder, normalized
+from .embedding import VECTORS, Embedder, normalized
 from .engine_core import EngineCore
 from .loaded_model import LoadOptions
 from .session import Session
@@ -178,8 +178,8 @@ class Engine(EngineCore):
             ContextOverflowError: a text is longer than the context.
         """
         given = as_list(texts, "texts must be a list", SettingError)
-        one = "pooling must be mean, cls or last, which give one vector per text"
-        if pooling not in (None, "mean", "cls", "last"):
+        one = f"pooling must be one of {', '.join(VECTORS)}, which give one vector per text"
+        if pooling is not None and pooling not in VECTORS:
             raise SettingError(f"{one}; not {pooling!r}")
         way = self.embedder.pooling_of(pooling)
         if way == "none":

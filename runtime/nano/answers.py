@@ -1,7 +1,7 @@
 """The forms of nano's answers, as its file has them: what `solve` and `smalltalk` say.
 
 The runtime holds its answers to them (`conversation/answer_forms.py`): nano cannot show a word that
-stands nowhere, nor say of a result what is not so.
+stands nowhere, nor that a file is missing or a list whole which is not. It may take the wrong line.
 """
 
 from __future__ import annotations

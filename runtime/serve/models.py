@@ -310,15 +310,27 @@ class Models:
         return model, file, time.perf_counter() - began
 
     def _put(
-        self, entry: Entry, model: LoadedModel, file: FileState | None, seconds: float
-    ) -> None:
-        """Let requests have it."""
+        self,
+        entry: Entry,
+        model: LoadedModel,
+        file: FileState | None,
+        seconds: float,
+        *,
+        replaces: LoadedModel | None = None,
+    ) -> bool:
+        """Let requests have it, if what it replaces is still there."""
         with self._lock:
+            if entry.model is not replaces:
+                entry.reserved = 0
+                return False
+            if replaces is not None:
+                replaces.outdated = True
             entry.nbytes = model.engine.model.nbytes
             entry.file, entry.changed, entry.load_s = file, None, seconds
             entry.used = time.monotonic()
             entry.model, entry.state, entry.error = model, "ready", ""
             entry.refused, entry.reserved = None, 0
+        return True
 
     def reload_changed(self) -> None:
         """Load the models anew whose files are other ones, and have been for one look already.
@@ -360,14 +372,9 @@ class Models:
             entry.error = f"its file changed and could not be reloaded: {error}"
             log.warning("a model could not be reloaded", model=entry.name, error=str(error))
             return
-        with self._lock:
-            let_go = entry.model is not old  # meanwhile, to make room for another one
-            entry.reserved = 0 if let_go else entry.reserved
-        if let_go:
-            self._close(found[0].engine)
+        if not self._put(entry, *found, replaces=old):
+            self._close(found[0].engine)  # it was let go meanwhile, to make room for another one
             return
-        old.outdated = True
-        self._put(entry, *found)
         self._end_outdated(old)
 
     def _end_outdated(self, model: LoadedModel) -> None:

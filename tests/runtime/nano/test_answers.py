@@ -10,6 +10,7 @@ import pytest
 
 from triplepoint import Agent, Engine
 from triplepoint.runtime.conversation import answer_forms
+from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.grammar import tag_ids
 from triplepoint.runtime.conversation.matcher_tables import matcher_tables
 from triplepoint.runtime.nano.answers import FORMS
@@ -31,13 +32,14 @@ def test_every_answer_of_the_corpus_has_one_of_the_forms(engine: Engine) -> None
 
     tables, seen = matcher_tables(engine.tokenizer), Counter[str]()
     tokenizer = engine.tokenizer
-    tags = tag_ids(tokenizer, ("<tool_call>", "</tool_call>", *answer_forms.RESULT_TAGS)).values()
+    form = FORMATS["hermes"]
+    tags = tag_ids(tokenizer, form.tags)
     for seed in range(12):
         before: list[int] = []
         for item in rounds(seed, 12, size=9):
             *asked, answer, end, between = round_segments(item)
             before += tokenizer.encode_parts([(part.text, part.control) for part in asked])
-            rules = answer_forms.rules(FORMS, answer_forms.said(tokenizer, before, *tags))
+            rules = answer_forms.rules(FORMS, answer_forms.said(tokenizer, before, form, tags))
             matcher = LLMatcher(tables, f"start: answer\n{rules}", log_level=0)
             assert not matcher.is_error(), matcher.get_error()
             ids = tokenizer.encode(answer.text)
