@@ -255,9 +255,9 @@ def quant_product(
                     for half in range(2):
                         accs[t][half] = dot.step(accs[t][half], ws[half], xv, by[t])
             scales = [block_scales(k, form, data, 2 * sub + half) for half in range(2)]
-            # For a token or two an offset costs what it saves; so it does on CPUs from AMD, which
-            # have pipes for additions alone (a Zen 5: 0.98 to 1.00 of the time without it).
-            offset = base and len(rows) > 2 and k.target.bf16 != "dot"
+            # For a token or two an offset costs what it saves. So it does on AMD's CPUs, which have
+            # pipes for additions alone (a Zen 5: 0.98 to 1.00 of the time without it).
+            offset = base and len(rows) > 2 and k.target.intel
             offsets = [s * -SUM_BASE for s in scales] if offset else None
             for t, pair in enumerate(sums):
                 for half, total in enumerate(pair):

@@ -23,6 +23,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser.parse_args(argv)
     except SystemExit as done:  # argparse has said what is wrong, or printed the help
         return done.code if isinstance(done.code, int) else Exit.USAGE
+    except OSError as error:  # the help could not be printed
+        _drop_stdout()
+        if not isinstance(error, BrokenPipeError):
+            print(f"triplepoint: error: standard output: {error.strerror}", file=sys.stderr)
+            return Exit.FILE
+        return Exit.FAILED
     if args.verb is None:
         parser.print_help(sys.stderr)
         return Exit.USAGE
@@ -35,8 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail(output, Exit.INTERRUPTED, "interrupted")
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()  # whoever read our output has gone
         return Exit.FAILED
     except Exception as error:
         if isinstance(error, OSError) and not error.filename and _stdout_is_lost():
@@ -52,10 +57,14 @@ def _stdout_is_lost() -> bool:
     try:
         print(flush=True)
     except OSError:
-        # What it still holds is dropped: Python would complain once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         return True
     return False
+
+
+def _drop_stdout() -> None:
+    """Drop what stdout still holds: Python would complain once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(output: Output, status: Exit, message: str) -> Exit:

@@ -97,6 +97,10 @@ class OneLineParser(argparse.ArgumentParser):
         """End with status 2."""
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
+    def print_help(self, file: Any = None) -> None:
+        """As argparse does, which says nothing of a write that fails (OSError)."""
+        print(self.format_help(), end="", file=file or sys.stdout, flush=True)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As argparse does; what is not understood is told by the parser of its verb.
 

@@ -347,6 +347,22 @@ def test_lists_of_numbers() -> None:
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
 
+@needs_full
+def test_help_on_a_full_disk(env: dict[str, str]) -> None:
+    """argparse says nothing of help that could not be written; `triplepoint` does."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "triplepoint", "run", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=env,
+            text=True,
+        )
+
+    assert done.stderr == "triplepoint: error: standard output: No space left on device\n"
+    assert done.returncode == 3
+
+
 @pytest.mark.slow
 @needs_full
 @pytest.mark.parametrize("args", [["trace", "show"], ["replay"], ["trace", "show", "--json"]])
