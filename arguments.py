@@ -82,3 +82,10 @@ def check_switch(value: object, what: str, error: type[TriplepointError]) -> Non
 def is_number(value: object) -> bool:
     """Whether it is a number; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def without_surrogates(text: str) -> str:
+    """The text with lone surrogates as U+FFFD: they are no text, and no tokenizer takes them."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileError
@@ -40,20 +41,25 @@ PASSES = ("sroa", "instruction_combine", "simplify_cfg", "lcssa", "loop_rotate",
 _SOURCES = Path(__file__).parent
 
 
-def _hash_sources() -> str:
+_READ = {path: path.read_bytes() for path in sorted(_SOURCES.rglob("*.py"))}
+"""The sources, read now: an upgrade may replace the files while this process runs."""
+
+
+def source_hash(*modules: ModuleType) -> str:
+    """SHA-256 over the sources of these modules of this room; of all, if none are given.
+
+    Any change of a source makes new objects.
+    """
+    return _hash_of(tuple(Path(module.__file__ or "") for module in modules))
+
+
+@functools.cache
+def _hash_of(paths: tuple[Path, ...]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(_SOURCES.rglob("*.py")):
+    for path in paths or _READ:
         digest.update(path.relative_to(_SOURCES).as_posix().encode())
-        digest.update(path.read_bytes())
+        digest.update(_READ[path])
     return digest.hexdigest()
-
-
-_HASH = _hash_sources()  # now: an upgrade may replace the files while this process runs
-
-
-def source_hash() -> str:
-    """SHA-256 over every source file of this room: any change makes new objects."""
-    return _HASH
 
 
 @dataclass(frozen=True)

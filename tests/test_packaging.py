@@ -149,6 +149,7 @@ FLOORS = (
     "config",
     "cgroups",
     "memory",
+    "checked_files",
     "gguf",
     "physics",
     "tokens",

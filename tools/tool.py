@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from ..arguments import as_list, is_number
+from ..arguments import as_list, is_number, without_surrogates
 from ..errors import ToolDefinitionError, ToolError
 from .docstrings import parse_docstring
 from .paths import shown
@@ -262,8 +262,6 @@ class ToolSet:
 def as_text(value: object) -> str:
     """A tool's result for the model: a string as it is, anything else as JSON.
 
-    Lone surrogates become U+FFFD: they are no text, and no tokenizer takes them.
-
     Raises:
         ToolError: it has no JSON form.
     """
@@ -275,6 +273,4 @@ def as_text(value: object) -> str:
         except (ValueError, TypeError, RecursionError) as error:
             why = str(error).split("\n")[0][:200]
             raise ToolError(f"the result cannot be written as JSON: {why}") from error
-    if value.isascii():
-        return value
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return without_surrogates(value)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import AgentError
+from .. import checked_files
 from ..conversation.messages import Message
-from ..inference import kv_snapshot
 from .session_store import CONVERSATION, held, kept_folders, no_name, sessions_folder
 
 
@@ -92,7 +92,7 @@ def remove_session(session: SessionInfo) -> None:
 def _info(folder: Path, kept: float) -> SessionInfo:
     nbytes = _size(folder)
     try:
-        state: dict[str, Any] = json.loads(kv_snapshot.read_sealed(folder / CONVERSATION))
+        state: dict[str, Any] = json.loads(checked_files.read_sealed(folder / CONVERSATION))
         return SessionInfo(
             folder.name,
             folder,

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...arguments import as_path
+from ...arguments import as_path, without_surrogates
 from ...errors import AgentError, EngineError
 from ...jit.kernels.kvcache import PAGE
-from ...tools.tool import as_text
 from ...traces.append_log import claim
+from .. import checked_files
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.reasoning_spans import Mark
@@ -40,7 +40,7 @@ VERSION = 1
 CONVERSATION = "conversation.json"
 MOST_BYTES = 16 << 30
 """Most that the KV caches of all sessions take; those used least recently go first."""
-_CACHE = (kv_snapshot.SUFFIX, kv_snapshot.STATE_SUFFIX)
+_CONVERSATION = re.compile(re.escape(CONVERSATION))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -109,7 +109,7 @@ class SavedSession:
 
     def _moved(self, agent: Agent[Any], state: State) -> str:
         """What to say where the agent's tools look at another folder than before."""
-        now = "" if agent.workspace is None else as_text(str(agent.workspace.resolve()))
+        now = "" if agent.workspace is None else without_surrogates(str(agent.workspace.resolve()))
         if not state.workspace or now == state.workspace:
             return ""
         return (
@@ -186,8 +186,10 @@ class SavedSession:
             **vars(conversation.history()),
         )
         try:
-            kv_snapshot.make_folder(self.folder)
-            kv_snapshot.write_sealed(self.folder / CONVERSATION, _plain(state))
+            checked_files.make_folder(self.folder)
+            checked_files.write_sealed(self.folder / CONVERSATION, _plain(state))
+            for path in self.folder.iterdir():
+                checked_files.sweep_unfinished(path, _CONVERSATION)
             if isinstance(conversation, LocalConversation):
                 cache = conversation.session.cache
                 _make_room(
@@ -205,7 +207,7 @@ class SavedSession:
         """Remove what was saved: there is no question left in the conversation."""
         try:
             for path in self.folder.iterdir():
-                if path.suffix in (".json", *_CACHE):
+                if path.name in (CONVERSATION, kv_snapshot.INDEX) or kv_snapshot.is_cache(path):
                     path.unlink(missing_ok=True)
         except OSError as error:
             raise AgentError(
@@ -229,7 +231,7 @@ class SavedSession:
 
         path = self.folder / CONVERSATION
         try:
-            state = TypeAdapter(State).validate_json(kv_snapshot.read_sealed(path), strict=False)
+            state = TypeAdapter(State).validate_json(checked_files.read_sealed(path), strict=False)
         except ValidationError:
             problem = "has a format that this version does not read"
         except (OSError, ValueError) as error:
@@ -276,7 +278,7 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
         raise AgentError(problem)
     folder = sessions_folder(root) / name
     try:
-        kv_snapshot.make_folder(folder)
+        checked_files.make_folder(folder)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         lock = os.open(folder / "lock", flags, 0o600)
     except OSError as error:
@@ -285,8 +287,6 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
             + ("set XDG_STATE_HOME to" if root is None else "give root to")
             + " use another folder"
         ) from None
-    except EngineError as error:
-        raise AgentError(f"session {name} cannot be opened: {error}") from None
     if not _take(lock, folder):
         os.close(lock)
         raise AgentError(
@@ -335,9 +335,7 @@ def _make_room(keep: Path, coming: int) -> None:
     for folder, _ in sorted(kept_folders(keep.parent), key=lambda one: -one[1]):
         if folder == keep:
             continue
-        files = [
-            path for path in folder.glob("*") if path.suffix in _CACHE and not path.is_symlink()
-        ]
+        files = [path for path in folder.iterdir() if kv_snapshot.is_cache(path)]
         for path in files:
             with suppress(FileNotFoundError):  # its own process has swept it away
                 room -= path.lstat().st_size

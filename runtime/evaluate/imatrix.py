@@ -32,6 +32,7 @@ from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, QuantizedActivation, padded
 from ..gguf.types import GGMLType
 from ..gguf.write import GGUFWriter
+from ..inference.plan import Plan
 from ..quantize.quantize import whole_file
 from ..weights.matrix import Matrix
 from .perplexity import chunks_of
@@ -199,13 +200,16 @@ def collect(
     """
     chunks = chunks_of(ids, size, engine.tokenizer, most)
     session = engine.session(size)
-    watch = session.plan("imatrix", WatchingGraph)
+    watch = Plan(engine, "imatrix", session.most_tokens, WatchingGraph)
     seen = watch.graph.seen
     for n, chunk in enumerate(chunks):
         session.truncate(0)
-        for count in session.prefill_with(watch, chunk):
+        for at in range(0, len(chunk), watch.most_tokens):
+            part = chunk[at : at + watch.most_tokens]
+            session.append(part)
+            session.run_pass(watch, part, 0)
             for each in seen:
-                each.drain(count)
+                each.drain(len(part))
         if on_chunk:
             on_chunk(n + 1, len(chunks))
     sums = {name: each.total for each in seen for name in each.names}

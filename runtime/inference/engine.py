@@ -96,16 +96,16 @@ class Engine(EngineCore):
             known = ", ".join(get_args(KVFormat))
             raise SettingError(f"unknown KV cache format {kv!r}; known: {known}")
         check_switch(cache_packed_weights, "cache_packed_weights", SettingError)
-        if isinstance(context, bool) or not (context is None or isinstance(context, int)):
+        if not (context is None or type(context) is int):
             raise SettingError(f"context must be a number of tokens, not {context!r}")
         if context is not None and context < 1:
             raise SettingError(f"context must be at least 1 token, not {context!r}")
         count = threads if threads is not None else physical_cores()
-        if isinstance(count, bool) or not (isinstance(count, int) and 1 <= count <= 256):
+        if not (type(count) is int and 1 <= count <= 256):
             raise SettingError(f"threads must be from 1 to 256, not {count!r}")
-        if kv_memory is not None and not (isinstance(kv_memory, int) and kv_memory > 0):
+        if kv_memory is not None and not (type(kv_memory) is int and kv_memory > 0):
             raise SettingError(f"kv_memory must be a number of bytes above 0, not {kv_memory!r}")
-        if spill is not None and not (isinstance(spill, int) and spill >= 0):
+        if spill is not None and not (type(spill) is int and spill >= 0):
             raise SettingError(f"spill must be a number of bytes, or 0 for none, not {spill!r}")
         if progress is not None and not callable(progress):
             raise SettingError(f"progress must be a function, not {progress!r}")
@@ -130,10 +130,8 @@ class Engine(EngineCore):
     def session(self, context: int | None = None) -> Session:
         """A new conversation with an empty KV cache of `context` positions."""
         size = self.context if context is None else context
-        if not (isinstance(size, int) and 1 <= size <= self.context):
-            raise SettingError(
-                f"a session of {size!r} tokens does not fit a context of {self.context}"
-            )
+        if not (type(size) is int and 1 <= size <= self.context):
+            raise SettingError(f"a session's context must be 1 to {self.context}, not {size!r}")
         self.plans.build()
         return Session(self, KVCache(self.layout, size), size)
 

@@ -17,11 +17,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import mmap
 import os
-import secrets
+import re
 import stat
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -34,12 +32,12 @@ import numpy as np
 
 from ...arguments import as_path
 from ...errors import EngineError
+from ...jit.compile import source_hash
 from ...jit.kernels import cache_q8, conv, kept_rows, kvcache, latent, rope, state_tile
 from ...jit.kernels.kvcache import PAGE
-from ...tools.tool import as_text
-from .. import files
+from .. import checked_files
+from ..checked_files import UnreadableError
 from ..forward.state import Checkpoint
-from ..memory import will_need
 
 if TYPE_CHECKING:
     from ..forward.kv import KVCache
@@ -50,9 +48,12 @@ VERSION = 2
 INDEX = "index.json"
 SUFFIX, STATE_SUFFIX = ".kv", ".state"
 FAR = "-far"  # behind the name of a page without its layers that have a window
-PIECE = 1 << 20  # bytes that are read and hashed in turns: they stay in the cache between the two
 READERS = 4
-MOST_INDEX = 64 << 20
+_LAYOUT = (kvcache, cache_q8, rope, latent, state_tile, conv, kept_rows)
+"""What says where the bytes of a page, or of a state, lie."""
+_OURS = re.compile(r"[0-9a-f]{64}(-far)?\.kv|[0-9a-f]{64}\.state")
+_UNFINISHED = re.compile(rf"{_OURS.pattern}|{INDEX}")
+_FOLDER = "the folder of a session"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def save(loaded: LoadedModel, session: TokenSequence, folder: str | Path) -> Sav
     began = time.perf_counter()
     where = as_path(folder, _FOLDER, EngineError)
     try:
-        make_folder(where)
+        checked_files.make_folder(where)
         with loaded.lock:
             tokens = list(session.tokens)
             cached = min(session.n_cached, len(tokens))
@@ -92,20 +93,20 @@ def save(loaded: LoadedModel, session: TokenSequence, folder: str | Path) -> Sav
                     path = where / f"{name}{SUFFIX}"
                     if (digest := old.get(name)) and _size(path) == data.nbytes:
                         return name, digest, 0
-                return name, write_file(path, data.data), data.nbytes
+                return name, checked_files.write(path, data.data), data.nbytes
 
             with ThreadPoolExecutor(READERS) as pool:
                 done = list(pool.map(put, range(len(names))))
             states, bytes_of_states = _save_states(loaded, session.cache, where, tokens[:cached])
         body = {
             "version": VERSION,
-            "of": fingerprint(loaded),
+            "of": loaded.page_identity,
             "tokens": tokens,
             "cached": cached,
             "pages": [[name, digest] for name, digest, _ in done],
             **({"states": states} if states else {}),
         }
-        write_sealed(where / INDEX, body)
+        checked_files.write_sealed(where / INDEX, body)
         _sweep(where, {f"{name}{SUFFIX}" for name, *_ in done} | {
             f"{name}{STATE_SUFFIX}" for _, name, _ in states})  # fmt: skip
     except OSError as error:
@@ -132,7 +133,7 @@ def _save_states(
             name = list(page_keys(loaded, tokens[: one.position]))[-1]
             path, digest = where / f"{name}{STATE_SUFFIX}", old.get(name)
             if digest is None or _size(path) != one.data.nbytes:
-                digest = write_file(path, one.data.view(np.uint8).data)
+                digest = checked_files.write(path, one.data.view(np.uint8).data)
                 written += one.data.nbytes
             entries.append([one.position, name, digest])
     return entries, written
@@ -155,7 +156,7 @@ def load(
     """
     where = as_path(folder, _FOLDER, EngineError)
     body = _read_index(where)
-    of, here = body["of"], fingerprint(loaded)
+    of, here = body["of"], loaded.page_identity
     if of != here:
         what = [
             f"{key}: {of.get(key)} there, {here[key]} here"
@@ -182,7 +183,7 @@ def load(
             name, size = name + FAR, loaded.layout.far_bytes
         path = where / f"{name}{SUFFIX}"
         try:
-            return map_page(path, size, digests.get(name, ""))
+            return checked_files.map_bytes(path, size, digests.get(name, ""))
         except UnreadableError as error:
             return str(error)
         except ValueError as error:
@@ -228,7 +229,7 @@ def _load_states(
         name = list(page_keys(loaded, session.tokens[:position]))[-1]
         path = where / f"{name}{STATE_SUFFIX}"
         try:
-            data = map_page(path, state.layout.nbytes, digest)
+            data = checked_files.map_bytes(path, state.layout.nbytes, digest)
             found.append(Checkpoint(position, data.view(np.float32)))
         except ValueError as error:
             wrong = f"the state after {position} tokens on disk {error}"
@@ -242,15 +243,11 @@ def _load_states(
 
 
 def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
-    """What the bytes of a page depend on, tokens aside."""
+    """What the bytes of a page depend on, tokens aside; `LoadedModel.page_identity` keeps it."""
     rotary = hashlib.sha256()
     for pair in loaded.rotary:
         for table in pair:
             rotary.update(table[:PAGE].tobytes())
-    code = hashlib.sha256()
-    # What says where the bytes of a page, or of a state, lie.
-    for module in (kvcache, cache_q8, rope, latent, state_tile, conv, kept_rows):
-        code.update(Path(module.__file__ or "").read_bytes())
     return {
         "model": loaded.model.sha256,
         "kv": loaded.kv,
@@ -262,144 +259,14 @@ def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
         ],
         "windows": list(loaded.layout.windows),
         "rotary": rotary.hexdigest(),
-        "layout": code.hexdigest(),
+        "layout": source_hash(*_LAYOUT),
     }
-
-
-_FOLDER = "the folder of a session"
-
-
-# --- files; `agent/sessions.py` keeps its own beside these
-
-
-def make_folder(folder: Path) -> None:
-    """A folder for this user alone.
-
-    Raises:
-        EngineError: it is a link, or belongs to someone else.
-    """
-    files.make_folder(folder)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or not _is_ours(found):
-        raise EngineError(f"{folder} is not a folder that you own, so no session is saved there")
-
-
-def write_file(path: Path, data: bytes | memoryview) -> str:
-    """Write a file that is whole or not there, for this user alone; returns its SHA-256."""
-    # Another thread, or another process in a container of its own, may write the same.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    digest = hashlib.sha256()
-    try:
-        with open(descriptor, "wb", buffering=0) as file, memoryview(data) as view:
-            for at in range(0, len(view), PIECE):
-                piece = view[at : at + PIECE]
-                digest.update(piece)
-                done = 0
-                while done < len(piece):
-                    done += file.write(piece[done:])
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return digest.hexdigest()
-
-
-def write_sealed(path: Path, body: dict[str, Any]) -> None:
-    """Write JSON with its SHA-256 on the line before it."""
-    text = json.dumps(body, separators=(",", ":")).encode()
-    write_file(path, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
-    if hasattr(os, "O_DIRECTORY"):
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def read_sealed(path: Path) -> bytes:
-    """The JSON that `write_sealed` wrote; halves of surrogate pairs, which are no text, as U+FFFD.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not as it was written; says why.
-    """
-    try:
-        descriptor = _open(path)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror})") from None
-    with open(descriptor, "rb") as file:
-        data = file.read(MOST_INDEX + 1)
-    digest, _, text = data.partition(b"\n")
-    if len(data) > MOST_INDEX or hashlib.sha256(text).hexdigest().encode() != digest:
-        raise ValueError("is damaged: its SHA-256 does not match")
-    if rb"\ud" in text:
-        text = as_text(json.dumps(json.loads(text), ensure_ascii=False)).encode()
-    return text
-
-
-def _open(path: Path) -> int:
-    """Open a file of this user's for reading: no link, pipe or device."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or not _is_ours(found):
-        os.close(descriptor)
-        raise OSError(0, "it is not a file that you own")
-    return descriptor
-
-
-def _is_ours(found: os.stat_result) -> bool:
-    return not hasattr(os, "getuid") or found.st_uid in (os.getuid(), 0)
-
-
-class UnreadableError(ValueError):
-    """A file that may be whole, but cannot be had now, such as when too many are open."""
-
-
-def _mapped(descriptor: int, size: int) -> mmap.mmap:
-    """Its bytes; what is written there goes nowhere."""
-    if sys.version_info >= (3, 13):  # before, each mapping keeps a descriptor
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY, trackfd=False)
-    return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
-
-
-def map_page(path: Path, size: int, digest: str) -> np.ndarray:
-    """A page, mapped: it is in memory once for all that use it, and what is written is not shared.
-
-    Raises:
-        ValueError: it is not as it was written; says why.
-    """
-    try:
-        descriptor = _open(path)
-    except FileNotFoundError:
-        raise ValueError("is missing") from None
-    except OSError as error:
-        raise UnreadableError(f"cannot be read ({error.strerror})") from None
-    try:
-        found = os.fstat(descriptor).st_size
-        if found != size:
-            raise ValueError(f"has {found:,} bytes instead of {size:,}")
-        if not size:
-            return np.empty(0, np.uint8)
-        data = np.frombuffer(_mapped(descriptor, size), np.uint8)
-    except OSError as error:
-        raise UnreadableError(f"cannot be read ({error.strerror})") from None
-    finally:
-        os.close(descriptor)
-    will_need(data)
-    if hashlib.sha256(data.data).hexdigest() != digest:
-        raise ValueError("is damaged: its SHA-256 does not match")
-    return data
 
 
 def _read_index(folder: Path) -> dict[str, Any]:
     path = folder / INDEX
     try:
-        body = json.loads(read_sealed(path))
+        body = json.loads(checked_files.read_sealed(path))
         tokens, cached, pages = body["tokens"], body["cached"], body["pages"]
         sound = (
             body["version"] == VERSION
@@ -437,7 +304,7 @@ def _digests(folder: Path, what: str = "pages") -> dict[str, str]:
 
 def page_keys(loaded: LoadedModel, tokens: list[int], namespace: str = "") -> Iterator[str]:
     """The key of each page of these tokens; pages of different namespaces have different ones."""
-    running = hashlib.sha256(json.dumps(fingerprint(loaded), sort_keys=True).encode())
+    running = hashlib.sha256(json.dumps(loaded.page_identity, sort_keys=True).encode())
     if namespace:
         running.update(hashlib.sha256(namespace.encode()).digest())
     for at in range(0, len(tokens), PAGE):
@@ -456,6 +323,11 @@ def _size(path: Path) -> int:
 def _sweep(folder: Path, names: set[str]) -> None:
     """Remove pages that are no longer of the session, and what killed saves have left."""
     for path in folder.iterdir():
-        old = path.suffix in (SUFFIX, STATE_SUFFIX) and path.name not in names
-        if old or path.name.startswith("."):
+        if _OURS.fullmatch(path.name) and path.name not in names:
             path.unlink(missing_ok=True)
+        checked_files.sweep_unfinished(path, _UNFINISHED)
+
+
+def is_cache(path: Path) -> bool:
+    """Whether a file is a page or a state, by its name."""
+    return _OURS.fullmatch(path.name) is not None

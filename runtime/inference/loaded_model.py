@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...arguments import as_list
 from ...errors import EngineError, GGUFError, SettingError
@@ -132,8 +132,8 @@ class LoadedModel:
         drafts = options.speculative
         if drafts.mtp and not drafts.lookup and self.network.mtp is None:
             raise SettingError(
-                "draft_source='mtp' needs a model with an MTP head, which this one has not; "
-                "give auto, or lookup to draft from the context"
+                "draft_source='mtp' needs a model with an MTP head, which this one lacks; give "
+                "'auto', or 'lookup' to draft from the context"
             )
         if self.tokenizer.n_vocab != self.network.config.n_vocab:
             raise GGUFError(
@@ -142,6 +142,15 @@ class LoadedModel:
                 field="tokenizer.ggml.tokens",
                 offset=None,
                 path=gguf.path,
+            )
+        config = self.network.config
+        self.model = _info(gguf, config.layers, config.context)
+        context = options.context
+        self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
+        if self.context > config.context:
+            raise SettingError(
+                f"a context of {self.context} tokens is too long; {self.model.name} was made for "
+                f"{config.context} at most"
             )
         # Measured first: what they read for that is free again before the weights need room.
         fixed = options.fixed
@@ -153,15 +162,6 @@ class LoadedModel:
             self.weights, self.packed_cache = pack_or_map(weights, pool, options.progress)
         else:
             self.weights = weights.pack_all(pool, options.progress)
-        config = self.network.config
-        self.model = _info(gguf, config.layers, config.context)
-        context = options.context
-        self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
-        if self.context > config.context:
-            raise SettingError(
-                f"a context of {self.context} tokens is too long; {self.model.name} was made for "
-                f"{config.context} at most"
-            )
         self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
         self.buffers = Workspace()
         self.outputs = OutputBuffers(config.n_vocab)
@@ -233,6 +233,13 @@ class LoadedModel:
     def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
         """Rotary tables: cos and sin of each, float32 [positions, rotated dims / 2]."""
         return self.layout.tables
+
+    @cached_property
+    def page_identity(self) -> dict[str, Any]:
+        """What the bytes of a page depend on, tokens aside."""
+        from .kv_snapshot import fingerprint
+
+        return fingerprint(self)
 
     @cached_property
     def cost(self) -> ModelCost:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...arguments import check_whole
 from ...errors import ContextOverflowError, EngineError, SettingError
 from ...traces.events import PassEvent, PhaseEvent
-from ..forward.graph import GraphBuilder
 from ..physics.costs import PassCost
 from .decoding import Constraint, Decoding
 from .metrics import Spent
-from .plan import Plan
 from .sampling import GREEDY, Sampling
 from .scheduled_sequence import ScheduledSequence
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from .kv_snapshot import Saved
 
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
-
-G = TypeVar("G", bound=GraphBuilder)
 
 
 def _check_purpose(purpose: object) -> None:
@@ -254,21 +250,6 @@ class Session(ScheduledSequence):
                 self._logits_at = -1  # of many rows
                 yield logits.rows
 
-    def plan(self, name: str, kind: type[G]) -> Plan[G]:
-        """A prefill built by another kind of graph, for `follow`."""
-        return Plan(self.engine, name, self.most_tokens, kind)
-
-    def prefill_with(self, plan: Plan[G], ids: Sequence[int]) -> Iterator[int]:
-        """Append `ids` in passes of `plan`, without logits; yields each pass's number of tokens."""
-        self.engine.check_ids(ids)
-        if len(self.tokens) + len(ids) > self.context:
-            raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
-        for at in range(0, len(ids), plan.most_tokens):
-            part = ids[at : at + plan.most_tokens]
-            self.tokens.extend(part)
-            self.run_pass(plan, part, 0)
-            yield len(part)
-
     def warmup(self) -> None:
-        """Choose now what the first phases else would while somebody waits."""
+        """Make now the tuning decisions that the first phases would spend time on."""
         self.engine.tuning.prepare()

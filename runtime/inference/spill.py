@@ -38,7 +38,6 @@ MOST_BYTES = 4 << 30
 FREE_SHARE = 0.1  # of the disk's free space, at most
 READ_RATE = 500e6  # bytes/s, until a page was read; checking them is a part of it
 WEIGHT = 0.3  # of the newest reading in that rate
-UNFINISHED_S = 3600.0  # after which a file that was being written belongs to nobody
 PENDING = 4  # pages that wait to be written at most: they still take memory
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})-([0-9]{1,9})\.kv")
 
@@ -126,7 +125,8 @@ class Spill:
         loaded = self._loaded()
         if loaded is None or not self.most_bytes or not self._known():
             return
-        from .kv_snapshot import UnreadableError, map_page, page_keys
+        from ..checked_files import UnreadableError, map_bytes
+        from .kv_snapshot import page_keys
 
         keys = list(page_keys(loaded, tokens[: len(tokens) // PAGE * PAGE], namespace))
         for number in range(first, len(keys)):
@@ -136,7 +136,7 @@ class Spill:
                 return
             began = time.perf_counter()
             try:
-                data = map_page(file.path, loaded.layout.page_bytes, file.digest)
+                data = map_bytes(file.path, loaded.layout.page_bytes, file.digest)
             except UnreadableError:
                 return
             except ValueError:  # damaged, or another process has removed it
@@ -153,7 +153,8 @@ class Spill:
     # --- how it is done
 
     def _write(self, ids: list[int], data: np.ndarray, seconds: float, namespace: str) -> None:
-        from .kv_snapshot import make_folder, page_keys, write_file
+        from ..checked_files import make_folder, write
+        from .kv_snapshot import page_keys
 
         try:
             loaded = self._loaded()
@@ -166,12 +167,12 @@ class Spill:
             make_folder(where)
             disk = os.statvfs(where)
             most = min(self.most_bytes, int(FREE_SHARE * disk.f_bavail * disk.f_frsize))
-            self._make_room(most - data.nbytes)
-            if data.nbytes > most:
+            if data.nbytes > most:  # those of others stay, too
                 return
+            self._make_room(most - data.nbytes)
             digest = hashlib.sha256(data.data).hexdigest()
             path = where / f"{key}-{digest}-{min(999_999_999, round(1000 * seconds))}.kv"
-            write_file(path, data.data)
+            write(path, data.data)
             with self._lock:
                 files = self._files or {}
                 files[key] = _File(path, digest, data.nbytes, seconds, time.time())
@@ -212,21 +213,15 @@ def _worth(file: _File, now: float) -> float:
     return file.seconds / max(1, file.nbytes) / (1.0 + max(0.0, now - file.used))
 
 
-def _sweep(entry: os.DirEntry[str]) -> None:
-    """Remove what a process that has ended was writing."""
-    with contextlib.suppress(OSError):
-        if entry.stat(follow_symlinks=False).st_mtime < time.time() - UNFINISHED_S:
-            os.unlink(entry.path)
-
-
 def _listed(where: Path) -> list[tuple[str, _File]]:
+    from ..checked_files import sweep_unfinished
+
     found: list[tuple[str, _File]] = []
     with contextlib.suppress(OSError), os.scandir(where) as entries:
         for entry in entries:
             match = _NAME.fullmatch(entry.name)
-            if entry.name.startswith(".") and ".kv." in entry.name:
-                _sweep(entry)
-            elif match is not None and entry.is_file(follow_symlinks=False):
+            sweep_unfinished(entry.path, _NAME)
+            if match is not None and entry.is_file(follow_symlinks=False):
                 stat = entry.stat(follow_symlinks=False)
                 seconds = int(match[3]) / 1000
                 file = _File(Path(entry.path), match[2], stat.st_size, seconds, stat.st_mtime)

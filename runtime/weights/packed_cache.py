@@ -9,7 +9,6 @@ one have it in memory once.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
+from ...jit.compile import source_hash
 from ...jit.kernels import grids, panels, panels_k, panels_small
 from ...jit.pool import Pool
 from ..files import make_folder
@@ -71,7 +71,7 @@ class Identity:
         return cls(
             [_sampled(path) for path in _files(gguf)],
             f"{target.lanes} lanes, {'signed' if target.signed_bytes else 'unsigned'} bytes",
-            _packing(),
+            source_hash(panels, panels_k, panels_small, grids),
             hashlib.sha256(json.dumps(matrices).encode()).hexdigest(),
             weights.arena_bytes,
         )
@@ -195,16 +195,6 @@ def _sampled(path: Path) -> list[Any]:
             file.seek(max(0, status.st_size - (1 << 16)) * n // 63)
             digest.update(file.read(1 << 16 if n in (0, 63) else 1 << 12))
     return [status.st_size, status.st_mtime_ns, digest.hexdigest()]
-
-
-@functools.cache
-def _packing() -> str:
-    """Hash of the code that decides which byte goes where."""
-    digest = hashlib.sha256()
-    for module in (panels, panels_k, panels_small, grids):
-        assert module.__file__ is not None
-        digest.update(Path(module.__file__).read_bytes())
-    return digest.hexdigest()
 
 
 def _described(path: Path, model: Path, identity: Identity) -> PackedCopy:

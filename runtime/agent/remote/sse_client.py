@@ -15,8 +15,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ....arguments import without_surrogates
 from ....errors import ContextOverflowError, EngineError
-from ....tools.tool import as_text
 
 if TYPE_CHECKING:
     import httpx
@@ -107,7 +107,9 @@ class Exchange:
     async def _read(self, body: Mapping[str, Any]) -> None:
         url = self._server.address("/chat/completions")
         # Half of a character, as a name of a file may hold, is no text that can be sent.
-        sent = as_text(json.dumps(body, ensure_ascii=False, separators=(",", ":"))).encode()
+        sent = without_surrogates(
+            json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        ).encode()
         headers = {"Content-Type": "application/json"}
         async with (
             _network_errors(self._server),

@@ -14,12 +14,12 @@ import pytest
 from helpers.agents import END, MakeEngine
 
 from triplepoint.errors import AgentError
+from triplepoint.runtime import checked_files
 from triplepoint.runtime.agent import session_list, session_store
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
 from triplepoint.runtime.agent.session_list import list_sessions
 from triplepoint.runtime.agent.session_store import SavedSession, last_session, open_session
-from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import Trace
@@ -194,9 +194,9 @@ def _rewrite(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], Non
     """Change the conversation and seal it again, as someone would who may write it."""
 
     def rewrite(path: Path) -> None:
-        body = json.loads(kv_snapshot.read_sealed(path))
+        body = json.loads(checked_files.read_sealed(path))
         change(body)
-        kv_snapshot.write_sealed(path, body)
+        checked_files.write_sealed(path, body)
 
     return rewrite
 
@@ -456,7 +456,7 @@ def test_states_make_room_too(
 ) -> None:
     """States of recurrent layers count as pages do, and go with them: alone they are of no use."""
     _kept(engine, work, root)
-    state = root / "it" / "0.state"
+    state = root / "it" / f"{'0' * 64}.state"
     state.write_bytes(bytes(1000))
     agent = _agent(engine, work)
     _ask(agent, FIRST)

@@ -123,6 +123,8 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"threads": 257}, "threads must be from 1 to 256, not 257"),
     ({"context": 0}, "context must be at least 1 token, not 0"),
     ({"context": True}, "context must be a number of tokens, not True"),
+    ({"kv_memory": True}, "kv_memory must be a number of bytes above 0, not True"),
+    ({"spill": True}, "spill must be a number of bytes, or 0 for none, not True"),
     ({"threads": True}, "threads must be from 1 to 256, not True"),
     ({"jump_forward": "off"}, "jump_forward must be True or False, not 'off'"),
     ({"draft_tokens": True}, "draft_tokens=True is out of range"),
@@ -146,10 +148,10 @@ def test_an_unknown_target(tiny_model: MakeModel) -> None:
         Engine.load(tiny_model("q4_0"), target="pentium")
 
 
-@pytest.mark.parametrize("size", [0, -1, 4097])
+@pytest.mark.parametrize("size", [0, -1, 4097, True])
 def test_bad_sessions(engine: Engine, size: int) -> None:
     """A session has at least one position and at most the engine's."""
-    with pytest.raises(EngineError, match=f"session of {size} tokens does not fit"):
+    with pytest.raises(EngineError, match=f"context must be 1 to 4096, not {size}"):
         engine.session(size)
 
 

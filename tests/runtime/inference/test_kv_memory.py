@@ -16,6 +16,7 @@ import pytest
 
 from triplepoint.errors import ContextOverflowError, SettingError
 from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.runtime import checked_files
 from triplepoint.runtime.forward.kv import Page
 from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
@@ -246,7 +247,7 @@ def test_memory_is_wanted_while_a_session_is_read_from_disk(
     want = list(first.decode(max_tokens=5))
     del first
     gc.collect()
-    map_page, others = kv_snapshot.map_page, list[Session]()
+    map_page, others = checked_files.map_bytes, list[Session]()
     large = CHANCE.integers(0, 2000, PAGES * PAGE - 40).tolist()
 
     def wanted_meanwhile(path: Path, size: int, digest: str) -> np.ndarray:
@@ -260,9 +261,9 @@ def test_memory_is_wanted_while_a_session_is_read_from_disk(
             others[0].prefill(large)
         return page
 
-    index = json.loads(kv_snapshot.read_sealed(tmp_path / kv_snapshot.INDEX))
+    index = json.loads(checked_files.read_sealed(tmp_path / kv_snapshot.INDEX))
     last = tmp_path / f"{index['pages'][-1][0]}{kv_snapshot.SUFFIX}"
-    monkeypatch.setattr(kv_snapshot, "map_page", wanted_meanwhile)
+    monkeypatch.setattr(checked_files, "map_bytes", wanted_meanwhile)
     before = engine.scheduler.preempted
     session = engine.load_session(tmp_path)
 

@@ -18,7 +18,7 @@ from helpers import tiny_qwen3 as tiny
 
 from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
-from triplepoint.runtime.inference import kv_snapshot
+from triplepoint.runtime import checked_files
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.session import Session
 
@@ -47,15 +47,15 @@ def _read(engine: Engine) -> Session:
 
 def _pages(folder: Path) -> list[Path]:
     """The page files in the order of their positions."""
-    body = json.loads(kv_snapshot.read_sealed(folder / "index.json"))
+    body = json.loads(checked_files.read_sealed(folder / "index.json"))
     return [folder / f"{name}.kv" for name, _ in body["pages"]]
 
 
 def _rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the index and seal it again, as someone would who may write it."""
-    body = json.loads(kv_snapshot.read_sealed(folder / "index.json"))
+    body = json.loads(checked_files.read_sealed(folder / "index.json"))
     change(body)
-    kv_snapshot.write_sealed(folder / "index.json", body)
+    checked_files.write_sealed(folder / "index.json", body)
 
 
 def test_goes_on_bit_for_bit(engine: Engine, tmp_path: Path) -> None:
@@ -250,20 +250,41 @@ def test_a_page_that_cannot_be_opened_now_stays(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(kv_snapshot, "_mapped", refuse)
+        patch.setattr(checked_files, "_mapped", refuse)
         loaded = one.load_session(tmp_path / "s")
     assert loaded.n_cached == 0
     assert "Too many open files" in loaded.restore_error
     assert one.load_session(tmp_path / "s").n_cached == session.n_cached
 
 
-def test_two_threads_write_one_file(tmp_path: Path) -> None:
-    """Whoever is last, it is whole."""
-    path, data = tmp_path / "x.kv", bytes(100_000)
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda _: kv_snapshot.write_file(path, data), range(40)))
-    assert set(found) == {hashlib.sha256(data).hexdigest()}
-    assert [one.name for one in tmp_path.iterdir()] == ["x.kv"]
+def test_nothing_else_in_the_folder_is_touched(one: Engine, tmp_path: Path) -> None:
+    """A folder may have files of its own; what goes is only what a killed save has left there."""
+    page = "0123456789abcdef" * 4
+    kept = [".env", "notes.state", "old.kv", ".git/config", f".{page}.kv.12.0123abcd", "a.json"]
+    gone = [f"{page}.kv", f"{page}-far.kv", f"{page}.state", f".{page}.state.9.89abcdef"]
+    gone.append(".index.json.77.00000000")
+    for name in (*kept, *gone):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name)
+        if name in gone:
+            os.utime(path, (1e9, 1e9))
+
+    _read(one).save(tmp_path)
+
+    assert [name for name in kept if not (tmp_path / name).exists()] == []
+    assert [name for name in gone if (tmp_path / name).exists()] == []
+
+
+def test_two_sessions_in_one_folder(one: Engine, tmp_path: Path) -> None:
+    """The last save is the one that is found; neither takes away what the other is writing."""
+    sessions = [one.session(), one.session()]
+    for n, session in enumerate(sessions):
+        session.prefill([(n + i) % 290 for i in range(3 * PAGE)])
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(10):
+            list(threads.map(lambda session: session.save(tmp_path), sessions))
+    assert one.load_session(tmp_path).tokens in [session.tokens for session in sessions]
 
 
 def test_not_through_a_link(one: Engine, tmp_path: Path) -> None:
@@ -278,6 +299,6 @@ def test_not_through_a_link(one: Engine, tmp_path: Path) -> None:
 def test_the_hashes_are_sha256(one: Engine, tmp_path: Path) -> None:
     """What the index says of a page is the SHA-256 that any other program computes."""
     _read(one).save(tmp_path)
-    body = json.loads(kv_snapshot.read_sealed(tmp_path / "index.json"))
+    body = json.loads(checked_files.read_sealed(tmp_path / "index.json"))
     for name, digest in body["pages"]:
         assert hashlib.sha256((tmp_path / f"{name}.kv").read_bytes()).hexdigest() == digest

@@ -183,7 +183,7 @@ def test_without_a_thread_to_write_memory_is_free_all_the_same(
 def test_what_nobody_goes_on_writing_is_removed(engine: Engine, folder: Path) -> None:
     """A process that was killed leaves a file with a name of its own; one that writes has one."""
     folder.mkdir(parents=True)
-    old, new = folder / f".{'0' * 64}.kv.1.ab", folder / f".{'1' * 64}.kv.2.cd"
+    old, new = (folder / f".{digit * 64}-{digit * 64}-12.kv.1.0123abcd" for digit in "01")
     for path in (old, new):
         path.write_bytes(b"x")
     os.utime(old, (0, 0))

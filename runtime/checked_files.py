@@ -1,0 +1,166 @@
+"""Files of this user alone: written whole or not at all, read only if their SHA-256 is right."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import mmap
+import os
+import re
+import secrets
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arguments import without_surrogates
+from . import files
+from .memory import will_need
+
+PIECE = 1 << 20  # bytes that are read and hashed in turns: they stay in the cache between the two
+MOST_SEALED = 64 << 20
+UNFINISHED_S = 3600.0
+"""After which a file that was being written belongs to nobody."""
+_UNFINISHED = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")
+
+
+class UnreadableError(ValueError):
+    """A file that may be whole, but cannot be had now, such as when too many are open."""
+
+
+def make_folder(folder: Path) -> None:
+    """A folder for this user alone.
+
+    Raises:
+        OSError: it cannot be made, is a link, or belongs to someone else.
+    """
+    files.make_folder(folder)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or not _is_ours(found):
+        raise OSError(errno.EPERM, "it is not a folder that you own", str(folder))
+
+
+def write(path: Path, data: bytes | memoryview) -> str:
+    """Write a file that is whole or not there, for this user alone; returns its SHA-256."""
+    # Another thread, or another process in a container of its own, may write the same.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    digest = hashlib.sha256()
+    try:
+        with open(descriptor, "wb", buffering=0) as file, memoryview(data) as view:
+            for at in range(0, len(view), PIECE):
+                piece = view[at : at + PIECE]
+                digest.update(piece)
+                done = 0
+                while done < len(piece):
+                    done += file.write(piece[done:])
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return digest.hexdigest()
+
+
+def sweep_unfinished(path: str | os.PathLike[str], name: re.Pattern[str]) -> None:
+    """Remove a file that a process which has ended was writing, if `name` matches the whole name
+    that it would have got."""
+    path = Path(path)
+    if (found := _UNFINISHED.fullmatch(path.name)) and name.fullmatch(found[1]):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_mtime < time.time() - UNFINISHED_S:
+                path.unlink()
+
+
+def write_sealed(path: Path, body: dict[str, Any]) -> None:
+    """Write JSON with its SHA-256 on the line before it."""
+    text = json.dumps(body, separators=(",", ":")).encode()
+    write(path, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def read_sealed(path: Path) -> bytes:
+    """The JSON that `write_sealed` wrote; halves of surrogate pairs, which are no text, as U+FFFD.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not as it was written; says why.
+    """
+    try:
+        descriptor = _open(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    with open(descriptor, "rb") as file:
+        data = file.read(MOST_SEALED + 1)
+    digest, _, text = data.partition(b"\n")
+    if len(data) > MOST_SEALED or hashlib.sha256(text).hexdigest().encode() != digest:
+        raise ValueError("is damaged: its SHA-256 does not match")
+    if rb"\ud" in text:
+        text = without_surrogates(json.dumps(json.loads(text), ensure_ascii=False)).encode()
+    return text
+
+
+def map_bytes(path: Path, size: int, digest: str) -> np.ndarray:
+    """A file of `size` bytes, mapped: uint8 [size].
+
+    It is in memory once for all that use it, and what is written there is not shared.
+
+    Raises:
+        ValueError: it is not as it was written; says why.
+        UnreadableError: it cannot be opened or mapped now.
+    """
+    try:
+        descriptor = _open(path)
+    except FileNotFoundError:
+        raise ValueError("is missing") from None
+    except OSError as error:
+        raise UnreadableError(f"cannot be read ({error.strerror})") from None
+    try:
+        found = os.fstat(descriptor).st_size
+        if found != size:
+            raise ValueError(f"has {found:,} bytes instead of {size:,}")
+        if not size:
+            return np.empty(0, np.uint8)
+        data = np.frombuffer(_mapped(descriptor, size), np.uint8)
+    except OSError as error:
+        raise UnreadableError(f"cannot be read ({error.strerror})") from None
+    finally:
+        os.close(descriptor)
+    will_need(data)
+    if hashlib.sha256(data.data).hexdigest() != digest:
+        raise ValueError("is damaged: its SHA-256 does not match")
+    return data
+
+
+def _open(path: Path) -> int:
+    """Open a file of this user's for reading: no link, pipe or device."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or not _is_ours(found):
+        os.close(descriptor)
+        raise OSError(0, "it is not a file that you own")
+    return descriptor
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return not hasattr(os, "getuid") or found.st_uid in (os.getuid(), 0)
+
+
+def _mapped(descriptor: int, size: int) -> mmap.mmap:
+    """Its bytes; what is written there goes nowhere."""
+    if sys.version_info >= (3, 13):  # before, each mapping keeps a descriptor
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY, trackfd=False)
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
