@@ -338,7 +338,10 @@ class ObjectCache:
 
     def _read(self, path: Path) -> bytes | None:
         try:
-            blob = path.read_bytes()
+            with open(path, "rb") as file:
+                if not _is_ours(os.fstat(file.fileno())):  # somebody has exchanged the folder
+                    return None
+                blob = file.read()
         except OSError:
             return None
         head = len(MAGIC) + 32
@@ -371,8 +374,11 @@ def _private(folder: Path) -> bool:
         info = folder.stat()
     except OSError:
         return False
-    owned = not hasattr(os, "getuid") or info.st_uid == os.getuid()
-    return owned and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return _is_ours(info) and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _is_ours(info: os.stat_result) -> bool:
+    return not hasattr(os, "getuid") or info.st_uid == os.getuid()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -59,7 +59,6 @@ _COMMANDS_HAVE_JSON = ("trace", "session")
 
 OTHER_NAMES = {
     "list": "ls",
-    "models": "ls",
     "remove": "rm",
     "delete": "rm",
     "download": "pull",
@@ -73,7 +72,6 @@ OTHER_NAMES = {
     "server": "serve",
     "benchmark": "bench",
     "evaluate": "eval",
-    "quantize": "quantize",
 }
 """What other programs call the verbs."""
 

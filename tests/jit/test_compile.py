@@ -258,6 +258,19 @@ def test_a_folder_of_another_user_is_not_used(folder: Path) -> None:
     assert ObjectCache(folder).folder is None
 
 
+def test_an_object_of_another_user_is_not_used(folder: Path) -> None:
+    """Nor one in a folder that was exchanged once it had been looked at."""
+    if not hasattr(os, "getuid") or os.getuid() != 0:
+        pytest.skip("only root can give a file away")
+    cache = ObjectCache(folder)
+    data = cache.get(SMALL, detect())
+    for path in folder.iterdir():
+        os.chown(path, 12345, -1)
+
+    assert cache.get(SMALL, detect()) == data
+    assert (cache.hits, cache.builds) == (0, 2)
+
+
 def test_no_place_for_a_folder(tmp_path: Path) -> None:
     """Where the folder cannot be made, kernels are compiled and not kept."""
     (tmp_path / "file").write_text("")
