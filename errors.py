@@ -11,7 +11,7 @@
      │   ├─ ContextOverflowError   more tokens than the context holds
      │   └─ PassCancelledError     a forward pass ended by stop() or Ctrl-C
      ├─ AgentError
-     │   ├─ LimitReachedError      steps, tokens or repeated identical calls
+     │   ├─ LimitReachedError      steps, tokens, time, or calls or text that repeat
      │   ├─ TemplateError          a chat template that fails or misbehaves
      │   └─ GrammarError           a grammar that cannot be compiled or went wrong
      ├─ ToolError                  a failed tool call; its text is told to the model
@@ -114,7 +114,7 @@ class AgentError(TriplepointError):
 
 
 class LimitReachedError(AgentError):
-    """A limit on steps, tokens or repeated identical calls ended the run."""
+    """A limit on steps, tokens or time ended the run, or calls or text that repeat."""
 
 
 class TemplateError(AgentError):

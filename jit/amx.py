@@ -68,7 +68,7 @@ def store(k: Kernel, tile: int, target: Ptr, stride: int) -> None:
 
 
 def dot(k: Kernel, c: int, a: int, b: int) -> None:
-    """See above."""
+    """c[m, n] += sum(a[m, k] b[k // 4, 4 n + k % 4]), c int32, of signed bytes."""
     _call(k, "tdpbssd", i8(c), i8(a), i8(b))
 
 

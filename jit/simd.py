@@ -1,7 +1,7 @@
 """A thin vocabulary of vector values over LLVM's instructions: kernels read as arithmetic.
 
-A kernel is a Python function over `Kernel`, `Ptr` and `V`, decorated with `@kernel`. Its signature
-is its ABI: every native kernel is
+A kernel is a Python function over `Kernel`, `Ptr` and `Value`, decorated with `@kernel`. Its
+signature is its ABI: every native kernel is
 
     void kernel(args, begin, end, tid)
 

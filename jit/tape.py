@@ -7,7 +7,7 @@ whether the threads meet afterwards.
     STATIC   each thread takes one contiguous range: a sequential stream of weights for each
     DYNAMIC  the same ranges, in chunks from their front; who has done takes from the others' backs,
              so that a slowed core does less
-    REPLICATED     every thread does all units, into its own memory: for little work, cheaper than a
+    REPLICATED  every thread does all units, into its own memory: for little work, cheaper than a
              barrier
 """
 
@@ -37,8 +37,6 @@ from .pool_block import (
     REPLICATED,
     STATIC,
 )
-
-Argument = "np.ndarray | int | float | PerThread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ class TapeTimes:
     Attributes:
         stats: int64 [threads, ops, 2], cycles of work and of waiting.
         passes: runs that came to their end.
-        active threads: threads that took part in them, added up.
+        active_threads: threads that took part in them, added up.
     """
 
     def __init__(self, threads: int, ops: int, cycles_per_second: float) -> None:

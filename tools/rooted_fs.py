@@ -6,8 +6,7 @@ open in one go, from a descriptor of the folder:
 * `Openat2`: Linux resolves the whole path beneath the descriptor (RESOLVE_BENEATH). Symlinks that
   stay inside are followed; what leads out fails in the kernel, also while names are being swapped.
 * `NoFollowFS`: elsewhere each name is opened from the descriptor of the one before, and never
-through a
-  symlink (O_NOFOLLOW). Without ``..`` and symlinks every step goes down.
+  through a symlink (O_NOFOLLOW). Without ``..`` and symlinks every step goes down.
 
 Paths are cleaned (`paths.clean_path`): relative, no ``..``, no empty names.
 """

@@ -56,11 +56,11 @@ class TimedTask(Generic[T]):
         """What the function gives; also raises what it raises.
 
         Args:
-            seconds: when to leave it; None waits for as long as it takes, or until `leave`.
+            seconds: when to leave it; None waits for as long as it takes, or until `abandon`.
             why: what is said then.
 
         Raises:
-            ToolError: it was left, here or by `leave`.
+            ToolError: it was left, here or by `abandon`.
         """
         try:
             if not self._over.wait(None if seconds is None else min(seconds, MAX_WAIT)):

@@ -1,1 +1,5 @@
-"""triplepoint.jit.kernels."""
+"""The kernels, a family to a file.
+
+Start with `embed.py` (short), then `gemm.py` (products of quantized weights and int8 rows),
+`attention.py` (online softmax over KV cache pages) and `panels.py` (how weights lie in memory).
+"""

@@ -9,7 +9,7 @@ is no value: what is seen gets less than 1 altogether.
 Scores have lane = position and values lane = dim, so neither product needs a horizontal sum; all
 query heads of a KV head share every load. Rows (token, head of the group) meet the cache in
 chunks of `CHUNK` positions. A chunk gives its own maximum m_c, sum l_c and product o_c, which are
-merged into the running ones by the online softmax
+merged into the running ones by the online softmax (arXiv:1805.02867)
 
     m' = max(m, m_c),  l' = l e^(m - m') + l_c e^(m_c - m'),  o' likewise.
 

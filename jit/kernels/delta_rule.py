@@ -7,7 +7,8 @@
 
 q', k', v are the rows of a convolution, in this order: q' and k' of `key_heads`, v of
 `value_heads`. Value head r reads key head r mod G, or r div (R / G) where heads are not `tiled`.
-How S lies and how tokens pass through it: `state_tile.py`.
+How S lies and how tokens pass through it: `state_tile.py`. Source: Gated Delta Networks, Yang,
+Kautz and Hatamizadeh, arXiv:2412.06464.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 c is what a token's keys and values of all heads are made of; what makes keys of it is part of the
 queries already (`absorbed`), and what makes values of it comes after attention. Pairs lie side by
 side, and are stored apart as `rope.py` does. The value is stored with the key alone: see
-`key_values.py`.
+`key_values.py`. Source: multi-head latent attention (MLA), DeepSeek-V2, arXiv:2405.04434.
 """
 
 from __future__ import annotations

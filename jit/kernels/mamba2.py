@@ -5,7 +5,7 @@
 
 x, B, C are the rows of a convolution: x of all heads (P values each), B and C of all groups (N
 values each); head r reads group r div (heads / groups). A and D are one number for each head.
-How S lies and how tokens pass through it: `state_tile.py`.
+How S lies and how tokens pass through it: `state_tile.py`. Source: Dao and Gu, arXiv:2405.21060.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@
 
 c corrects the choice, not the weights, where a model has it. Experts may be in groups, of which
 only the best few are chosen from: those whose two best experts have the largest p + c together.
+Both are DeepSeek-V3's (arXiv:2412.19437, section 2.1.2).
 
 A *pair* is one token with one of its experts: number token * used + slot. Buffers of pairs stay in
 this order; `group` makes lists of the pairs that each expert gets, so that a pass reads the weights

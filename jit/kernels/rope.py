@@ -6,7 +6,7 @@ for the pairs (i, i + n / 2) of the first n dims of a head (NeoX), or the pairs 
 them (as in llama's files); the dims behind stay as they are. Of adjacent pairs the first ones are
 stored before the second ones, in queries and keys alike: scores do not depend on the order of dims.
 
-See `kvcache.py` for where keys and values go.
+See `kvcache.py` for where keys and values go. Source: RoFormer, Su et al., arXiv:2104.09864.
 """
 
 from __future__ import annotations

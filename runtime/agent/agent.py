@@ -251,8 +251,8 @@ class Agent(Generic[Output]):
         """Answer a question.
 
         Raises:
-            LimitReachedError: steps, tokens or repeated calls ended the run before an answer;
-                `last_result` has what there was of it.
+            LimitReachedError: a limit (steps, tokens, time, repetition) ended the run before an
+                answer; `last_result` has what there was of it.
             ContextOverflowError: something did not fit in the context; says how long what was.
             PassCancelledError: `stop` was called.
             AgentError: the question is empty or no text, the conversation cannot go on, or the

@@ -51,7 +51,7 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class DraftCosts:
-    """See above. Times in seconds, as medians.
+    """Cost of drafts and of passes that verify them. Times in seconds, as medians.
 
     Attributes:
         step_s: a pass of one token, with what it computes for the layer that drafts.

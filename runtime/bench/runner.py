@@ -3,9 +3,9 @@
 ``pp512`` is a prefill of 512 random tokens, ``tg32`` a decode of 32; ``@ d2048`` means with that
 many tokens in the KV cache already. Only the passes are timed: no tokenizing, no text, no grammar.
 
-Every repetition stands between two samples of this machine's limits (`limits.py`). From them and
-from the operations and bytes that the model needs follows the least time that the repetition could
-have taken; the share of the limit is that time over the time it took.
+Every repetition stands between two samples of this machine's limits (`roofline_probe.py`). From
+them and from the operations and bytes that the model needs follows the least time that the
+repetition could have taken; the share of the limit is that time over the time it took.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Thoughts:
             thought: which of them were thinking, by number.
             message: index of what the model said.
             opened: whether the template has opened the thinking, so that its tag belongs to it.
-            opening: the id of that tag; without one it cannot be found, and nothing is labelled.
+            opening: the id of that tag; without one it cannot be found, and nothing is labeled.
         """
         start = before
         if opened and thought:

@@ -1,7 +1,8 @@
 """Builds a forward pass on the tape, so that a model's code reads like its equations.
 
-A `GraphBuilder` is one pass of up to `most_tokens` tokens for one session. It decides which kernel,
-which buffer and which sharing of work each step gets; the model says only what is computed.
+A `GraphBuilder` builds one plan: a pass of up to `most_tokens` rows of any sequences. It decides
+which kernel, which buffer and which sharing of work each step gets; the model says only what is
+computed.
 
 Two plans come out of the same code. In *decode* (one token) every thread prepares the shared
 input of a GEMM for itself, since that is cheaper than a barrier, and a KV head's rotation and

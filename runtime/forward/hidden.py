@@ -10,7 +10,7 @@ from .tensors import Activation
 
 
 class HiddenGraph(GraphBuilder):
-    """See above.
+    """A graph that ends with the output norm: hidden states in place of logits.
 
     Attributes:
         hidden: float32 [most_tokens, padded width], of the rows of the last pass; valid while its

@@ -3,6 +3,8 @@
 For few tokens of a model with fewer KV heads than threads, or with a number of them that does not
 come out even. It costs two barriers a layer in decode, one in a prefill, and memory for the parts'
 results, which grows with the KV length.
+
+The idea is that of Flash-Decoding (Dao, Haziza, Massa and Sizov, 2023).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ MOST_BYTES = 64 << 20  # of parts' results; reserved at once, touched as the KV 
 
 
 class SplitKVGraph(GraphBuilder):
-    """See above.
+    """A graph whose attention splits the KV cache over threads, as Flash-Decoding does.
 
     Attributes:
         most_rows: part rows (a token's head in a chunk) for whose results there is memory.

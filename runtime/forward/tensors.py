@@ -117,7 +117,7 @@ class AttentionSpec:
         source: the layer whose keys and values it reads in place of its own; None: its own.
         norm_values: whether values are normed, head by head, without weights.
         temperature: what queries are multiplied by as positions grow.
-        table: which of the session's rotary tables; None: positions are not told.
+        table: which of the layout's rotary tables; None: positions are not told.
         adjacent: whether pairs are the dims (2 i, 2 i + 1), as in llama's files, or halves apart.
         window: positions that a token sees, itself among them; 0: all.
         cap: c in the bound c tanh(score / c); 0: none.

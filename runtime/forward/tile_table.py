@@ -32,7 +32,7 @@ Place = tuple[int, int, int]  # of a span: position of its first row, rows, page
 
 
 class TileTable:
-    """See above.
+    """Rows and attention tiles of a pass, in the layout that kernels read.
 
     Attributes:
         rows, tiles: as `jit/kernels/batch.py` has them.

@@ -29,7 +29,13 @@ from ...errors import SettingError
 from ...jit.pool import SPIN_BARRIER_S, Pool
 from ..forward.shared_prefix import ALONE, APART, Reading
 from ..physics.costs import Part
-from ..physics.latency_model import LatencyEstimate, even_part, expect_mixed
+from ..physics.latency_model import (
+    LatencyEstimate,
+    class_middle,
+    even_part,
+    expect_mixed,
+    length_class,
+)
 from ..physics.register_tiles import MOST, constants
 from .contention import ContentionMonitor
 from .online_ab import OnlineABTest
@@ -114,20 +120,6 @@ def _value(key: str, value: Any) -> int | float | bool:
     if not 1 <= number <= most:
         raise SettingError(f"{key} must be from 1 to {most}, not {value!r}")
     return number
-
-
-def _step(start: int) -> int:
-    """Between KV lengths that count as alike: an eighth of them at most, or 128."""
-    return 1 << max(7, start.bit_length() - 3)
-
-
-def _middle(start: int, common: int = 0) -> int:
-    """A KV length that stands for all that count as alike.
-
-    common: what several sequences have of it, which is read once: it is each one's own that counts.
-    """
-    own = max(0, start - common)
-    return common + own // _step(own) * _step(own) + _step(own) // 2 if own else start
 
 
 @dataclass
@@ -250,8 +242,8 @@ class Autotuner:
     def apply(self) -> None:
         """Put these settings to work on the pool: at first, and when another engine's had it."""
         self.pool.set_spin(SPIN_BARRIER_S, self.spin)
-        self._naps = self.pool.parks
-        self._playing = self.pool.active  # as the pool's own, but read for every token
+        self._parks = self.pool.parks
+        self._running_threads = self.pool.active  # as the pool's own, but read for every token
 
     def prepare(self) -> None:
         """Choose now for passes behind little cache: else the first of each kind does, 0.2 ms."""
@@ -270,8 +262,8 @@ class Autotuner:
         count = min(want, self.active_threads.active)
         if count > 1 and self.pool.parked and not self.pool.elastic:
             count = self._awake(count, tokens, start)
-        if count != self._playing:
-            self.pool.active = self._playing = count
+        if count != self._running_threads:
+            self.pool.active = self._running_threads = count
         if self._trial is not None:
             self._began = time.perf_counter()
 
@@ -339,12 +331,12 @@ class Autotuner:
 
         tiles: see `choose_split`.
         """
-        given, threads = self.fixed.kv_split, self._playing
+        given, threads = self.fixed.kv_split, self._running_threads
         if given is not None:
             return given
         if threads == 1 or (tokens == 1 and self.known.model.kv_heads % threads == 0):
             return False
-        key = tokens, start // _step(start) * _step(start), threads, tiles
+        key = tokens, length_class(start), threads, tiles
         found = self._splits.get(key)
         if found is None:
             found = self._splits[key] = choose_split(self.known, *key)
@@ -393,11 +385,11 @@ class Autotuner:
             else:
                 span = ones + len(others)
                 common, readers = reading.spans[span] if span < len(reading.spans) else ALONE
-                start = _middle(start, common)
+                start = class_middle(start, common)
                 others.append(Part(tokens, start, outputs, common, round(readers, 1)))
         threads = min(self.active_threads.active, self.known.most)
         joined, (common, readers) = reading.ones
-        at = _middle(behind // ones, common) if ones else 0
+        at = class_middle(behind // ones, common) if ones else 0
         key = threads, ones, at, reading.ones, tuple(others)
         found = self._mixed.get(key)
         if found is None:
@@ -419,7 +411,7 @@ class Autotuner:
 
     def _expect(self, tokens: int, start: int) -> float:
         """The cost model's word, for a KV length rounded down to one of a few steps."""
-        key = tokens, start // _step(start) * _step(start)
+        key = tokens, length_class(start)
         found = self._expected.get(key)
         if found is None:
             if len(self._expected) > 4096:
@@ -446,7 +438,7 @@ class Autotuner:
 
     def _correct_spin(self, decode: bool, passes: int) -> None:
         """Within a decode, workers should not park: what comes between passes is our own work."""
-        parks, self._naps = self.pool.parks - self._naps, self.pool.parks
+        parks, self._parks = self.pool.parks - self._parks, self.pool.parks
         running = self.pool.active - 1
         if not (self.fixed.adaptive and self.fixed.spin is None and decode and running):
             return

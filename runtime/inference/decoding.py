@@ -8,6 +8,9 @@ few tokens takes little longer than one of one, while memory bounds it.
 What is chosen, and in what order, is the same in either case: a row of logits has the same bits
 whatever pass it came from, masks and random draws follow the tokens that were kept, and a forced
 token is never drawn.
+
+Passes that verify drafts: speculative decoding, Leviathan, Kalman and Matias, arXiv:2211.17192. A
+draft is kept only where it is the token that is chosen, so the text is that without drafts.
 """
 
 from __future__ import annotations
@@ -123,7 +126,7 @@ class Decoding:
             # After truncate, after another sequence's pass, or when the last decode's final tokens
             # are still to be computed.
             self._check_room(len(sequence.tokens) - 1)
-            sequence.compute("resume", 0)
+            sequence.compute("resume")
         before, ids = sequence.n_cached, self._ids
         sequence.wake()  # beside the choice of the first token, and forced ones
         with sequence.phase(decoding=True):

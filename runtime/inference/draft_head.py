@@ -31,7 +31,7 @@ WEIGHT = 0.05  # of the newest time of a draft
 
 
 class DraftHead:
-    """See above.
+    """Drafts tokens with the model's own MTP layer.
 
     Attributes:
         vocabulary: of how many tokens it chooses; tokens: bool [n_vocab], of which.

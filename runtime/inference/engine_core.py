@@ -1,4 +1,4 @@
-"""All of an engine but its sessions: the loaded model, and what computes rows on it."""
+"""All of an engine but its sessions: the loaded model, and what computes rows with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .spill import Spill
 
 
 class EngineCore(LoadedModel):
-    """See above.
+    """A loaded model with its plans, prefix cache, runner and scheduler.
 
     Attributes:
         plans: its passes, as they were built; runner: runs them.

@@ -21,7 +21,7 @@ Chances = list[tuple[int, float]]
 
 
 class FillChooser:
-    """See above."""
+    """Restricts sampling in fill-in-the-middle, as llama.cpp's `infill` sampler does."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._bytes, self._hidden = tokenizer.token_bytes, tokenizer.vocabulary.hidden

@@ -47,9 +47,8 @@ from .speculative_config import SpeculativeConfig
 if TYPE_CHECKING:
     import numpy as np
 
-DEFAULT_CONTEXT = (
-    32768  # positions, if the model has as many: a page costs nothing until it is used
-)
+DEFAULT_CONTEXT = 32768
+"""Positions, if the model has as many: a page costs nothing until it is used."""
 KV_SHARE = 0.75  # of the memory that is free once the weights are there, for KV caches at most
 LOOK_S = 0.001  # between looks at the files that are mapped
 

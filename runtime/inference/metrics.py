@@ -26,7 +26,7 @@ class Spent:
     Attributes:
         kernel_s: inside kernels; elementwise_s: in those that neither multiply by weights nor
             attend; inside_s: in passes altogether.
-        active threads: threads that ran a pass, on average.
+        active_threads: threads that ran a pass, on average.
     """
 
     kernel_s: float = 0.0

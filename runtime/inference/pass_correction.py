@@ -27,7 +27,7 @@ _OLD = [OLD**age for age in range(100)]
 
 
 class PassCorrection:
-    """See above."""
+    """Running medians of measured over predicted pass times, by number of rows."""
 
     def __init__(self) -> None:
         # By kind: number of the pass, ratio. Never changed in place: other threads look at them.

@@ -14,7 +14,7 @@ MOST_ROWS = 128  # of a pass, for which r is known; beyond it every row costs as
 
 
 class PassLatency:
-    """See above.
+    """Measured pass times of an engine, by number of tokens.
 
     Attributes:
         steps: passes of one token so far; step_s: what one takes, as a running mean.

@@ -1,11 +1,12 @@
-"""Whose rows the next pass takes, and how many: the scheduler's policy, apart from its threads.
+"""The scheduler's policy, apart from its threads: which rows the next pass takes, and how many.
 
-Who decodes goes first, whole; then prompts, as many rows as the deadline allows, but always a share
-of the pass: many decodes behind long contexts fill the deadline by themselves, and prompts would
-starve. Of these, those go first whose first token can still be there in time, then short ones; the
-time that they have waited counts, so that nobody waits for ever.
-Nothing here computes, waits or looks at a clock of its own: the scheduler of an engine drives it
-with tickets that threads wait for, a simulation with tickets that nobody does.
+Decodes go first, and all of them. Prefill chunks fill the rest of the pass up to the deadline, with
+a guaranteed share: many decodes with long contexts fill the deadline by themselves, and prompts
+would starve. Of the prompts, those that can still meet their TTFT go first, then the shortest;
+waiting time counts too, so that none waits forever.
+
+Nothing here computes, waits or reads a clock: an engine's scheduler drives it with tickets that
+threads wait for, the planner's simulation with tickets of virtual time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,16 @@ SHARE = 1 / 3  # of a pass's time that prompts may take in any case, even beyond
 IN_TIME_S = 2.0  # to a first token, as goodput has it
 LEAD_S = 5.0  # seconds of work by which a prompt goes before others that can still be in time
 AGING = 0.05  # seconds of work that a second of waiting is worth
+
+
+def seniority(admitted: float, asked: float) -> tuple[bool, float]:
+    """The order in which sequences may have memory: those that have some, then those that ask.
+
+    Args:
+        admitted: when it got memory first; 0: never.
+        asked: since when it waits.
+    """
+    return (False, admitted) if admitted else (True, asked)
 
 
 class CacheView(Protocol):
@@ -122,7 +133,7 @@ T = TypeVar("T", bound=TicketView)
 
 
 class PassPolicy(ABC, Generic[T]):
-    """See above; what it has to know of tickets is said by who derives from it.
+    """Chooses the rows of the next pass; subclasses say what there is to know of a ticket.
 
     Attributes:
         deadline_s: the longest gap between two tokens of a sequence that passes aim at while they

@@ -1,6 +1,6 @@
 """How passes are to be run, as far as profile and model tell: pure functions, each with a why.
 
-Times come from the cost model with what kernels reach (`physics/expectation.py`), once for each
+Times come from the cost model with what kernels reach (`physics/latency_model.py`), once for each
 number of threads that the machine was measured with. `autotune.py` puts the choices to work and
 corrects them.
 """

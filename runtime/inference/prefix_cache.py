@@ -41,7 +41,7 @@ KEPT_SHARE = 0.5  # of the memory, that may be kept until a time
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """See above.
+    """A node of the prefix tree: one KV cache page and the tokens on it.
 
     Attributes:
         tokens: on the page, PAGE at most.

@@ -186,7 +186,7 @@ class Runner:
         times = sequence.measured.get(plan)
         if times is None:
             times = sequence.measured[plan] = plan.tape.account()
-        self._play_for((sequence,), plan.tape, times)
+        self._run_for((sequence,), plan.tape, times)
         loaded.check_files()  # what was read of a file that was cut meanwhile are zeros
         tuning.after()
         rows.plan = plan
@@ -254,7 +254,7 @@ class Runner:
         if times is None:
             times = self._times[plan] = plan.tape.account()
         times.reset()
-        self._play_for([rows.sequence for rows, _ in batch], plan.tape, times)
+        self._run_for([rows.sequence for rows, _ in batch], plan.tape, times)
         loaded.check_files()
         tuning.after()
         seconds = time.perf_counter() - began
@@ -411,7 +411,7 @@ class Runner:
                 pool.active = active
         return loaded.outputs.tokens[first : first + count].tolist()
 
-    def _play_for(
+    def _run_for(
         self, sequences: Sequence[TokenSequence], tape: CompiledTape, times: TapeTimes
     ) -> None:
         """Run a tape that these sequences wait for."""

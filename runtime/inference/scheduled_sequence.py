@@ -1,4 +1,4 @@
-"""A sequence that has its rows computed: prompts in chunks, and what a decode asks for."""
+"""A sequence that requests passes: prompts in chunks, and the rows of a decode."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Drafting = tuple[NgramIndex, DraftLengthPolicy, NormalizedSources, HeadLengthPol
 
 
 class ScheduledSequence(TokenSequence):
-    """See above.
+    """A sequence that requests passes from the scheduler.
 
     Attributes:
         on_progress: called between the chunks of a prefill with (done, total, tokens/s).
@@ -160,7 +160,6 @@ class ScheduledSequence(TokenSequence):
     def compute(
         self,
         purpose: str,
-        new: int,
         check: Callable[[], None] | None = None,
         borders: Sequence[int] = (),
     ) -> PhaseEvent:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ...errors import ContextOverflowError
 from .pass_policy import PassPolicy
 from .speculative_config import VERIFY_TOKENS
-from .tickets import SAME, Ticket, seniority, twins
+from .tickets import SAME, Ticket, twins
 from .victims import suffices, victims_for
 
 if TYPE_CHECKING:
@@ -381,8 +381,8 @@ class Scheduler(PassPolicy[Ticket]):
                 self._take_back(victim)
                 self._prefix_cache.evict(memory.lacks(promised + needed))
         others = [s for s in list(self.sequences) if s.cache.held and s is not sequence]
-        mine = seniority(ticket)
-        alone = not (picked or others or any(seniority(other) < mine for other in self._waiting))
+        mine = ticket.seniority
+        alone = not (picked or others or any(other.seniority < mine for other in self._waiting))
         if alone or not self.parks:
             self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
         if not memory.lacks(promised + needed):

@@ -18,7 +18,7 @@ _NUMBERS = itertools.count(1)
 
 
 class TokenSequence:
-    """See above. `scheduled_sequence.py` asks for its rows, and `session.py` is what callers have.
+    """Tokens and their KV cache. `ScheduledSequence` requests passes; `Session` is for callers.
 
     Attributes:
         tokens: every accepted token, in order.

@@ -76,7 +76,7 @@ class Session(ScheduledSequence):
         self.entered = self.closes
         self.changes += 1
         self.append(ids)
-        return self.compute(purpose, len(ids), check, borders)
+        return self.compute(purpose, check, borders)
 
     def decode(
         self,
@@ -233,7 +233,7 @@ class Session(ScheduledSequence):
         self.entered = self.closes
         self.changes += 1
         if self.n_cached != len(self.tokens):
-            self.compute("resume", 0)
+            self.compute("resume")
         with self.phase():
             for at in range(0, len(ids), SCORE_CHUNK):
                 part = ids[at : at + SCORE_CHUNK]

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from .pass_policy import seniority
 from .speculative_config import VERIFY_TOKENS
 
 if TYPE_CHECKING:
@@ -35,11 +36,10 @@ class Ticket:
         self.flag = threading.Lock()
         self.flag.acquire()
 
-
-def seniority(ticket: Ticket) -> tuple[bool, float]:
-    """Who got memory first comes first; then who waits for longest."""
-    admitted = ticket.rows.sequence.admitted
-    return (False, admitted) if admitted else (True, ticket.since)
+    @property
+    def seniority(self) -> tuple[bool, float]:
+        """When it may have memory; see `pass_policy.seniority`."""
+        return seniority(self.rows.sequence.admitted, self.since)
 
 
 def twins(rows: Rows, other: Rows) -> bool:

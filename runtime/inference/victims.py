@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from .tickets import Ticket, seniority
+from .tickets import Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -31,7 +31,7 @@ def victims_for(
         active: those in a phase.
     """
     by_sequence = {other.rows.sequence: other for other in waiting}
-    now, mine = time.monotonic(), seniority(ticket)
+    now, mine = time.monotonic(), ticket.seniority
     resting = [
         sequence
         for sequence in list(sequences)
@@ -44,8 +44,8 @@ def victims_for(
     if len(active) > 1:
         resting = [sequence for sequence in resting if sequence not in fresh]
     resting.sort(key=lambda sequence: sequence.used)
-    later = [o for s, o in by_sequence.items() if s.cache.held and seniority(o) > mine]
-    later.sort(key=seniority, reverse=True)
+    later = [o for s, o in by_sequence.items() if s.cache.held and o.seniority > mine]
+    later.sort(key=lambda other: other.seniority, reverse=True)
     return [*resting, *(other.rows.sequence for other in later)]
 
 

@@ -37,7 +37,7 @@ class Decoder:
 
     Attributes:
         architecture: as `general.architecture` names it.
-        understands: keys of `config.FEATURES` that it honours.
+        understands: keys of `config.FEATURES` that it honors.
         adjacent: whether its files have the pairs that are rotated side by side.
         qk_norm: whether queries and keys are normed: head by head, all heads together, or not.
         pre_norm, post_norm: whether what enters a half of a layer is normed, and what leaves it.

@@ -9,7 +9,8 @@ gets (`normed`, Qwen3.5 and 3.6), or the same before its norm, and then h' likew
 
 The layer attends to the positions from 1 on: keys and values of p are of t and of h before it, so
 they depend on no token behind p, as those of all other layers. Every pass of the model appends them
-(`fill`), and a draft computes one row of the layer and of the head (`draft`).
+(`fill`), and a draft computes one row of the layer and of the head (`draft`). Source: DeepSeek-V3,
+arXiv:2412.19437, section 2.2.
 """
 
 from __future__ import annotations

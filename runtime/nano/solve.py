@@ -1,6 +1,6 @@
 """How nano goes about a question: the calls it makes and what it says of their results.
 
-This is the model's behaviour in one place: the corpus asks in many ways, the answers come from
+This is the model's behavior in one place: the corpus asks in many ways, the answers come from
 here. A function returns None where the files do not bear the question out (a chance match stands
 before what was meant); the corpus then draws again.
 """

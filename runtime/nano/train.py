@@ -93,7 +93,7 @@ def _work(step: int, stage: Stage) -> Batch:
 
 
 class Trainer:
-    """The model, its optimisers, and the state that a checkpoint holds."""
+    """The model, its optimizers, and the state that a checkpoint holds."""
 
     def __init__(
         self,

@@ -23,7 +23,8 @@ TFLOP over 140 GB, 4,096 FLOP a byte where the ridge is 989e12 / 3.35e12 = 295, 
 one token is 140 GFLOP over the same bytes, 1 FLOP a byte, so memory, 140e9 / 3.35e12 = 41.8 ms
 (`tests/runtime/physics/test_costs_by_hand.py` has these and more).
 
-Sources: roofline of the project's third seed; counts as in the usual transformer accounting.
+Sources: the roofline model is that of Williams, Waterman and Patterson (CACM 52(4), 2009); FLOPs of
+a transformer are counted as in Kaplan et al. (arXiv:2001.08361, table 1), with causal attention.
 """
 
 from __future__ import annotations
@@ -175,9 +176,8 @@ class ModelCost:
         """Distinct experts that a pass of `tokens` tokens touches, in all layers together."""
         if not self.experts:
             return 0.0
-        choosing = 1.0 + self.expert_diversity * (
-            tokens - 1
-        )  # so many tokens that choose by themselves
+        # So many of the tokens choose by themselves.
+        choosing = 1.0 + self.expert_diversity * (tokens - 1)
         spared = (1.0 - self.experts_used / self.experts) ** choosing
         return self.sparse_layers * self.experts * (1.0 - spared)
 

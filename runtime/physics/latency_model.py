@@ -44,6 +44,25 @@ ATTENTION_OVERLAP = 1.5
 TILE_ROWS = 10.0
 
 
+def length_class(start: int) -> int:
+    """KV lengths that count as alike, by the first of them: an eighth of a length wide, or 128."""
+    step = _class_width(start)
+    return start // step * step
+
+
+def class_middle(start: int, common: int = 0) -> int:
+    """The KV length that stands for all that count as alike.
+
+    common: what several sequences have of it, which is read once: it is each one's own that counts.
+    """
+    own = max(0, start - common)
+    return common + length_class(own) + _class_width(own) // 2 if own else start
+
+
+def _class_width(start: int) -> int:
+    return 1 << max(7, start.bit_length() - 3)
+
+
 def tile_tokens(model: ModelCost) -> float:
     """Tokens whose arithmetic each tile costs on top."""
     return TILE_ROWS * model.kv_heads / model.heads

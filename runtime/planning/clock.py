@@ -18,7 +18,7 @@ from ...arguments import is_file
 from ...errors import SettingError
 from ..inference.pass_correction import kind_of
 from ..physics.costs import AttentionLayers, ModelCost, Part
-from ..physics.latency_model import Efficiency, Passes, even_part, expect_mixed
+from ..physics.latency_model import Efficiency, Passes, class_middle, even_part, expect_mixed
 from ..physics.machine import MachineProfile
 from .forecaster import Forecaster
 
@@ -134,22 +134,14 @@ def predicted_s(forecaster: Forecaster, parts: Sequence[Part]) -> float:
     return forecaster.mixed_s(parts)
 
 
-def _step(start: int) -> int:
-    return 1 << max(7, start.bit_length() - 3)
-
-
-def _middle(start: int) -> int:
-    return start // _step(start) * _step(start) + _step(start) // 2
-
-
-_MIDDLES = [_middle(128 * n) for n in range(1 << 13)]
+_MIDDLES = [class_middle(128 * n + 1) for n in range(1 << 13)]
 
 
 def middle(start: int) -> int:
-    """A KV length that stands for all that count as alike: an eighth of it, or 128."""
+    """`class_middle`, from a table where there is one."""
     if not start:
         return 0
-    return _MIDDLES[start >> 7] if start < 1 << 20 else _middle(start)
+    return _MIDDLES[start >> 7] if start < 1 << 20 else class_middle(start)
 
 
 _FEW = 16  # rows up to which each number is asked for; above, eight of each doubling

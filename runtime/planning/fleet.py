@@ -101,11 +101,6 @@ class Result:
         return self.tally.written / self.seconds
 
     @property
-    def conversations_per_hour(self) -> float:
-        """That came to their end."""
-        return 3600.0 * self.tally.done / self.seconds
-
-    @property
     def good(self) -> float:
         """Share of the requests that met both goals."""
         return self.tally.good / max(1, self.requests)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.kvcache import PAGE
-from ..inference.pass_policy import AGING, PassPolicy, urgency
+from ..inference.pass_policy import AGING, PassPolicy, seniority, urgency
 from ..inference.tickets import SAME
 from ..physics.costs import Part
 from .clock import Clock, middle
@@ -83,16 +83,14 @@ class _Sequence:
 
 
 def _seniority(sequence: _Sequence) -> tuple[bool, float]:
-    """Who got memory first comes first; then who asked first."""
-    admitted = sequence.admitted
-    return (False, admitted) if admitted else (True, sequence.asked)
+    return seniority(sequence.admitted, sequence.asked)
 
 
 _Picked = list[tuple[_Sequence, int]]
 
 
 class SimulatedMachine(PassPolicy[_Sequence]):
-    """See above.
+    """One machine with its scheduler, simulated in virtual time.
 
     Attributes:
         now: its clock.

@@ -227,7 +227,7 @@ def _take_over(
     """Give the agent the conversation before a step; the phase that cost, and a note."""
     other = _other(agent, header)
     if not other:
-        phase, other = _played(past, agent, turn, step)
+        phase, other = _replayed(past, agent, turn, step)
         if not other:
             return phase, ""
     agent.reset()
@@ -252,7 +252,7 @@ def _other(agent: Agent[Any], header: RunStart) -> str:
     return ""
 
 
-def _played(
+def _replayed(
     past: RecordedHistory, agent: Agent[Any], turn: int, step: int
 ) -> tuple[PhaseEvent | None, str]:
     """Take the recorded tokens into the ledger as a run does, then read them in one go.
@@ -262,12 +262,12 @@ def _played(
     conversation = agent.conversation
     assert isinstance(conversation, LocalConversation)
     session = conversation.session
-    paper = conversation.session = DryRunSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
+    dry_run = conversation.session = DryRunSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
     trace = Trace()  # thrown away: what happened is in the parent's
     start, own = past.start(turn, step), past.before(turn, step)
     try:
         conversation.restore(start)
-        paper.prefill(start.ids)
+        dry_run.prefill(start.ids)
         run: RunContext | None = None
         for number, other in own:
             if run is None or run.turn != number:
@@ -277,26 +277,26 @@ def _played(
                 if other == 1:  # else the question was asked and marked before
                     conversation.checkpoint()
                 run = RunContext(agent.config, trace, number, files=agent.files)
-            _play_step(conversation, run, past, paper, other)
+            _replay_step(conversation, run, past, dry_run, other)
     except TriplepointError as error:
         return None, f"the recorded tokens cannot be reused ({error})"
     finally:
         conversation.session = session
-    if own and paper.tokens != past.tokens(turn, step):
+    if own and dry_run.tokens != past.tokens(turn, step):
         return None, "these messages no longer render to the recorded tokens"
     conversation.turn = turn - 1
-    if not paper.tokens:
+    if not dry_run.tokens:
         return None, ""
-    phase = session.prefill(paper.tokens, purpose="fork")
+    phase = session.prefill(dry_run.tokens, purpose="fork")
     phase.turn = turn
     return phase, ""
 
 
-def _play_step(
+def _replay_step(
     conversation: LocalConversation,
     run: RunContext,
     past: RecordedHistory,
-    paper: DryRunSession,
+    dry_run: DryRunSession,
     step: int,
 ) -> None:
     """Feed what was fed, and have the model say what it said."""
@@ -304,8 +304,8 @@ def _play_step(
     run.usage.steps, run.usage.output_tokens = step, 0
     for _ in conversation.append(run, past.fed(turn, step), "prompt"):
         pass
-    paper.script = past.decoded(turn, step)
-    if not paper.script:  # stopped before its first token
+    dry_run.script = past.decoded(turn, step)
+    if not dry_run.script:  # stopped before its first token
         return
     try:
         for _ in conversation.generate(run):

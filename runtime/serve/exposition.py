@@ -44,7 +44,7 @@ def family(name: str, kind: str, text: str, lines: Iterable[str]) -> str:
     return "\n".join((f"# HELP {name} {text}", f"# TYPE {name} {kind}", *lines, ""))
 
 
-def labelled(labels: Mapping[str, str]) -> Labels:
+def labeled(labels: Mapping[str, str]) -> Labels:
     """Labels in the order in which they are given."""
     return tuple(labels.items())
 

@@ -23,7 +23,7 @@ def _only(value: float) -> Any:
 
 
 class LlamaBody(Body):
-    """See above."""
+    """Request fields that llama-server accepts beside OpenAI's."""
 
     goes_on: ClassVar[bool] = False
     """Whether an answer is a text that only goes on, and no turn of a conversation."""

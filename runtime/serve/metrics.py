@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .exposition import CONTENT_TYPE, Histogram, Labels, family, labelled, sample
+from .exposition import CONTENT_TYPE, Histogram, Labels, family, labeled, sample
 from .meter import Meters
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class Metrics:
     # --- counting; the caller has the lock
 
     def _count(self, name: str, amount: float, **labels: str) -> None:
-        self._counts[name, labelled(labels)] += amount  # pyright: ignore[reportArgumentType]
+        self._counts[name, labeled(labels)] += amount  # pyright: ignore[reportArgumentType]
 
     def _observe(self, name: str, value: float, model: str) -> None:
         key = name, (("model_name", model),)

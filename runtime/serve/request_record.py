@@ -64,7 +64,7 @@ class Answered:
 
 
 class RequestRecord:
-    """See above. Times are those of `time.perf_counter`, but for `at`.
+    """Times, phases and outcome of one request. Times are of `time.perf_counter`, but for `at`.
 
     Attributes:
         id: of the request, and of the run in its trace.

@@ -81,7 +81,7 @@ class RemoteConversation(Conversation[int]):
         return int(len(text.encode("utf-8", "surrogatepass")) / _CHARS) + 1
 
     def stop(self) -> None:
-        """Nothing to do: `ask` looks at the run all the time, and closes the connection."""
+        """Nothing to do: `generate` looks at the run all the time, and closes the connection."""
 
     def position(self) -> int:
         """See `Conversation.position`."""
@@ -260,7 +260,7 @@ class RemoteConversation(Conversation[int]):
         reply.calls = run.identify(reply.calls)
         calls = [(call.name, "{}" if call.problem else call.text) for call in reply.calls]
         self._write("assistant", said.answer, calls)
-        phases = self._phases(said, reply, times)
+        phases = self._phases(said, times)
         prefill, decode = phases
         decode.finish_reason = "repetition" if reply.repeated else ""
         run.usage.input_tokens += prefill.kv_after
@@ -279,9 +279,7 @@ class RemoteConversation(Conversation[int]):
         reuse = Reuse(prefill.cached_tokens, prefill.kv_after)
         return [PhaseFinished(prefill, reuse), PhaseFinished(decode)]
 
-    def _phases(
-        self, said: StreamedReply, reply: Reply, times: _Times
-    ) -> tuple[PhaseEvent, PhaseEvent]:
+    def _phases(self, said: StreamedReply, times: _Times) -> tuple[PhaseEvent, PhaseEvent]:
         """The request in two phases, as far as they can be told apart from here.
 
         The prefill ends with the first piece that comes, so it holds the way there and back and

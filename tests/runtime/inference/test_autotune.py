@@ -175,7 +175,7 @@ def test_spinning_is_corrected_a_few_times_at_most(engine: Engine) -> None:
 
     def phases(count: int, parks: int) -> None:
         for _ in range(count):
-            tuning._naps = tuning.pool.parks - parks  # as if so many had been counted
+            tuning._parks = tuning.pool.parks - parks  # as if so many had been counted
             lines.extend(tuning.phase(True, 101, 0, 100, 0.01))
 
     tuning.before(1, 0)
@@ -200,7 +200,7 @@ def test_spinning_that_was_given_is_not_corrected(engine: Engine) -> None:
         tuning = made(engine, **given)
         spin = tuning.spin
         for _ in range(20):
-            tuning._naps = tuning.pool.parks - 99
+            tuning._parks = tuning.pool.parks - 99
             assert tuning.phase(True, 101, 0, 100, 0.01) == []
         assert tuning.spin == spin
 
