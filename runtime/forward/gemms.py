@@ -70,7 +70,8 @@ class GemmBuilder(PassDescriptor):
             wanted[form] = wanted.get(form, False) or tiled
         forms = {}
         for n, (form, tiled) in enumerate(wanted.items(), 1):
-            label, last = name if n == 1 else f"{name}.{form.kind}", n == len(wanted)
+            # Each has a buffer of its own, also beside others of its kind.
+            label, last = name if n == 1 else f"{name}.{n}.{form.kind}", n == len(wanted)
             rows = self._prepare_form(label, x, form, weight, eps, outputs, last)
             if tiled:
                 rows = self._arrange(f"{label}.tiles", rows, x.width)

@@ -51,6 +51,39 @@ def test_logits(tmp_path: Path, kind: str) -> None:
     assert np.array_equal(pieces, got[:30])
 
 
+PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+
+@pytest.mark.parametrize("seed", quick([None, *range(8)], None, 0))
+def test_mixtures(tmp_path: Path, seed: int | None) -> None:
+    """Matrices with one input that want it in three forms or more, whatever they are.
+
+    Without a seed: three of a kind, which differ in their zero points alone.
+    """
+    rng = np.random.default_rng(seed)
+    fixed = {"attn_q": "q4_0", "attn_k": "q5_0", "attn_v": "q8_0"}
+    kinds = {
+        f"blk.{layer}.{part}.weight": fixed.get(part, "q4_0")
+        if seed is None
+        else str(rng.choice(TYPES))
+        for layer in range(tiny.LAYERS)
+        for part in PARTS
+    }
+    path = tmp_path / "tiny.gguf"
+    tiny.write_tiny(path, "q4_0", kinds=kinds)
+    ids = np.random.default_rng(5).integers(0, 256, 70).tolist()
+    with Engine.load(path, threads=1, kv="f32", context=128) as engine:
+        got = engine.session().logits_for(ids)
+        session = engine.session()
+        pieces = np.concatenate([session.logits_for(ids[:1]), session.logits_for(ids[1:30])])
+    sizes = {"heads": tiny.HEADS, "kv_heads": tiny.KV_HEADS, "head_dim": tiny.HEAD_DIM}
+    want = forward(tiny.dequantized(path), ids, **sizes, eps=tiny.EPS, rope_base=tiny.ROPE_BASE)
+
+    assert divergence(want, got).mean() < 2e-3
+    assert np.abs(got - want).max() < 0.04 * np.ptp(want)
+    assert np.array_equal(pieces, got[:30])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", READ)
 def test_logits_of_types_that_are_only_read(tmp_path: Path, kind: str) -> None:
