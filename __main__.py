@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 import sys
@@ -13,6 +14,7 @@ INTERRUPTED = 130  # `Exit.INTERRUPTED`, which may not have been imported yet
 def main() -> int:
     """Run the command line; returns the exit status."""
     _open_closed_streams()
+    _end_in_order()
     # What a command imports and loads stays: looking through it for garbage, some hundred times,
     # took a tenth of its start, and came in the midst of a pass now and then. A warm run makes
     # some 200,000 objects before its answer.
@@ -23,14 +25,32 @@ def main() -> int:
         from .runtime.cli import main as run
 
         status = run(sys.argv[1:])
-    except KeyboardInterrupt:  # while modules were imported, or threads and files closed
-        status = INTERRUPTED
+    except KeyboardInterrupt as error:  # while modules were imported, or threads and files closed
+        status = error.args[0] if error.args else INTERRUPTED
     if status == INTERRUPTED:
         import signal
 
         # One more Ctrl-C on the way out would end Python by the signal, not with the status.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
+
+
+def _end_in_order() -> None:
+    """Let SIGTERM, and the SIGHUP of a terminal that closes, end what the command has started.
+
+    They come as a Ctrl-C that has the exit status with it. Without this a program of `run_command`
+    would run on, and a trace would have no end. A second one ends the process at once.
+    """
+    import signal
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt(128 + number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
+            signal.signal(number, end)
 
 
 def _skip_last_collections() -> None:
@@ -49,6 +69,9 @@ def _open_closed_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # it takes the lowest number that is free: this one
+        with contextlib.suppress(OSError, AttributeError):  # Windows before 3.12 has no such call
+            # Whoever shares the stream may have made it so; a read or write would fail midway.
+            os.set_blocking(descriptor, True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import hashlib
 import heapq
 import re
 import stat
@@ -13,18 +14,17 @@ from pathlib import Path
 
 from ..errors import ToolError
 from .atomic_changes import Content, check_size, place, to_trash
+from .diff import diff
 from .formats import binary_file, no_such_file, split_lines
 from .paths import check_text, clean_path, shown
 from .text import is_binary
 from .tool import Tool, tool
 from .workspace import Workspace
 
-MAX_DIFF = 120  # lines of a diff that is shown
-MAX_COMPARED = 1000  # lines from the first that differs on which are compared
-CONTEXT = 2  # lines of a diff before and after what differs
 MAX_IN_FOLDER = 100_000  # files of a folder that are checked against a policy's rules
 MOST_COMPARED = 50  # lines that are compared letter by letter with what was not found
 MAX_PLACES = 5  # places of a text that are named
+MAX_PREVIEWS = 64  # whose files are remembered; most are called at once, and forgotten
 
 
 class EditTools:
@@ -41,6 +41,7 @@ class EditTools:
             ToolError: there is no such folder.
         """
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
+        self._previews: dict[tuple[str, ...], bytes | None] = {}  # by call: what the file held
         self._tools = (
             tool(effect="write", preview=self._show_write)(self.write_file),
             tool(effect="write", preview=self._show_edit)(self.edit_file),
@@ -66,6 +67,7 @@ class EditTools:
         check_size(content.encode())  # before folders are made for it
         with place(self.workspace, path, make=True) as here:
             before = here.read()
+            self._check_preview(("write_file", path, content), before, name)
             text = _text_of(before, name) if before is not None else None
             data = _encode(_with_line_ends(content, text), text)
             here.write(data, before)
@@ -87,6 +89,7 @@ class EditTools:
                 raise ToolError(no_such_file(name))
             text = _text_of(before, name)
             start, edited = _edited(text, old, new, name)
+            self._check_preview(("edit_file", path, old, new), before, name)
             here.write(_encode(edited, text), before)
         line = text.count("\n", 0, start) + 1
         return f"edited {name} at line {line}: {_count(old)} replaced by {_count(new)}"
@@ -144,6 +147,7 @@ class EditTools:
                 before = here.read()
         except ToolError:  # a folder on the way is not there yet, or the call will say what
             before = None
+        self._keep_preview(("write_file", path, content), before)
         text = "" if before is None else _text_of(before, name)
         return diff(text, _with_line_ends(content, text or None), name)
 
@@ -154,55 +158,29 @@ class EditTools:
         if before is None:
             raise ToolError(no_such_file(name))
         text = _text_of(before, name)
-        return diff(text, _edited(text, old, new, name)[1], name)
+        shown_text = _edited(text, old, new, name)[1]
+        self._keep_preview(("edit_file", path, old, new), before)
+        return diff(text, shown_text, name)
+
+    # A person may take minutes over a preview, and save the same file meanwhile.
+
+    def _keep_preview(self, call: tuple[str, ...], before: Content | None) -> None:
+        if len(self._previews) >= MAX_PREVIEWS:
+            self._previews.clear()
+        self._previews[call] = _digest(before)
+
+    def _check_preview(self, call: tuple[str, ...], before: Content | None, name: str) -> None:
+        """Raise ToolError if the file is not what it was when a person was shown the change."""
+        seen = _digest(before)
+        if self._previews.pop(call, seen) != seen:
+            raise ToolError(
+                f"{name} was changed while this change waited for approval, so nothing was "
+                "written; read it again"
+            )
 
 
-def diff(old: str, new: str, name: str) -> str:
-    """A unified diff of two texts, cut to what a person reads."""
-    before, after = split_lines(old), split_lines(new)
-    start = _same(before, after)
-    # Only what differs is compared, which takes up to the square of its length.
-    end = _same(before[start:][::-1], after[start:][::-1])
-    differ = before[start : len(before) - end], after[start : len(after) - end]
-    parts = _compared(*differ)
-    left = max(len(whole) - len(part) for whole, part in zip(differ, parts, strict=True))
-    head = before[max(start - CONTEXT, 0) : start]
-    tail = before[len(before) - end :][:CONTEXT] if left == 0 else []
-    one, other = (head + part + tail for part in parts)
-    lines = list(difflib.unified_diff(one, other, f"a/{name}", f"b/{name}", lineterm="", n=CONTEXT))
-    lines = [_moved(line, start - len(head)) if line[:2] == "@@" else line for line in lines]
-    if not lines and old != new:
-        return f"{name}: only line ends or the end of the file differ"
-    if len(lines) > MAX_DIFF:
-        more = "more" if left else f"{len(lines) - MAX_DIFF} more"
-        lines[MAX_DIFF:] = [f"[cut: {more} lines of the diff]"]
-    elif left:
-        lines.append(f"[cut: {left} more lines were not compared]")
-    return "\n".join(lines) or f"{name}: nothing changes"
-
-
-def _compared(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
-    """As much of two lists of lines as is compared: up to lines that are the same in both."""
-    if max(len(old), len(new)) <= MAX_COMPARED:
-        return old, new
-    old, new = old[:MAX_COMPARED], new[:MAX_COMPARED]
-    *same, _ = difflib.SequenceMatcher(None, old, new).get_matching_blocks()
-    if not same:
-        return old, new
-    return old[: same[-1].a + same[-1].size], new[: same[-1].b + same[-1].size]
-
-
-def _same(one: list[str], other: list[str]) -> int:
-    """How many lines are the same at the start."""
-    return next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )
-
-
-def _moved(place: str, by: int) -> str:
-    """A diff's ``@@ -1,5 +1,6 @@``, so many lines further down."""
-    return re.sub(r"(?<=[-+])\d+", lambda found: str(int(found[0]) + by), place)
+def _digest(content: Content | None) -> bytes | None:
+    return None if content is None else hashlib.sha256(content.data).digest()
 
 
 def _text_of(content: Content, name: str) -> str:

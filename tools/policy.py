@@ -15,7 +15,7 @@ import posixpath
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -270,6 +270,25 @@ class Policy:
             and not any(r.action != "deny" and glob_matcher(r.tool)(tool.name) for r in self.rules)
             and not self._recorded
         ]
+
+    def unmatched(self, tools: Collection[Tool[..., Any]]) -> Iterator[str]:
+        """Rules that deny or ask but fit no call of these tools, such as for a slip of the pen.
+
+        Yields:
+            What is wrong with each.
+        """
+        for number, rule in enumerate(self.rules, 1):
+            if rule.action == "allow":
+                continue
+            named = [tool for tool in tools if glob_matcher(rule.tool)(tool.name)]
+            known = {name for tool in named for name in tool.parameters.get("properties", ())}
+            if not named:
+                yield f"rule {number} of the policy fits no tool: there is no {rule.tool} here"
+            elif odd := [name for name in rule.arguments if name not in known]:
+                yield (
+                    f"rule {number} of the policy fits no call: {rule.tool} has no argument "
+                    f"{odd[0]}, but {', '.join(sorted(known))}"
+                )
 
     def hides(self, tools: Iterable[Tool[..., Any]], path: str) -> bool:
         """Whether a path must not be named: a rule keeps it, or a folder above it, from a tool.

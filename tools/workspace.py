@@ -148,6 +148,30 @@ class Workspace:
         self._attached = {**self._attached, wanted: document}
         return wanted
 
+    def attach_again(self, documents: Mapping[str, str]) -> Iterator[str]:
+        """Attach what an earlier run had, by the paths where it was from.
+
+        Args:
+            documents: as `attached` gave them.
+
+        Yields:
+            A note on each that is gone, or that has another name now.
+        """
+        for name, origin in documents.items():
+            if name in self._attached:
+                continue
+            try:
+                with open(origin, "rb") as file:
+                    _check_regular(os.fstat(file.fileno()), origin)
+                    now = self.attach(name, file, origin)
+                if now != name:
+                    yield f"{origin} was attached as {name}, but is {now} now: that name is taken"
+            except (OSError, ToolError):
+                yield (
+                    f"{name} was attached from {origin}, which can no longer be read; put a copy "
+                    f"in {self.root} under that name to make it readable"
+                )
+
     @property
     def attached(self) -> Mapping[str, str]:
         """The documents by name, and where each is from."""

@@ -97,8 +97,8 @@ class Run:
                 status, message = "cancelled", str(error)
                 raise
             status, message = "limit", str(cancellation.timeout_error())
-        except (KeyboardInterrupt, GeneratorExit) as error:
-            status, message = "cancelled", str(error) or "interrupted"
+        except (KeyboardInterrupt, GeneratorExit):
+            status, message = "cancelled", "interrupted"
             raise
         except BaseException as error:
             message = str(error) or type(error).__name__

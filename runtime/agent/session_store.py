@@ -65,6 +65,8 @@ class State:
     marks: list[tuple[Mark, int]] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    attached: dict[str, str] = field(default_factory=dict)
+    """Documents beside the folder, by name, and where each is from."""
     pending: list[Message] = field(default_factory=list)
     """Results of the last message's calls, where the run ended before the model had read them."""
 
@@ -105,6 +107,8 @@ class SavedSession:
         moved = self._moved(agent, state)
         said = self._resume(agent, state)
         agent.conversation.pending = list(state.pending)
+        if agent.files is not None:
+            said += agent.files.attach_again(state.attached)
         return [*said, *([moved] if moved else [])]
 
     def _moved(self, agent: Agent[Any], state: State) -> str:
@@ -183,6 +187,7 @@ class SavedSession:
             model_name=agent.engine.model.name,
             model_path=str(agent.engine.model.path),
             pending=conversation.pending,
+            attached={} if agent.files is None else dict(agent.files.attached),
             **vars(conversation.history()),
         )
         try:

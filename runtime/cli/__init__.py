@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ from .exit_codes import Exit, explain
 
 if TYPE_CHECKING:
     from .output import Output
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a write may fail with that names no file."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,13 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = Output(as_json=args.json)
     try:
         return import_module(f".{args.verb}", __name__).run(args, output)
-    except KeyboardInterrupt:
-        return _fail(output, Exit.INTERRUPTED, "interrupted")
+    except KeyboardInterrupt as error:
+        _fail(output, Exit.INTERRUPTED, "interrupted")
+        return error.args[0] if error.args else Exit.INTERRUPTED  # of a signal: `__main__`
     except BrokenPipeError:
         _drop_stdout()  # whoever read our output has gone
         return Exit.FAILED
     except Exception as error:
-        if isinstance(error, OSError) and not error.filename and _stdout_is_lost():
+        if isinstance(error, OSError) and error.errno in _NO_ROOM and _stdout_is_lost():
             output.error(f"standard output: {error.strerror or error}")
             return Exit.FILE
         if os.environ.get("TRIPLEPOINT_DEBUG"):

@@ -12,7 +12,7 @@ from ...errors import EngineError, ToolError
 from ...traces.sanitize import printable
 from .arguments import positive
 from .load_engine import DEFAULT_MODEL, add_engine_options
-from .output import Output
+from .output import Output, read_answer
 
 if TYPE_CHECKING:
     from ...tools import Policy, Request, Tool, Workspace
@@ -170,14 +170,12 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
 
 def group_names(text: str) -> list[str]:
     """Names of groups with commas between them; ``all`` is all of them."""
-    names = text.split(",")
-    if names == ["all"]:
-        return list(GROUPS)
+    names, known = text.split(","), (*GROUPS, "all")
     for name in names:
-        if name not in GROUPS:
-            known = ", ".join((*GROUPS, "all"))
+        if name not in known:
+            known = ", ".join(known)
             raise argparse.ArgumentTypeError(f"no such tool group: {name!r}; choose from {known}")
-    return sorted(set(names), key=GROUPS.index)
+    return list(GROUPS) if "all" in names else sorted(set(names), key=GROUPS.index)
 
 
 def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[Tool[..., Any]]:
@@ -201,7 +199,9 @@ def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[T
     if args.mcp is not None:
         from ...tools.mcp import McpServers
 
-        made += McpServers(args.mcp)  # its programs end with this one
+        if isinstance(args.mcp, str):  # once: another model of a chat has the same ones
+            args.mcp = McpServers(args.mcp)  # its programs end with this one
+        made += args.mcp
     return made
 
 
@@ -232,23 +232,23 @@ class _Asker:
         self._output = output
 
     def __call__(self, request: Request) -> Answer:
+        from ...tools.diff import CUT
+
         self._output.progress.clear()
         self._output.end_line()
         shown = printable(request.preview or _all_of(request.arguments), block=True)
         hidden, half = len(shown) - _MOST_SHOWN, _MOST_SHOWN // 2
         if hidden > 0:  # what comes last may be what matters
-            shown = f"{shown[:half]}\n[cut: {hidden:,} characters]\n{shown[-half:]}"
+            shown = f"{shown[:half]}\n{CUT}{hidden:,} characters]\n{shown[-half:]}"
         scope = printable(request.scope)
-        whole = hidden <= 0 and len(scope) <= _MOST_SCOPE
+        whole = len(scope) <= _MOST_SCOPE and f"\n{CUT}" not in f"\n{shown}"
         # Each line behind a bar: a text cannot look like what is asked here.
         lines = [f"│ {line}" for line in shown.split("\n")]
         always = f", a always in this session for {scope}" if whole else ""
         lines.append(f"{request.tool.name} ({request.tool.effect}): run it? y yes, n no{always}")
         print("\n".join(lines), file=sys.stderr)
         while True:
-            sys.stderr.write("[y/n/a] " if whole else "[y/n] ")
-            sys.stderr.flush()
-            line = sys.stdin.readline()
+            line = read_answer("[y/n/a]" if whole else "[y/n]")
             if not line:
                 raise ToolError("nobody answered whether it may run")
             match line.strip().lower():

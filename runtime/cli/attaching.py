@@ -119,9 +119,10 @@ def read_stdin(output: Output, *, wait: bool) -> IO[bytes] | None:
         output.note(f"waiting for stdin; {_SOMEWHERE_ELSE}")
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     try:
-        while (room := BUDGET - file.tell()) and (chunk := os.read(source, min(CHUNK, room))):
+        # A byte more than the tools read of a file: so they say that there is more.
+        while (room := BUDGET + 1 - file.tell()) and (chunk := os.read(source, min(CHUNK, room))):
             file.write(chunk)
-        if not room and os.read(source, 1):
+        if not room:
             output.note(f"stdin was cut after {BUDGET >> 20} MiB")
         file.seek(0)
         head = file.read(HEAD)
@@ -155,8 +156,9 @@ def _mention(found: re.Match[str], files: Workspace, output: Output) -> str:
 
 def _look_up(text: str, root: Path) -> Path | None:
     """The file or folder: in the workspace, else from where we are."""
-    for path in (root / text, Path(text).expanduser()):
+    for place in (root / text, Path(text)):
         try:
+            path = place if place.is_relative_to(root) else place.expanduser()
             if path.exists():
                 return path
         except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
@@ -169,6 +171,11 @@ def _named(path: Path, text: str, files: Workspace) -> str:
     if real.is_relative_to(files.root):
         inside = real.relative_to(files.root).as_posix()
         return inside + "/" * (real.is_dir() and inside != ".")
+    if Path(os.path.abspath(path)).is_relative_to(files.root):  # a folder may be anybody's
+        raise ToolError(
+            f"@{printable(text)} is a link that leads out of {files.root}, to "
+            f"{printable(str(real))}; name that file if you mean it"
+        )
     if real.is_dir():
         raise ToolError(
             f"@{printable(text)} is a folder outside of {files.root}; name a file in it, or make "

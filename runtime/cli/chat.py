@@ -50,8 +50,10 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
                 if line.startswith("/"):
                     run_command(line, chats)
                 elif line:
-                    status = _answer(line, chats, live=reader.on_terminal and output.in_color)
-                    keep(kept, chats.agent, output)
+                    try:
+                        status = _answer(line, chats, live=reader.on_terminal and output.in_color)
+                    finally:  # also where the answer could not be shown
+                        keep(kept, chats.agent, output)
             if not keep(kept, chats.agent, output):  # what was taken back since
                 status = status or Exit.FAILED
         finally:
@@ -59,7 +61,6 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
                 if agent.turn and agent.trace.path:
                     output.aside.line(f"trace: {agent.trace.path}", "dim")
     finally:
-        reader.close()
         chats.close()
     if not (reader.lines or reader.on_terminal):
         raise SettingError(
@@ -84,13 +85,16 @@ def _answer(question: str, chats: ChatSet, *, live: bool) -> Exit:
             result = LiveDisplay(agent, output).follow(agent.stream(question))
         else:
             result = follow(agent.stream(question), output, quiet=quiet)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if error.args:  # not Ctrl-C, but a signal that ends the program
+            raise
         output.error("interrupted; the chat continues (Ctrl-C again or /exit ends it)")
+        output.json({"status": "cancelled", "error": "interrupted", "exit": Exit.INTERRUPTED})
         return Exit.INTERRUPTED
     except TriplepointError as error:
         status, message = explain(error)
         output.error(message)
-        output.json({"status": "error", "error": message})
+        output.json({"status": "error", "error": message, "exit": status})
         return status
     show_statistics(output, result, chats.args)
     if result.message:

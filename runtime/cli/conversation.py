@@ -75,6 +75,9 @@ def begin(
         profile=args.profile,
     )
     agent.on_progress = output.progress
+    if not args.quiet:
+        for problem in agent.policy.unmatched(agent.tools):
+            output.note(problem)
     return agent
 
 
@@ -124,7 +127,10 @@ def _as_it_was(name: str, args: argparse.Namespace) -> None:
     from ..agent.session_list import find_session
 
     kept = find_session(name)
-    here = Path.cwd().resolve()
+    try:
+        here = Path.cwd().resolve()
+    except OSError:
+        raise SettingError("the current folder no longer exists; go to another") from None
     if args.dir is None and kept.workspace and Path(kept.workspace) != here:
         raise SettingError(
             f"session {name} belongs to {printable(kept.workspace)}, and this is {here}; continue "

@@ -40,6 +40,7 @@ class Reader:
         self._fitting: list[str] = []
         self._begun = False  # a question of several lines
         self._history: Path | None = None
+        self._kept = 0  # lines of it that are in the file
         if self.on_terminal:
             with contextlib.suppress(ImportError, OSError):  # not on every system
                 self._prepare()
@@ -56,9 +57,9 @@ class Reader:
             except EOFError:
                 self._output.aside.line()
                 return None
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 self._output.aside.line()
-                if not (self._begun or self._half_typed()):
+                if error.args or not (self._begun or self._half_typed()):
                     raise
                 continue
             if not self.on_terminal and not line:
@@ -84,6 +85,7 @@ class Reader:
     def _line(self, prompt: str) -> str:
         if self._output.is_terminal:
             line = input(prompt)
+            self._keep_history()
         else:  # answers go to a file: the prompt is for the person
             print(prompt, end="", file=sys.stderr, flush=True)
             if not (line := sys.stdin.readline()):
@@ -99,18 +101,20 @@ class Reader:
 
         return bool(readline.get_line_buffer())
 
-    def close(self) -> None:
-        """Keep the history."""
+    def _keep_history(self) -> None:
+        """Append what was typed last: other chats keep theirs, and this one may be killed."""
         if self._history is None:
             return
         import readline
 
-        with contextlib.suppress(OSError):
-            make_folder(self._history.parent)
-            descriptor = os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600)  # ours alone
-            os.close(descriptor)
-            readline.set_history_length(MAX_HISTORY)
-            readline.write_history_file(self._history)
+        length = readline.get_current_history_length()
+        new, self._kept = length - self._kept, length
+        with contextlib.suppress(OSError, AttributeError):  # AttributeError: libedit's
+            if new > 0:
+                make_folder(self._history.parent)
+                descriptor = os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600)  # ours alone
+                os.close(descriptor)
+                readline.append_history_file(new, self._history)
 
     def _prepare(self) -> None:
         import readline
@@ -121,8 +125,10 @@ class Reader:
         readline.set_completer(self._complete)
         readline.set_completer_delims(" ")
         readline.parse_and_bind("tab: complete")
+        readline.set_history_length(MAX_HISTORY)
         with contextlib.suppress(OSError):
             readline.read_history_file(self._history)
+        self._kept = readline.get_current_history_length()
 
     def _complete(self, text: str, number: int) -> str | None:
         import readline
@@ -148,8 +154,15 @@ def _paths(start: str, folder: Path) -> list[str]:
     head, slash, tail = start.rpartition("/")
     place = folder / Path(head + slash).expanduser()
     try:
-        names = [entry.name + "/" * entry.is_dir() for entry in os.scandir(place)]
+        names = [entry.name + "/" * _is_folder(entry) for entry in os.scandir(place)]
     except (OSError, ValueError):
         return []
     shown = [n for n in names if n.startswith(tail) and (tail or not n.startswith("."))]
     return sorted(head + slash + name for name in shown if " " not in name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a symlink that leads to itself
+        return False

@@ -5,8 +5,11 @@ Only for terminals that can draw; elsewhere the text goes out as it comes (`conv
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ...traces.sanitize import printable
@@ -21,7 +24,7 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .markdown_stream import MarkdownStream
+from .markdown_stream import MarkdownStream, as_markdown
 from .transcript import show_call, show_result
 
 if TYPE_CHECKING:
@@ -86,11 +89,12 @@ class LiveDisplay:
                 else:
                     self._show(event)
         finally:
-            if isinstance(events, Generator):
-                events.close()  # where nobody reads on: the run ends before its trace does
-            self._agent.on_progress = progress
-            self._end_text()
-            self._pause()
+            with contextlib.ExitStack() as last:  # each of them, also if Ctrl-C comes once more
+                last.callback(self._pause)
+                last.callback(self._end_text)
+                self._agent.on_progress = progress
+                if isinstance(events, Generator):
+                    events.close()  # where nobody reads on: the run ends before its trace does
         assert result is not None, "an agent's stream ends with RunFinished or an error"
         return result
 
@@ -138,14 +142,11 @@ class LiveDisplay:
             self._draw(rest)
 
     def _draw(self, block: str) -> None:
-        from rich.markdown import Markdown
-
         text = printable(block, block=True)
         if self._thinking:
             self._output.console.print(text, style="dim italic")
         else:
-            # No links that a terminal would open: the text may be anyone's.
-            self._output.console.print(Markdown(text, hyperlinks=False))
+            self._output.console.print(as_markdown(text))
 
     def _progress(self, done: int, total: int, tokens_per_s: float) -> None:
         self._doing = f"reading {done:,} of {total:,} tokens, {rate(max(tokens_per_s, 0))} tok/s"
@@ -166,8 +167,9 @@ class LiveDisplay:
 
     def _pause(self) -> None:
         if self._live is not None:
-            self._live.stop()
-            self._live = None
+            with _no_interrupts():  # one that is half stopped draws over everything that follows
+                self._live.stop()
+                self._live = None
 
     def _region(self) -> RenderableType:
         from rich.console import Group
@@ -185,6 +187,19 @@ class LiveDisplay:
         speed = f", {rate(self._pieces / seconds)} a second" if seconds > 0.2 else ""
         what = "thinking" if self._thinking else "writing"
         return f"{what}: {self._pieces:,} pieces{speed}; before: {self._doing}"
+
+
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment, where that can be done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def regime_text(phase: PhaseEvent) -> str:

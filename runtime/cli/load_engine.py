@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ModelError, SettingError
 from .arguments import positive
-from .output import Output
+from .output import Output, read_answer
 
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
@@ -276,5 +276,5 @@ def _agrees(question: str, output: Output) -> bool:
     if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     output.end_line()
-    print(f"{question} [Y/n] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+    answer = read_answer(f"{question} [Y/n]")
+    return answer.strip().lower() in ("", "y", "yes") if answer else False

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+    from rich.markdown import Markdown
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
@@ -50,3 +57,31 @@ class MarkdownStream:
                 return line_end + 1
             at = line_end + 1
         return None
+
+
+def as_markdown(text: str) -> Markdown:
+    """A block as the terminal shows it: what an answer quotes, such as HTML, stays in sight."""
+    from rich.markdown import Markdown
+
+    # No links that a terminal would open: the text may be anyone's.
+    shown = Markdown("", hyperlinks=False)
+    shown.markup, shown.parsed = text, _parser().parse(text)
+    return shown
+
+
+@cache
+def _parser() -> MarkdownIt:
+    """CommonMark with tables, but without HTML, entities, escapes, and emphasis by ``_``.
+
+    Answers quote code: ``Vec<String>``, ``&amp;``, ``\\*`` and ``__init__`` are what they are.
+    """
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import emphasis
+
+    def by_stars(state: StateInline, silent: bool) -> bool:
+        return state.src[state.pos] != "_" and emphasis.tokenize(state, silent)
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+    parser.disable(["html_block", "html_inline", "autolink", "entity", "escape"])
+    parser.inline.ruler.at("emphasis", by_stars)
+    return parser

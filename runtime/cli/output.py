@@ -71,14 +71,8 @@ class Output:
         """Columns of the terminal; None where the lines are not for one."""
         if not self.is_terminal:
             return None
-        try:
-            return int(self._environ.get("COLUMNS", "")) or _COLUMNS
-        except ValueError:
-            pass
-        try:
-            return os.get_terminal_size(self.stream.fileno()).columns or _COLUMNS
-        except (OSError, ValueError):
-            return _COLUMNS
+        told = self._environ.get("COLUMNS", "")
+        return int(told) if told.isdecimal() and int(told) else _columns(self.stream)
 
     def piece(self, text: str, style: str = "") -> None:
         """Write part of a line at once; nothing in it can steer the terminal."""
@@ -164,6 +158,8 @@ class Output:
                 markup=False,
                 emoji=False,
                 no_color=not self.in_color,
+                # rich takes any number that COLUMNS has, and 0 would show nothing.
+                width=self.width if self._environ.get("COLUMNS") else None,
             )
         return self._console
 
@@ -187,6 +183,27 @@ class _Aside(Output):
     def piece(self, text: str, style: str = "") -> None:
         with may_be_lost():
             super().piece(text, style)
+
+
+def read_answer(question: str) -> str:
+    """Ask on the terminal, and read a line; empty at the end of the input.
+
+    What was typed before the question was there is no answer to it, and is dropped.
+    """
+    with contextlib.suppress(ImportError, OSError, ValueError):  # not on every system
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    print(question, end=" ", file=sys.stderr, flush=True)
+    return sys.stdin.readline()
+
+
+def _columns(stream: TextIO) -> int:
+    """Columns of the terminal that a stream is."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except (OSError, ValueError):
+        return _COLUMNS
 
 
 @contextlib.contextmanager
@@ -253,6 +270,7 @@ class Progress:
             self.clear()
         elif now - self._drawn_at >= _PROGRESS_EVERY:
             self._drawn_at = now
+            text = text[: _columns(self._stream) - 1]  # a line that wraps is not drawn over
             self._stream.write("\r" + text.ljust(self._shown))
             self._stream.flush()
             self._shown = len(text)

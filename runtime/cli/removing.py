@@ -12,7 +12,7 @@ from typing import TypeVar
 from ...errors import SettingError
 from ..hub.progress import size_text
 from .exit_codes import Exit
-from .output import Output
+from .output import Output, read_answer
 
 T = TypeVar("T")
 _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)([mhdw])")
@@ -101,8 +101,7 @@ def confirmed(question: str, output: Output) -> bool:
     """Ask on a terminal, no being the default; elsewhere the answer is no."""
     if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return read_answer(f"{question} [y/N]").strip().lower() in ("y", "yes")
 
 
 def report_removed(removed: Sequence[str], freed: int, output: Output) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...arguments import as_path
 from ...errors import AgentError, TriplepointError
 from ...traces.sanitize import printable, short
 from ...traces.writer import new_run_id
@@ -134,12 +134,16 @@ def _save(chats: ChatSet, rest: str) -> None:
     agent = chats.agent
     if not agent.turn:
         raise AgentError("no question yet")
-    path = Path(rest or f"chat-{new_run_id()}.md").expanduser()
     try:
+        path = as_path(rest or f"chat-{new_run_id()}.md", "FILE", AgentError).expanduser()
         with path.open("x", encoding="utf-8") as file:
-            file.write(transcript(agent.messages, f"Chat with {agent.engine.model.name}"))
+            file.write(
+                transcript(agent.messages, f"Chat with {printable(agent.engine.model.name)}")
+            )
     except FileExistsError:
-        raise AgentError(f"{path} exists; give another name") from None
+        raise AgentError(f"{rest} exists; give another name") from None
+    except RuntimeError:
+        raise AgentError(f"{rest}: there is no such user") from None
     chats.output.line(f"saved: {path}")
 
 
@@ -153,7 +157,7 @@ def _model(chats: ChatSet, rest: str) -> None:
         )
         return
     asked = argparse.Namespace(**vars(chats.args))
-    asked.model = rest
+    asked.model, asked.chosen_by = rest, ""
     engine = load_model(asked, chats.output)
     try:
         agent = begin(engine, asked, chats.output, chats.agent.files)

@@ -67,7 +67,8 @@ def branch(
         agent.trace.write(phase)
     if note:
         yield Notice(note)
-    yield from map(Notice, _attach_again(past, agent, turn))
+    if agent.files is not None:
+        yield from map(Notice, agent.files.attach_again(past.attached(turn)))
     if step == 1:
         yield from agent.stream(task)
         return
@@ -199,26 +200,6 @@ class RecordedHistory:
             else:
                 ids = ids[: phase.kv_before] + phase.token_ids
         return ids
-
-
-def _attach_again(past: RecordedHistory, agent: Agent[Any], turn: int) -> Iterator[str]:
-    """Attach what the recorded questions could read beside the folder; says what is gone."""
-    files = agent.files
-    if files is None:
-        return
-    for name, origin in past.attached(turn).items():
-        if name in files.attached:
-            continue
-        try:
-            with open(origin, "rb") as file:
-                if (now := files.attach(name, file, origin)) == name:
-                    continue
-                yield f"{origin} was attached as {name} and is {now} now: the folder has a {name}"
-        except OSError:
-            yield (
-                f"{name} was attached to the run from {origin}, which no longer exists; put a "
-                f"copy in {files.root} under that name to make it readable"
-            )
 
 
 def _take_over(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
-import re
 import stat
 import threading
 import time
@@ -17,7 +15,6 @@ import pytest
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import EditTools, Workspace
-from triplepoint.tools.edit import diff
 from triplepoint.tools.paths import TRASH
 from triplepoint.tools.workspace import MAX_DEPTH
 
@@ -407,70 +404,27 @@ def test_a_change_can_be_seen_before_it_is_made(root: Path, edit: EditTools) -> 
     assert {tool.effect for tool in edit} == {"write"}
 
 
-def _patched(old: list[str], patch: list[str]) -> list[str]:
-    """The new lines that a unified diff makes of old ones, whose every line it must repeat."""
-    new: list[str] = []
-    at = 0
-    for line in patch[2:]:
-        if line.startswith("@@"):
-            places = re.findall(r"[-+](\d+)(?:,(\d+))?", line)
-            starts = [int(start) - (size != "0") for start, size in places]
-            new += old[at : starts[0]]
-            at = starts[0]
-            assert len(new) == starts[1]
-            continue
-        if line[0] in " -":
-            assert old[at] == line[1:]
-            at += 1
-        if line[0] in " +":
-            new.append(line[1:])
-    return new + old[at:]
-
-
-def test_a_diff_makes_the_new_text_of_the_old(rng: np.random.Generator) -> None:
-    """Lines that are shown lie where it says, whatever is inserted, removed and repeated."""
-    for _ in range(300):
-        old = [str(number) for number in rng.integers(8, size=rng.integers(1, 30))]
-        new = list(old)
-        for _ in range(rng.integers(1, 5)):
-            if new and rng.random() < 0.5:
-                del new[rng.integers(len(new))]
-            else:
-                new.insert(rng.integers(len(new) + 1), str(rng.integers(6, 10)))
-        if new != old:
-            shown = diff("\n".join(old), "\n".join(new), "f")
-            assert _patched(old, shown.split("\n")) == new
-
-
-def test_a_diff_of_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is shown is right also where only the beginning is compared, and what is not is said."""
-    old = [f"line {number % 150}" for number in range(50_000)]
-    early, late = [*old], [*old]
-    early[4] = late[4] = "new"
-    del late[40_000]
-
-    assert _patched(old, diff("\n".join(old), "\n".join(early), "f").split("\n")) == early
-    *shown, cut = diff("\n".join(old), "\n".join(late), "f").split("\n")
-    assert _patched(old, shown) == early
-    assert cut == "[cut: 38997 more lines were not compared]"
-    longer = diff("a\nb", "a\n" + "x\n" * 5000 + "b", "f").split("\n")
-    assert longer[:5] == ["--- a/f", "+++ b/f", "@@ -1 +1,1001 @@", " a", "+x"]
-    assert longer[-2:] == ["+x", "[cut: more lines of the diff]"]
-
-    compared: list[int] = []
-    matcher = difflib.SequenceMatcher
-
-    def counted(junk: None, a: list[str], b: list[str]) -> difflib.SequenceMatcher[str]:
-        compared.append(max(len(a), len(b)))
-        return matcher(junk, a, b)
-
-    monkeypatch.setattr(difflib, "SequenceMatcher", counted)
-    diff("\n".join(old), "\n".join(reversed(old)), "f")
-    assert compared
-    assert max(compared) <= 1004  # all of them took minutes
-
-
-# --- depth
+def test_what_was_saved_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    """A person may take minutes over a diff: what changed since is not what was approved."""
+    tools = {one.name: one for one in EditTools(tmp_path)}
+    path = tmp_path / "plan.txt"
+    path.write_text("old\n")
+    for name, arguments in (
+        ("write_file", {"path": "plan.txt", "content": "model's\n"}),
+        ("edit_file", {"path": "plan.txt", "old": "old", "new": "new"}),
+    ):
+        tools[name].preview(dict(arguments))
+        path.write_text("old, and mine\n")
+        with pytest.raises(ToolError, match=r"plan.txt was changed while .* read it again"):
+            tools[name].call(arguments)
+        assert path.read_text() == "old, and mine\n"
+        tools[name].preview(dict(arguments))  # asked anew
+        tools[name].call(arguments)
+        path.write_text("old\n")
+    tools["write_file"].preview({"path": "new.txt", "content": "model's\n"})
+    (tmp_path / "new.txt").write_text("mine\n")
+    with pytest.raises(ToolError, match="changed while"):
+        tools["write_file"].call({"path": "new.txt", "content": "model's\n"})
 
 
 @pytest.mark.parametrize("way", ["write_file", "move"])

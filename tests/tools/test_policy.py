@@ -437,3 +437,17 @@ def test_a_glob_that_fits_no_path_is_refused(glob: str, meant: str) -> None:
     with pytest.raises(ToolError, match="fits no path") as refused:
         Rule("read_file", "deny", {"path": glob})
     assert str(refused.value).endswith(f"write '{meant}'")
+
+
+def test_rules_that_fit_nothing_are_told() -> None:
+    """A slip in a rule that denies would protect nothing, and nobody would know."""
+    rules = [
+        Rule("write", "deny", {"path": "secret/**"}),
+        Rule("w*", "deny", {"pth": "secret/**"}),
+        Rule("write_fil", "ask"),
+        Rule("fetch", "allow", {"url": "https://a.example/**"}),
+    ]
+    assert list(Policy(rules=rules).unmatched([write, read])) == [
+        "rule 2 of the policy fits no call: w* has no argument pth, but content, path",
+        "rule 3 of the policy fits no tool: there is no write_fil here",
+    ]

@@ -91,8 +91,12 @@ class McpServers:
             for tool in self._tools:
                 tool.group = self  # or the servers would end when only their tools are kept
             names = [tool.name for tool in self._tools]
-            if twice := {name for name in names if names.count(name) > 1}:
-                raise ToolError(f"two servers' tools have the name {sorted(twice)[0]}")
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                having = [one.name for one in made for tool in one.tools() if tool.name == twice[0]]
+                raise ToolError(
+                    f"two tools would have the name {twice[0]} (servers: {', '.join(having)}); "
+                    "list the ones to use in tools, or rename a server"
+                )
         except BaseException:
             self.close()
             raise
@@ -245,7 +249,8 @@ class _Server:
             call = self._session.call_tool(name, arguments)
             return await asyncio.wait_for(call, seconds)
         except TimeoutError:
-            raise ToolError(f"no result within {seconds:g} seconds") from None
+            words = "" if self._process is None else self._process.words()
+            raise ToolError(f"no result within {seconds:g} seconds{words}") from None
         except Exception as error:
             raise ToolError(self._why(error, "failed")) from None
 
@@ -292,6 +297,8 @@ def _told(result: CallToolResult) -> str:
             parts.append(text)
         elif isinstance(getattr(resource, "text", None), str):
             parts.append(str(getattr(resource, "text", "")))
+        elif block.type == "resource_link":
+            parts.append(f"[{block.name}: {block.uri}]")
         else:
             kind = getattr(block, "mime_type", None) or getattr(resource, "mime_type", None)
             parts.append(f"[{block.type}{f' {kind}' if kind else ''}, which is not text]")

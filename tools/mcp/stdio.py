@@ -65,11 +65,12 @@ class ServerProcess:
                 await self._explain()
                 return
             except asyncio.LimitOverrunError:
-                self.problem = f"it sent a message of more than {MAX_LINE >> 20} MiB"
+                self.problem = f"it sent a message of more than {MAX_LINE >> 20} MiB{self.words()}"
                 return
             self._since_request += len(line)
             if self._since_request > MAX_BETWEEN:
-                self.problem = f"it sent more than {MAX_BETWEEN >> 20} MiB for one request"
+                most = f"{MAX_BETWEEN >> 20} MiB for one request"
+                self.problem = f"it sent more than {most}{self.words()}"
                 return
             if line.strip():
                 yield line

@@ -466,3 +466,29 @@ def test_states_make_room_too(
 
     assert not state.exists()
     assert (root / "it" / "conversation.json").exists()
+
+
+def test_documents_that_were_attached(engine: Engine, work: Path, root: Path) -> None:
+    """Those that are still there can be read again; of the others it is said that they cannot."""
+    there, gone = root.parent / "there.log", root.parent / "gone.log"
+    agent = _agent(engine, work)
+    assert agent.files is not None
+    for path in (there, gone):
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("line of it\n")
+        with path.open("rb") as file:
+            agent.files.attach(path.name, file, str(path))
+    _ask(agent, FIRST)
+    with open_session("it", root) as kept:
+        kept.save(agent)
+    gone.unlink()
+
+    other = _agent(engine, work)
+    with open_session("it", root) as kept:
+        notes = kept.resume(other)
+    assert other.files is not None
+    assert other.files.attached == {"there.log": str(there)}
+    assert [note for note in notes if "attached" in note] == [
+        f"gone.log was attached from {gone}, which can no longer be read; put a copy in "
+        f"{work} under that name to make it readable"
+    ]

@@ -71,11 +71,19 @@ def test_a_file_elsewhere_is_attached(agent: Agent, folder: Path) -> None:
     assert (
         asked(f"And in @{path}, and @files/app.log?", agent) == "And in outside.log, and app.log?"
     )
-    assert asked("@link", agent) == "link-2"  # the link itself leads out, and stays closed
+    with pytest.raises(ToolError, match=r"link that leads out of .*outside\.log; name that file"):
+        asked("@link", agent)  # a folder may be anybody's, and so may what its links lead to
     assert agent.files is not None
-    assert agent.files.attached == {"outside.log": str(path), "link-2": str(path)}
+    assert agent.files.attached == {"outside.log": str(path)}
     (folder / "link").unlink()
     assert sorted(folder.iterdir()) == before
+
+
+def test_no_such_user(agent: Agent, folder: Path) -> None:
+    """`~bob` is a text where there is no bob, also if the folder has a file of such a name."""
+    assert asked("ask @~nobody-here about it", agent) == "ask @~nobody-here about it"
+    (folder / "~tilde").write_text("x")
+    assert asked("what is in @~tilde?", agent) == "what is in ~tilde?"
 
 
 def test_what_cannot_be_attached_is_named(agent: Agent, folder: Path) -> None:
@@ -177,7 +185,7 @@ def test_endless_text_ends(
 
     assert capsys.readouterr().err == "triplepoint: stdin was cut after 1 MiB\n"
     assert agent.files is not None
-    assert agent.files.stat("stdin.txt").st_size == 1 << 20
+    assert agent.files.stat("stdin.txt").st_size == (1 << 20) + 1
 
 
 def test_an_open_pipe_is_waited_for(
@@ -251,10 +259,7 @@ def test_a_piped_log_is_asked_about(triplepoint: Run, nano: Path, tmp_path: Path
     verified = triplepoint("replay", trace, "--verify")
     assert verified.returncode == 0, verified.stdout
     anew = triplepoint("replay", trace, "--from", "1")
-    assert (
-        "stdin.txt was attached to the run from standard input, which no longer exists"
-        in anew.stderr
-    )
+    assert "stdin.txt was attached from standard input, which can no longer be read" in anew.stderr
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -118,6 +119,43 @@ def test_a_change_is_asked_about(chat: Any, work: Path) -> None:
         ("allowed", "user"),
         ("allowed", "always"),
     ]
+
+
+@pytest.mark.slow
+def test_always_is_not_offered_for_what_is_not_shown(chat: Any, work: Path) -> None:
+    """Of a long diff the middle is left out; its last line is in sight."""
+    lines = "".join(f"echo {n}\n" for n in range(200)) + "the end\n"
+    terminal = chat(
+        calls(("write_file", {"path": "b.sh", "content": lines})),
+        text("Done."),
+        args=("--tools", "edit"),
+    )
+    terminal.type("Write it")
+    shown = terminal.wait_for("[y/n] ")
+    assert "│ +the end" in shown
+    assert "lines of the diff]" in shown
+    assert "always" not in shown
+    terminal.type("y")
+    terminal.wait_for("\n? ")
+    assert (work / "b.sh").read_text() == lines
+
+
+@pytest.mark.slow
+def test_what_was_typed_before_a_question_does_not_answer_it(chat: Any, work: Path) -> None:
+    """Such as a line that was pasted while the model was at work."""
+    terminal = chat(
+        text("One."),
+        calls(("write_file", {"path": "b.txt", "content": "b\n"})),
+        text("Done."),
+        args=("--tools", "edit"),
+    )
+    terminal.type("one")
+    terminal.wait_for("\n? ")
+    terminal.type("two\ny")
+    terminal.wait_for("[y/n/a] ")
+    terminal.type("n")
+    terminal.wait_for("not allowed: the user said no")
+    assert not (work / "b.txt").exists()
 
 
 @pytest.mark.slow
@@ -318,6 +356,24 @@ def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_program(chat: Any, work: Path, number: signal.Signals) -> None:
+    """What run_command has started ends with the chat, also when its terminal is closed."""
+    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    run = calls(("run_command", {"command": [sys.executable, "-c", code]}))
+    terminal = chat(run, text("Fine."), args=("--tools", "exec", "--yes"))
+    terminal.type("Wait")
+    for _ in range(600):
+        if (work / "pid").exists() and (work / "pid").read_text():
+            break
+        time.sleep(0.05)
+    terminal.process.send_signal(number)
+    assert terminal.end() == 128 + number
+
+    assert _is_over((work / "pid").read_text())
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_a_program(chat: Any, work: Path) -> None:
     """What run_command has started ends with the answer; the chat goes on."""
     code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
@@ -337,5 +393,10 @@ def test_ctrl_c_ends_a_program(chat: Any, work: Path) -> None:
     terminal.type("/exit")
     assert terminal.end() == 0
 
+    assert _is_over(pid)
+
+
+def _is_over(pid: str) -> bool:
+    """Whether a process has ended, if nobody has waited for it yet."""
     stat = Path(f"/proc/{pid}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -40,3 +40,9 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
 def test_completions(reader: Reader, before: str, word: str, expected: list[str]) -> None:
     """Commands at the start, files of the workspace after @, files from here behind a command."""
     assert reader._completions(word, before) == expected
+
+
+def test_a_link_to_itself_hides_nothing(reader: Reader, tmp_path: Path) -> None:
+    """The other files of its folder are offered."""
+    (tmp_path / "work" / "apl").symlink_to("apl")
+    assert reader._completions("@ap", "") == ["@apl", "@app.log", "@apple.txt"]

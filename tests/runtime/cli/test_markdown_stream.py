@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from triplepoint.runtime.cli.markdown_stream import MarkdownStream
+from triplepoint.runtime.cli.markdown_stream import MarkdownStream, as_markdown
 
 TEXT = """# Head
 
@@ -69,3 +69,24 @@ def test_nothing_is_lost() -> None:
 
         kept = [line for block in found for line in block.split("\n") if line.strip()]
         assert kept == [line for line in lines if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('Line 1 says: <server port="8080">', 'Line 1 says: <server port="8080">'),
+        ("Vec<String> x = new Vec<String>();", "Vec<String> x = new Vec<String>();"),
+        ("<div>\nlost?\n</div>", "<div> lost? </div>"),
+        ("__init__ and _x_", "__init__ and _x_"),
+        (r"&amp; \* a\b <http://x.y>", r"&amp; \* a\b <http://x.y>"),
+        ("**bold**, *it*, `a <b>` and ~~gone~~", "bold, it, a <b> and gone"),
+    ],
+)
+def test_what_an_answer_quotes_is_in_sight(text: str, shown: str) -> None:
+    """HTML and underscores are text; stars and backticks are marks."""
+    from rich.console import Console
+
+    console = Console(width=78, force_terminal=False)
+    with console.capture() as captured:
+        console.print(as_markdown(text))
+    assert captured.get().strip() == shown

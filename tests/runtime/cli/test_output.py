@@ -49,6 +49,24 @@ def test_json_is_the_only_thing_on_stdout(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == '{\n  "a": "\\u001b\\u007f"\n}\n'
 
 
+@pytest.mark.parametrize("columns", ["0", "-5", "abc", "", "\u00b2"])
+def test_a_width_that_is_none(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """COLUMNS that say nothing of use are not taken: tables and answers are shown."""
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr("sys.stdout", screen := Screen())
+    output = Output()
+    assert output.width == 80
+    output.console.print("hello")
+    assert screen.getvalue().strip() == "hello"
+
+
+def test_progress_does_not_wrap() -> None:
+    """A line that wraps could not be drawn over."""
+    screen = Screen()
+    Progress(screen).show("x" * 500)
+    assert screen.getvalue() == "\r" + "x" * 79
+
+
 def test_progress_shows_long_prefills_only() -> None:
     """Nothing for a prefill of less than a second; a line with rate and time left for others."""
     screen = Screen()
