@@ -10,7 +10,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -231,16 +231,23 @@ def brief(value: object) -> str:
 
 def without_titles(schema: Any) -> Any:
     """The schema without the titles that pydantic makes; a property called title stays."""
+    return without(schema, ("title",))
+
+
+def without(schema: Any, keywords: Container[str]) -> Any:
+    """The schema without these keywords, wherever they are; properties of these names stay."""
     if not isinstance(schema, dict):
         return schema
     out: dict[str, Any] = {}
     for key, value in schema.items():
+        if key in keywords:
+            continue
         if key in _NAMED_SCHEMAS and isinstance(value, dict):
-            out[key] = {name: without_titles(inner) for name, inner in value.items()}
+            out[key] = {name: without(inner, keywords) for name, inner in value.items()}
         elif key in _SCHEMA_LISTS and isinstance(value, list):
-            out[key] = [without_titles(inner) for inner in value]
+            out[key] = [without(inner, keywords) for inner in value]
         elif key in _SCHEMAS:
-            out[key] = without_titles(value)
-        elif key != "title":
+            out[key] = without(value, keywords)
+        else:
             out[key] = value
     return out

@@ -9,7 +9,7 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from ...errors import AgentError
-from ...tools.schema import without_titles
+from ...tools.schema import without
 
 T = TypeVar("T")
 
@@ -41,7 +41,8 @@ class OutputType(Generic[T]):
             return
         try:
             self._adapter = TypeAdapter(kind)
-            self.schema = without_titles(self._adapter.json_schema())
+            # No grammar counts what was there before: a set takes what is there twice once.
+            self.schema = without(self._adapter.json_schema(), ("title", "uniqueItems"))
         except (PydanticUserError, ValueError, TypeError, SyntaxError, LookupError) as error:
             # The last four: a text is taken for Python that names a type.
             raise AgentError(f"output_type {kind!r} has no JSON schema: {error}") from None

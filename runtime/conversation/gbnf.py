@@ -2,9 +2,10 @@ r"""GBNF, llama.cpp's notation of grammars, in the notation of the matcher's lib
 
     root ::= "yes" | "no" | [0-9]+ "."
 
-The library translates it. Two things are decided before: characters that are written by four or
+The library translates it. Three things are decided before: characters that are written by four or
 eight digits (``\u00e9``, ``\U0001F600``) become themselves, as the library writes them so that it
-cannot read them again, and ``.`` is any character, line breaks included.
+cannot read them again; ``.`` is any character, line breaks included; and a rule called ``start``,
+or whose name begins with a digit, gets another name, as Lark has a meaning for these.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import re
 from ...errors import GrammarError
 
 _PIECES = re.compile(
-    r"""(?P<comment>\#[^\n]*)|(?P<text>"(?:\\.|[^"\\])*")|(?P<set>\[(?:\\.|[^\]\\])*\])|(?P<any>\.)""",
+    r"""(?P<comment>\#[^\n]*)|(?P<text>"(?:\\.|[^"\\])*")|(?P<set>\[(?:\\.|[^\]\\])*\])|(?P<any>\.)"""
+    r"""|(?P<count>\{[^}]*\})|(?P<name>[A-Za-z0-9][A-Za-z0-9-]*)""",
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
@@ -40,8 +42,10 @@ def lark_of(grammar: str) -> str:
 def _decided(piece: re.Match[str]) -> str:
     if piece["any"]:
         return r'(. | "\n")'
-    if piece["comment"]:
+    if piece["comment"] or piece["count"]:
         return piece[0]
+    if name := piece["name"]:
+        return f"rule-{name}" if name == "start" or name[0].isdigit() else name
     return _ESCAPED.sub(_character, piece[0])
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from ...arguments import is_number
 from ...errors import GrammarError
 
 MAX_INTEGER = 2**53 - 1  # larger ones are not exact in JSON everywhere
@@ -13,6 +14,11 @@ HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else"
 DEFINITIONS = ("$defs", "definitions")
 _NAMED = (*DEFINITIONS, "properties", "patternProperties")  # schemas by name
 _VALUES = ("const", "enum", "default", "examples", "required")  # no schemas
+FORMATS = frozenset(
+    "date-time time date duration email hostname ipv4 ipv6 uuid uri unknown".split()
+)
+"""Formats of texts that the grammar's library knows."""
+_LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 MAX_PARTS = 20_000
 """Parts of a schema with all that it refers to."""
 MAX_ALTERNATIVES = 1000
@@ -184,11 +190,31 @@ def _strict(value: Any, drop: Container[str], opened: Container[str], *, close: 
             inner = _alone(value, key) and close if key in _MERGED else key != "not"
             out[key] = _strict(item, drop, opened, close=inner)
     decided = {"additionalProperties", "patternProperties", *_MERGED} & out.keys()
-    if close and "properties" in out and not decided:
+    named, needed = out.get("properties"), out.get("required", ())
+    if close and isinstance(named, Mapping) and not decided and all(n in named for n in needed):
         out["additionalProperties"] = False
+    _drop_what_says_nothing(out)
     if out.get("type") == "integer" and not {"enum", "const"} & out.keys():
-        if not {"minimum", "exclusiveMinimum"} & out.keys():
+        low, high = (_bound(out, keys) for keys in (_LOWER, _UPPER))
+        if low is None and (high is None or high > -MAX_INTEGER):
             out["minimum"] = -MAX_INTEGER
-        if not {"maximum", "exclusiveMaximum"} & out.keys():
+        if high is None and (low is None or low < MAX_INTEGER):
             out["maximum"] = MAX_INTEGER
     return out
+
+
+def _drop_what_says_nothing(schema: dict[str, Any]) -> None:
+    """Leave out keywords that allow everything, or all that a grammar can write."""
+    if schema.get("format") not in FORMATS:  # an annotation, as JSON Schema has it
+        schema.pop("format", None)
+    if schema.get("propertyNames") in (True, {}, {"type": "string"}):
+        del schema["propertyNames"]
+    for sign, keys in ((-1, _LOWER), (1, _UPPER)):
+        bound = _bound(schema, keys)
+        if bound is not None and sign * bound > MAX_INTEGER:
+            for key in keys:
+                schema.pop(key, None)
+
+
+def _bound(schema: Mapping[str, Any], keys: Sequence[str]) -> float | None:
+    return next((schema[key] for key in keys if is_number(schema.get(key))), None)

@@ -12,6 +12,7 @@ from helpers.format_checks import take
 from triplepoint.errors import GrammarError
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.grammar import CallGrammar
+from triplepoint.runtime.conversation.reasoning_tags import NO_THINKING
 from triplepoint.runtime.conversation.schemas import resolved, strict
 from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
@@ -36,6 +37,17 @@ SCHEMAS: dict[str, tuple[dict[str, Any], Any]] = {
                                              {"properties": {"b": {"const": "z"}}}]}}},
         {"v": {"b": "z"}}),
 }  # fmt: skip
+INTEGER = {"type": "integer"}
+LIMITS: dict[str, tuple[dict[str, Any], Any]] = {
+    "int64": ({**INTEGER, "minimum": -(2**63), "maximum": 2**63 - 1}, -(2**53) + 1),
+    "uint64": ({**INTEGER, "minimum": 0, "maximum": 2**64 - 1}, 2**53 - 1),
+    "float32": ({"type": "number", "minimum": -3.4e38, "maximum": 3.4e38}, 1.5),
+    "from far away": ({**INTEGER, "minimum": 1e16}, 10**16 + 1),
+    "from the border": ({**INTEGER, "exclusiveMinimum": 2**53 - 1}, 2**53),
+    "a path": ({"type": "string", "format": "path"}, "a/b"),
+    "any names": ({"type": "object", "propertyNames": TEXT}, {"a": 1}),
+    "a name that is not listed": ({**A, "required": ["a", "z"]}, {"a": "x", "z": 1}),
+}
 JSON_FORMATS = ("hermes", "llama", "mistral-args")
 OTHERS = ("qwen3-coder", "glm", "minimax", "olmo3")
 
@@ -46,6 +58,21 @@ def tool(schema: dict[str, Any]) -> dict[str, Any]:
         "type": "function",
         "function": {"name": "f", "parameters": {"type": "object", **schema}},
     }
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_what_says_nothing_refuses_nothing(make_tokenizer: MakeTokenizer, case: str) -> None:
+    """Bounds that no grammar can have, and keywords that allow everything, end no grammar."""
+    schema, value = LIMITS[case]
+    tokenizer = make_tokenizer(("<tool_call>", "</tool_call>"), template=None)
+    call = tool({"properties": {"v": schema}, "required": ["v"]})
+    grammar = CallGrammar(tokenizer, [call], FORMATS["hermes"])
+    grammar.check()
+    assert grammar.notes == []
+    text = FORMATS["hermes"].render([ToolCall("f", {"v": value})])
+    assert take(grammar.constraint(), tokenizer, text + END) is None
+    answers = CallGrammar(tokenizer, output=schema, thinking=NO_THINKING)
+    answers.check()
 
 
 @pytest.mark.parametrize("name", [name for name in (*JSON_FORMATS, *OTHERS) if name in FORMATS])
