@@ -15,7 +15,19 @@ DEFINITIONS = ("$defs", "definitions")
 _NAMED = (*DEFINITIONS, "properties", "patternProperties")  # schemas by name
 _VALUES = ("const", "enum", "default", "examples", "required")  # no schemas
 FORMATS = frozenset(
-    "date-time time date duration email hostname ipv4 ipv6 uuid uri unknown".split()
+    [
+        "date-time",
+        "time",
+        "date",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "uuid",
+        "uri",
+        "unknown",
+    ]
 )
 """Formats of texts that the grammar's library knows."""
 _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
