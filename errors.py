@@ -99,7 +99,7 @@ class ContextOverflowError(EngineError):
     """More tokens than the context holds; the session keeps those that it had.
 
     Attributes:
-        memory: tokens that were wanted, and those that there is memory for, where that is short.
+        memory: (tokens requested, tokens that fit), where KV cache memory was the limit.
     """
 
     memory: tuple[int, int] | None = None

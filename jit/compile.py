@@ -408,7 +408,9 @@ class Library:
     def __init__(self, target: CpuTarget, cache: ObjectCache | None = None) -> None:
         lacks = missing(target)
         if lacks:
-            raise CompileError(f"cannot load kernels for {target}: this machine lacks {lacks}")
+            raise CompileError(
+                f"cannot load kernels for {target}: this machine lacks {', '.join(lacks)}"
+            )
         self.target = target
         self.cache = cache if cache is not None else ObjectCache(default_folder())
         self._addresses: dict[str, int] = {}

@@ -229,7 +229,11 @@ def missing(target: CpuTarget) -> list[str]:
         return [f"an {target.arch} CPU"]
     have = host_features()
     lacks = [feature for feature in target.needs if feature not in have]
-    return lacks or (["leave of the system to use AMX"] if target.has_amx and not _amx() else [])
+    return lacks or (
+        ["permission from the kernel to use AMX (arch_prctl)"]
+        if target.has_amx and not _amx()
+        else []
+    )
 
 
 @functools.cache

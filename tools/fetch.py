@@ -61,9 +61,9 @@ class Page:
             ToolError: it is no text.
         """
         if self.kind and not _TEXT.match(self.kind) and self.kind != "application/xhtml+xml":
-            raise ToolError(f"no text: {self.kind}, {len(self.body):,} bytes")
+            raise ToolError(f"not text: {self.kind}, {len(self.body):,} bytes")
         if not self.kind and b"\0" in self.body[:1024]:
-            raise ToolError(f"no text: {len(self.body):,} bytes of an unknown kind")
+            raise ToolError(f"not text: {len(self.body):,} bytes of an unknown kind")
         text = self._decoded()
         is_html = "html" in self.kind or (
             not self.kind and text[:512].lstrip().lower().startswith(("<!doctype html", "<html"))
@@ -297,18 +297,18 @@ def _checked(url: str) -> httpx.URL:
 
     check_text("the address", url)
     if len(url) > MAX_URL or any(c <= " " or c in "\\\x7f" for c in url):
-        raise ToolError(f"no address to fetch: {shown(url)}")
+        raise ToolError(f"invalid URL: {shown(url)}")
     try:
         address = httpx.URL(url)
         host = address.host
     except (httpx.InvalidURL, UnicodeError) as error:  # UnicodeError: a host that is no xn-- name
-        raise ToolError(f"no address to fetch: {shown(url)} ({error})") from None
+        raise ToolError(f"invalid URL: {shown(url)} ({error})") from None
     if address.scheme not in ("http", "https") or not host:
         raise ToolError(f"only http:// and https:// are fetched: {shown(url)}")
     if not 0 < _port(address) < 65536:
-        raise ToolError(f"no address to fetch: {shown(url)} (ports are 1 to 65535)")
+        raise ToolError(f"invalid URL: {shown(url)} (ports are 1 to 65535)")
     if address.userinfo:
-        raise ToolError(f"an address with a name or password is not fetched: {shown(url)}")
+        raise ToolError(f"URLs with credentials are not allowed: {shown(url)}")
     return address.copy_with(fragment=None)
 
 

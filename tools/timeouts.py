@@ -1,8 +1,8 @@
-"""A call that is waited for only so long: it goes on in a thread of its own, and can be left.
+"""Timeouts of tool calls.
 
-Python cannot end a thread from outside. A function that is left goes on until it returns, and what
-it gives then is dropped; its thread does not keep the process from ending. What such a function has
-started, and what can be ended, it names with `on_abandon`.
+Python cannot kill a thread. A call that times out, or is abandoned, keeps running in a daemon
+thread, and its result is discarded. A function registers with `on_abandon` what can be ended
+early, such as a program that it started.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parts of events: what a model, a machine, a layer's time look like in a trace.
 
-Records are dataclasses, and pydantic is imported when one is validated: to write a trace takes a
-run's start, to read one does not.
+Records are dataclasses, and pydantic is imported only to validate them: a run that only writes a
+trace does not pay for it.
 """
 
 from __future__ import annotations

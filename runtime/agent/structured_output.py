@@ -37,7 +37,7 @@ class OutputType(Generic[T]):
             try:
                 self.schema: dict[str, Any] = json.loads(json.dumps(dict(kind), allow_nan=False))
             except (TypeError, ValueError, RecursionError) as error:
-                raise AgentError(f"output_type is no JSON schema: {error}") from None
+                raise AgentError(f"output_type is not a JSON schema: {error}") from None
             return
         try:
             self._adapter = TypeAdapter(kind)

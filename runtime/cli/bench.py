@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "batch": "measure speed with B sequences in each pass, like llama-batched-bench",
     "agents": "run N recorded agents at once, and one after another: jobs/hour, latencies",
-    "beside": "decode while a prompt of N tokens runs: longest gap, speed that the prompt keeps",
+    "beside": "decode during an N-token prefill: longest gap, remaining prefill speed",
     "serve": "run N agents at once on a server: jobs/hour, latencies, failures",
     "trace": "time the work of a recorded run",
     "predict": "predict phases of N tokens at each -d, then measure them",

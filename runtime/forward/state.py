@@ -131,7 +131,7 @@ class SequenceState:
         """
         if start != self.position:
             raise EngineError(
-                f"the state of a sequence behind {self.position} tokens cannot go on at {start}"
+                f"the recurrent state is at position {self.position}; cannot continue at {start}"
             )
         if self._own is None:
             self._own = self._take()

@@ -267,10 +267,10 @@ class Sampling:
         return {name: value for name, value in values.items() if value is not None}
 
     def check(self, n_vocab: int) -> None:
-        """See whether a vocabulary of so many tokens has those that are named.
+        """Check the ids of `logit_bias` against the size of the vocabulary.
 
         Raises:
-            SettingError: it has not.
+            SettingError: an id is not in it.
         """
         most = max(self.logit_bias or (), default=-1)
         if most >= n_vocab:

@@ -1,11 +1,11 @@
-"""Who is in the next pass: rows of every sequence that waits, as many as the deadline allows.
+"""The batch scheduler: a pass takes rows of all waiting sequences, up to the latency deadline.
 
 Sessions live in threads of their own. One that wants rows computed asks for them and waits; the
 first one that does so leads: it runs passes for everybody who waits until its own rows are there,
 and hands the lead to the next. So a session that is alone runs its passes in its own thread with
 nothing in between, and many sessions share passes without a thread more.
 
-What a row gets does not depend on its company, bit for bit; so a schedule changes times only.
+Results are batch-invariant, bit for bit, so a schedule affects latency alone.
 """
 
 from __future__ import annotations

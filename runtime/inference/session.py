@@ -50,10 +50,9 @@ class Session(ScheduledSequence):
     ) -> PhaseEvent:
         """Append `ids` and compute everything that is not yet in the cache.
 
-        check: called once `stop` is heeded, before the first pass; what it raises ends the prefill.
-        borders: numbers of tokens that `truncate` is likely to keep some time, or with which others
-            begin; if there are none, all tokens. A model with recurrent layers can go on from
-            there; elsewhere they mean nothing.
+        check: called before the first pass, once `stop` has an effect; an exception aborts.
+        borders: positions that the session is likely to be truncated to, or that others share; by
+            default the end. Recurrent models keep a checkpoint there; others ignore them.
 
         Raises:
             SettingError: `check` cannot be called; nothing has changed.
@@ -172,7 +171,7 @@ class Session(ScheduledSequence):
             self.engine.scheduler.computed(self)
 
     def adopted_phase(self, purpose: str, wall_s: float) -> PhaseEvent:
-        """A phase for a trace: the tokens as they are, none of them computed here.
+        """A phase event for adopted tokens: all that the session has, none computed here.
 
         Args:
             purpose: where they come from, e.g. ``fork``.

@@ -1,4 +1,4 @@
-"""Rows that wait for a pass, and how those of several sequences stand to each other."""
+"""Pending requests of the scheduler: their seniority, and which of them share a prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose pages are taken back where memory is short."""
+"""Preemption: which sequences lose their KV pages when memory runs out."""
 
 from __future__ import annotations
 

@@ -288,8 +288,8 @@ class Decoder:
         ]
         if unknown:
             raise UnsupportedModelError(
-                f"{self.gguf.path}: {len(unknown)} tensors, such as {unknown[0]!r}, have no place "
-                f"in {self.architecture} as it is supported here"
+                f"{self.gguf.path}: {len(unknown)} tensors that {self.architecture} does not have "
+                f"here, such as {unknown[0]!r}"
             )
 
     def _drafts(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Whose turn it is, and how long it takes until then.
+"""Admission control: fair queueing by key, and prediction of TTFT.
 
 Requests that find no place wait in line. Of the keys that wait, those that were given least go
 first; a conversation that comes back from its tools goes before new ones, but overtakes nobody more

@@ -1,4 +1,4 @@
-"""Who may ask: the right key, by the right name, and no web page that nobody let in.
+"""Authentication (API keys), and checks of Host and Origin.
 
 A server on loopback is reached by every web page that its user's browser shows: one that names this
 machine by a name of its own (DNS rebinding), or one that just posts. So ``Host`` has to be a name

@@ -225,8 +225,8 @@ class Prompts:
                 turn.constraint()  # before anything is computed
             except GrammarError as error:
                 raise APIError(
-                    "the begun answer does not fit what the answer must be (its schema or grammar, "
-                    f"or tool_choice): {error}",
+                    "the assistant prefill does not match the schema, grammar or tool_choice: "
+                    f"{error}",
                     param="messages",
                 ) from error
         end = len(ids)

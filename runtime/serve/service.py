@@ -1,4 +1,4 @@
-"""Requests of one server: who runs, who waits, and what becomes of them when a client goes."""
+"""The lifecycle of requests: queueing, running, and cancellation when a client disconnects."""
 
 from __future__ import annotations
 

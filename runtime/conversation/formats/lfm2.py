@@ -206,7 +206,9 @@ def _call(text: str, at: int) -> tuple[ToolCall, int]:
         try:
             arguments[key[1]], at = decoder.raw_decode(text, key.end())
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{head[1]}: the argument {key[1]} is no value: {error}") from None
+            raise ValueError(
+                f"{head[1]}: the argument {key[1]} is not a valid value: {error}"
+            ) from None
         at += len(text[at:]) - len(text[at:].lstrip())
     return ToolCall(head[1], arguments, text[begin : at + 1]), at + 1
 

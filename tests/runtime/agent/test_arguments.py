@@ -101,7 +101,7 @@ def test_a_schema_of_answers_is_json(scripted: MakeEngine) -> None:
     loop: dict[str, Any] = {"type": "object"}
     loop["properties"] = {"again": loop}
     for schema in ({"enum": {1, 2}}, {"maximum": float("nan")}, loop):
-        with pytest.raises(AgentError, match="output_type is no JSON schema: "):
+        with pytest.raises(AgentError, match="output_type is not a JSON schema: "):
             Agent(scripted(), trace=False, output_type=schema)
 
 

@@ -75,10 +75,10 @@ def test_a_pass_must_go_on_where_the_state_is() -> None:
     """Another place is refused, and so is the same after a pass that did not end."""
     cache = make()
     compute(cache, 0, 10)
-    with pytest.raises(EngineError, match="behind 10 tokens cannot go on at 8"):
+    with pytest.raises(EngineError, match="is at position 10; cannot continue at 8"):
         cache.make_writable(8, 12)
     cache.make_writable(10, 12)  # and then it was stopped
-    with pytest.raises(EngineError, match="cannot go on at 10"):
+    with pytest.raises(EngineError, match="cannot continue at 10"):
         cache.make_writable(10, 12)
 
     assert cache.seek(10) == 0

@@ -215,7 +215,7 @@ BROKEN: list[tuple[dict[str, Any], type[ModelError], str]] = [
     (
         {"architecture": "llama"},
         UnsupportedModelError,
-        r"6 tensors, such as 'blk\.0\.attn_q_norm\.weight', have no place in llama",
+        r"6 tensors that llama does not have here, such as 'blk\.0\.attn_q_norm\.weight'",
     ),
 ]
 

@@ -65,7 +65,7 @@ def test_it_goes_on_within_a_schema(server: Server) -> None:
         wrong = server.post(URL, {**more, "messages": said})
         assert wrong.status_code == 400
         assert wrong.json()["error"]["param"] == "messages"
-        assert "begun answer" in wrong.json()["error"]["message"]
+        assert "assistant prefill does not match" in wrong.json()["error"]["message"]
     assert scheduler.passes == passes
 
 
