@@ -23,14 +23,14 @@ def engine_of(trace: Trace) -> Engine:
     return Engine.load(model, target=header.target, kv="bf16", context=header.config["context"])
 
 
-_RECORDED = {"seed": pytest.mark.slow, "edit": pytest.mark.exhaustive}
+_RECORDED = {"seed": pytest.mark.exhaustive, "edit": pytest.mark.exhaustive}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
-        # Both are recorded in the same way; "edit" has many more tokens.
+        # The last two take long, and are verified below as they are in the folder.
         pytest.param(n, marks=_RECORDED.get(n, ()))
         for n in record_examples.RUNS
     ],
