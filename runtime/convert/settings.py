@@ -91,6 +91,7 @@ _GEMMA_DEFAULTS: dict[str, dict[str, Any]] = {
         },
     },
 }
+_NONE_SAID = ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window")  # by null
 MIXTURES = (
     "qwen3moe",
     "qwen3vlmoe",
@@ -100,9 +101,14 @@ MIXTURES = (
     "qwen35moe",
     "qwen3next",
 )  # whose layers all have experts, but for dense ones before them
-# Of a head's dims, those that are rotated where a configuration says nothing.
-_PARTIAL: dict[str, float] = {"qwen35": 0.25, "qwen35moe": 0.25, "qwen3next": 0.25}
+# Of a head's dims, those that are rotated where a configuration says nothing. transformers reads
+# `partial_rotary_factor` for these architectures only.
+_PARTIAL: dict[str, float] = {
+    **dict.fromkeys(("phi3", "laguna", "deepseek2", "gemma4"), 1.0),
+    **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next"), 0.25),
+}
 SMOLLM3_NO_ROPE = 4  # every fourth layer has none; llama.cpp's files have no key for it
+MISTRAL_WINDOW = 4096  # of a `mistral` whose configuration lacks the key; null is none
 GEMMA_PERIOD = {"gemma2": 2, "gemma3": 6}  # one layer of so many sees everything, without a key
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another attention scale
 
@@ -128,12 +134,17 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         c |= config["text_config"]
     c.setdefault("num_experts", c.get("num_local_experts") or c.get("n_routed_experts"))
     if architecture in _GEMMA_DEFAULTS:
-        c = _GEMMA_DEFAULTS[architecture] | {k: v for k, v in c.items() if v is not None}
+        said: dict[str, Any] = {k: v for k, v in c.items() if v is not None or k in _NONE_SAID}
+        c = _GEMMA_DEFAULTS[architecture] | said
     width, heads = _whole(c, "hidden_size"), _whole(c, "num_attention_heads")
     head_dim = int(c.get("head_dim") or width // heads)
     kv_heads = int(c.get("num_key_value_heads") or heads)
     rope = rope_settings(c, "full_attention")
     partial = float(rope.get("partial_rotary_factor", _PARTIAL.get(architecture, 1.0)) or 1.0)
+    if architecture not in _PARTIAL:
+        if partial != 1.0 and rope["rope_type"] != "default":
+            _refuse(c, "partial_rotary_factor with rope scaling", partial)
+        partial = 1.0
     if rope["rope_type"] == "proportional":  # see `frequency_factors`
         partial = 1.0
     s = CheckpointSettings(
@@ -186,9 +197,12 @@ def _add_nothing(s: CheckpointSettings, c: dict[str, Any]) -> None:
     pass
 
 
-def _add_llama(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    if c.get("sliding_window"):  # Mistral's first
-        s.metadata["llama.attention.sliding_window"] = int(c["sliding_window"])
+def _add_mistral_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    """The window that transformers takes: a Llama has none, whatever its configuration says."""
+    usual = MISTRAL_WINDOW if c["model_type"] == "mistral" else None
+    window = None if c["model_type"] == "llama" else c.get("sliding_window", usual)
+    if window:
+        s.metadata[f"{s.architecture}.attention.sliding_window"] = int(window)
 
 
 def _no_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -225,8 +239,7 @@ def _add_qwen3vl(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _add_mistral3(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    if c.get("sliding_window"):
-        s.metadata["mistral3.attention.sliding_window"] = int(c["sliding_window"])
+    _add_mistral_window(s, c)
     if s.rope.get("llama_4_scaling_beta"):
         rate = float(s.rope["llama_4_scaling_beta"])
         s.metadata["mistral3.attention.temperature_scale"] = rate
@@ -439,7 +452,7 @@ def _add_granitehybrid(s: CheckpointSettings, c: dict[str, Any]) -> None:
 _ADD = {
     **recurrent.ADD,
     "granitehybrid": _add_granitehybrid,
-    "llama": _add_llama,
+    "llama": _add_mistral_window,
     "smollm3": _add_smollm3,
     "qwen2": _no_window,
     "qwen3": _no_window,
