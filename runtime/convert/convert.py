@@ -33,6 +33,7 @@ class Conversion:
         kind: type of the matrices; types: number of tensors of each type.
         tokenizer: model and pre-tokenizer; unused: tensors that have no place in the file.
         left_out: added tokens that the embedding table has no row for.
+        notes: in what the file differs from the checkpoint; a sentence each.
     """
 
     path: Path
@@ -42,6 +43,7 @@ class Conversion:
     types: Counter[str] = field(default_factory=Counter)
     unused: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     parameters: int = 0
     nbytes: int = 0
     seconds: float = 0.0
@@ -102,6 +104,7 @@ def convert(
     total = sum(p.kind.nbytes(p.shape) for p in plan)
     report = Conversion(target, mapping.architecture, chosen.name, _named(tokenizer))
     report.unused, report.left_out = mapping.unused, tokenizer.left_out
+    report.notes = tokenizer.notes
     with whole_file(target, total) as unfinished:
         with row_maker(threads) as maker, GGUFWriter(unfinished) as writer:
             mixed = any(p.kind is GGMLType.MXFP4 for p in plan)

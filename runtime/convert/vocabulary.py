@@ -53,6 +53,7 @@ class TokenizerData:
         tokens, types: of every id; scores: of every piece; merges: of byte-level BPE.
         others: further keys under `tokenizer.ggml.`, and the chat templates by their full keys.
         left_out: added tokens whose ids lie past the embedding table: no text can have them.
+        notes: in what the file's tokenizer differs from the checkpoint's; a sentence each.
     """
 
     model: str
@@ -64,6 +65,7 @@ class TokenizerData:
     others: dict[str, bool | int | str] = field(default_factory=dict)
     templates: dict[str, str | list[str]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str) -> TokenizerData:
@@ -306,12 +308,19 @@ def _add_other_ends(data: TokenizerData, ends: Any) -> None:
     known = {data.others.get(f"{name}_token_id") for name in ("eos", "eot", "eom")}
     others = [
         n
-        for n in (ends if isinstance(ends, list) else [])
+        for n in (ends if isinstance(ends, list) else [ends])
         if isinstance(n, int) and 0 <= n < len(data.tokens) and n not in known
         and data.tokens[n] not in STOP_TEXTS
     ]  # fmt: skip
+    others = list(dict.fromkeys(others))
     for name, n in zip(("eot", "eom"), others, strict=False):
         data.others.setdefault(f"{name}_token_id", n)
+    if others[2:]:
+        texts = ", ".join(repr(data.tokens[n]) for n in others[2:])
+        data.notes.append(
+            f"a GGUF file can name three tokens that end an answer; the checkpoint has more, after "
+            f"which the model will write on: {texts}"
+        )
 
 
 def _wrapped(described: Mapping[str, Any]) -> tuple[bool | None, bool | None]:

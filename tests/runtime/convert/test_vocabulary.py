@@ -185,6 +185,41 @@ def test_further_ends_of_an_answer(tmp_path: Path) -> None:
     assert "eom_token_id" not in fewer.others
 
 
+@pytest.mark.parametrize("beside", [True, False], ids=["generation_config", "config"])
+def test_one_further_end(tmp_path: Path, beside: bool) -> None:
+    """An id alone counts as a list does, where it is not the tokenizer's eos."""
+    theirs = byte_tokenizer(split_regex(QWEN2))
+    theirs.add_special_tokens(["<|user|>"])
+    save(tmp_path, theirs, {"eos_token": "<|im_end|>"})
+    ids = theirs.get_vocab()
+    said = {"eos_token_id": ids["<|user|>"]}
+    if beside:
+        (tmp_path / "generation_config.json").write_text(json.dumps(said))
+    data = read_tokenizer(tmp_path, {} if beside else said, SIZE, "qwen3")
+    same = read_tokenizer(tmp_path, {"eos_token_id": ids["<|im_end|>"]}, SIZE, "qwen3")
+
+    assert (data.others["eos_token_id"], data.others["eot_token_id"]) == (
+        ids["<|im_end|>"],
+        ids["<|user|>"],
+    )
+    assert data.notes == []
+    assert beside or "eot_token_id" not in same.others
+
+
+def test_more_ends_than_a_file_can_name(tmp_path: Path) -> None:
+    """The first three are named, and a note says which are not."""
+    theirs = byte_tokenizer(split_regex(QWEN2))
+    names = [f"<end {n}>" for n in range(4)]
+    theirs.add_special_tokens(names)
+    save(tmp_path, theirs, {"eos_token": names[0]})
+    ends = [theirs.get_vocab()[name] for name in names]
+    data = read_tokenizer(tmp_path, {"eos_token_id": [*ends, ends[1]]}, SIZE, "qwen3")
+
+    assert [data.others[f"{name}_token_id"] for name in ("eos", "eot", "eom")] == ends[:3]
+    assert len(data.notes) == 1
+    assert data.notes[0].endswith("will write on: '<end 3>'")
+
+
 def test_templates(tmp_path: Path) -> None:
     """From tokenizer_config.json, one or several, or from a file beside it."""
     theirs = byte_tokenizer(split_regex(QWEN2))
