@@ -147,9 +147,22 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
     ]
     for name, values in frequency_factors(settings).items():
         tensors.append(MappedTensor(name, (), constant=values))
+    if "output.weight" not in sources and _untied(config):
+        raise ModelError(
+            "the checkpoint lacks lm_head.weight, but config.json says tie_word_embeddings = "
+            "false: download the missing tensor, or set it to true if the embedding table is the "
+            "output head, too"
+        )
     _check_complete({tensor.name for tensor in tensors}, settings)
     tensors.sort(key=lambda tensor: _order(tensor.name))
     return CheckpointMapping(settings.architecture, settings.metadata, tensors, sorted(unused))
+
+
+def _untied(config: dict[str, Any]) -> bool:
+    """Whether a configuration says, and nowhere denies, that the output head is no copy."""
+    parts = (config, config.get("text_config") or {})
+    found = [part.get(key) for part in parts for key in ("tie_word_embeddings", "tie_embedding")]
+    return False in found and True not in found
 
 
 def adjacent_pairs(weight: np.ndarray, heads: int) -> np.ndarray:

@@ -127,6 +127,26 @@ def test_tied_weights_are_written_once() -> None:
     assert "output.weight" not in {tensor.name for tensor in mapping.tensors}
 
 
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({}, False),
+        ({"tie_word_embeddings": False}, True),
+        ({"tie_word_embeddings": True}, False),
+        ({"tie_word_embeddings": False, "tie_embedding": True}, False),
+    ],
+)
+def test_a_missing_output_head(said: dict[str, bool], refused: bool) -> None:
+    """The embedding table takes its place, unless the configuration says that it does not."""
+    config = LLAMA | said
+    assert map_checkpoint(config, [*names(), "lm_head.weight"])
+    if not refused:
+        assert map_checkpoint(config, names())
+        return
+    with pytest.raises(ModelError, match=r"lacks lm_head\.weight, but config\.json says tie_word"):
+        map_checkpoint(config, names())
+
+
 def test_experts_are_stacked() -> None:
     """The experts of a layer become one tensor, in the order of their numbers."""
     config = LLAMA | {"model_type": "qwen3_moe", "num_experts": 12, "num_experts_per_tok": 2,
