@@ -45,7 +45,7 @@ def add_scaling(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if kind not in ("linear", "yarn"):
         refuse(c, "rope scaling", kind)
     s.metadata[key("type")] = kind
-    s.metadata[key("factor")] = float(rope["factor"])
+    s.metadata[key("factor")] = _factor(rope)
     if kind == "yarn":
         if bool(rope.get("truncate", True)) != (a != "gpt-oss"):
             refuse(c, "rope scaling's truncate", rope.get("truncate", True))
@@ -55,6 +55,16 @@ def add_scaling(s: CheckpointSettings, c: dict[str, Any]) -> None:
         for name in ("beta_fast", "beta_slow"):
             if rope.get(name) is not None:
                 s.metadata[key(f"yarn_{name}")] = float(rope[name])
+
+
+def _factor(rope: dict[str, Any]) -> float:
+    value = rope.get("factor")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ModelError(
+            f"config.json: rope scaling {rope['rope_type']!r} needs a factor, a number above 0; "
+            f"it is {value!r}"
+        )
+    return float(value)
 
 
 def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:

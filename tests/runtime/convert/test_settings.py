@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from triplepoint.errors import UnsupportedModelError
+from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.convert.settings import MISTRAL_WINDOW, read_settings
 
 BASE: dict[str, Any] = {
@@ -73,3 +73,11 @@ def test_partial_rotation() -> None:
     assert metadata(model_type="phi3", **half)["rope.dimension_count"] == 16
     with pytest.raises(UnsupportedModelError, match=r"partial_rotary_factor with rope scaling"):
         metadata(**half, **linear)
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+@pytest.mark.parametrize("given", [{}, {"factor": None}, {"factor": "4"}, {"factor": 0}])
+def test_scaling_without_a_factor(kind: str, given: dict[str, Any]) -> None:
+    """It is asked for by name."""
+    with pytest.raises(ModelError, match=rf"rope scaling '{kind}' needs a factor"):
+        metadata(rope_scaling={"type": kind, **given})
