@@ -68,24 +68,31 @@ def _factor(rope: dict[str, Any]) -> float:
 
 
 def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """What YaRN multiplies cos and sin by, where it is not the usual 1 + 0.1 ln(factor)."""
+    """What YaRN multiplies cos and sin by, where it is not the usual 1 + 0.1 ln(factor).
+
+    The same as in transformers, which takes `attention_factor` before anything else, and `mscale`
+    and `mscale_all_dim` only where both are given.
+    """
     a, rope = s.architecture, s.rope
+    given, usual = rope.get("attention_factor"), 1 + 0.1 * math.log(max(1.0, _factor(rope)))
+    mscale, all_dim = rope.get("mscale"), rope.get("mscale_all_dim")
+    key = f"{a}.rope.scaling.yarn_log_multiplier"
     if a == "mistral3":
-        if rope.get("mscale", 1.0) != 1.0:
-            refuse(c, "rope scaling's mscale", rope["mscale"])
-        key = f"{a}.rope.scaling.yarn_log_multiplier"
-        s.metadata[key] = float(rope.get("mscale_all_dim") or 0.0)
+        if mscale not in (None, 1.0):
+            refuse(c, "rope scaling's mscale", mscale)
+        s.metadata[key] = float(all_dim) if mscale and all_dim and given is None else 0.0
     elif a == "deepseek2":
-        if rope.get("mscale") != rope.get("mscale_all_dim"):
-            refuse(c, "rope scaling's mscale", rope.get("mscale"))
-        if rope.get("mscale_all_dim"):  # in this architecture's files a tenth of it
-            key = f"{a}.rope.scaling.yarn_log_multiplier"
-            s.metadata[key] = 0.1 * float(rope["mscale_all_dim"])
+        if mscale != all_dim:
+            refuse(c, "rope scaling's mscale", mscale)
+        if all_dim:  # in this architecture's files a tenth of it
+            s.metadata[key] = 0.1 * float(all_dim)
+            if given not in (None, 1.0):  # those files' magnitude is 1, as it is without the key
+                refuse(c, "rope scaling's attention_factor beside mscale_all_dim", given)
+            return
     else:
-        for name in ("mscale", "mscale_all_dim"):
-            if rope.get(name) is not None:
-                refuse(c, f"rope scaling's {name}", rope[name])
-    given, usual = rope.get("attention_factor"), 1 + 0.1 * math.log(max(1.0, rope["factor"]))
+        for name, value in (("mscale", mscale), ("mscale_all_dim", all_dim)):
+            if value is not None:
+                refuse(c, f"rope scaling's {name}", value)
     if given is not None and abs(given / usual - 1) > 1e-6:
         s.metadata[f"{a}.rope.scaling.attn_factor"] = float(given / usual)
 
@@ -95,7 +102,8 @@ def frequency_factors(s: CheckpointSettings) -> dict[str, np.ndarray]:
     kind, half = s.rope["rope_type"], s.rotated // 2
     if kind == "proportional":
         rotated = int(half * float(s.rope.get("partial_rotary_factor", 1.0)))
-        factors = np.where(np.arange(half) < rotated, 1.0, NEVER).astype(np.float32)
+        slower = _factor({"factor": 1.0} | s.rope)
+        factors = np.where(np.arange(half) < rotated, slower, NEVER).astype(np.float32)
         return {"rope_freqs.weight": factors}
     if kind in ("longrope", "su"):
         out = {}

@@ -243,6 +243,8 @@ def _add_mistral3(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if s.rope.get("llama_4_scaling_beta"):
         rate = float(s.rope["llama_4_scaling_beta"])
         s.metadata["mistral3.attention.temperature_scale"] = rate
+        first = s.rope.get("original_max_position_embeddings") or c["max_position_embeddings"]
+        s.metadata["mistral3.rope.scaling.original_context_length"] = int(first)
 
 
 def _add_olmo2(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -428,7 +430,7 @@ def _add_phi3(s: CheckpointSettings, c: dict[str, Any]) -> None:
     s.metadata["phi3.rope.scaling.original_context_length"] = original
     s.metadata["phi3.attention.sliding_window"] = int(c.get("sliding_window") or 0)
     if s.rope["rope_type"] in ("longrope", "su"):
-        longer = context / original
+        longer = float(s.rope.get("factor") or context / original)
         given = s.rope.get("attention_factor")
         factor = math.sqrt(1 + math.log(longer) / math.log(original)) if longer > 1 else 1.0
         s.metadata["phi3.rope.scaling.attn_factor"] = float(given or factor)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...errors import UnsupportedModelError
 from ..forward import experts
 from ..forward.appending import append_latent
 from ..forward.graph import GraphBuilder
@@ -119,7 +120,16 @@ class DeepSeek2(Mixture):
 
     def read_rotations(self) -> list[Rotation]:
         rotation = read_rotation(self.gguf, self.weights, "deepseek2", self.rotated)
-        return [replace(rotation, magnitude=1.0)] if self._multiplier else [rotation]
+        if not self._multiplier:
+            return [rotation]
+        key = "deepseek2.rope.scaling.attn_factor"
+        more = self.gguf.number(key, 1.0)
+        if more != 1.0:
+            raise UnsupportedModelError(
+                f"{self.gguf.path}: {key} = {more:g} is not supported beside "
+                f"deepseek2.rope.scaling.yarn_log_multiplier"
+            )
+        return [replace(rotation, magnitude=1.0)]
 
     @property
     def _multiplier(self) -> float:

@@ -330,6 +330,7 @@ REFUSED = [
     ("qwen2", {"qwen2.rope.dimension_count": 20}, "dimension_count = 20 is not supported"),
     ("olmo3", {"olmo2.rope.scaling.yarn_attn_factor": 1.2}, "yarn_attn_factor = 1.2 is not"),
     ("gemma4", {"gemma4.attention.scale": 0.5}, "an attention scale, which is not"),
+    ("deepseek2-lite", {"deepseek2.rope.scaling.attn_factor": 1.2}, "attn_factor = 1.2 is not"),
 ]
 
 
