@@ -2,8 +2,10 @@
 
 ModelProto     1: pieces, 2: trainer settings, 3: normalizer settings
 piece          1: text, 2: score (float), 3: type (1 if not given)
-trainer        3: model type (1 unigram, 2 BPE), 40 … 43: ids of unknown, bos, eos, padding
-normalizer     3: whether a space is put before a text, 4: whether runs of spaces are cut
+trainer        3: model type (1 unigram, 2 BPE), 24: whether spaces belong to the word before them,
+               40 … 43: ids of unknown, bos, eos, padding
+normalizer     2: characters that become others, 3: whether a space is put before a text, 4: whether
+               runs of spaces are cut, 5: whether spaces become marks; 3 to 5 are true if not given
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ _BPE = 2
 
 @dataclass(slots=True)
 class SentencePieceModel:
-    """Pieces in the order of their ids; their types have GGUF's numbers."""
+    """Pieces in the order of their ids; their types have GGUF's numbers.
+
+    other_rules: by name, what is done to a text beside putting a space before it.
+    """
 
     pieces: list[str]
     types: list[int]
     scores: np.ndarray
     adds_space_prefix: bool = True
     named: dict[str, int] = field(default_factory=dict)
+    other_rules: list[str] = field(default_factory=list)
 
 
 def read_model(path: Path) -> SentencePieceModel:
@@ -67,6 +73,13 @@ def _read(raw: bytes, path: Path) -> SentencePieceModel:
         raise UnsupportedModelError(f"{path} is a unigram model; BPE can be converted")
     model = SentencePieceModel(pieces, types, np.array(scores, np.float32))
     model.adds_space_prefix = bool(normalizer.get(3, 1))
+    asked = {
+        "characters that become others (precompiled_charsmap)": bool(normalizer.get(2)),
+        "runs of spaces to be cut (remove_extra_whitespaces)": bool(normalizer.get(4, 1)),
+        "plain spaces (escape_whitespaces = false)": not normalizer.get(5, 1),
+        "spaces behind words (treat_whitespace_as_suffix)": bool(trainer.get(24, 0)),
+    }
+    model.other_rules = [rule for rule, given in asked.items() if given]
     for number, (name, usual) in _IDS.items():
         value = int(trainer.get(number, usual))
         value -= (value >> 63) << 64  # negative numbers are written as 64 bits

@@ -23,8 +23,15 @@ from ..tokens.pretokenizers import PRE_TOKENIZERS
 from ..tokens.vocabulary import STOP_TEXTS
 from .safetensors import read_json
 from .sentencepiece_model import read_model
+from .tokenizer_checks import (
+    SPACE,
+    check_added,
+    check_bytes,
+    check_pieces,
+    check_prefix_space,
+    puts_space_first,
+)
 
-SPACE = "▁"
 _CONTROL = re.compile(r"<[|｜].+[|｜]>", re.DOTALL)
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "sep": "seperator",
@@ -84,13 +91,14 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str
     if arch == "gemma4" and described is not None and not _byte_level(described):
         data = _from_letters(described)
     elif (folder / "tokenizer.model").exists() and not (described and _byte_level(described)):
-        data = _from_model(folder / "tokenizer.model")
+        data = _from_model(folder / "tokenizer.model", described)
     elif described is None:
         raise ModelError(f"{folder} has neither tokenizer.json nor tokenizer.model")
     elif _byte_level(described):
         data = _from_bytes(described, arch)
     else:
         data = _from_pieces(described)
+    data.notes += check_added(described, settings)
     _add_marked(data, _added(described, settings), size)
     _fill(data, size)
     generation = folder / "generation_config.json"
@@ -136,11 +144,12 @@ def _merges(described: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _from_bytes(described: Mapping[str, Any], arch: str) -> TokenizerData:
-    tokens = _table(described)
+    tokens, notes = _table(described), check_bytes(described)
     merges = [f"{left} {right}" for left, right in _merges(described)]
     ignore = bool((described.get("model") or {}).get("ignore_merges"))
     pre = detect_pre(described.get("pre_tokenizer"), ignore_merges=ignore, arch=arch)
-    return TokenizerData("gpt2", pre, tokens, [TokenType.NORMAL] * len(tokens), merges=merges)
+    types: list[int] = [TokenType.NORMAL] * len(tokens)
+    return TokenizerData("gpt2", pre, tokens, types, merges=merges, notes=notes)
 
 
 def detect_pre(pre_tokenizer: Any, *, ignore_merges: bool, arch: str) -> str:
@@ -153,6 +162,7 @@ def detect_pre(pre_tokenizer: Any, *, ignore_merges: bool, arch: str) -> str:
 
     if pre_tokenizer is None:
         raise UnsupportedModelError("tokenizer.json has no pre_tokenizer")
+    check_prefix_space(pre_tokenizer)
     empty = {"type": "BPE", "vocab": {}, "merges": []}
     theirs = _words(_tokenizer({"model": empty, "pre_tokenizer": pre_tokenizer}).pre_tokenizer)
     usual = (_USUAL[arch],) if arch in _USUAL else ()
@@ -176,9 +186,9 @@ def detect_pre(pre_tokenizer: Any, *, ignore_merges: bool, arch: str) -> str:
     )
 
 
-def _words(pre_tokenizer: Any) -> list[tuple[int, int]]:
-    """Where each word of the probe starts and ends."""
-    return [place for _, place in pre_tokenizer.pre_tokenize_str(PROBE)]
+def _words(pre_tokenizer: Any) -> list[tuple[str, tuple[int, int]]]:
+    """Each word of the probe as it is merged, with where it starts and ends."""
+    return list(pre_tokenizer.pre_tokenize_str(PROBE))
 
 
 def _tokenizer(described: Mapping[str, Any]) -> Any:
@@ -190,17 +200,27 @@ def _tokenizer(described: Mapping[str, Any]) -> Any:
         raise ModelError(f"tokenizer.json cannot be used: {error}") from error
 
 
-def _from_model(path: Path) -> TokenizerData:
+def _from_model(path: Path, described: Mapping[str, Any] | None) -> TokenizerData:
+    """SentencePiece's own file; as in transformers, a `tokenizer.json` beside it decides."""
     model = read_model(path)
+    if model.other_rules and described is None:
+        raise UnsupportedModelError(
+            f"{path} asks for {' and '.join(model.other_rules)}, which is not supported: the ids "
+            "of texts would be others (it is ignored where a tokenizer.json beside it does without)"
+        )
     others: dict[str, bool | int | str] = {"add_space_prefix": model.adds_space_prefix}
     others["remove_extra_whitespaces"] = False
     data = TokenizerData("llama", "default", model.pieces, model.types, model.scores, others=others)
+    data.notes = check_pieces(described) if described else []
+    if model.other_rules:
+        rules = " and ".join(model.other_rules)
+        data.notes.append(f"tokenizer.model asks for {rules}, but not tokenizer.json; left out")
     for name, n in model.named.items():
         data.others[f"{name}_token_id"] = n
     return data
 
 
-def _from_pieces(described: Mapping[str, Any]) -> TokenizerData:
+def _from_pieces(described: Mapping[str, Any], *, merges: bool = False) -> TokenizerData:
     """SentencePiece from `tokenizer.json` alone: a piece's score is the rank of its first merge."""
     model = described.get("model") or {}
     if not model.get("byte_fallback"):
@@ -216,15 +236,14 @@ def _from_pieces(described: Mapping[str, Any]) -> TokenizerData:
     if unknown in ids:
         types[ids[unknown]] = TokenType.UNKNOWN
     data = TokenizerData("llama", "default", tokens, [int(t) for t in types], scores)
-    rules = json.dumps([described.get("normalizer"), described.get("pre_tokenizer")])
-    prepends = '"Prepend"' in rules or '"prepend_scheme": "first"' in rules
-    data.others["add_space_prefix"] = prepends or '"prepend_scheme": "always"' in rules
+    data.notes = check_pieces(described, merges=merges)
+    data.others["add_space_prefix"] = puts_space_first(described)
     return data
 
 
 def _from_letters(described: Mapping[str, Any]) -> TokenizerData:
     """BPE on the letters themselves: as pieces, but it is the merges that count."""
-    data = _from_pieces(described)
+    data = _from_pieces(described, merges=True)
     data.model, data.pre = "gemma4", "gemma4"
     data.merges = [f"{left} {right}" for left, right in _merges(described)]
     return data

@@ -74,6 +74,18 @@ def test_metadata(tmp_path: Path) -> None:
         assert tokens[file.integer("tokenizer.ggml.eos_token_id")] == "<|im_end|>"
 
 
+def test_notes(tmp_path: Path) -> None:
+    """In what the tokenizer differs is told, for programs too."""
+    write_checkpoint(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    said = json.loads(path.read_text()) | {"normalizer": {"type": "NFC"}}
+    path.write_text(json.dumps(said))
+    done = convert(tmp_path, tmp_path / "out.gguf", threads=1)
+
+    assert "NFC" in done.notes[0]
+    assert done.as_dict()["notes"] == done.notes
+
+
 def test_sampling(tmp_path: Path) -> None:
     """What generation_config.json says is the default, where it samples at all."""
     write_checkpoint(tmp_path, "llama")

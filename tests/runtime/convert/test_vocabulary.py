@@ -132,6 +132,27 @@ def test_unknown_pre_tokenizer(tmp_path: Path, pre: Any, ignore_merges: bool, wo
         read_tokenizer(tmp_path, {}, SIZE, "llama")
 
 
+def test_composed_text(tmp_path: Path) -> None:
+    """Qwen's tokenizer applies NFC, no engine of GGUF files does: composed text has its ids."""
+    theirs = byte_tokenizer(split_regex(QWEN2))
+    theirs.normalizer = normalizers.NFC()
+    save(tmp_path, theirs)
+    data = read_tokenizer(tmp_path, {}, SIZE, "qwen3")
+    tokenizer = ours(data, tmp_path / "v.gguf")
+    composed, apart = "Größe, naïve café", "cafe\u0301"
+
+    assert len(data.notes) == 1
+    assert tokenizer.encode(composed) == theirs.encode(composed).ids
+    assert tokenizer.encode(apart) != theirs.encode(apart).ids
+
+
+def test_prefix_space_is_refused(tmp_path: Path) -> None:
+    """The words of such a tokenizer lie in the same places, but the first is another."""
+    save(tmp_path, byte_tokenizer(pre_tokenizers.ByteLevel(add_prefix_space=True)))
+    with pytest.raises(UnsupportedModelError, match="a space before every text"):
+        read_tokenizer(tmp_path, {}, SIZE, "llama")
+
+
 def test_marked_tokens(tmp_path: Path) -> None:
     """Special tokens are control tokens, added ones user-defined, missing ids unused."""
     theirs = byte_tokenizer(split_regex(QWEN2))
@@ -282,6 +303,21 @@ def pieces() -> Theirs:
     return Theirs.from_str(json.dumps(described))
 
 
+@pytest.mark.parametrize("scheme", ["first", "always", "never"])
+def test_ids_of_metaspace(tmp_path: Path, pieces: Theirs, scheme: str) -> None:
+    """As newer files have it: the same ids but for texts that begin with a space."""
+    theirs = Theirs.from_str(pieces.to_str())
+    theirs.normalizer = normalizers.Sequence([])
+    theirs.pre_tokenizer = pre_tokenizers.Metaspace(MARK, scheme, split=False)
+    save(tmp_path, theirs)
+    data = read_tokenizer(tmp_path, {}, 420, "llama")
+    tokenizer = ours(data, tmp_path / "v.gguf")
+
+    assert len(data.notes) == (scheme != "never")
+    for text in TEXTS:
+        assert tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+
+
 def test_ids_of_pieces(tmp_path: Path, pieces: Theirs) -> None:
     """From tokenizer.json alone: merges become scores, bytes stand for what has no piece."""
     save(tmp_path, pieces, {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"})
@@ -315,15 +351,23 @@ def field(number: int, value: int | bytes | float) -> bytes:
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def model_file(data: TokenizerData, *, kind: int = 2, prefix: bool = True) -> bytes:
-    """A `tokenizer.model` with the pieces of `data`."""
+def model_file(
+    data: TokenizerData,
+    *,
+    kind: int = 2,
+    prefix: bool = True,
+    normalizer: dict[int, int | bytes] | None = None,
+) -> bytes:
+    """A `tokenizer.model` with the pieces of `data`; normalizer: further fields of its settings."""
     out = b""
     assert data.scores is not None
     for token, type_, score in zip(data.tokens, data.types, data.scores, strict=True):
         piece = field(1, token.encode()) + field(2, float(score))
         out += field(1, piece + (field(3, int(type_)) if type_ != 1 else b""))
     trainer = field(3, kind) + field(40, 0) + field(41, 1) + field(42, 2) + field(43, -1)
-    return out + field(2, trainer) + field(3, field(1, b"identity") + field(3, int(prefix)))
+    rules = {3: int(prefix), 4: 0} | (normalizer or {})
+    said = b"".join(field(number, value) for number, value in rules.items())
+    return out + field(2, trainer) + field(3, field(1, b"identity") + said)
 
 
 def test_model_file(tmp_path: Path, pieces: Theirs) -> None:
@@ -347,6 +391,40 @@ def test_model_file(tmp_path: Path, pieces: Theirs) -> None:
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({4: 1}, "runs of spaces to be cut"),
+        ({2: bytes(64)}, "characters that become others"),
+        ({5: 0}, "plain spaces"),
+    ],
+)
+def test_other_rules_of_a_model_file(
+    tmp_path: Path, pieces: Theirs, rules: dict[int, int | bytes], said: str
+) -> None:
+    """Refused by name, unless a tokenizer.json beside it does without: then a note."""
+    save(tmp_path, pieces)
+    data = read_tokenizer(tmp_path, {}, 420, "llama")
+    (tmp_path / "tokenizer.model").write_bytes(model_file(data, normalizer=rules))
+    (note,) = read_tokenizer(tmp_path, {}, 420, "llama").notes
+    assert said in note
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UnsupportedModelError, match=said):
+        read_tokenizer(tmp_path, {}, 420, "llama")
+
+
+def test_tokenizer_json_beside_a_model_file(tmp_path: Path, pieces: Theirs) -> None:
+    """What transformers would read is refused there, too."""
+    save(tmp_path, pieces)
+    data = read_tokenizer(tmp_path, {}, 420, "llama")
+    (tmp_path / "tokenizer.model").write_bytes(model_file(data))
+    pieces = Theirs.from_str(pieces.to_str())
+    pieces.normalizer = normalizers.Lowercase()
+    save(tmp_path, pieces)
+    with pytest.raises(UnsupportedModelError, match="Lowercase"):
+        read_tokenizer(tmp_path, {}, 420, "llama")
 
 
 def test_marked_pieces(tmp_path: Path, pieces: Theirs) -> None:
