@@ -153,10 +153,9 @@ def read_heads(
             f"{a}.attention.head_count_kv", f"{heads} heads cannot share {kv_heads} KV heads"
         )
     if value_dim != head_dim or head_dim % 32:
-        gguf.refuse(
-            key,
-            f"head sizes {head_dim} and {value_dim} do not fit: keys and values need one, "
-            f"a multiple of 32",
+        raise UnsupportedModelError(
+            f"{gguf.path}: {key} = {head_dim} and {value} = {value_dim} are not supported: keys "
+            f"and values must have one size, a multiple of 32"
         )
     return HeadShape(heads, kv_heads, head_dim)
 
@@ -184,6 +183,7 @@ def read_config(gguf: GGUFFile, architecture: str, shape: HeadShape | None = Non
 
     Raises:
         GGUFError: a key is missing or cannot be right.
+        UnsupportedModelError: heads are of a size that no kernel is for.
     """
     a = architecture
     width = gguf.integer(f"{a}.embedding_length", low=1, high=1 << 20)

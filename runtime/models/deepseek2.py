@@ -107,12 +107,15 @@ class DeepSeek2(Mixture):
         sizes = {"kv_lora_rank": self.rank, "value_length_mla": self.v_dims}
         for key, size in {**sizes, "head_count": heads * self.q_dims}.items():
             if size % ALIGN:
-                gguf.refuse(
-                    a + key, f"rows of {size} values are not supported: not of {ALIGN} each"
+                raise UnsupportedModelError(
+                    f"{gguf.path}: rows of {size} values ({a}{key}) are not supported: they must "
+                    f"be a multiple of {ALIGN}"
                 )
         if self.rotated % 32 or (self.q_dims - self.rotated) % 32:
-            gguf.refuse(f"{a}key_length_mla", f"{self.q_dims}, {self.rotated} of them rotated, "
-                        f"are not supported: both must be multiples of 32")  # fmt: skip
+            raise UnsupportedModelError(
+                f"{gguf.path}: {a}key_length_mla = {self.q_dims}, {self.rotated} of them rotated, "
+                f"is not supported: both must be multiples of 32"
+            )
         table = gguf.tensors.get("token_embd.weight")
         if table is not None and table.shape[0] == GLM_FLASH_VOCAB:
             self.gating, self.normalized = 2, True
