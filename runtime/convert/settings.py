@@ -17,6 +17,7 @@ from . import recurrent_settings as recurrent
 from .checkpoint_settings import CheckpointSettings
 from .fields import refuse as _refuse
 from .fields import whole as _whole
+from .limits import check_limits
 from .rope import add_scaling, rope_settings
 
 ARCHITECTURES = {  # `model_type` to `general.architecture`
@@ -179,6 +180,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
     }
     add_scaling(s, c)
     _ADD.get(architecture, _add_nothing)(s, c)
+    check_limits(s, c)
     return s
 
 
@@ -208,6 +210,16 @@ def _add_mistral_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
 def _no_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if c.get("use_sliding_window") and c.get("sliding_window"):
         _refuse(c, "use_sliding_window", True)
+
+
+def _no_late_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    """Refused where a layer has a window: those from `max_window_layers` on, if not said by layer.
+
+    The usual number of layers without is that of transformers.
+    """
+    kinds = c.get("layer_types")
+    if "sliding_attention" in kinds if kinds else int(c.get("max_window_layers", 28)) < s.layers:
+        _no_window(s, c)
 
 
 def _add_smollm3(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -456,8 +468,8 @@ _ADD = {
     "granitehybrid": _add_granitehybrid,
     "llama": _add_mistral_window,
     "smollm3": _add_smollm3,
-    "qwen2": _no_window,
-    "qwen3": _no_window,
+    "qwen2": _no_late_window,
+    "qwen3": _no_late_window,
     "qwen3moe": _add_qwen3moe,
     "gemma2": _add_gemma2,
     "gemma3": _add_gemma3,

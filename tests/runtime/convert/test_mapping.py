@@ -13,7 +13,7 @@ from triplepoint.runtime.convert.mapping import adjacent_pairs, map_checkpoint
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
-    "hidden_size": 64,
+    "hidden_size": 128,
     "intermediate_size": 96,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -70,7 +70,7 @@ def test_names_are_those_of_gguf() -> None:
     assert plain[0] == "token_embd"
     assert plain[-2:] == ["output_norm", "output"]
     assert len(plain) == 2 * len(PARTS) + 4  # embedding, norm, output, rotary factors
-    assert mapping.metadata["llama.rope.dimension_count"] == 16
+    assert mapping.metadata["llama.rope.dimension_count"] == 32
 
 
 def test_adjacent_pairs() -> None:
@@ -174,7 +174,15 @@ def test_experts_are_stacked() -> None:
         ({"model_type": "mamba"}, "model type 'mamba'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope scaling = 'dynamic'"),
         ({"hidden_act": "relu"}, "hidden_act = 'relu'"),
-        ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 9}, "use_sliding"),
+        (
+            {
+                "model_type": "qwen3_moe",
+                "use_sliding_window": True,
+                "sliding_window": 9,
+                "num_experts": 4,
+            },
+            "use_sliding",
+        ),
         ({"model_type": "smollm3", "no_rope_layers": [0, 1]}, "no_rope_layers"),
     ],
 )

@@ -123,7 +123,7 @@ def test_width_of_lfm2(given: dict[str, Any], width: int) -> None:
 
 @pytest.mark.parametrize(
     ("given", "dim"),
-    [({}, 128), ({"attention_head_dim": 48}, 48), ({"head_dim": 64, "attention_head_dim": 48}, 64)],
+    [({}, 128), ({"attention_head_dim": 96}, 96), ({"head_dim": 64, "attention_head_dim": 96}, 64)],
 )
 @pytest.mark.parametrize("name", ["nemotron_h", "nemotron_h_moe"])
 def test_heads_of_nemotron(name: str, given: dict[str, int], dim: int) -> None:

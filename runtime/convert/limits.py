@@ -1,0 +1,60 @@
+"""What a file could say and the engine could not run, told before the file is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import UnsupportedModelError
+from .checkpoint_settings import CheckpointSettings
+from .fields import refuse
+
+_POST_NORMED = ("gemma2", "gemma3", "gemma4", "olmo2")  # a bias would come before the norm
+_NO_ATTENTION_BIAS = (*_POST_NORMED, "deepseek2")
+
+# What each size must be a multiple of, in `models/config.py`, `rotary.py`, and `gemma4.py`.
+_STEPS = {
+    "attention.key_length": 32,
+    "attention.key_length_swa": 32,
+    "rope.dimension_count": 8,
+    "rope.dimension_count_swa": 8,
+    "embedding_length_per_layer_input": 64,
+}
+# The same in `models/deepseek2.py`; the width of all queries is added to them.
+_LATENT_STEPS = {
+    "attention.kv_lora_rank": 64,
+    "attention.value_length_mla": 64,
+    "attention.key_length_mla": 32,
+    "rope.dimension_count": 32,
+}
+_SAID = {
+    "attention.key_length": "head_dim",
+    "attention.key_length_swa": "head_dim of sliding attention",
+    "attention.kv_lora_rank": "kv_lora_rank",
+    "attention.value_length_mla": "v_head_dim",
+    "attention.key_length_mla": "qk_nope_head_dim + qk_rope_head_dim",
+    "rope.dimension_count": "the rotated dims of a head",
+    "rope.dimension_count_swa": "the rotated dims of a head of sliding attention",
+    "embedding_length_per_layer_input": "hidden_size_per_layer_input",
+    "queries": "num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim)",
+}
+
+
+def check_limits(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    """Raise UnsupportedModelError for biases and sizes that the engine's loader would refuse."""
+    if c.get("mlp_bias") and s.architecture != "gpt-oss":
+        refuse(c, "mlp_bias", c["mlp_bias"])
+    if c.get("attention_bias") and s.architecture in _NO_ATTENTION_BIAS:
+        refuse(c, "attention_bias", c["attention_bias"])
+    latent = s.architecture == "deepseek2"
+    sizes = {key: s.metadata.get(f"{s.architecture}.{key}", 0) for key in _SAID}
+    steps = _LATENT_STEPS if latent else _STEPS
+    if latent:
+        sizes["queries"] = s.heads * int(str(sizes["attention.key_length_mla"]))
+        steps = steps | {"queries": 64}
+    for key, step in steps.items():
+        size = sizes[key]
+        if isinstance(size, int) and size % step:
+            raise UnsupportedModelError(
+                f"config.json of a {c['model_type']}: {_SAID[key]} = {size} is not supported: it "
+                f"must be a multiple of {step}"
+            )
