@@ -320,6 +320,8 @@ def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
         _refuse(c, "rope_interleave", c.get("rope_interleave"))
     if not glm and (c.get("topk_method") or "greedy") != "greedy":
         _refuse(c, "topk_method", c["topk_method"])  # its groups count by their best alone
+    if not glm and c.get("norm_topk_prob"):  # DeepSeek's own code does it, transformers does not
+        _refuse(c, "norm_topk_prob", c["norm_topk_prob"])
     m, a = s.metadata, "deepseek2.attention."
     rank, rotated = _whole(c, "kv_lora_rank"), _whole(c, "qk_rope_head_dim")
     nope, values = _whole(c, "qk_nope_head_dim"), _whole(c, "v_head_dim")
@@ -339,7 +341,7 @@ def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m["deepseek2.expert_used_count"] = _whole(c, "num_experts_per_tok")
     m["deepseek2.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
     m["deepseek2.expert_shared_count"] = int(c.get("n_shared_experts") or 0)
-    m["deepseek2.expert_weights_norm"] = bool(c.get("norm_topk_prob", glm))
+    m["deepseek2.expert_weights_norm"] = glm and bool(c.get("norm_topk_prob", True))
     m["deepseek2.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
     m["deepseek2.expert_group_count"] = int(c.get("n_group") or 1) if glm else 1
     m["deepseek2.expert_group_used_count"] = int(c.get("topk_group") or 1) if glm else 1

@@ -80,6 +80,15 @@ def test_biases(model_type: str, key: str) -> None:
     assert read_settings(BASE | {"attention_bias": True})
 
 
+def test_normalized_experts_of_deepseek() -> None:
+    """Engines disagree on what the key means, so it is refused; GLM's are normalized."""
+    key = "deepseek2.expert_weights_norm"
+    with pytest.raises(UnsupportedModelError, match="norm_topk_prob = True is not supported"):
+        read_settings(DEEPSEEK | {"norm_topk_prob": True})
+    assert read_settings(DEEPSEEK | {"norm_topk_prob": False}).metadata[key] is False
+    assert read_settings(DEEPSEEK | {"model_type": "glm4_moe_lite"}).metadata[key] is True
+
+
 @pytest.mark.parametrize("model_type", ["qwen2", "qwen3"])
 @pytest.mark.parametrize(
     ("given", "refused"),
