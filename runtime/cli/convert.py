@@ -55,6 +55,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
             f"{len(done.left_out)} added tokens have no row in the embedding table and were left "
             f"out: {some}"
         )
+    for note in done.notes:
+        output.note(note)
     kinds = ", ".join(f"{count} × {kind}" for kind, count in done.types.most_common())
     output.line(f"{done.path}: {done.architecture}, tokenizer {done.tokenizer}, {kinds}")
     output.line(
