@@ -19,6 +19,7 @@ import stat
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +193,21 @@ def _unlocked(function: Any) -> Any:
     Only for the two that take nearly all of the time, and only on a kernel's own context and
     machine: LLVM itself asks for no more.
     """
+    if not hasattr(function, "_cfn"):
+        _warn_of_lock()
     return getattr(function, "_cfn", function)
+
+
+@functools.cache
+def _warn_of_lock() -> None:
+    from llvmlite import __version__
+
+    warnings.warn(
+        f"llvmlite {__version__} keeps its lock, so kernels are compiled one at a time: use 0.45 to "
+        "0.50 for compilation on all cores",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def switches(target: CpuTarget) -> dict[str, bool]:

@@ -128,6 +128,13 @@ def test_kernels_are_compiled_side_by_side(folder: Path) -> None:
     assert (again.builds, again.hits) == (0, 4)
 
 
+def test_a_library_that_keeps_its_lock_is_named() -> None:
+    """Compilation on one core is no secret; kernels are the same."""
+    module._warn_of_lock.cache_clear()
+    with pytest.warns(RuntimeWarning, match="compiled one at a time"):
+        assert module._unlocked(len) is len
+
+
 def test_one_refused_kernel_among_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What LLVM says of one is raised, those before it are kept, and no thread is left."""
     specs = [spec(embed, fmt=fmt) for fmt in ("f32", "f16")]
