@@ -203,8 +203,8 @@ def _warn_of_lock() -> None:
     from llvmlite import __version__
 
     warnings.warn(
-        f"llvmlite {__version__} keeps its lock, so kernels are compiled one at a time: use 0.45 to "
-        "0.50 for compilation on all cores",
+        f"llvmlite {__version__} keeps its lock, so kernels are compiled one at a time: use 0.45 "
+        "to 0.50 for compilation on all cores",
         RuntimeWarning,
         stacklevel=2,
     )
