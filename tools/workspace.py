@@ -20,6 +20,7 @@ from ..arguments import as_path
 from ..errors import ToolError
 from . import formats
 from .attached import Attached
+from .hidden import HidingFS, paths_below
 from .paths import clean_path, join, shown
 from .rooted_fs import FOLDER, READ, NoFollowFS, Openat2, RootedFS
 
@@ -112,6 +113,21 @@ class Workspace:
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r}, resolver={self.resolver!r})"
+
+    def hide(self, paths: Iterable[str | Path]) -> None:
+        """From now on these files and folders are as if they were not there.
+
+        That is so for what reads. Where a file may be written is for the policy to say.
+
+        Args:
+            paths: absolute, or relative to the current folder; those outside are no matter.
+        """
+        hidden = paths_below(self.root, paths)
+        if isinstance(self._rooted, HidingFS):
+            hidden |= self._rooted.hidden
+            self._rooted = HidingFS(self._rooted.inner, hidden)
+        elif hidden:
+            self._rooted = HidingFS(self._rooted, hidden)
 
     # ----------------------------------------------------------------------------- documents
 
@@ -332,11 +348,16 @@ class Workspace:
         """The raw entries of a folder; errors while they are read are told like those before."""
         if path in self._attached:
             raise ToolError(formats.not_a_folder(shown(path)))
+        rooted = self._rooted
         try:
-            descriptor = self._rooted.open(path, FOLDER)
+            descriptor = rooted.open(path, FOLDER)
             try:
                 with os.scandir(descriptor) as found:
-                    yield found
+                    if isinstance(rooted, HidingFS):
+                        hides = rooted.hides
+                        yield (item for item in found if not hides(join(path, item.name)))
+                    else:
+                        yield found
             finally:
                 os.close(descriptor)
         except NotADirectoryError:

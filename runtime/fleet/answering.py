@@ -9,7 +9,7 @@ import contextlib
 import gc
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -165,18 +165,22 @@ def answer(
     make: Recipe | AgentFactory,
     trace: Path | None,
     stopper: Stopper,
+    hidden: Sequence[Path] = (),
 ) -> Outcome:
     """Ask an agent the row's question.
 
     Args:
         make: makes the agent.
         trace: where its trace goes; None: nowhere.
+        hidden: what its tools do not see: files of the run itself.
     """
     agent: Agent[Any] | None = None
     untraced = False
     outcome = Outcome("retry", model=engine.model.name)
     try:
         agent = make.make(engine, row) if isinstance(make, Recipe) else _made(make, engine, row)
+        if agent.files is not None:
+            agent.files.hide(hidden)
         if trace is not None:
             with contextlib.suppress(OSError):  # of a try that did not come to its end
                 trace.unlink()
@@ -204,7 +208,7 @@ def answer(
             gc.collect()
     if untraced:  # the row is not at fault, and its answer counts without a trace
         log.warning(f"a row is asked without a trace: {outcome.error}")
-        return answer(engine, row, make, None, stopper)
+        return answer(engine, row, make, None, stopper, hidden)
     return outcome
 
 

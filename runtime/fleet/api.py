@@ -197,7 +197,11 @@ def run_map(
     on_note: Callable[[str], None] | None = None,
 ) -> MapReport:
     """Do the rows that have no result yet; the results are sorted at the end, however it comes."""
-    work = Work(make, traces, mark=_mark(results.path, traces))
+    own = [found.path for found in (results, poison) if found.path is not None]
+    hidden = tuple(Path(os.path.abspath(path)) for path in (*own, traces) if path is not None)
+    if traces is not None:
+        _check_traces_apart(traces, rows, make)
+    work = Work(make, traces, mark=_mark(results.path, traces), hidden=hidden)
     run = MapRun(
         rows,
         work,
@@ -231,6 +235,19 @@ def _mark(results: Path | None, traces: Path | None) -> str:
     if results is None or traces is None or traces == traces_folder(results):
         return ""
     return f"-{hashlib.sha256(os.fsencode(results.resolve())).hexdigest()[:6]}"
+
+
+def _check_traces_apart(traces: Path, rows: list[Row], make: Recipe | AgentFactory) -> None:
+    """A folder that is read cannot be hidden from those that read it."""
+    folders = {row.dir for row in rows if row.dir is not None}
+    if isinstance(make, Recipe) and make.dir is not None and any(row.dir is None for row in rows):
+        folders.add(make.dir)
+    place = os.path.realpath(traces)
+    if any(os.path.realpath(folder) == place for folder in folders):
+        raise SettingError(
+            f"traces would be written to {traces}, the folder that rows read; give another folder "
+            "for traces"
+        )
 
 
 def _make_traces_folder(path: Path) -> None:

@@ -55,8 +55,14 @@ class EngineSpec:
 class EngineActor:
     """What runs on a node: an engine, and an agent for each row that it is given."""
 
-    def __init__(self, spec: EngineSpec, make: Recipe | AgentFactory, slots: int) -> None:
-        self._spec, self._make, self._slots = spec, make, slots
+    def __init__(
+        self,
+        spec: EngineSpec,
+        make: Recipe | AgentFactory,
+        slots: int,
+        hidden: tuple[Path, ...] = (),
+    ) -> None:
+        self._spec, self._make, self._slots, self._hidden = spec, make, slots, hidden
         self._engine: Any = None
         self._model: str | None = ""
         self._lock = threading.Lock()
@@ -79,7 +85,7 @@ class EngineActor:
         path = Path(self._folder.name) / f"{name}.jsonl" if traced else None
         try:
             engine = self._engine_of(row.model)
-            outcome = answer(engine, row, self._make, path, self._stopper)
+            outcome = answer(engine, row, self._make, path, self._stopper, self._hidden)
         except TriplepointError as error:
             outcome = Outcome("error", error=str(error))
         except Exception as error:
@@ -258,7 +264,7 @@ class RayWorker:
         if spec.node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(spec.node, soft=True)
         made = ray.remote(EngineActor).options(**options)
-        return made.remote(spec, self._work.make, self.station.slots)
+        return made.remote(spec, self._work.make, self.station.slots, self._work.hidden)
 
     def _wait(self, reference: Any) -> Any:
         """What an actor without a place yet says; it may wait for a machine that is to come."""

@@ -23,6 +23,7 @@ from .forecast import predict_row_s
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
+    from .rows import Row
 
 LoadEngine = Callable[["str | None"], "Engine"]
 """Loads the engine of a model; None: of the run's own."""
@@ -86,12 +87,18 @@ class Work:
         make: makes the agents.
         traces: folder of their traces; None: there are none.
         mark: in the names of traces: which run they are of, where runs share a folder.
+        hidden: files of the run itself, absolute: what rows read must not depend on other rows.
     """
 
     make: Recipe | AgentFactory
     traces: Path | None = None
     stopper: Stopper = field(default_factory=Stopper)
     mark: str = ""
+    hidden: tuple[Path, ...] = ()
+
+    def answer(self, engine: Engine | RemoteEngine, row: Row, trace: Path | None) -> Outcome:
+        """See `answering.answer`."""
+        return answer(engine, row, self.make, trace, self.stopper, self.hidden)
 
     def trace_of(self, task: Task, worker: str) -> Path | None:
         """The trace of this worker's try."""
@@ -142,7 +149,7 @@ class LocalWorker:
         try:
             engine = self._engine_of(task)
             trace = self._work.trace_of(task, self.station.name)
-            outcome = answer(engine, task.row, self._work.make, trace, self._work.stopper)
+            outcome = self._work.answer(engine, task.row, trace)
         except TriplepointError as error:  # its model cannot be loaded
             outcome = Outcome("error", error=str(error))
         except Exception as error:
@@ -217,7 +224,7 @@ class ServerWorker:
         try:
             engine = self._engine_of(task.model)
             trace = self._work.trace_of(task, self.station.name)
-            outcome = answer(engine, task.row, self._work.make, trace, self._work.stopper)
+            outcome = self._work.answer(engine, task.row, trace)
         except (EngineError, ModelError) as error:
             outcome = Outcome("away", error=str(error))
         except Exception as error:

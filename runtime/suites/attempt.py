@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +42,11 @@ def attempt(
     *,
     judge: Judge | None = None,
     trace: Path | None = None,
+    hidden: Sequence[Path] = (),
 ) -> Row:
     """Ask a task's questions once; what came of it is the part of a row that names no model.
+
+    What is `hidden`, files of the run itself, is not seen by the tools, nor copied for them.
 
     A limit that was reached and an answer that is wrong are failures of the model: ``passed`` is
     false. What went wrong on our side, such as a server that is gone, is a ``status`` of ``error``
@@ -51,8 +55,8 @@ def attempt(
     row: Row = {"status": "answered", "passed": False, "questions": [], "usage": {}}
     began = time.time()
     try:
-        with _folder(suite, task) as root:
-            _hold(suite, task, setting, engine, repeat, root, judge, trace, row)
+        with _folder(suite, task, hidden) as root:
+            _hold(suite, task, setting, engine, repeat, root, judge, trace, hidden, row)
     except (TriplepointError, OSError) as error:
         row |= {"status": "error", "error": f"{type(error).__name__}: {error}"}
     answered = row["questions"]
@@ -63,7 +67,7 @@ def attempt(
 
 
 @contextmanager
-def _folder(suite: Suite, task: Task) -> Iterator[Path | None]:
+def _folder(suite: Suite, task: Task, hidden: Sequence[Path]) -> Iterator[Path | None]:
     """The folder of a task: as it is where nothing writes, else a copy that goes away again."""
     place = suite.folder_of(task)
     described = folder_of(place) if place is not None else None
@@ -78,7 +82,12 @@ def _folder(suite: Suite, task: Task) -> Iterator[Path | None]:
         if described is not None:
             described.write(root)
         elif place is not None:
-            shutil.copytree(place, root, symlinks=True)
+            own = {os.path.realpath(path) for path in hidden}
+
+            def left_out(folder: str, names: list[str]) -> list[str]:
+                return [name for name in names if os.path.realpath(Path(folder, name)) in own]
+
+            shutil.copytree(place, root, symlinks=True, ignore=left_out)
         else:
             root.mkdir()
         for name, text in task.files.items():
@@ -99,6 +108,7 @@ def _hold(
     root: Path | None,
     judge: Judge | None,
     trace: Path | None,
+    hidden: Sequence[Path],
     row: Row,
 ) -> None:
     """Hold the conversation, and put into the row what is known of it as it becomes known."""
@@ -108,6 +118,8 @@ def _hold(
     changing = any(c.kind == "changed" for q in task.questions for c in q.checks)
     with ExitStack() as stack:
         files = None if root is None else Workspace(root)
+        if files is not None:
+            files.hide(hidden)
         agent: Agent[Any] = Agent(
             engine,
             workspace=files,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import SettingError
 from .attempt import attempt
 from .checks import Judge, check_requirements
 from .definition import Model, Setting, Suite, Task
@@ -78,6 +80,8 @@ def run_suite(
         tell: called after each attempt with its row, those done, and those there are to be.
     """
     check_requirements(suite)
+    hidden = [Path(os.path.abspath(path)) for path in (results.path, traces) if path is not None]
+    _check_traces_apart(suite, traces)
     jobs = jobs_of(suite)
     rows = current_rows(suite, results.rows.values())
     done = {key_of(row) for row in rows if row["status"] != "error"}
@@ -90,11 +94,24 @@ def run_suite(
             if not mine:
                 continue
             with _opened(load(model)) as engine:
-                for row in _rows(suite, mine, engine, judge, parallel, traces):
+                for row in _rows(suite, mine, engine, judge, parallel, traces, hidden):
                     results.add(row)
                     count += 1
                     if tell is not None:
                         tell(row, count, len(jobs))
+
+
+def _check_traces_apart(suite: Suite, traces: Path | None) -> None:
+    """A folder that is read cannot be hidden from those that read it."""
+    if traces is None:
+        return
+    for task in suite.tasks:
+        folder = suite.folder_of(task)
+        if folder is not None and os.path.realpath(folder) == os.path.realpath(traces):
+            raise SettingError(
+                f"traces would be written to {traces}, the folder of task {task.id}; give another "
+                "folder with --traces"
+            )
 
 
 def _judge(suite: Suite, todo: list[Job], load: Load, stack: ExitStack) -> Judge | None:
@@ -127,6 +144,7 @@ def _rows(
     judge: Judge | None,
     parallel: int,
     traces: Path | None,
+    hidden: Sequence[Path],
 ) -> Iterator[Row]:
     """The row of each attempt, as they are done."""
     stop = threading.Event()
@@ -135,7 +153,16 @@ def _rows(
         if stop.is_set():
             return None
         place = None if traces is None else traces / _trace_name(job)
-        made = attempt(suite, job.task, job.setting, engine, job.repeat, judge=judge, trace=place)
+        made = attempt(
+            suite,
+            job.task,
+            job.setting,
+            engine,
+            job.repeat,
+            judge=judge,
+            trace=place,
+            hidden=hidden,
+        )
         names = ("task", "model", "setting", "repeat")
         about = dict(zip(names, job.key, strict=True))
         return {"suite": suite.name, **about, "group": job.task.group, "cell": job.cell, **made}

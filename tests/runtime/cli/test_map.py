@@ -190,3 +190,27 @@ def test_a_terminal_shows_progress(
     assert " of 24 rows · " in shown
     assert " left · " in shown
     assert "24 rows: 24 answered" in shown or "ended by a limit" in shown
+
+
+def test_rows_do_not_see_each_other(triplepoint: Run, tmp_path: Path) -> None:
+    """Results, rows set aside and traces lie in the folder that rows search: rows that are alike
+    get the same answer from the same prompt, also when a run goes on; traces in that very folder
+    cannot be hidden, so they are refused."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "notes.txt").write_text("the launch code is mango\n")
+    rows = [{"question": "Which file mentions mango?", "n": n} for n in range(4)]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (tmp_path / "q.jsonl").write_text("".join(lines[:2]))
+    command = ("map", "q.jsonl", "-o", "files/r.jsonl", "--dir", "files", "--to", "local:1")
+    assert triplepoint(*command, "-q").returncode == Exit.OK
+    (tmp_path / "q.jsonl").write_text("".join(lines))
+    assert triplepoint(*command, "-q").returncode == Exit.OK
+
+    found = results(tmp_path / "files" / "r.jsonl")
+    assert len(found) == 4
+    assert len({(one["answer"], one["usage"]["prompt"]) for one in found}) == 1
+    assert found[0]["trace"].startswith("r.traces/")
+
+    refused = triplepoint(*command, "--traces", "files")
+    assert refused.returncode == Exit.USAGE
+    assert "the folder that rows read" in refused.stderr

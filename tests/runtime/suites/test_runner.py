@@ -73,6 +73,23 @@ def nano(nano_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return nano_engine
 
 
+@pytest.mark.parametrize("tools", [[], ["edit"]], ids=["in place", "in a copy"])
+def test_attempts_do_not_see_each_other(
+    tools: list[str], suite_of: Make, nano: Engine, tmp_path: Path
+) -> None:
+    """Results and traces in a task's folder are hidden from its tools, and from its copy."""
+    task = {**FILES, "question": "Which file mentions refused?", "checks": [{"contains": "app"}]}
+    suite = suite_of(tasks=[{**task, "tools": tools}], repeats=3)
+    traces = tmp_path / "logs" / "traces"
+    traces.mkdir()
+    rows = run(suite, nano, tmp_path / "logs" / "r.jsonl", traces=traces)
+    assert len(list(traces.iterdir())) == 3
+    assert len({(q["answer"]) for row in rows for q in row["questions"]}) == 1
+    assert len({row["usage"]["input_tokens"] for row in rows}) == 1
+    with pytest.raises(SettingError, match="the folder of task files"):
+        run(suite, nano, tmp_path / "r.jsonl", traces=tmp_path / "logs")
+
+
 def test_a_suite_of_the_embedded_model(suite_of: Make, nano: Engine, tmp_path: Path) -> None:
     """Answers are checked question by question; the rows have usage; traces are written."""
     suite = suite_of(tasks=[ERROR, TALK, FILES], repeats=2, price_per_million=1)

@@ -1,0 +1,51 @@
+"""Paths of a workspace that its tools do not see: what a run writes into the folder it reads."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from .rooted_fs import RootedFS
+
+
+def paths_below(root: Path, paths: Iterable[str | Path]) -> frozenset[str]:
+    """Those of the paths that lie below a folder, relative to it; also where a symlink leads."""
+    found: set[str] = set()
+    for path in paths:
+        head, name = os.path.split(os.path.abspath(path))
+        for place in (os.path.join(os.path.realpath(head), name), os.path.realpath(path)):
+            relative = os.path.relpath(place, root)
+            if relative.split(os.sep)[0] not in (os.curdir, os.pardir):
+                found.add(relative.replace(os.sep, "/"))
+    return frozenset(found)
+
+
+class HidingFS:
+    """Another way to reach files, with some of them left out: these paths, and all below them."""
+
+    def __init__(self, inner: RootedFS, hidden: frozenset[str]) -> None:
+        self.inner = inner
+        self.hidden = hidden
+
+    def hides(self, path: str) -> bool:
+        """Whether a cleaned path is one of these, or below one."""
+        names = path.split("/")
+        return any("/".join(names[:count]) in self.hidden for count in range(1, len(names) + 1))
+
+    def _check(self, path: str) -> None:
+        if self.hides(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def open(self, path: str, flags: int) -> int:
+        self._check(path)
+        return self.inner.open(path, flags)
+
+    def stat(self, path: str) -> os.stat_result:
+        self._check(path)
+        return self.inner.stat(path)
+
+    def folder(self, path: str) -> int:
+        self._check(path)
+        return self.inner.folder(path)
