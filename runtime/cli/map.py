@@ -258,11 +258,12 @@ def _rows(args: argparse.Namespace) -> list[Row]:
 
 
 def _check_folder(args: argparse.Namespace, fleet: Fleet, rows: Sequence[Row]) -> None:
-    """A folder that is not there would fail row by row; a cluster has its own."""
+    """A folder that is not there would fail row by row; an absolute one may be a cluster's own."""
     from ...errors import RowError
 
     folder: str = args.dir or "."
-    used = any(row.dir is None for row in rows) and fleet.target.kind != "ray"
+    elsewhere = fleet.target.kind == "ray" and Path(folder).is_absolute()
+    used = any(row.dir is None for row in rows) and not elsewhere
     if used and not Path(folder).is_dir():
         raise RowError(f"--dir: no such folder: {folder}")
 

@@ -213,7 +213,8 @@ def answer(
 
 
 def _made(make: AgentFactory, engine: Engine | RemoteEngine, row: Row) -> Agent[Any]:
-    agent = make(engine, dict(row.fields))
+    place = {} if row.dir is None else {"dir": row.dir}
+    agent = make(engine, row.fields | place)
     if not isinstance(agent, Agent):
         raise SettingError(f"the agent factory must return an Agent, not {type(agent).__name__}")
     return agent

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -197,6 +197,8 @@ def run_map(
     on_note: Callable[[str], None] | None = None,
 ) -> MapReport:
     """Do the rows that have no result yet; the results are sorted at the end, however it comes."""
+    if fleet.target.kind == "ray":
+        rows, make = _absolute(rows, make)
     own = [found.path for found in (results, poison) if found.path is not None]
     hidden = tuple(Path(os.path.abspath(path)) for path in (*own, traces) if path is not None)
     if traces is not None:
@@ -235,6 +237,18 @@ def _mark(results: Path | None, traces: Path | None) -> str:
     if results is None or traces is None or traces == traces_folder(results):
         return ""
     return f"-{hashlib.sha256(os.fsencode(results.resolve())).hexdigest()[:6]}"
+
+
+def _absolute(
+    rows: list[Row], make: Recipe | AgentFactory
+) -> tuple[list[Row], Recipe | AgentFactory]:
+    """The same with absolute paths: actors run in folders of their own. Keys stay as they are."""
+    rows = [one if one.dir is None else replace(one, dir=os.path.abspath(one.dir)) for one in rows]
+    if isinstance(make, Recipe):
+        paths = {"dir": make.dir, "policy": make.policy}
+        made = {name: os.path.abspath(path) for name, path in paths.items() if path is not None}
+        make = replace(make, **made)
+    return rows, make
 
 
 def _check_traces_apart(traces: Path, rows: list[Row], make: Recipe | AgentFactory) -> None:

@@ -31,6 +31,12 @@ from helpers.ray_nodes import Cluster, ray_cluster
 
 import triplepoint
 from triplepoint import Agent, FleetError, SettingError, Trace
+from triplepoint.runtime.fleet.answering import Outcome, Recipe
+from triplepoint.runtime.fleet.api import Fleet, parse_target, run_map
+from triplepoint.runtime.fleet.dispatch import Station, Task
+from triplepoint.runtime.fleet.results import Results
+from triplepoint.runtime.fleet.rows import make_rows
+from triplepoint.runtime.fleet.workers import Event, Post, Work
 
 ROWS = int(os.environ.get("TRIPLEPOINT_FLEET_ROWS", "60"))
 MANY = ROWS > 200
@@ -65,6 +71,58 @@ def test_threads_among_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [2]
     with pytest.raises(SettingError, match="threads must be a whole number"):
         triplepoint.map(agent, ["q"], to="auto", options={"threads": "2"})
+
+
+def test_paths_are_those_of_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Actors run in other folders: what is relative for the driver is absolute for them, and the
+    keys of rows, by which a run goes on, are as they were."""
+    monkeypatch.chdir(tmp_path)
+    given = [("", {"question": "q", "dir": "logs"}), ("", {"question": "q"})]
+    made: list[Work] = []
+
+    class Pool(FakePool):
+        def __init__(self, address: str, slots: int, work: Work, **_: Any) -> None:
+            super().__init__(slots, work)
+            made.append(work)
+
+    monkeypatch.setattr("triplepoint.runtime.fleet.ray_cluster.RayPool", Pool)
+    results, poison = Results(None), Results(None)
+    run_map(
+        make_rows(given),
+        Recipe(dir="files", policy="policy.toml"),
+        Fleet(parse_target("auto")),
+        results=results,
+        poison=poison,
+        traces=None,
+    )
+
+    recipe = made[0].make
+    assert isinstance(recipe, Recipe)
+    assert recipe.dir == str(tmp_path / "files")
+    assert recipe.policy == str(tmp_path / "policy.toml")
+    first, second = results
+    assert (first["answer"], second["answer"]) == (str(tmp_path / "logs"), "None")
+    assert first["dir"] == "logs"
+    assert [one["key"] for one in results] == [row.key for row in make_rows(given)]
+
+
+class FakePool:
+    """One worker, whose answer to a row is the folder that it would read."""
+
+    def __init__(self, slots: int, work: Work) -> None:
+        self.workers = [self]
+        self.station = Station("ray/1", slots)
+        self.ready, self.gone = True, False
+        self._post: Post
+
+    def start(self, post: Post) -> None:
+        self._post = post
+
+    def give(self, task: Task) -> None:
+        self._post(Event("ended", self, task, Outcome("answered", str(task.row.dir))))
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +181,11 @@ def wait_for(path: Path, rows: int, driver: subprocess.Popen[bytes]) -> None:
 @needs_ray
 @pytest.mark.slow
 def test_the_command_of_the_page(cluster: Cluster, tmp_path: Path) -> None:
-    """The last command of docs/fleet.md, in a folder with the examples."""
+    """The last command of docs/fleet.md, in a folder with the examples, of which one has another
+    content than where Ray was started."""
     shutil.copytree(ROOT / "examples" / "tickets", tmp_path / "examples" / "tickets")
+    log = tmp_path / "examples" / "tickets" / "north" / "app.log"
+    log.write_text("INFO start\nERROR disk 77 is full\nINFO stop\n")
     (line,) = re.findall(r"^ {4}triplepoint (.* --to auto)$", read("docs/fleet.md"), re.MULTILINE)
     command = [sys.executable, "-m", "triplepoint", *shlex.split(line), "-m", "nano", "-t", "1"]
     done = subprocess.run(
@@ -133,7 +194,9 @@ def test_the_command_of_the_page(cluster: Cluster, tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "3 rows: 3 answered" in done.stdout
-    assert "@" in json.loads((tmp_path / "clustered.jsonl").read_text().splitlines()[0])["worker"]
+    found = [json.loads(line) for line in (tmp_path / "clustered.jsonl").read_text().splitlines()]
+    assert "@" in found[0]["worker"]
+    assert [one["name"] for one in found if "disk 77 is full" in one["answer"]] == ["north"]
 
 
 @needs_ray
