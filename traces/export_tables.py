@@ -6,6 +6,7 @@ CSV needs nothing. Parquet and SQL are duckdb's, which is in the extra ``analysi
 from __future__ import annotations
 
 import csv
+import glob
 import json
 import os
 import tempfile
@@ -153,8 +154,9 @@ def json_source(name: str, columns: Mapping[str, str]) -> str:
     with open(name, "rb") as file:
         longest = max(map(len, file), default=0)
     types = ", ".join(f"'{column}': '{kind}'" for column, kind in columns.items())
+    place = quoted(glob.escape(name))
     return (
-        f"read_json('{quoted(name)}', format = 'newline_delimited', columns = {{{types}}}, "
+        f"read_json('{place}', format = 'newline_delimited', columns = {{{types}}}, "
         # duckdb takes twice as much memory, in older versions for each thread.
         f"maximum_object_size = {max(_OBJECT, longest + 1)})"
     )

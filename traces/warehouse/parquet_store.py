@@ -8,6 +8,7 @@ those parts are written anew without them.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -130,7 +131,7 @@ class ParquetStore:
             for table in COLUMNS:
                 path = self.folder / table / _part(old)
                 if path.exists():
-                    source = f"SELECT * FROM read_parquet('{quoted(path)}')"
+                    source = f"SELECT * FROM read_parquet('{quoted(glob.escape(str(path)))}')"
                     self._copy(f"{source} WHERE file NOT IN (SELECT file FROM gone)", table, new)
 
     def _finish(self) -> None:
@@ -197,5 +198,5 @@ def check_version(folder: Path) -> None:
 
 
 def parts(folder: Path, table: str) -> list[str]:
-    """The files of a table, in order."""
-    return [str(path) for path in sorted((folder / table).glob("part-*.parquet"))]
+    """The files of a table, in order, as duckdb reads them: it takes a name for a pattern."""
+    return [glob.escape(str(path)) for path in sorted((folder / table).glob("part-*.parquet"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,8 +43,10 @@ class Warehouse:
         self._database = _views(self.path) if folder else _file(self.path)
         # The tables and nothing else: no file, no network, no extension, no other database.
         if folder:
-            place = quoted(self.path.resolve())
-            self._database.execute(f"SET allowed_directories = ['{place}/']")
+            place = str(self.path.resolve())
+            both = {place, glob.escape(place)}  # duckdb looks at a name before it is a pattern, too
+            places = ", ".join(f"'{quoted(one)}/'" for one in both)
+            self._database.execute(f"SET allowed_directories = [{places}]")
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
 
