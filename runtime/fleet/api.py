@@ -22,6 +22,7 @@ from .answering import AgentFactory, Recipe
 from .dispatch import Limits
 from .mapping import Bounds, MapReport, Price, poison_path, traces_folder
 from .mapping import Mapping as MapRun
+from .plain_values import frame_rows
 from .results import Results
 from .rows import Row, make_rows, read_rows
 from .workers import PATIENCE_S, LocalWorker, Post, ServerWorker, Work, Worker
@@ -325,7 +326,8 @@ def map(
     Args:
         agent_factory: function of an engine and a row that makes the agent for the row. On a
             cluster it is pickled.
-        rows: mappings with a ``question``, plain questions, or the path of a file with rows.
+        rows: mappings with a ``question``, plain questions, a table of pandas, polars or Arrow, or
+            the path of a file with rows.
         to: ``local:N`` (N agents on one engine), comma-separated URLs of servers, or a Ray
             cluster: ``auto`` or ``ray://HOST:PORT``.
         engine: for a local map, an engine that is already loaded; it is left open.
@@ -411,7 +413,7 @@ def _rows(given: object) -> list[Row]:
     what = "rows must be mappings, questions, or the path of a file with rows"
     if isinstance(given, Mapping):  # its names would be asked as questions
         raise RowError(f"{what}, not one mapping; put it in a list")
-    items = as_list(given, what, RowError)
+    items = as_list(frame_rows(given), what, RowError)
     fields: list[tuple[str, Mapping[str, Any]]] = []
     for number, item in enumerate(items, 1):
         one = {"question": item} if isinstance(item, str) else item

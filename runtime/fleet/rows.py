@@ -7,6 +7,7 @@ passed through to its result. What cannot be asked is refused with its line befo
 from __future__ import annotations
 
 import csv
+import glob
 import hashlib
 import json
 import re
@@ -18,6 +19,7 @@ from typing import Any
 
 from ...arguments import read_text
 from ...errors import RowError
+from .plain_values import plain
 
 TOOL_GROUPS = ("find", "edit", "net", "exec")
 """Groups of tools beside those that read files."""
@@ -133,7 +135,11 @@ def _parts(row: Row) -> tuple[Any, ...]:
 
 
 def _row(where: str, number: int, given: Mapping[str, Any], template: str | None) -> Row:
-    fields = {name: value for name, value in given.items() if value is not None}
+    try:
+        read = {name: plain(value) for name, value in given.items()}
+    except RecursionError as error:
+        raise RowError(f"{where}: it cannot be written as JSON: {error}") from None
+    fields = {name: value for name, value in read.items() if value is not None}
     for name in fields:
         if not isinstance(name, str) or name in RESULT_FIELDS:
             raise RowError(f"{where}: a field cannot be called {name!r}: results have one; rename")
@@ -147,11 +153,14 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
         raise RowError(f"{where}: the row has no question; {wanted}")
     try:
         text = json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
-        plain = json.loads(text)
-        told = json.dumps(plain, sort_keys=True, ensure_ascii=False)  # in whatever order
-        key = hashlib.sha256(told.encode()).hexdigest()[:16]
+        kept = json.loads(text)
+        text.encode()
     except (ValueError, TypeError, RecursionError) as error:
-        raise RowError(f"{where}: it cannot be written as JSON: {error}") from None
+        raise RowError(f"{where}: {_culprit(fields)} as JSON: {error}") from None
+    schema = _schema(where, kept.get("schema"))
+    said = kept | {"schema": schema} if _is_file_name(kept.get("schema")) else kept
+    told = json.dumps(said, sort_keys=True, ensure_ascii=False)  # in whatever order
+    key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     for name in ("dir", "model"):
         value = fields.get(name)
         if value is not None and not (isinstance(value, str) and value and "\0" not in value):
@@ -161,13 +170,23 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
     return Row(
         number,
         key,
-        plain,
+        kept,
         question,
         fields.get("dir"),
-        _schema(where, plain.get("schema")),
+        schema,
         _tools(where, fields.get("tools")),
         fields.get("model"),
     )
+
+
+def _culprit(fields: Mapping[str, Any]) -> str:
+    """Which field it is that cannot be written."""
+    for name, value in fields.items():
+        try:
+            json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
+        except (ValueError, TypeError, RecursionError):
+            return f"the field {name!r} cannot be written"
+    return "it cannot be written"
 
 
 def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -194,12 +213,16 @@ def _schema(where: str, value: Any) -> dict[str, Any] | None:
     """A JSON schema: itself, its text, or the file that has it."""
     if isinstance(value, str):
         try:
-            value = json.loads(value if value.lstrip()[:1] == "{" else read_text(value))
+            value = json.loads(read_text(value) if _is_file_name(value) else value)
         except (OSError, ValueError, RecursionError) as error:
             raise RowError(f"{where}: cannot read the schema: {error}") from None
     if value is not None and not isinstance(value, dict):
         raise RowError(f"{where}: schema must be a JSON schema or a file with one, not {value!r}")
     return value
+
+
+def _is_file_name(value: Any) -> bool:
+    return isinstance(value, str) and value.lstrip()[:1] != "{"
 
 
 def _tools(where: str, value: Any) -> tuple[str, ...] | None:
@@ -281,7 +304,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     path.open("rb").close()  # an error of the system names the file
     with duckdb.connect() as database:
         try:
-            found = database.execute("SELECT * FROM read_parquet(?)", [str(path)])
+            found = database.execute("SELECT * FROM read_parquet(?)", [glob.escape(str(path))])
             names = [column[0] for column in found.description or ()]
             number = 0
             while batch := found.fetchmany(1000):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from triplepoint import RowError
-from triplepoint.runtime.fleet.rows import folder_rows, make_rows, read_rows
+from triplepoint.runtime.fleet.rows import Row, folder_rows, make_rows, read_rows
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -70,10 +70,27 @@ def test_a_schema_is_as_json_has_it() -> None:
     assert row.affinity
 
 
+def test_a_schema_in_a_file_counts_by_its_content(tmp_path: Path) -> None:
+    """The row is another one once the file says something else, and the same as with the object;
+    the result keeps what was given."""
+    path = tmp_path / "s.json"
+
+    def row(schema: Any) -> Row:
+        return make_rows([("", {"question": "q", "schema": schema})])[0]
+
+    path.write_text('{"enum": ["a"]}')
+    before = row(str(path))
+    assert before.key == row({"enum": ["a"]}).key
+    assert before.fields["schema"] == str(path)
+    path.write_text('{"enum": ["b"]}')
+    assert row(str(path)).key != before.key
+
+
 def test_parquet(tmp_path: Path) -> None:
     """Parquet is read by duckdb; its own types become JSON."""
     duckdb = pytest.importorskip("duckdb", reason="the analysis extra is not installed")
-    path = tmp_path / "q.parquet"
+    path = tmp_path / "q[1].parquet"
+    duckdb.sql("SELECT 'of another file' AS question").write_parquet(str(tmp_path / "q1.parquet"))
     duckdb.sql(
         "SELECT 'q' || i AS question, DATE '2026-01-02' AS day, i FROM range(3) t(i)"
     ).write_parquet(str(path))
@@ -123,7 +140,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "an id": ({"question": "q", "id": [1]}, "id must be"),
     "no id": ({"question": "q", "id": False}, "id must be"),
     "half a character": ({"question": "\ud800"}, "cannot be written as JSON"),
-    "no number": ({"question": "q", "x": float("nan")}, "cannot be written as JSON"),
+    "no number": ({"question": "q", "x": float("inf")}, "the field 'x' cannot be written as JSON"),
 }
 
 
