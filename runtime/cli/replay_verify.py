@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
-    """Run the model again on every run of the trace; 1 when a token differs."""
+    """Run the model again on every run of the trace; 1 when a token differs, or there is none."""
     from ..replay import replay
     from ..replay.workload import check_replayable
 
@@ -48,14 +48,16 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
         tools = _live_tools(trace, one.header, args, engine) if live else None
         report = replay.verify(trace, engine, run=number, tools=tools, on_phase=show)
         good = report.ok or report.within_rounding
+        style = "bold red" if not good else "green" if report.sampled else "yellow"
         for line in verdict(report):
-            output.line(line, "green" if good else "bold red")
+            output.line(line, style)
         reports.append(report)
         engine.close()
     if not reports:
         raise ReplayError(f"{trace.path}: the trace is empty")
-    ok = all(report.ok for report in reports)
-    good = all(report.ok or report.within_rounding for report in reports)
+    some = any(report.sampled for report in reports)
+    ok = some and all(report.ok for report in reports)
+    good = some and all(report.ok or report.within_rounding for report in reports)
     output.json({"trace": str(trace.path), "ok": ok, "runs": [report_json(r) for r in reports]})
     return 0 if good else 1
 
@@ -79,8 +81,11 @@ def check_text(check: PhaseCheck) -> str:
 def verdict(report: VerifyReport) -> list[str]:
     """The last lines: verified or not; and if not, where, how far off, and why."""
     if report.ok:
-        sampled = sum(c.recorded.tokens for c in report.phases if c.recorded.phase == "decode")
+        sampled = report.sampled
         phases = "phase" if report.total == 1 else "phases"
+        if not sampled:
+            why = "the run has no sampled token to compare"
+            return [f"not verified: {why} ({report.total} {phases})"]
         tools = f", and {report.tools} live tool results" if report.tools else ""
         return [f"verified: {report.total} {phases}, {sampled} sampled tokens{tools}, all the same"]
     run = f"{len(report.phases)} of {report.total} phases were run"
@@ -123,6 +128,7 @@ def report_json(report: VerifyReport) -> dict[str, Any]:
     return {
         "run": report.run,
         "ok": report.ok,
+        "sampled": report.sampled,
         "within_rounding": report.within_rounding,
         "notes": report.notes,
         "live_tools": report.tools,

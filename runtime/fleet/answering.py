@@ -58,6 +58,7 @@ class Outcome:
             tokens, and the times that the model was asked.
         host: the machine, where that is another one.
         trace: the lines of its trace, where its file is on another machine.
+        traced: whether it has one, if one was wanted.
     """
 
     status: Status
@@ -69,6 +70,7 @@ class Outcome:
     model: str = ""
     host: str = ""
     trace: bytes | None = None
+    traced: bool = True
 
 
 @dataclass
@@ -175,7 +177,7 @@ def answer(
         hidden: what its tools do not see: files of the run itself.
     """
     agent: Agent[Any] | None = None
-    untraced = False
+    untraced: Path | None = None
     outcome = Outcome("retry", model=engine.model.name)
     try:
         agent = make.make(engine, row) if isinstance(make, Recipe) else _made(make, engine, row)
@@ -196,7 +198,7 @@ def answer(
             outcome.output = _plain(result.output)
     except BaseException as error:  # a tool's sys.exit() ends its row; else nobody hears of it
         outcome.status, outcome.error = _judged(error, stopper, engine)
-        untraced = trace is not None and isinstance(error, TraceError)
+        untraced = trace if isinstance(error, TraceError) else None
     if agent is not None:
         stopper.discard(agent)
         _close(agent, outcome)
@@ -206,9 +208,12 @@ def answer(
             # It may be shared with other agents, so it cannot be closed here. Its agent refers to
             # itself, and among many rows the collector comes too late: descriptors would run out.
             gc.collect()
-    if untraced:  # the row is not at fault, and its answer counts without a trace
+    if untraced is not None:  # the row is not at fault, and its answer counts without a trace
         log.warning(f"a row is asked without a trace: {outcome.error}")
-        return answer(engine, row, make, None, stopper, hidden)
+        with contextlib.suppress(OSError):  # what there is of it is of no answer
+            untraced.unlink()
+        outcome = answer(engine, row, make, None, stopper, hidden)
+        outcome.traced = False
     return outcome
 
 

@@ -346,7 +346,7 @@ class Mapping:
         if outcome.model:
             result["model"] = outcome.model
         trace = self._work.trace_of(task, worker.station.name)
-        if trace is not None and outcome.usage:
+        if trace is not None and outcome.usage and outcome.traced:
             place = self._results.path
             beside = None if place is None else place.resolve().parent
             result["trace"] = str(trace) if beside is None else os.path.relpath(trace, beside)

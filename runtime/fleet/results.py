@@ -92,10 +92,10 @@ class Results:
                 while data:
                     data = data[self._file.write(data) or 0 :]
                 os.fsync(self._file.fileno())
-            except OSError:
+            except OSError as error:
                 with contextlib.suppress(OSError):
                     self._file.truncate(self._end)
-                raise
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
         for one, line in lines:
             self._note(one, line)
 

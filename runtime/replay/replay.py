@@ -74,7 +74,10 @@ class PhaseCheck:
 
 @dataclass
 class VerifyReport:
-    """What a verification found; `ok` is True when every phase gave the recorded tokens."""
+    """What a verification found; `ok` is True when every phase gave the recorded tokens.
+
+    Where `sampled` is 0 there were none to compare, and `ok` says nothing.
+    """
 
     run: str
     notes: list[str]
@@ -95,6 +98,11 @@ class VerifyReport:
         """Every recorded phase gave the same tokens, and no tool that ran another text."""
         whole = len(self.phases) == self.total and self.tool_difference is None
         return whole and all(phase.same for phase in self.phases)
+
+    @property
+    def sampled(self) -> int:
+        """Recorded tokens of the decodes that were run again."""
+        return sum(one.recorded.tokens for one in self.phases if one.recorded.phase == "decode")
 
     @property
     def within_rounding(self) -> bool:

@@ -363,6 +363,22 @@ def test_a_killed_run_shows_what_there_is(
     assert "cut off" in triplepoint("trace", "ls", recorded.parent).stdout
 
 
+@pytest.mark.slow
+def test_a_run_without_a_sampled_token_is_not_verified(triplepoint: Run, tmp_path: Path) -> None:
+    """There was nothing to compare: it is not said to be the same."""
+    recorded = tmp_path / "run.jsonl"
+    assert triplepoint("run", "Hello", "-m", "nano", "--trace", recorded).returncode == 0
+    lines = recorded.read_text().splitlines(keepends=True)
+    first = next(n for n, line in enumerate(lines) if '"event":"phase"' in line)
+    recorded.write_text("".join(lines[: first + 1]))
+
+    done = triplepoint("replay", recorded, "--verify")
+    assert done.returncode == 1
+    assert "not verified: the run has no sampled token to compare (1 phase)" in done.stdout
+    told = json.loads(triplepoint("replay", recorded, "--verify", "--json").stdout)
+    assert (told["ok"], told["runs"][0]["sampled"]) == (False, 0)
+
+
 def test_a_killed_second_question_is_told(triplepoint: Run, recorded: Path) -> None:
     """A conversation whose first question was answered and whose second was not."""
     whole = recorded.read_bytes().splitlines(keepends=True)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,18 @@ def test_a_result_has_its_row_and_what_came_of_it(tmp_path: Path) -> None:
     assert (one["answer"], one["usage"], one["attempt"]) == ("A of q0", USAGE, 1)
     assert (tmp_path.parent / one["trace"]).read_bytes() == b"{}\n"
     assert (report.answered, report.left, report.stopped, worker.closed) == (1, 0, "", True)
+
+
+def test_a_result_names_no_trace_that_it_has_not(tmp_path: Path) -> None:
+    """Where one could not be written, the row was asked again without."""
+
+    def untraced(task: Task) -> Outcome:
+        return replace(answered(task), traced=False)
+
+    run, results, _ = mapping(1, traces=tmp_path)
+    run.run([Scripted("w", untraced)])
+    (one,) = results
+    assert "trace" not in one
 
 
 def test_a_trace_from_elsewhere(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_order_and_forgetting(in_memory: bool, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be synced is not there."""
+    """What could not be synced is not there; the error names the file."""
     path = tmp_path / "r.jsonl"
     results = Results(path)
     results.add([result("a")])
@@ -154,8 +154,9 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OSError, match="No space") as refused:
             results.add([result("b")])
+        assert refused.value.filename == str(path)
     assert keys(path) == ["a"]
     results.add([result("b")])
     assert keys(path) == ["a", "b"]
