@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SettingError, TraceError
-from ...traces.events import PhaseEvent, RunEnd, TurnEnd
+from ...traces.events import PassEvent, PhaseEvent, RunEnd, TurnEnd
 from ...traces.reader import Trace
 from .cost import Speeds
 
@@ -60,15 +60,19 @@ class Recorded:
             if run.header is not None:
                 self.weights = run.header.model.parameters or self.weights
                 self.model = run.header.model.name or self.model
+            passes: list[PassEvent] = []
             for event in run.events:
-                if isinstance(event, TurnEnd):
+                if isinstance(event, PassEvent):
+                    passes.append(event)
+                elif isinstance(event, TurnEnd):
                     self._add(event.input_tokens, event.cached_tokens, event.output_tokens)
                 elif isinstance(event, RunEnd):
                     self.answered += event.status == "answered"
                     if event.status != "answered":  # no `turn_end` tells of it
                         self._add(*(event.totals.get(name, 0) for name in _COUNTS))
                 elif isinstance(event, PhaseEvent):
-                    self._phase(event)
+                    self._phase(event, own_seconds(event, passes))
+                    passes = []
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Take in a row of results; one without usage, such as one that failed, counts as asked."""
@@ -91,14 +95,33 @@ class Recorded:
         self.cached += min(cached, prompt)
         self.output += output
 
-    def _phase(self, phase: PhaseEvent) -> None:
+    def _phase(self, phase: PhaseEvent, seconds: float) -> None:
         if phase.phase == "prefill":
             self.prefill_tokens += phase.kv_after - phase.kv_before - phase.shared_tokens
-            self.prefill_s += phase.wall_s
+            self.prefill_s += seconds
         else:
             self.steps += 1
             self.decode_tokens += phase.tokens
-            self.decode_s += phase.wall_s
+            self.decode_s += seconds
+
+
+def own_seconds(phase: PhaseEvent, passes: Sequence[PassEvent]) -> float:
+    """What a phase takes of the machine's time: agents at once wait for each other meanwhile.
+
+    Of passes with rows of others that is its share; of the time besides, in which they waited as
+    it did, the part of one among as many.
+
+    Args:
+        passes: the shared ones of the phase.
+    """
+    if phase.shared is None or not phase.shared.passes:
+        return phase.wall_s
+    share = phase.shared.seconds
+    alone = max(0, phase.passes - phase.shared.passes)
+    count = phase.shared.passes
+    at_once = (count * max(1.0, phase.shared.sequences) + alone) / (count + alone)
+    besides = phase.wall_s - max(share, sum(one.wall_s for one in passes))
+    return min(phase.wall_s, share + max(0.0, besides) / at_once)
 
 
 def read_recorded(paths: Iterable[Path]) -> Recorded:
@@ -146,7 +169,7 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]] | None:
             return None
         with path.open(encoding="utf-8") as file:
             first = file.readline(1 << 20)
-            if '"event"' in first or first.startswith('{"v":'):
+            if _begins_trace(first):
                 return None
             text = first + file.read()
     except (OSError, UnicodeDecodeError):
@@ -159,6 +182,15 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]] | None:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SettingError(f"{path} is neither a trace nor a results file")
     return rows
+
+
+def _begins_trace(line: str) -> bool:
+    """Whether a first line is of a trace; rows of results may have a column ``event``, too."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):  # cut off
+        return line.startswith('{"v":')
+    return isinstance(found, dict) and {"v", "event"} <= found.keys() and "usage" not in found
 
 
 def _lines(text: str, path: Path) -> list[Any]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from triplepoint.errors import SettingError, TraceError
-from triplepoint.runtime.planning.usage import read_recorded
+from triplepoint.runtime.planning.usage import own_seconds, read_recorded
 from triplepoint.runtime.replay import examples
+from triplepoint.traces.events import PassEvent, PhaseEvent
+from triplepoint.traces.records import ShareRecord
 
 SEARCH = examples.folder() / "search.jsonl"
 
@@ -101,6 +104,41 @@ def test_results_of_map(tmp_path: Path) -> None:
     path.write_text(json.dumps({"status": "answered", "usage": usage}) + "\n")
     found = read_recorded([path])
     assert (found.input, found.cached, found.output, found.steps) == (100, 40, 10, 3)
+
+
+def test_a_column_that_is_called_event(tmp_path: Path) -> None:
+    """Rows of results with one, even beside a `v`, are not taken for a trace."""
+    usage = {"prompt": 100, "generated": 10}
+    for row in ({"row": 1, "event": "talk"}, {"v": 2, "event": "a"}):
+        path = tmp_path / "results.jsonl"
+        path.write_text(json.dumps({**row, "status": "answered", "usage": usage}) + "\n")
+        assert read_recorded([path]).input == 100
+
+
+def phase(wall_s: float, passes: int, shared: ShareRecord | None = None) -> PhaseEvent:
+    fields: dict[str, Any] = {"kv_before": 0, "kv_after": 4, "tokens": 4, "token_ids": []}
+    fields |= {"predicted": "memory", "observed": "memory", "purpose": "answer"}
+    return PhaseEvent(phase="decode", wall_s=wall_s, passes=passes, shared=shared, **fields)
+
+
+def one_pass(wall_s: float) -> PassEvent:
+    return PassEvent(
+        number=1, sequences=["a", "b"], rows=[1, 1], kv=[0, 0], own=0, why="all",
+        predicted="memory", observed="memory", wall_s=wall_s, share_s=wall_s / 2,
+    )  # fmt: skip
+
+
+def test_time_of_agents_at_once_is_shared() -> None:
+    """A phase has its part of the passes that it shared and of the time besides: two agents that
+    do everything together take as long as one of them, and not twice as long."""
+    together = ShareRecord(passes=4, sequences=2.0, seconds=3.0)
+    passes = [one_pass(1.5)] * 4
+    assert own_seconds(phase(8.0, 4), []) == 8.0
+    assert own_seconds(phase(8.0, 4, together), passes) == 3.0 + (8.0 - 6.0) / 2
+    assert own_seconds(phase(8.0, 4, ShareRecord()), []) == 8.0
+    half = own_seconds(phase(8.0, 8, together), passes)
+    assert 4.0 < half < 8.0
+    assert own_seconds(phase(1.0, 4, together), passes) == 1.0
 
 
 @pytest.mark.parametrize(
