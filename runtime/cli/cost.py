@@ -152,6 +152,18 @@ def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
         raise SettingError("--rent and --buy exclude each other; give one of them")
     if args.hours is not None and args.hours > 24:
         raise SettingError(f"--hours must be at most 24, not {args.hours:g}")
+    rented = args.rent is not None or (args.buy is None and hardware.rented)
+    of_own = ["years", "watts"]
+    if hardware.billing != "always":
+        of_own.append("hours")
+    if all(one.rented for one in book.hardware.values() if one.kind == "gpu"):
+        of_own.append("kwh")
+    given = next((name for name in of_own if getattr(args, name) is not None), None)
+    if rented and given is not None:
+        raise SettingError(
+            f"--{given} has no effect on a machine that is rented by the hour; leave it out, or "
+            "give the price of a machine of your own with --buy"
+        )
     changes: dict[str, Any] = {
         "hourly": args.rent,
         "price": args.buy,
