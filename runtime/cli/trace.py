@@ -45,7 +45,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     ls.add_argument(
         "-n",
         "--limit",
-        type=int,
+        type=trace_warehouse.count,
         default=20,
         metavar="N",
         help="list at most N runs; 0: all (default: 20)",
@@ -122,7 +122,7 @@ def ls(args: argparse.Namespace, output: Output) -> int:
 
     folder = _folder(args.folder)
     kept = files(folder)
-    shown = kept[: args.limit] if args.limit > 0 else kept
+    shown = kept[: args.limit] if args.limit else kept
     found = list(load_all(shown))
     if not found:
         output.line(f"no traces in {folder}")
@@ -323,7 +323,9 @@ def query(args: argparse.Namespace, output: Output) -> int:
         args.sql, args.traces = sql, [args.sql, *others]
     if len(args.traces) == 1 and is_warehouse(Path(args.traces[0])):
         return trace_warehouse.query(args, output, Path(args.traces[0]))
-    names, rows = export_tables.query(_load_many(args.traces or [str(default_folder())]), args.sql)
+    traces = _load_many(args.traces or [str(default_folder())])
+    with trace_warehouse.ended_by_interrupt():
+        names, rows = export_tables.query(traces, args.sql)
     if args.csv:
         trace_warehouse.write_csv(names, rows)
     else:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +71,10 @@ def add_options(commands: Commands) -> None:
     report.add_argument(
         "-n",
         "--limit",
-        type=positive,
+        type=count,
         default=20,
         metavar="N",
-        help="maximum number of turns (default: 20)",
+        help="maximum number of turns; 0: all (default: 20)",
     )
 
 
@@ -139,11 +142,32 @@ def _told(found: Summary, target: str) -> list[str]:
     return lines
 
 
+def count(text: str) -> int:
+    """A number of things, 0 among them: all."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a whole number of 0 or more")
+    return int(text)
+
+
+@contextmanager
+def ended_by_interrupt() -> Iterator[None]:
+    """Ctrl-C ends the process meanwhile: duckdb holds it up, and a query leaves nothing behind."""
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def query(args: argparse.Namespace, output: Output, path: Path) -> int:
     """SQL over what was ingested."""
     from ...traces.warehouse.reading import Warehouse
 
-    with Warehouse(path) as opened:
+    with Warehouse(path) as opened, ended_by_interrupt():
         if args.csv:
             with opened.cursor(args.sql) as (names, batches):
                 writer = _csv(sys.stdout, names)
@@ -199,8 +223,8 @@ def report(args: argparse.Namespace, output: Output) -> int:
         raise SettingError("trace report: -o needs --csv; write a page with --html PAGE")
     if args.csv and len(wanted) > 1 and not args.output:
         raise SettingError("trace report: --csv of several reports needs a folder: -o FOLDER")
-    with Warehouse(args.file) as opened:
-        found = [(one, one.run(opened, args.limit)) for one in wanted]
+    with Warehouse(args.file) as opened, ended_by_interrupt():
+        found = [(one, one.run(opened, args.limit or None)) for one in wanted]
         count = opened.ask("SELECT count(*) FROM files")[1][0][0]
     if args.html:
         _write_page(args, count, found)

@@ -40,6 +40,11 @@ class Warehouse:
                 f"{self.path}`"
             )
         folder = self.path.is_dir()
+        if not folder and not (is_warehouse(self.path) and self.path.is_file()):
+            raise TraceError(
+                f"{self.path} is not a database of traces; ingest it first: `triplepoint trace "
+                f"ingest {self.path} -o traces.duckdb`"
+            )
         self._database = _views(self.path) if folder else _file(self.path)
         # The tables and nothing else: no file, no network, no extension, no other database.
         if folder:

@@ -82,8 +82,8 @@ class Report:
     limited: bool = False
     matrix: bool = field(default=False)
 
-    def run(self, opened: Warehouse, limit: int = 20) -> Found:
-        """Ask it; ``limit`` is the number of rows of a report of single turns."""
+    def run(self, opened: Warehouse, limit: int | None = 20) -> Found:
+        """Ask it; ``limit`` is the number of rows of a report of single turns, None: all."""
         _, rows = opened.ask(SQL[self.name], [limit] if self.limited else [])
         if self.matrix:
             return _matrix(rows)

@@ -5,14 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers.many_traces import PHASES, write_many
 
+from triplepoint.runtime.cli.exit_codes import Exit
 from triplepoint.runtime.cli.trace_warehouse import REPORTS
 from triplepoint.traces.warehouse import reports
+
+from .conftest import COMMAND
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
@@ -118,3 +125,57 @@ def test_without_duckdb(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert status == 3
     assert "pip install 'triplepoint[analysis]'" in err
+
+
+def test_all_turns_and_no_fewer_than_none(cli: Cli) -> None:
+    """`-n 0` lists all, of runs and of turns; what is no number of things is refused."""
+    assert cli("ingest", "many", "-o", "all.duckdb")[0] == 0
+    for command, few in ((("report", "all.duckdb", "turns"), 2), (("ls", "many/000"), 1)):
+        lines = {n: cli(*command, "-n", n)[1].count("\n") for n in ("0", str(few))}
+        assert lines["0"] > lines[str(few)]
+        for bad in ("-5", "x", "1.5"):
+            assert cli(*command, f"-n={bad}")[0] == Exit.USAGE
+
+
+def test_a_report_of_what_was_not_ingested(cli: Cli, tmp_path: Path) -> None:
+    """A trace is no warehouse: what to do first is said."""
+    (tmp_path / "one.jsonl").write_text("{}\n")
+    status, _, err = cli("report", "one.jsonl")
+    assert status == 3
+    assert "ingest it first: `triplepoint trace ingest one.jsonl -o traces.duckdb`" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["many/000", "all.duckdb"])
+def test_an_interrupted_query_ends(
+    cli: Cli, env: dict[str, str], tmp_path: Path, target: str
+) -> None:
+    """Ctrl-C ends a query that would take hours, at once and without an error of ours."""
+    assert cli("ingest", "many", "-o", "all.duckdb")[0] == 0
+    sql = "SELECT sum(a.range * b.range) FROM range(3000000000) a, range(3) b"
+    process = subprocess.Popen(
+        [*COMMAND, "trace", "query", target, sql],
+        env=env,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        until = time.monotonic() + 60
+        while cpu_s(process.pid) < 4.0:  # it computes: what is loaded took less
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, out, err) == (-signal.SIGINT, b"", b"")
+
+
+def cpu_s(process: int) -> float:
+    """Seconds of processors that a process has had."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
