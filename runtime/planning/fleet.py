@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from ...errors import SettingError
+from ...traces.end_with_parent import end_with_parent
 from .clock import Clock, Corrections
 from .forecaster import Forecaster
 from .machine_sim import Policy, SimulatedMachine
@@ -142,7 +143,7 @@ def simulate(scenario: Scenario, processes: int | None = None) -> Result:
     else:
         import multiprocessing
 
-        with multiprocessing.get_context("spawn").Pool(count) as pool:
+        with multiprocessing.get_context("spawn").Pool(count, end_with_parent) as pool:
             work = [(scenario, n) for n in range(shards)]
             tallies = pool.starmap(run_shard, work, chunksize=1)
     whole = Tally()

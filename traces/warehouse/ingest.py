@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...errors import TraceError
+from ..end_with_parent import end_with_parent
 from ..find import SUFFIX
 from .duckdb_store import SUFFIXES as DUCKDB_SUFFIXES
 from .duckdb_store import DuckdbStore
@@ -199,7 +200,8 @@ def _extracts(
     from concurrent.futures.process import BrokenProcessPool
 
     # Not forked: duckdb has threads.
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=end_with_parent)
     stack.callback(pool.shutdown, wait=True, cancel_futures=True)
     window = _CHUNK * jobs * 16  # files in flight: what is read ahead stays in memory
     try:
