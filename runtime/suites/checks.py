@@ -17,6 +17,7 @@ from ...tools.globs import glob_matcher
 from ..nano.suite_files import Turn
 from ..nano.verdict import LONGEST, accept, evidence, fold, invented
 from .definition import Check, FileCheck, Suite
+from .timed_regex import LIMIT_S, RegexTimeoutError, searched
 
 Snapshot = Mapping[str, str]
 """Paths of files to hashes of their content."""
@@ -52,7 +53,10 @@ class Outcome:
 
 def run_check(check: Check, outcome: Outcome) -> dict[str, Any]:
     """The result of a check as it stands in the results file: ``why`` only where it failed."""
-    why = _CHECKS[check.kind](check, outcome)
+    try:
+        why = _CHECKS[check.kind](check, outcome)
+    except RegexTimeoutError:
+        why = f"the regex took too long: more than {LIMIT_S:g} s"
     found: dict[str, Any] = {"check": check.name or check.kind, "passed": not why}
     return {**found, "why": why} if why else found
 
@@ -131,8 +135,8 @@ def _equals(check: Check, outcome: Outcome) -> str:
 
 
 def _regex(check: Check, outcome: Outcome) -> str:
-    flags = re.IGNORECASE if check.ignore_case else 0
-    found = re.search(check.regex or "", outcome.answer, flags | re.MULTILINE)
+    flags = re.IGNORECASE if check.ignore_case else re.RegexFlag(0)
+    found = searched(check.regex or "", outcome.answer, flags | re.MULTILINE)
     return "" if found else f"it has no match for {check.regex!r}"
 
 
@@ -199,7 +203,7 @@ def _file(root: Path, name: str, rule: FileCheck) -> str:
         return f"it has {surplus[0]!r}"
     if rule.equals is not None and text.strip() != rule.equals.strip():
         return "its text is different"
-    if rule.regex is not None and not re.search(rule.regex, text, re.MULTILINE):
+    if rule.regex is not None and not searched(rule.regex, text):
         return f"it has no match for {rule.regex!r}"
     return ""
 

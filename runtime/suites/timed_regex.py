@@ -1,0 +1,47 @@
+"""A regex with a time limit: some take exponential time, and `re` cannot be stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+from ...errors import SettingError
+
+LIMIT_S = 10.0
+_MATCHES, _NONE = 10, 11  # statuses that nothing else ends with
+_PROGRAM = f"""
+import json, re, sys
+pattern, text, flags = json.load(sys.stdin)
+sys.exit({_MATCHES} if re.search(pattern, text, flags) else {_NONE})
+"""
+_REPEATS = re.compile(r"[*+?{|]")  # without these the time has a bound: no process is needed
+
+
+class RegexTimeoutError(Exception):
+    """It took longer than `LIMIT_S`."""
+
+
+def searched(pattern: str, text: str, flags: re.RegexFlag = re.MULTILINE) -> bool:
+    """Whether a part of the text matches.
+
+    Raises:
+        RegexTimeoutError: it takes too long to tell.
+        SettingError: it cannot be told, such as for lack of memory.
+    """
+    if not _REPEATS.search(pattern):
+        return re.search(pattern, text, flags) is not None
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            input=json.dumps([pattern, text, int(flags)]).encode(),
+            capture_output=True,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise RegexTimeoutError from None
+    if done.returncode not in (_MATCHES, _NONE):
+        told = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise SettingError(f"the regex {pattern!r} cannot be searched for: {told}")
+    return done.returncode == _MATCHES
