@@ -7,12 +7,13 @@ rows ─► Dispatcher ─► workers ─► events ─► Results (durable) ─
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import time
 from collections import abc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,8 @@ class Mapping:
             poison.forget_failed()
         self.report = MapReport(len(rows))
         self.report.earlier = len(results) + len(poison)
-        self.todo = [r for r in rows if r.key not in results.done and r.key not in poison.done]
+        todo = [r for r in rows if r.key not in results.done and r.key not in poison.done]
+        self.todo = _numbered(todo, {*results.row_numbers.values(), *poison.row_numbers.values()})
         self._dispatcher = Dispatcher(self.todo, limits)
         self._workers: list[Worker] = []
         self._work, self._results, self._poison = work, results, poison
@@ -397,6 +399,16 @@ class Mapping:
         report.left_s = forecast.left_s(report.left)
         if self._on_progress is not None:
             self._on_progress(report)
+
+
+def _numbered(rows: Sequence[Row], taken: set[Any]) -> list[Row]:
+    """The rows under numbers that no result has: rows may have been put before others meanwhile.
+
+    One whose number is taken gets the next that is free for all.
+    """
+    numbers = [number for number in taken if isinstance(number, int)]
+    free = itertools.count(max([*numbers, *(row.number + 1 for row in rows)], default=0))
+    return [replace(r, number=next(free)) if r.number + 1 in taken else r for r in rows]
 
 
 def _write_trace(path: Path, trace: bytes) -> None:

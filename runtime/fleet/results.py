@@ -33,7 +33,7 @@ class Results:
         OSError: it cannot be opened.
 
     Attributes:
-        done: status of each row that has a result, by key.
+        done: status of each row that has a result, by key; row_numbers: its number, likewise.
         counts: results of each status.
         dearest: the most that one of them cost.
         numbers: tokens, seconds and cost of all of them, by name.
@@ -44,6 +44,7 @@ class Results:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.done: dict[str, str] = {}
+        self.row_numbers: dict[str, Any] = {}
         self.counts: Counter[str] = Counter()
         self.numbers: dict[str, float] = {}
         self.dearest = 0.0
@@ -125,6 +126,7 @@ class Results:
     def _note(self, result: Mapping[str, Any], line: bytes) -> None:
         key = result["key"]
         self.done[key] = result["status"]
+        self.row_numbers[key] = result.get("row")
         self.counts[result["status"]] += 1
         self._places[key] = (self._end, len(line))
         self._end += len(line)
@@ -245,6 +247,7 @@ class Results:
     def _take(self, fresh: Results) -> None:
         self.done, self.counts, self.numbers = fresh.done, fresh.counts, fresh.numbers
         self._places, self.dearest = fresh._places, fresh.dearest
+        self.row_numbers = fresh.row_numbers
         self.priced, self.unpriced = fresh.priced, fresh.unpriced
         self._end, self._file, self._kept = fresh._end, fresh._file, fresh._kept
 

@@ -89,6 +89,27 @@ def test_a_result_has_its_row_and_what_came_of_it(tmp_path: Path) -> None:
     assert (report.answered, report.left, report.stopped, worker.closed) == (1, 0, "", True)
 
 
+def test_rows_that_are_put_before_others(tmp_path: Path) -> None:
+    """They are done under numbers that no result has, and neither have their traces; others keep
+    theirs, and results are in the order of the rows."""
+    results, poison = Results(tmp_path / "r.jsonl"), Results(None)
+    work = Work(Recipe(), tmp_path)
+    questions = ["a", "b"]
+    for added in (["new", "a", "b"], ["newer", "new", "a", "b", "last"]):
+        given = make_rows(("", {"question": q}) for q in questions)
+        Mapping(given, work, results, poison).run([Scripted("w", answered)])
+        questions = added
+    given = make_rows(("", {"question": q}) for q in questions)
+    Mapping(given, work, results, poison).run([Scripted("w", answered)])
+    results.sort({row.key: row.number for row in given})
+
+    found = {one["question"]: one["row"] for one in results}
+    assert list(found) == questions
+    assert found == {"newer": 6, "new": 3, "a": 1, "b": 2, "last": 5}
+    assert all(Path(one["trace"]).name.startswith(f"{one['row']:06d}-") for one in results)
+    results.close()
+
+
 def test_a_result_names_no_trace_that_it_has_not(tmp_path: Path) -> None:
     """Where one could not be written, the row was asked again without."""
 
