@@ -115,6 +115,8 @@ def _plan(
     book = load_prices(args.prices)
     hardware = book.machine(args.hardware)
     hourly = hardware.hourly if hardware.rented else owned_hourly(hardware, book.kwh)
+    paid = {"always": "all day", "hour": "begun", "second": "in use"}[hardware.billing]
+    priced = f"${hourly:.3f} an hour {paid if hardware.rented else 'of full load'}"
     began = time.perf_counter()
     what, values = args.sweep or ("", ())
     if what:
@@ -133,12 +135,12 @@ def _plan(
         f"KV cache {one.kv}, times: {one.basis}, "
         f"{scenario.seen.passes:,} passes seen; simulated in {took:.1f} s.",
         f"In time: TTFT up to {args.goals[0]:g} s and TPOT up to {args.goals[1]:g} s. Prices: "
-        f"{hardware.name} at ${hourly:.3f} an hour, of {hardware.date or 'an unknown date'}.",
+        f"{hardware.name} at {priced}, of {hardware.date or 'an unknown date'}.",
     ]
     title = f"{base.scenario.machines:,} machines with {one.name}"
-    plan = plan_html.Plan(title, told, base, hourly, rows, what, found, compared)
+    plan = plan_html.Plan(title, told, base, hardware, book.kwh, rows, what, found, compared)
     _show(output, plan)
-    output.line(f"next bottleneck: {bottleneck(base)}")
+    output.line(f"next bottleneck: {bottleneck(base, found)}")
     if failed := max(one.tally.failed for _, one in rows):
         output.note(
             f"{failed:,} conversations could not be answered: they exceed the context of "
@@ -203,8 +205,8 @@ def _show(output: Output, plan: Plan) -> None:
     for line in plan.told:
         output.words(line, "")
     output.line()
-    rows = [row(name, one, plan.hourly) for name, one in plan.rows]
-    rows += [row(one.name, one.result, plan.hourly) for one in plan.changes]
+    rows = [row(name, one, plan) for name, one in plan.rows]
+    rows += [row(one.name, one.result, plan) for one in plan.changes]
     plain(output, HEAD, rows)
     output.line()
     for one in plan.changes:

@@ -156,6 +156,10 @@ def _between(rows: int) -> tuple[int, int]:
     return low, low if low == rows else low + step
 
 
+Timed = tuple[float, Mapping[str, float]]
+"""Seconds of a pass, and what follows each bound: shares that are 1 together."""
+
+
 class Clock:
     """Times of passes: what the policy asks for (`pass_policy.Timing`), and what the clock shows.
 
@@ -167,7 +171,7 @@ class Clock:
     def __init__(self, forecaster: Forecaster, seen: Corrections | None = None) -> None:
         self.forecaster, self.seen = forecaster, seen or Corrections()
         self.chunk = forecaster.passes.chunk
-        self._mixed: dict[tuple[int, int, int, int, int], tuple[float, str]] = {}
+        self._mixed: dict[tuple[int, int, int, int, int], Timed] = {}
         self._alone: dict[tuple[int, int], float] = {}
         self.rooms: dict[float, dict[tuple[int, int, int, int], tuple[int, Any]]] = {}
 
@@ -188,8 +192,8 @@ class Clock:
         """What the engine would expect of a pass."""
         return self.seconds(parts)[0] * self.seen.typical
 
-    def seconds(self, parts: Sequence[Part]) -> tuple[float, str]:
-        """Seconds of a pass, and what bounds it."""
+    def seconds(self, parts: Sequence[Part]) -> Timed:
+        """Seconds of a pass, and the share of each bound in them."""
         ones = behind = 0
         others: list[Part] = []
         for part in parts:
@@ -208,9 +212,7 @@ class Clock:
         start = sum(part[0] * part[1] for part in others) // rows
         return self.mixed(ones, behind, rows, start, sum(part[2] for part in others))
 
-    def mixed(
-        self, ones: int, behind: int, rows: int, start: int, outputs: int
-    ) -> tuple[float, str]:
+    def mixed(self, ones: int, behind: int, rows: int, start: int, outputs: int) -> Timed:
         """Of a pass of single rows behind so many positions together, and of a prompt's rows."""
         key = ones, middle(behind // ones) if ones else 0, rows, middle(start), outputs
         found = self._mixed.get(key)
@@ -219,23 +221,24 @@ class Clock:
             if low == high:
                 found = self._ask(*key)
             else:  # in a straight line between two that are asked for often
-                below, bound = self.mixed(ones, behind, low, start, outputs)
+                below, shares = self.mixed(ones, behind, low, start, outputs)
                 above, _ = self.mixed(ones, behind, high, start, outputs)
                 share = (rows - low) / (high - low)
-                found = below + share * (above - below), bound
+                found = below + share * (above - below), shares
             self._mixed[key] = found
         return found
 
-    def _ask(
-        self, ones: int, behind: int, rows: int, start: int, outputs: int
-    ) -> tuple[float, str]:
+    def _ask(self, ones: int, behind: int, rows: int, start: int, outputs: int) -> Timed:
         parts = [Part(1, behind, 1)] * ones
         if rows:
             parts.append(Part(rows, start, outputs))
         one = self.forecaster
         estimate = expect_mixed(one.cost, one.machine, one.reached, one.passes, parts)
         said = predicted_s(one, parts) if len(parts) == 1 else estimate.seconds
-        return said * self.seen.factor(ones + rows, len(parts)), estimate.seen.bound
+        shares = estimate.seen.shares
+        whole = sum(shares.values()) or 1.0
+        known = {str(name): share / whole for name, share in shares.items()}
+        return said * self.seen.factor(ones + rows, len(parts)), known
 
     def host_s(self, sequences: int) -> float:
         """Seconds between the end of a pass and the start of the next one."""

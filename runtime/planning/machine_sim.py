@@ -324,14 +324,14 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             Part(count, one.start, one.outputs if count == len(one.ids) else 0)
             for one, count in picked
         ]
-        seconds, bound = self.clock.seconds(parts)
+        seconds, shares = self.clock.seconds(parts)
         times = 1 if self.exact else self._jump(picked, seconds, until)
         if times > 1:  # at the middle of the jump
             parts = [
                 Part(count, one.start + (times - 1) * count // 2, one.outputs if one.decodes else 0)
                 for one, count in picked
             ]
-            seconds, bound = self.clock.seconds(parts)
+            seconds, shares = self.clock.seconds(parts)
         host = self.clock.host_s(len(picked))
         began, each = self.now, seconds + host
         tally = self.tally
@@ -339,7 +339,8 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         tally.shared += times * (len(picked) > 1)
         tally.busy_s += times * seconds
         tally.host_s += times * host
-        tally.bound_s[bound] = tally.bound_s.get(bound, 0.0) + times * seconds
+        for bound, share in shares.items():
+            tally.bound_s[bound] = tally.bound_s.get(bound, 0.0) + times * seconds * share
         self.now = began + times * each
         for one, count in picked:
             self._computed(one, count * times)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .charts import Bar, Bars, Lines, Series, document, number, text
+from .cost import day_cost
 from .fleet import Result
+from .prices import Hardware
 from .validate import Compared
 from .what_if import Change, bottleneck
 
@@ -33,7 +35,7 @@ class Plan:
     Attributes:
         title, told: of the whole, and lines of what was assumed.
         base: the scenario as it was asked for; rows: that and others, by name.
-        hourly: dollars of a machine.
+        hardware, kwh: what a machine is paid by.
         sweep: what was swept, with results by value; changes: what would help.
         compared: forecasts beside what was measured.
     """
@@ -41,16 +43,17 @@ class Plan:
     title: str
     told: Sequence[str]
     base: Result
-    hourly: float
+    hardware: Hardware
+    kwh: float
     rows: Sequence[tuple[str, Result]]
     sweep: str = ""
     changes: Sequence[Change] = ()
     compared: Sequence[Compared] = field(default=())
 
 
-def row(name: str, result: Result, hourly: float) -> list[str]:
+def row(name: str, result: Result, plan: Plan) -> list[str]:
     """A line of the table of results."""
-    day = hourly * 24 * result.scenario.machines
+    day = day_of(result, plan.hardware, plan.kwh)
     tokens = result.tokens_per_s * 86_400
     return [
         name,
@@ -67,6 +70,16 @@ def row(name: str, result: Result, hourly: float) -> list[str]:
     ]
 
 
+def day_of(result: Result, hardware: Hardware, kwh: float) -> float:
+    """Dollars of a day like what was simulated: each machine is there all day, busy for its share.
+
+    What that costs is as of `cost`: the time in use of one that is rented by it, else all of the
+    time; idle power of a bought one.
+    """
+    hardware = replace(hardware, hours=24.0)
+    return result.scenario.machines * day_cost(hardware, 24 * min(1.0, result.used), kwh)[0]
+
+
 def page(plan: Plan) -> str:
     """The whole page."""
     parts = [
@@ -76,8 +89,8 @@ def page(plan: Plan) -> str:
         f'<meta name="viewport" content="width=device-width"><title>{text(plan.title)}</title>',
         f"<style>{_STYLE}</style></head><body><h1>{text(plan.title)}</h1>",
         *(f"<p>{text(line)}</p>" for line in plan.told),
-        f"<p><b>Next bottleneck:</b> {text(bottleneck(plan.base))}.</p>",
-        _table(HEAD, [row(name, one, plan.hourly) for name, one in plan.rows]),
+        f"<p><b>Next bottleneck:</b> {text(bottleneck(plan.base, plan.changes))}.</p>",
+        _table(HEAD, [row(name, one, plan) for name, one in plan.rows]),
         document([_latencies(plan.base), _time(plan)], 620, 400),
     ]
     if len(plan.rows) > 1:
@@ -159,7 +172,7 @@ def _changes(plan: Plan) -> str:
         [Bar(name, base, now, ("", f"{now:.3g} s"), n) for n, (name, now) in enumerate(late)],
         base=base,
     )
-    rows = [row(one.name, one.result, plan.hourly) for one in plan.changes]
+    rows = [row(one.name, one.result, plan) for one in plan.changes]
     return document([more, ends], 620, 340) + _table(HEAD, rows)
 
 

@@ -14,7 +14,7 @@ class Tally:
         ttft, tpot: seconds, of each request; tpot of those with more than one token.
         asked, done, failed: conversations that came, ended, and could not.
         computed, adopted, written: tokens of prompts that were computed, and found; of replies.
-        busy_s: time in passes; bound_s: by what bounds them; host_s: between them; last_s: end
+        busy_s: time in passes; bound_s: by what bounds it; host_s: between them; last_s: end
             of the last request.
         passes, shared: of all, and those of several sequences.
         evicted, preempted: conversations that lost their cache in a pause, and in a request.

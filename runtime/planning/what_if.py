@@ -9,6 +9,13 @@ from ..inference.policy import at_best
 from .fleet import Result, Scenario, simulate
 
 FASTER_DRAM = 1.25
+_HELPS = 0.01  # a gain that is worth a word
+_BOUNDS = {
+    "compute": "arithmetic",
+    "memory": "reading memory",
+    "dispatch": "dispatch: passes are small for their barriers",
+    "host": "the host between passes",
+}
 
 
 @dataclass(frozen=True)
@@ -76,21 +83,22 @@ def sweep(
     return [(value, simulate(change(scenario, value), processes)) for value in values]
 
 
-def bottleneck(result: Result) -> str:
-    """In a sentence, what the machines would run out of next."""
+def bottleneck(result: Result, tried: Sequence[Change] = ()) -> str:
+    """In a sentence, what takes most of the machines' time, and what of `tried` helps most."""
     bounds = result.bounds
     tally = result.tally
     if not result.requests:
         return "none: no request was answered"
-    first = max(("compute", "memory", "dispatch", "host"), key=lambda b: bounds.get(b, 0.0))
-    words = {
-        "compute": "arithmetic: prompts take most of the time; cores would help",
-        "memory": "reading: decodes take most of the time; memory bandwidth would help",
-        "dispatch": "dispatch: passes are too small for their barriers; fewer threads may help",
-        "host": "the host between passes: a larger model or fewer sequences would hide it",
-    }[first]
+    first = max(_BOUNDS, key=lambda bound: bounds.get(bound, 0.0))
+    shares = f"{bounds[first]:.0%} of the machines' time, {bounds['idle']:.0%} is idle"
+    words = f"{_BOUNDS[first]} ({shares})"
     lost = tally.evicted + tally.preempted
     if lost > 0.05 * result.requests:
         share = lost / result.requests
-        return f"memory for KV caches: {share:.0%} of the requests lost their pages; then {words}"
-    return f"{words} ({bounds[first]:.0%} of the machines' time, {bounds['idle']:.0%} is idle)"
+        words = f"memory for KV caches: {share:.0%} of the requests lost their pages; then {words}"
+    best = max(tried, key=lambda one: one.gain, default=None)
+    if best is None:
+        return f"{words}; --what-if shows what would help"
+    if best.gain < _HELPS:
+        return f"{words}; none of what was tried helps"
+    return f"{words}; of what was tried, {best.name} helps most: {best.gain:+.0%} work"

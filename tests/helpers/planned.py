@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from triplepoint.runtime.physics.costs import Part
 from triplepoint.runtime.physics.latency_model import Efficiency
 from triplepoint.runtime.physics.machine import MachineProfile
-from triplepoint.runtime.planning.clock import Clock, Corrections
+from triplepoint.runtime.planning.clock import Clock, Corrections, Timed
 from triplepoint.runtime.planning.forecaster import Forecaster, of_name
 
 MACHINE = MachineProfile(
@@ -42,6 +42,6 @@ class FixedClock(Clock):
         """By rows."""
         return self._seconds(tokens)
 
-    def seconds(self, parts: Sequence[Part]) -> tuple[float, str]:
+    def seconds(self, parts: Sequence[Part]) -> Timed:
         """By rows."""
-        return self._seconds(sum(part[0] for part in parts)), "memory"
+        return self._seconds(sum(part[0] for part in parts)), {"memory": 0.75, "compute": 0.25}

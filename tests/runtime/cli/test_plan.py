@@ -42,6 +42,49 @@ def test_a_forecast(machine: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     assert ElementTree.fromstring(svg.read_text()).tag.endswith("svg")
 
 
+def test_the_bottleneck_and_what_helps(
+    machine: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sentence names no remedy but the one that helps most of those that were tried."""
+    argv = ["plan", *machine, *SMALL, "--conversations", "30", "--rate", "3"]
+    assert main(argv) == 0
+    assert "--what-if shows what would help" in capsys.readouterr().out
+    assert main([*argv, "--what-if"]) == 0
+    said = capsys.readouterr().out
+    gains = {name: int(gain) for name, gain in re.findall(r"^(.+): ([+-]\d+)% work", said, re.M)}
+    (named,) = re.findall(r"of what was tried, (.+) helps most", said)
+    assert gains[named] == max(gains.values())
+
+
+def test_a_day_is_billed_as_cost_does(
+    machine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A machine that is rented by the second costs its share in use, one by the day all of it; a
+    bought one takes idle power besides."""
+    prices = tmp_path / "own.toml"
+    prices.write_text(
+        "".join(
+            f'[[hardware]]\nname = "{name}"\nkind = "cpu"\n{rest}\n'
+            for name, rest in {
+                "second": 'hourly = 100\nbilling = "second"',
+                "always": 'hourly = 100\nbilling = "always"',
+                "own": "price = 1095\nyears = 1\nwatts = 1000\nidle_watts = 100",
+            }.items()
+        )
+    )
+    days = {}
+    for name in ("second", "always", "own"):
+        argv = ["plan", *machine, *SMALL, "--conversations", "30", "--rate", "3", "--prices"]
+        assert main([*argv, str(prices), "--hardware", name]) == 0
+        (line,) = (one for one in capsys.readouterr().out.splitlines() if "as asked" in one)
+        cells = line.split()
+        days[name], used = float(cells[-2].replace(",", "")), float(cells[-5].rstrip("%")) / 100
+    assert 0 < used < 0.9
+    assert days["always"] == 2400
+    assert days["second"] == pytest.approx(2400 * used, rel=0.1)
+    assert 3 < days["own"] < 3 + 24 * 1.0
+
+
 def test_figures(machine: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """As JSON: all conversations answered, shares add up, the same for the same seed."""
     argv = ["plan", *machine, *SMALL, "--conversations", "20", "--json"]

@@ -14,7 +14,7 @@ from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.inference.pass_policy import PassPolicy, urgency
 from triplepoint.runtime.inference.scheduler import Scheduler
 from triplepoint.runtime.physics.costs import Part
-from triplepoint.runtime.planning.clock import Clock
+from triplepoint.runtime.planning.clock import Clock, Timed
 from triplepoint.runtime.planning.machine_sim import Policy, SimulatedMachine
 from triplepoint.runtime.planning.programs import Mix, Program, Request, arrivals, total
 from triplepoint.runtime.planning.tally import Tally
@@ -63,6 +63,8 @@ def test_one_conversation_by_hand() -> None:
         # 300 rows, 4 tokens, 2 s, the last token and 10 new ones, 2 tokens
         assert tally.last_s == pytest.approx(1.0 + 0.3 + 0.004 + 2.0 + 0.011 + 0.002)
         assert (tally.computed, tally.written, tally.adopted) == (311, 8, 304)
+        assert tally.bound_s["memory"] == pytest.approx(0.75 * tally.busy_s)
+        assert sum(tally.bound_s.values()) == pytest.approx(tally.busy_s)
 
 
 def test_batches_share_passes() -> None:
@@ -181,8 +183,9 @@ def test_a_deadline_bounds_gaps() -> None:
 class _SlowDecodes(FixedClock):
     """A row of a decode takes 20 times as long as one of a prompt: long contexts."""
 
-    def seconds(self, parts: Sequence[Part]) -> tuple[float, str]:
-        return 0.001 * sum(part[0] + 19 * (part[0] == part[2] == 1) for part in parts), "memory"
+    def seconds(self, parts: Sequence[Part]) -> Timed:
+        taken = 0.001 * sum(part[0] + 19 * (part[0] == part[2] == 1) for part in parts)
+        return taken, {"memory": 0.75, "compute": 0.25}
 
 
 def test_prompts_do_not_starve_beside_decodes() -> None:
