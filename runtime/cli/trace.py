@@ -416,6 +416,9 @@ def rm(args: argparse.Namespace, output: Output) -> int:
             gone.append(path)
         except TraceError as error:
             output.error(str(error))
+    if not gone:  # each has been told why
+        output.json({"removed": [], "freed": 0})
+        return 1
     report_removed([str(path) for path in gone], sum(sizes[path] for path in gone), output)
     return 0 if len(gone) == len(sizes) else 1
 

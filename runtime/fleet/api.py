@@ -171,6 +171,10 @@ def parse_target(text: object, slots: int | None = None) -> Target:
     if not isinstance(text, str):
         raise SettingError(f"to must be a string, not {text!r}; {known}")
     if found := re.fullmatch(r"local(?::([1-9][0-9]{0,2}))?", text):
+        if found[1] and slots is not None and slots != int(found[1]):
+            raise SettingError(
+                f"to={text!r} and slots={slots} are two numbers of concurrent rows; give one"
+            )
         return Target("local", slots or int(found[1] or SLOTS))
     if text == "auto" or re.fullmatch(r"ray://[^\s,/]+", text):
         return Target("ray", slots or SLOTS, (text,))

@@ -136,7 +136,7 @@ def _what_it_is(path: str) -> str:
 
 def _without(path: str, error: TraceError) -> str:
     """The message without the file's name, which stands beside it."""
-    text = str(error)
+    text, path = str(error), str(Path(path))  # as the reader has it: without a "./"
     for opening in (f"cannot read the trace {path}: ", f"{path}, ", f"{path}: ", f"{path} "):
         text = text.removeprefix(opening)
     return text

@@ -164,9 +164,16 @@ def _sorted_out(
     same = {path: known[name] for path in paths if (name := name_of(path)) in known}
     same = {path: old for path, old in same.items() if not _changed(path, old, texts, tokens)}
     again = {name_of(path) for path in paths if path not in same}
-    # A copy of what a file was is no copy any more once that has changed.
-    kept = [row for name, row in known.items() if name not in again]
-    whole = {row["sha256"] for row in kept if row["status"] in USABLE}
+    # A copy of what a file was is no copy any more once that has changed, or is gone.
+    copied = {old["sha256"] for old in same.values() if old["status"] == "duplicate"}
+    whole = {
+        row["sha256"]
+        for name, row in known.items()
+        if name not in again
+        and row["status"] in USABLE
+        and row["sha256"] in copied
+        and os.path.exists(name)
+    }
     same = {
         path: old
         for path, old in same.items()

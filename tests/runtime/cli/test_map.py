@@ -214,3 +214,11 @@ def test_rows_do_not_see_each_other(triplepoint: Run, tmp_path: Path) -> None:
     refused = triplepoint(*command, "--traces", "files")
     assert refused.returncode == Exit.USAGE
     assert "the folder that rows read" in refused.stderr
+
+
+def test_two_numbers_of_rows_at_once(triplepoint: Run, questions: Path) -> None:
+    """Neither overrides the other."""
+    command = ("map", questions, "-o", "r.jsonl", "--slots", "3", "--to")
+    refused = triplepoint(*command, "local:2")
+    assert refused.returncode == Exit.USAGE
+    assert "two numbers of concurrent rows; give one" in refused.stderr

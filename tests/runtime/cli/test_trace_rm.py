@@ -124,3 +124,14 @@ def test_options_of_cache_in_any_order(triplepoint: Run, tmp_path: Path) -> None
     done = triplepoint("cache", "clean", "-y", "traces")
     assert "remove them with: triplepoint trace rm" in done.stderr
     assert triplepoint("cache", "clean", "-y", "--nope", "traces").returncode == 2
+
+
+def test_a_refusal_removes_nothing(triplepoint: Run, tmp_path: Path) -> None:
+    """And does not say that it did."""
+    path = tmp_path / "foreign.jsonl"
+    path.write_text("no trace\n")
+    done = triplepoint("trace", "rm", path, "--yes")
+    assert done.returncode == 1
+    assert "is not a trace" in done.stderr
+    assert "removed" not in done.stdout
+    assert path.exists()

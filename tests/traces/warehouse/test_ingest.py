@@ -152,6 +152,36 @@ def test_a_copy_of_what_a_trace_was_counts(tmp_path: Path, target: Path) -> None
     ]
 
 
+def test_a_copy_of_what_is_gone_counts(tmp_path: Path, target: Path) -> None:
+    """The original is deleted: of its copies, which have not changed, one takes its place."""
+    for name in ("a", "b", "c"):
+        write(tmp_path / f"{name}.jsonl", 1)
+    ingest([str(tmp_path)], target)
+    (tmp_path / "a.jsonl").unlink()
+
+    for _ in range(2):
+        done = ingest([str(tmp_path)], target)
+        found = asked(target, "SELECT file, status, problem FROM files ORDER BY file")
+        assert [(Path(name).name, status) for name, status, _ in found] == [
+            ("b.jsonl", "ok"),
+            ("c.jsonl", "duplicate"),
+        ]
+        assert found[1][2] == f"the same as {found[0][0]}"
+        assert done.left_out == 1
+    assert asked(target, "SELECT count(*) FROM runs") == [(1,)]
+
+
+def test_a_problem_does_not_repeat_the_name(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the folder is given as it is where one stands."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "foreign.jsonl").write_text("no trace\n")
+    monkeypatch.chdir(tmp_path / "here")
+    (record,) = ingest(["."], target).problems
+    assert record.problem == "is not a trace: its first line is not a complete JSON object"
+
+
 def test_a_folder_whose_name_is_a_pattern(many: Path, tmp_path: Path) -> None:
     """Parquet files are named one by one: brackets in their path mean nothing."""
     folder, target = tmp_path / "some[1]", tmp_path / "to[ab]*?"
