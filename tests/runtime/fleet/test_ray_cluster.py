@@ -201,6 +201,29 @@ def test_the_command_of_the_page(cluster: Cluster, tmp_path: Path) -> None:
 
 @needs_ray
 @pytest.mark.slow
+def test_rows_do_not_see_each_other(cluster: Cluster, tmp_path: Path) -> None:
+    """Results and traces lie in the folder that actors search: rows alike have equal prompts."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("the launch code is mango\n")
+    rows = [{"question": "Which file mentions mango?", "n": n} for n in range(4)]
+    questions = tmp_path / "q.jsonl"
+    command = [sys.executable, "-m", "triplepoint", "map", str(questions), "-o", "r.jsonl"]
+    command += ["-m", "nano", "-t", "1", "--workers", "1", "--slots", "1", "--to", "auto"]
+    for count in (2, 4):  # those of the second time, beside results and traces
+        questions.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
+        done = subprocess.run(
+            command, env=cluster.env, cwd=folder, capture_output=True, text=True, timeout=90
+        )
+        assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in (folder / "r.jsonl").read_text().splitlines()]
+    assert len(found) == 4
+    assert "mango" in found[0]["answer"]
+    assert len({(one["answer"], one["usage"]["prompt"]) for one in found}) == 1
+
+
+@needs_ray
+@pytest.mark.slow
 def test_inside_ray_data(cluster: Cluster, tmp_path: Path) -> None:
     """The example with `map_batches` runs."""
     pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow: pip install 'ray[data]'")
