@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -70,8 +70,13 @@ def write_parquet(traces: Sequence[Trace], table: str, path: Path) -> int:
     return found[0] if found else 0
 
 
-def query(traces: Sequence[Trace], sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+def query(
+    traces: Sequence[Trace], sql: str, during: AbstractContextManager[object] | None = None
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Names of the columns and rows of an SQL query over the tables.
+
+    Args:
+        during: entered while the query runs, when nothing is left to tidy up.
 
     Raises:
         TraceError: duckdb is not installed, or the query is wrong.
@@ -80,7 +85,7 @@ def query(traces: Sequence[Trace], sql: str) -> tuple[list[str], list[tuple[Any,
         # The query reads these tables and nothing else: no file, no network, no extension.
         database.execute("SET enable_external_access = false")
         database.execute("SET lock_configuration = true")
-        with selected(database, sql) as (names, batches):
+        with during or nullcontext(), selected(database, sql) as (names, batches):
             return names, [row for batch in batches for row in batch]
 
 

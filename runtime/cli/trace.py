@@ -324,8 +324,7 @@ def query(args: argparse.Namespace, output: Output) -> int:
     if len(args.traces) == 1 and is_warehouse(Path(args.traces[0])):
         return trace_warehouse.query(args, output, Path(args.traces[0]))
     traces = _load_many(args.traces or [str(default_folder())])
-    with trace_warehouse.ended_by_interrupt():
-        names, rows = export_tables.query(traces, args.sql)
+    names, rows = export_tables.query(traces, args.sql, trace_warehouse.ended_by_interrupt())
     if args.csv:
         trace_warehouse.write_csv(names, rows)
     else:

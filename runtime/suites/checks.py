@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -142,6 +142,7 @@ def _regex(check: Check, outcome: Outcome) -> str:
 
 def _schema(check: Check, outcome: Outcome) -> str:
     from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
 
     text = outcome.answer.strip()
     if fenced := re.fullmatch(r"```(?:json)?\s*\n(.*?)\n?```", text, re.DOTALL):
@@ -151,13 +152,24 @@ def _schema(check: Check, outcome: Outcome) -> str:
     except (ValueError, RecursionError) as error:
         return f"it is not JSON: {error}"
     try:
-        error = next(Draft202012Validator(check.json_schema or {}).iter_errors(value), None)
+        validator = extend(Draft202012Validator, {"pattern": _pattern})
+        error = next(validator(check.json_schema or {}).iter_errors(value), None)
+    except RegexTimeoutError:
+        raise
     except Exception as failure:  # a reference that leads nowhere, or in circles
         raise SettingError(f"the schema is unusable: {failure}") from None
     if error is None:
         return ""
     where = ".".join(str(part) for part in error.absolute_path)
     return f"{f'{where}: ' if where else ''}{error.message[:200]}"
+
+
+def _pattern(validator: Any, pattern: str, value: object, schema: object) -> Iterator[Any]:
+    """The keyword of JSON Schema, in bounded time."""
+    from jsonschema import ValidationError
+
+    if isinstance(value, str) and not searched(pattern, value, re.RegexFlag(0)):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
 def _changed(check: Check, outcome: Outcome) -> str:

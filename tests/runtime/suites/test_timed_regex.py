@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,11 @@ def test_a_check_that_would_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(timed_regex, "LIMIT_S", 0.5)
     (tmp_path / "a.txt").write_text(TEXT)
     outcome = Outcome("q", TEXT, root=tmp_path)
+    if find_spec("jsonschema") is not None:
+        schema = Check.model_validate({"schema": {"pattern": ENDLESS}})
+        assert "took too long" in run_check(schema, Outcome("q", json.dumps(TEXT)))["why"]
+        wrong = run_check(schema, Outcome("q", '"b"'))["why"]
+        assert wrong == f"'b' does not match {ENDLESS!r}"
     for given in ({"regex": ENDLESS}, {"files": {"a.txt": {"regex": ENDLESS}}}):
         found = run_check(Check.model_validate(given), outcome)
         assert not found["passed"]
