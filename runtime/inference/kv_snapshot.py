@@ -27,6 +27,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def save(loaded: LoadedModel, session: TokenSequence, folder: str | Path) -> Sav
             states, bytes_of_states = _save_states(loaded, session.cache, where, tokens[:cached])
         body = {
             "version": VERSION,
-            "of": loaded.page_identity,
+            "of": fingerprint(loaded),
             "tokens": tokens,
             "cached": cached,
             "pages": [[name, digest] for name, digest, _ in done],
@@ -156,7 +157,7 @@ def load(
     """
     where = as_path(folder, _FOLDER, EngineError)
     body = _read_index(where)
-    of, here = body["of"], loaded.page_identity
+    of, here = body["of"], fingerprint(loaded)
     if of != here:
         what = [
             f"{key}: {of.get(key)} there, {here[key]} here"
@@ -243,7 +244,16 @@ def _load_states(
 
 
 def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
-    """What the bytes of a page depend on, tokens aside; `LoadedModel.page_identity` keeps it."""
+    """What the bytes of a page depend on, tokens aside: computed once for each engine."""
+    if loaded not in _FINGERPRINTS:
+        _FINGERPRINTS[loaded] = _fingerprint(loaded)
+    return _FINGERPRINTS[loaded]
+
+
+_FINGERPRINTS: WeakKeyDictionary[LoadedModel, dict[str, Any]] = WeakKeyDictionary()
+
+
+def _fingerprint(loaded: LoadedModel) -> dict[str, Any]:
     rotary = hashlib.sha256()
     for pair in loaded.rotary:
         for table in pair:
@@ -304,7 +314,7 @@ def _digests(folder: Path, what: str = "pages") -> dict[str, str]:
 
 def page_keys(loaded: LoadedModel, tokens: list[int], namespace: str = "") -> Iterator[str]:
     """The key of each page of these tokens; pages of different namespaces have different ones."""
-    running = hashlib.sha256(json.dumps(loaded.page_identity, sort_keys=True).encode())
+    running = hashlib.sha256(json.dumps(fingerprint(loaded), sort_keys=True).encode())
     if namespace:
         running.update(hashlib.sha256(namespace.encode()).digest())
     for at in range(0, len(tokens), PAGE):

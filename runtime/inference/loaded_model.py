@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...arguments import as_list
 from ...errors import EngineError, GGUFError, SettingError
@@ -232,13 +232,6 @@ class LoadedModel:
     def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
         """Rotary tables: cos and sin of each, float32 [positions, rotated dims / 2]."""
         return self.layout.tables
-
-    @cached_property
-    def page_identity(self) -> dict[str, Any]:
-        """What the bytes of a page depend on, tokens aside."""
-        from .kv_snapshot import fingerprint
-
-        return fingerprint(self)
 
     @cached_property
     def cost(self) -> ModelCost:
