@@ -3,7 +3,8 @@
 Stops and goes on at any time: run the same command again and it resumes from the last checkpoint.
 The schedule follows the clock, since a shared machine's speed is not known beforehand. Once it is
 over, `--again 0.5` starts another from the checkpoint, at half the first one's learning rate;
-`--from-gguf nano.gguf --again 0.5` starts one in an empty folder from the weights that ship.
+`--from-gguf nano.gguf --again 0.1` starts one in an empty folder from the weights that ship. On a
+CPU a step has few sequences, and a high rate makes good weights worse.
 
 `--processes 2` lets two processes of one thread each train the same weights, each applying its own
 gradients without waiting for the other. `--layers 6` begins with a deeper model that computes the

@@ -359,14 +359,7 @@ def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> No
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_program(chat: Any, work: Path, number: signal.Signals) -> None:
     """What run_command has started ends with the chat, also when its terminal is closed."""
-    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
-    run = calls(("run_command", {"command": [sys.executable, "-c", code]}))
-    terminal = chat(run, text("Fine."), args=("--tools", "exec", "--yes"))
-    terminal.type("Wait")
-    for _ in range(600):
-        if (work / "pid").exists() and (work / "pid").read_text():
-            break
-        time.sleep(0.05)
+    terminal = _with_a_program(chat, work)
     terminal.process.send_signal(number)
     assert terminal.end() == 128 + number
 
@@ -376,14 +369,7 @@ def test_a_signal_ends_a_program(chat: Any, work: Path, number: signal.Signals) 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_program(chat: Any, work: Path) -> None:
     """What run_command has started ends with the answer; the chat goes on."""
-    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
-    run = calls(("run_command", {"command": [sys.executable, "-c", code]}))
-    terminal = chat(run, text("Fine."), args=("--tools", "exec", "--yes"))
-    terminal.type("Wait")
-    for _ in range(600):
-        if (work / "pid").exists() and (work / "pid").read_text():
-            break
-        time.sleep(0.05)
+    terminal = _with_a_program(chat, work)
     terminal.press(b"\x03")
     terminal.wait_for("interrupted; the chat continues")
     terminal.wait_for("? ")
@@ -394,6 +380,19 @@ def test_ctrl_c_ends_a_program(chat: Any, work: Path) -> None:
     assert terminal.end() == 0
 
     assert _is_over(pid)
+
+
+def _with_a_program(chat: Any, work: Path) -> Terminal:
+    """A chat that waits for a program of run_command; its process id is in the file ``pid``."""
+    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    run = calls(("run_command", {"command": [sys.executable, "-c", code]}))
+    terminal = chat(run, text("Fine."), args=("--tools", "exec", "--yes"))
+    terminal.type("Wait")
+    for _ in range(600):
+        if (work / "pid").exists() and (work / "pid").read_text():
+            break
+        time.sleep(0.05)
+    return terminal
 
 
 def _is_over(pid: str) -> bool:
