@@ -143,17 +143,16 @@ class Agent(Generic[Output]):
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.output = None if output_type is None else OutputType(output_type)
         self.config = AgentConfig(
-            max_steps,
-            max_tokens,
-            context,
-            "",
-            check_template_options(template_options, thinking),
-            sampling,
-            timeout,
-            None if self.output is None else self.output.schema,
-            compact,
-            repetition_stop,
-            answer_forms,
+            max_steps=max_steps,
+            max_tokens=max_tokens,
+            context=context,
+            options=check_template_options(template_options, thinking),
+            sampling=sampling,
+            timeout=timeout,
+            output=None if self.output is None else self.output.schema,
+            compact=compact,
+            repetition_stop=repetition_stop,
+            answer_forms=answer_forms,
         )
         size = engine.context if context is None else context
         self._result_tokens = max_result_tokens(size, result_tokens)

@@ -20,8 +20,7 @@ from ..config import default_model
 from ..files import make_folder
 from .answering import AgentFactory, Recipe
 from .dispatch import Limits
-from .mapping import Bounds, MapReport, Price, poison_path, traces_folder
-from .mapping import Mapping as MapRun
+from .mapping import Bounds, MapReport, MapRun, Price, poison_path, traces_folder
 from .plain_values import frame_rows
 from .results import Results
 from .rows import Row, make_rows, read_rows

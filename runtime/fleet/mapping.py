@@ -11,8 +11,7 @@ import itertools
 import os
 import queue
 import time
-from collections import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ class Price:
         """Of one row."""
         return self.of_usage(outcome.usage, outcome.seconds)
 
-    def of_usage(self, usage: abc.Mapping[str, float], seconds: float) -> float:
+    def of_usage(self, usage: Mapping[str, float], seconds: float) -> float:
         """Of so many tokens and seconds."""
         cached = self.tokens_in if self.tokens_cached is None else self.tokens_cached
         tokens = usage.get("computed", 0) * self.tokens_in
@@ -107,8 +106,8 @@ class MapReport:
         return self.finished / self.seconds if self.seconds else 0.0
 
 
-class Mapping:
-    """See the module.
+class MapRun:
+    """Gives rows to workers, and writes their results, until all are done.
 
     Args:
         rows: of the input.

@@ -17,7 +17,7 @@ from triplepoint.runtime.fleet import dispatch
 from triplepoint.runtime.fleet.answering import Outcome, Recipe
 from triplepoint.runtime.fleet.dispatch import Limits, Station, Task
 from triplepoint.runtime.fleet.forecast import Forecast
-from triplepoint.runtime.fleet.mapping import Bounds, Mapping, Price, poison_path, traces_folder
+from triplepoint.runtime.fleet.mapping import Bounds, MapRun, Price, poison_path, traces_folder
 from triplepoint.runtime.fleet.results import Results
 from triplepoint.runtime.fleet.rows import Row, make_rows
 from triplepoint.runtime.fleet.workers import Event, Post, Work, trace_name
@@ -60,11 +60,11 @@ def rows(count: int) -> list[Row]:
 
 def mapping(
     count: int, results: Results | None = None, poison: Results | None = None, **more: Any
-) -> tuple[Mapping, Results, Results]:
+) -> tuple[MapRun, Results, Results]:
     results, poison = results or Results(None), poison or Results(None)
     work = Work(Recipe(), more.pop("traces", None))
     more.setdefault("limits", Limits(2, 2, 0.01))
-    return Mapping(rows(count), work, results, poison, **more), results, poison
+    return MapRun(rows(count), work, results, poison, **more), results, poison
 
 
 def test_a_result_has_its_row_and_what_came_of_it(tmp_path: Path) -> None:
@@ -97,10 +97,10 @@ def test_rows_that_are_put_before_others(tmp_path: Path) -> None:
     questions = ["a", "b"]
     for added in (["new", "a", "b"], ["newer", "new", "a", "b", "last"]):
         given = make_rows(("", {"question": q}) for q in questions)
-        Mapping(given, work, results, poison).run([Scripted("w", answered)])
+        MapRun(given, work, results, poison).run([Scripted("w", answered)])
         questions = added
     given = make_rows(("", {"question": q}) for q in questions)
-    Mapping(given, work, results, poison).run([Scripted("w", answered)])
+    MapRun(given, work, results, poison).run([Scripted("w", answered)])
     results.sort({row.key: row.number for row in given})
 
     found = {one["question"]: one["row"] for one in results}

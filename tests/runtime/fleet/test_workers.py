@@ -31,7 +31,7 @@ from triplepoint.runtime.fleet import answering, workers
 from triplepoint.runtime.fleet.answering import Recipe
 from triplepoint.runtime.fleet.api import Fleet, parse_target, parse_until, run_map
 from triplepoint.runtime.fleet.dispatch import Limits
-from triplepoint.runtime.fleet.mapping import Mapping, MapReport
+from triplepoint.runtime.fleet.mapping import MapReport, MapRun
 from triplepoint.runtime.fleet.results import Results
 from triplepoint.runtime.fleet.rows import make_rows
 from triplepoint.runtime.fleet.workers import Event, ServerWorker, Work
@@ -316,7 +316,7 @@ def test_a_first_row_that_takes_longer_than_patience(quick: None) -> None:
         worker = Slow(server.url, 1, Work(remote), patience_s=1.5)
         rows = make_rows(("", {"question": f"q{n}"}) for n in range(3))
         results, poison = Results(None), Results(None)
-        report = Mapping(rows, Work(remote), results, poison).run([worker])
+        report = MapRun(rows, Work(remote), results, poison).run([worker])
 
     assert (report.answered, report.left) == (3, 0)
 
