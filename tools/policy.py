@@ -271,8 +271,14 @@ class Policy:
             and not self._recorded
         ]
 
-    def unmatched(self, tools: Collection[Tool[..., Any]]) -> Iterator[str]:
+    def unmatched(
+        self, tools: Collection[Tool[..., Any]], others: Collection[str] = ()
+    ) -> Iterator[str]:
         """Rules that deny or ask but fit no call of these tools, such as for a slip of the pen.
+
+        Args:
+            tools: those that an agent has.
+            others: names of tools that it might have, too: rules may be about these.
 
         Yields:
             What is wrong with each.
@@ -282,6 +288,8 @@ class Policy:
                 continue
             named = [tool for tool in tools if glob_matcher(rule.tool)(tool.name)]
             known = {name for tool in named for name in tool.parameters.get("properties", ())}
+            if not named and any(map(glob_matcher(rule.tool), others)):
+                continue
             if not named:
                 yield f"rule {number} of the policy fits no tool: there is no {rule.tool} here"
             elif odd := [name for name in rule.arguments if name not in known]:

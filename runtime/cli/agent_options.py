@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, ToolError
+from ...tools.groups import GROUPS, make_group
 from ...traces.sanitize import printable
 from .arguments import positive
 from .load_engine import DEFAULT_MODEL, add_engine_options
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ...tools.policy import Answer, Mode
     from ..inference.sampling import Sampling
 
-GROUPS = ("find", "edit", "net", "exec")
 _MOST_SHOWN = 4000  # characters of a preview
 _MOST_SCOPE = 200  # of what "always" would be for
 
@@ -175,7 +175,7 @@ def group_names(text: str) -> list[str]:
         if name not in known:
             known = ", ".join(known)
             raise argparse.ArgumentTypeError(f"no such tool group: {name!r}; choose from {known}")
-    return list(GROUPS) if "all" in names else sorted(set(names), key=GROUPS.index)
+    return list(GROUPS) if "all" in names else [name for name in GROUPS if name in names]
 
 
 def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[Tool[..., Any]]:
@@ -183,19 +183,9 @@ def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[T
 
     files: the folder that they look at, where it is open already.
     """
-    from ...tools import CommandTools, EditTools, FetchTools, FindTools
-
     made: list[Tool[..., Any]] = []
     for name in args.tools:
-        match name:
-            case "find":
-                made += FindTools(files or args.dir)
-            case "edit":
-                made += EditTools(files or args.dir)
-            case "net":
-                made += FetchTools(private=args.allow_private_network)
-            case "exec":
-                made += CommandTools(args.dir)
+        made += make_group(name, files or args.dir, private=args.allow_private_network)
     if args.mcp is not None:
         from ...tools.mcp import McpServers
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arguments import read_text
 from ...errors import AgentError, SettingError, ToolError
+from ...tools.groups import GROUPS
 from ...traces.reader import Trace
 from ...traces.sanitize import printable
 from ...traces.timeline import duration, rate
@@ -76,7 +77,8 @@ def begin(
     )
     agent.on_progress = output.progress
     if not args.quiet:
-        for problem in agent.policy.unmatched(agent.tools):
+        others = [name for group in GROUPS.values() for name in group]
+        for problem in agent.policy.unmatched(agent.tools, others):
             output.note(problem)
     return agent
 

@@ -26,6 +26,7 @@ from ...errors import (
     TraceError,
     TriplepointError,
 )
+from ...tools.groups import make_group
 from ...traces import log
 from ..agent.agent import Agent
 from ..agent.config import MAX_STEPS, MAX_TOKENS
@@ -106,7 +107,7 @@ class Recipe:
         return Agent(
             engine,
             workspace=files,
-            tools=self._tools(names, folder, files),
+            tools=self._tools(names, files),
             policy=policy,
             max_steps=self.max_steps,
             max_tokens=self.max_tokens,
@@ -115,21 +116,13 @@ class Recipe:
             **self.agent,
         )
 
-    def _tools(
-        self, names: tuple[str, ...], folder: str | None, files: Workspace | None
-    ) -> list[Tool[..., Any]]:
-        from ...tools import CommandTools, EditTools, FetchTools, FindTools
-
+    def _tools(self, names: tuple[str, ...], files: Workspace | None) -> list[Tool[..., Any]]:
         made: list[Tool[..., Any]] = []
         for name in names:
-            if name == "net":
-                made += FetchTools(private=self.allow_private_network)
-            elif folder is None or files is None:
-                raise ToolError(f"the tools {name} need a folder; give the row a dir")
-            elif name == "exec":
-                made += CommandTools(folder)
-            else:
-                made += (FindTools if name == "find" else EditTools)(files)
+            try:
+                made += make_group(name, files, private=self.allow_private_network)
+            except ToolError as error:
+                raise error if files else ToolError(f"{error}; give the row a dir") from None
         return made
 
 

@@ -19,10 +19,9 @@ from typing import Any
 
 from ...arguments import read_text
 from ...errors import RowError
+from ...tools.groups import GROUPS
 from .plain_values import plain
 
-TOOL_GROUPS = ("find", "edit", "net", "exec")
-"""Groups of tools beside those that read files."""
 RESULT_FIELDS = (
     *("row", "key", "status", "answer", "output", "error", "trace", "usage", "seconds"),
     *("attempt", "deaths", "worker", "cost"),
@@ -231,11 +230,11 @@ def _tools(where: str, value: Any) -> tuple[str, ...] | None:
         return None
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     if names == ["all"]:
-        return TOOL_GROUPS
-    if not isinstance(names, list) or any(name not in TOOL_GROUPS for name in names):
-        known = ", ".join(TOOL_GROUPS)
+        return tuple(GROUPS)
+    if not isinstance(names, list) or any(name not in GROUPS for name in names):
+        known = ", ".join(GROUPS)
         raise RowError(f"{where}: tools must be a list of {known}, not {value!r}")
-    return tuple(sorted(set(names), key=TOOL_GROUPS.index))
+    return tuple(name for name in GROUPS if name in names)
 
 
 # --- files

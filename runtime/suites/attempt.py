@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AgentError, EngineError, SettingError, TriplepointError
-from ...tools import CommandTools, EditTools, FetchTools, FindTools, Workspace
+from ...tools import Workspace
+from ...tools.groups import make_group
 from ..agent.agent import Agent
 from ..agent.config import MAX_STEPS, MAX_TOKENS
 from ..agent.events import RunFinished, ToolCallFinished, ToolCallStarted
@@ -202,12 +203,9 @@ class _Talk:
 def _tools(groups: list[Any], files: Workspace | None) -> list[Tool[..., Any]]:
     made: list[Tool[..., Any]] = []
     for name in groups:
-        if name == "net":
-            made += FetchTools()
-        elif files is None:
+        if files is None and name != "net":
             raise SettingError(f"the tools {name} need a folder; give the task a dir or files")
-        else:
-            made += {"find": FindTools, "edit": EditTools, "exec": CommandTools}[name](files)
+        made += make_group(name, files)
     return made
 
 

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ...arguments import read_text
 from ...errors import SettingError
 
-GROUPS = ("find", "edit", "net", "exec")
 WRITING = {"edit", "exec"}  # tools whose tasks get a copy of their folder
 
 ToolGroup = Literal["find", "edit", "net", "exec"]

@@ -447,7 +447,8 @@ def test_rules_that_fit_nothing_are_told() -> None:
         Rule("write_fil", "ask"),
         Rule("fetch", "allow", {"url": "https://a.example/**"}),
     ]
-    assert list(Policy(rules=rules).unmatched([write, read])) == [
+    policy = Policy(rules=[*rules, Rule("run_*", "deny")])
+    assert list(policy.unmatched([write, read], others=["run_command"])) == [
         "rule 2 of the policy fits no call: w* has no argument pth, but content, path",
         "rule 3 of the policy fits no tool: there is no write_fil here",
     ]

@@ -1,0 +1,45 @@
+"""The groups of tools beside those that read files, as `--tools` and rows of a fleet name them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ToolError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .tool import Tool
+    from .workspace import Workspace
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "find": ("find",),
+    "edit": ("write_file", "edit_file", "move", "delete"),
+    "net": ("fetch_url",),
+    "exec": ("run_command",),
+}
+"""The names of each group's tools."""
+
+
+def make_group(
+    name: str, folder: str | Path | Workspace | None, *, private: bool = False
+) -> list[Tool[..., Any]]:
+    """The tools of a group.
+
+    Args:
+        name: of `GROUPS`.
+        folder: that they look at or work in; ``net`` needs none.
+        private: whether addresses of private networks are fetched.
+
+    Raises:
+        ToolError: the group needs a folder.
+    """
+    from . import CommandTools, EditTools, FetchTools, FindTools, Workspace
+
+    if name == "net":
+        return list(FetchTools(private=private))
+    if folder is None:
+        raise ToolError(f"the tools {name} need a folder")
+    if name == "exec":
+        return list(CommandTools(folder.root if isinstance(folder, Workspace) else folder))
+    return list((FindTools if name == "find" else EditTools)(folder))
