@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, ToolError
-from ...tools.groups import GROUPS, make_group
 from ...traces.sanitize import printable
 from .arguments import positive
 from .load_engine import DEFAULT_MODEL, add_engine_options
@@ -126,7 +125,7 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
         type=group_names,
         default=[],
         metavar="GROUP,…",
-        help=f"tools to add to list_dir, read_file and search: {', '.join(GROUPS)}, or all "
+        help="tools to add to list_dir, read_file and search: find, edit, net, exec, or all "
         "(default: none)",
     )
     mode = verb.add_mutually_exclusive_group()
@@ -170,6 +169,8 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
 
 def group_names(text: str) -> list[str]:
     """Names of groups with commas between them; ``all`` is all of them."""
+    from ...tools.groups import GROUPS
+
     names, known = text.split(","), (*GROUPS, "all")
     for name in names:
         if name not in known:
@@ -183,6 +184,8 @@ def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[T
 
     files: the folder that they look at, where it is open already.
     """
+    from ...tools.groups import make_group
+
     made: list[Tool[..., Any]] = []
     for name in args.tools:
         made += make_group(name, files or args.dir, private=args.allow_private_network)

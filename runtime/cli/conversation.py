@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...arguments import read_text
 from ...errors import AgentError, SettingError, ToolError
-from ...tools.groups import GROUPS
 from ...traces.reader import Trace
 from ...traces.sanitize import printable
 from ...traces.timeline import duration, rate
@@ -54,6 +53,7 @@ def begin(
     files: the folder of an agent before it, with what was attached there.
     """
     from ...tools import Workspace
+    from ...tools.groups import GROUPS
     from ..agent.agent import MAX_STEPS, MAX_TOKENS, Agent
 
     files = files or Workspace(args.dir)
