@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileError
-from .targets import CpuTarget, _llvm, missing
+from .targets import CpuTarget, llvm_binding, missing
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -96,7 +96,7 @@ def _machine(target: CpuTarget):
     It is told the features, not the CPU: on a Zen 4 the scheduling model of znver4 ("tune-cpu")
     makes prefill 0.99 to 1.02 times as fast, decode 1.00 to 1.02, which is within the noise.
     """
-    kind = _llvm().Target.from_triple(target.triple)
+    kind = llvm_binding().Target.from_triple(target.triple)
     # The small code model keeps constants one instruction away; kernels call nothing outside.
     return kind.create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
@@ -167,7 +167,7 @@ def _compile(spec: Spec, target: CpuTarget, text: str) -> bytes:
 def _optimized(spec: Spec, target: CpuTarget, text: str, machine: Any):
     from llvmlite.binding import ffi
 
-    llvm = _llvm()
+    llvm = llvm_binding()
     try:
         # What no two kernels share, two threads may work on at once.
         module = llvm.parse_assembly(text, llvm.create_context())
@@ -255,7 +255,7 @@ class _Switches:
     @staticmethod
     def _tell(values: dict[str, bool]) -> None:
         for name, on in values.items():
-            _llvm().set_option("", f"-{name}={'true' if on else 'false'}")
+            llvm_binding().set_option("", f"-{name}={'true' if on else 'false'}")
 
 
 _switches = _Switches()
@@ -347,7 +347,9 @@ class ObjectCache:
     @staticmethod
     def _key(folder: Path, spec: Spec, target: CpuTarget) -> Path:
         """Where it stands which object the sources as they are make of `spec`."""
-        made_by = f"{source_hash()}|{_llvm().llvm_version_info}|{target.triple}|{target.intel}"
+        made_by = (
+            f"{source_hash()}|{llvm_binding().llvm_version_info}|{target.triple}|{target.intel}"
+        )
         sources = _digest(made_by)[:16]
         return folder / f"{spec.symbol(target)}-{target}-{sources}.key"
 
@@ -369,7 +371,7 @@ class ObjectCache:
 
 def _object_name(target: CpuTarget, text: str) -> str:
     """Of the object that LLVM makes of this IR."""
-    how = (_llvm().llvm_version_info, PASSES, sorted(switches(target).items()))
+    how = (llvm_binding().llvm_version_info, PASSES, sorted(switches(target).items()))
     given = (*how, target.triple, target.cpu, target.features, text)
     return hashlib.sha256(repr(given).encode()).hexdigest()
 
@@ -439,7 +441,7 @@ class Library:
             self._load(specs)
 
     def _load(self, specs: list[Spec]) -> None:
-        llvm = _llvm()
+        llvm = llvm_binding()
         fresh = {s.symbol(self.target): s for s in specs}
         fresh = {name: s for name, s in fresh.items() if name not in self._addresses}
         if not fresh:

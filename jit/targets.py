@@ -78,8 +78,8 @@ class CpuTarget:
     def triple(self) -> str:
         """LLVM target triple."""
         if self.arch == "any":
-            return _llvm().get_default_triple()
-        host = _llvm().get_default_triple()
+            return llvm_binding().get_default_triple()
+        host = llvm_binding().get_default_triple()
         if host.startswith(self.arch) or (self.arch == "aarch64" and host.startswith("arm64")):
             return host  # the second is Apple's name
         return f"{self.arch}-unknown-linux-gnu"
@@ -96,7 +96,7 @@ def host_arch() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
-def _cpuinfo(*keys: str) -> str | None:
+def cpuinfo(*keys: str) -> str | None:
     """What Linux says of the first CPU under one of these keys."""
     try:
         with Path("/proc/cpuinfo").open(errors="replace") as file:  # as long as there are CPUs
@@ -116,7 +116,7 @@ def is_intel() -> bool:
         return False
     if platform.system() == "Windows":
         return platform.processor().endswith("GenuineIntel")
-    return platform.system() == "Darwin" or _cpuinfo("vendor_id") == "GenuineIntel"
+    return platform.system() == "Darwin" or cpuinfo("vendor_id") == "GenuineIntel"
 
 
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
@@ -178,7 +178,7 @@ _CPUINFO = {
 
 
 @functools.cache
-def _llvm():
+def llvm_binding():
     """llvmlite's binding with every back end ready (imported late: it costs 0.1 s)."""
     import llvmlite.binding as llvm
 
@@ -190,7 +190,7 @@ def _llvm():
 @functools.cache
 def host_features() -> frozenset[str]:
     """LLVM feature names that this CPU has and this operating system enables."""
-    found = {name for name, on in _llvm().get_host_cpu_features().items() if on}
+    found = {name for name, on in llvm_binding().get_host_cpu_features().items() if on}
     listed = _cpuinfo_flags()
     if host_arch() == "aarch64":  # LLVM does not look for all of them there
         flags = _apple_flags() if listed is None else listed
@@ -219,7 +219,7 @@ def _apple_flags() -> set[str]:
 
 
 def _cpuinfo_flags() -> set[str] | None:
-    listed = _cpuinfo("flags", "Features")
+    listed = cpuinfo("flags", "Features")
     return None if listed is None else set(listed.split())
 
 

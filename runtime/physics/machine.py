@@ -24,6 +24,7 @@ from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned, smt_place
 from ...jit.tape import PerThread, Tape
+from ...jit.targets import cpuinfo
 from ..cgroups import cpu_quota
 from ..files import write_file
 from ..memory import Arena, available_bytes
@@ -106,11 +107,7 @@ class MachineProfile:
 
 def cpu_name() -> str:
     """The CPU's model name as the system gives it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.lower().startswith(("model name", "hardware")):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return cpuinfo("model name", "Hardware") or platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:

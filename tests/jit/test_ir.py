@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from triplepoint.jit import ir
-from triplepoint.jit.targets import _llvm, detect
+from triplepoint.jit.targets import detect, llvm_binding
 
 
 def read_back(module: ir.Module) -> str:
     """`module` as LLVM prints what it read."""
-    llvm = _llvm()
+    llvm = llvm_binding()
     found = llvm.parse_assembly(str(module), llvm.create_context())
     found.verify()
     return str(found)

@@ -97,7 +97,7 @@ def test_whose_cpu_it_is(
 ) -> None:
     """Linux lists it, Windows has it in the processor's name, and a Mac with x86-64 is Intel's."""
     names = {"Windows": "Intel64 Family 6 Model 140 Stepping 1, GenuineIntel", "Darwin": "i386"}
-    monkeypatch.setattr(targets, "_cpuinfo", lambda *_: told)
+    monkeypatch.setattr(targets, "cpuinfo", lambda *_: told)
     monkeypatch.setattr(targets.platform, "system", lambda: system)
     monkeypatch.setattr(targets.platform, "machine", lambda: machine)
     monkeypatch.setattr(targets.platform, "processor", lambda: names.get(system, ""))
@@ -151,7 +151,7 @@ def test_an_arm_cpu_has_what_the_system_lists(
 ) -> None:
     """LLVM reports neither dot products nor i8mm of an ARM CPU: Linux does."""
     found = types.SimpleNamespace(get_host_cpu_features=lambda: {"neon": True, "fp-armv8": True})
-    monkeypatch.setattr(targets, "_llvm", lambda: found)
+    monkeypatch.setattr(targets, "llvm_binding", lambda: found)
     monkeypatch.setattr(targets, "host_arch", lambda: "aarch64")
     monkeypatch.setattr(targets, "_cpuinfo_flags", lambda: set(flags.split()))
     monkeypatch.setattr(targets, "host_features", targets.host_features.__wrapped__)
