@@ -271,33 +271,6 @@ class Policy:
             and not self._recorded
         ]
 
-    def unmatched(
-        self, tools: Collection[Tool[..., Any]], others: Collection[str] = ()
-    ) -> Iterator[str]:
-        """Rules that deny or ask but fit no call of these tools, such as for a slip of the pen.
-
-        Args:
-            tools: those that an agent has.
-            others: names of tools that it might have, too: rules may be about these.
-
-        Yields:
-            What is wrong with each.
-        """
-        for number, rule in enumerate(self.rules, 1):
-            if rule.action == "allow":
-                continue
-            named = [tool for tool in tools if glob_matcher(rule.tool)(tool.name)]
-            known = {name for tool in named for name in tool.parameters.get("properties", ())}
-            if not named and any(map(glob_matcher(rule.tool), others)):
-                continue
-            if not named:
-                yield f"rule {number} of the policy fits no tool: there is no {rule.tool} here"
-            elif odd := [name for name in rule.arguments if name not in known]:
-                yield (
-                    f"rule {number} of the policy fits no call: {rule.tool} has no argument "
-                    f"{odd[0]}, but {', '.join(sorted(known))}"
-                )
-
     def hides(self, tools: Iterable[Tool[..., Any]], path: str) -> bool:
         """Whether a path must not be named: a rule keeps it, or a folder above it, from a tool.
 
@@ -350,6 +323,35 @@ class Policy:
         if answer in ("yes", "always"):
             return Decision(True, "user", asked_s=asked)
         return Decision(False, "user", "the user said no", asked)
+
+
+def unmatched_rules(
+    rules: Iterable[Rule], tools: Collection[Tool[..., Any]], others: Collection[str] = ()
+) -> Iterator[str]:
+    """Rules that deny or ask but fit no call of these tools, such as for a slip of the pen.
+
+    Args:
+        rules: of a policy.
+        tools: those that an agent has.
+        others: names of tools that it might have, too: rules may be about these.
+
+    Yields:
+        What is wrong with each.
+    """
+    for number, rule in enumerate(rules, 1):
+        if rule.action == "allow":
+            continue
+        named = [tool for tool in tools if glob_matcher(rule.tool)(tool.name)]
+        known = {name for tool in named for name in tool.parameters.get("properties", ())}
+        if not named and any(map(glob_matcher(rule.tool), others)):
+            continue
+        if not named:
+            yield f"rule {number} of the policy fits no tool: there is no {rule.tool} here"
+        elif odd := [name for name in rule.arguments if name not in known]:
+            yield (
+                f"rule {number} of the policy fits no call: {rule.tool} has no argument "
+                f"{odd[0]}, but {', '.join(sorted(known))}"
+            )
 
 
 def scope_of(arguments: Mapping[str, Any]) -> str:

@@ -54,6 +54,7 @@ def begin(
     """
     from ...tools import Workspace
     from ...tools.groups import GROUPS
+    from ...tools.policy import unmatched_rules
     from ..agent.agent import MAX_STEPS, MAX_TOKENS, Agent
 
     files = files or Workspace(args.dir)
@@ -78,7 +79,7 @@ def begin(
     agent.on_progress = output.progress
     if not args.quiet:
         others = [name for group in GROUPS.values() for name in group]
-        for problem in agent.policy.unmatched(agent.tools, others):
+        for problem in unmatched_rules(agent.policy.rules, agent.tools, others):
             output.note(problem)
     return agent
 

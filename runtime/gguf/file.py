@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from ...errors import GGUFError, ModelError
+from ...errors import GGUFError, ModelError, UnsupportedModelError
 from .header import TRUNCATED, HeaderReader, shown
 from .mapped_file_guard import MappedFileGuard
 from .types import GGMLType, MetadataValue, StringArray, TensorInfo, Texts, ValueType
@@ -266,6 +266,10 @@ class GGUFFile:
         """Raise the GGUFError that says what is wrong with the value at `key`, and where it is."""
         field, offset = f"metadata {shown(key)}", self._offsets.get(key)
         raise GGUFError(message, path=self.path, field=field, offset=offset)
+
+    def unsupported(self, key: str, why: str) -> NoReturn:
+        """Raise the UnsupportedModelError for a sound value at `key` that nothing here computes."""
+        raise UnsupportedModelError(f"{self.path}: {shown(key)} {why}")
 
     def refuse_element(self, key: str, index: int, message: str) -> NoReturn:
         """The same for string `index` of the array at `key`."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...errors import UnsupportedModelError
 from ..forward import experts
 from ..forward.appending import append_latent
 from ..forward.graph import GraphBuilder
@@ -107,15 +106,10 @@ class DeepSeek2(Mixture):
         sizes = {"kv_lora_rank": self.rank, "value_length_mla": self.v_dims}
         for key, size in {**sizes, "head_count": heads * self.q_dims}.items():
             if size % ALIGN:
-                raise UnsupportedModelError(
-                    f"{gguf.path}: rows of {size} values ({a}{key}) are not supported: they must "
-                    f"be a multiple of {ALIGN}"
-                )
+                gguf.unsupported(a + key, f"makes rows of {size}: no multiple of {ALIGN}")
         if self.rotated % 32 or (self.q_dims - self.rotated) % 32:
-            raise UnsupportedModelError(
-                f"{gguf.path}: {a}key_length_mla = {self.q_dims}, {self.rotated} of them rotated, "
-                f"is not supported: both must be multiples of 32"
-            )
+            why = f"{self.q_dims}, {self.rotated} of them rotated: both must be multiples of 32"
+            gguf.unsupported(f"{a}key_length_mla", why)
         table = gguf.tensors.get("token_embd.weight")
         if table is not None and table.shape[0] == GLM_FLASH_VOCAB:
             self.gating, self.normalized = 2, True
@@ -125,13 +119,8 @@ class DeepSeek2(Mixture):
         rotation = read_rotation(self.gguf, self.weights, "deepseek2", self.rotated)
         if not self._multiplier:
             return [rotation]
-        key = "deepseek2.rope.scaling.attn_factor"
-        more = self.gguf.number(key, 1.0)
-        if more != 1.0:
-            raise UnsupportedModelError(
-                f"{self.gguf.path}: {key} = {more:g} is not supported beside "
-                f"deepseek2.rope.scaling.yarn_log_multiplier"
-            )
+        if (more := self.gguf.number(key := "deepseek2.rope.scaling.attn_factor", 1.0)) != 1.0:
+            self.gguf.unsupported(key, f"= {more:g} is not supported beside yarn_log_multiplier")
         return [replace(rotation, magnitude=1.0)]
 
     @property

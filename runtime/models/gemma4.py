@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ...errors import UnsupportedModelError
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import ALIGN, Activation, AttentionSpec
 from ..weights.matrix import Matrix
@@ -83,10 +82,7 @@ class Gemma4(Gemma3):
         self.own = self.gguf.integer("gemma4.embedding_length_per_layer_input", 0, high=1 << 16)
         if self.own % ALIGN:
             key = "gemma4.embedding_length_per_layer_input"
-            raise UnsupportedModelError(
-                f"{self.gguf.path}: {key} = {self.own} is not supported: it must be a multiple of "
-                f"{ALIGN}"
-            )
+            self.gguf.unsupported(key, f"= {self.own} must be a multiple of {ALIGN}")
         if self.own:
             name, rows = "per_layer_token_embd.weight", self.own * c.layers
             self.own_table = w.table(name, c.n_vocab, rows)

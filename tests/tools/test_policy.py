@@ -10,7 +10,7 @@ import pytest
 
 from triplepoint.errors import AgentError, ToolError
 from triplepoint.tools import EditTools, Policy, Request, Rule, Tool, tool
-from triplepoint.tools.policy import scope_of
+from triplepoint.tools.policy import scope_of, unmatched_rules
 from triplepoint.tools.schema_tool import SchemaTool
 
 
@@ -447,8 +447,8 @@ def test_rules_that_fit_nothing_are_told() -> None:
         Rule("write_fil", "ask"),
         Rule("fetch", "allow", {"url": "https://a.example/**"}),
     ]
-    policy = Policy(rules=[*rules, Rule("run_*", "deny")])
-    assert list(policy.unmatched([write, read], others=["run_command"])) == [
+    rules.append(Rule("run_*", "deny"))
+    assert list(unmatched_rules(rules, [write, read], others=["run_command"])) == [
         "rule 2 of the policy fits no call: w* has no argument pth, but content, path",
         "rule 3 of the policy fits no tool: there is no write_fil here",
     ]
