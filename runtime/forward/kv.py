@@ -260,6 +260,16 @@ class KVCache:
         page = self._held[index]
         return page.writer == self.table and start - index * PAGE >= page.fixed
 
+    def page_at(self, position: int) -> Page | None:
+        """The page that has a position within it; None at the border of two."""
+        index = position // PAGE
+        return self._held[index] if position % PAGE and index < len(self._held) else None
+
+    def needs(self, end: int) -> int:
+        """Bytes of all pages of `end` positions, and of the state."""
+        state = 0 if self.state is None else self.state.layout.nbytes
+        return state + -(-end // PAGE) * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE
+
     def wants(self, start: int, end: int) -> int:
         """Bytes of the pages that `make_writable` would make."""
         state = self.state.wants() if self.state is not None else 0

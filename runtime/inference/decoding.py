@@ -393,7 +393,8 @@ class Decoding:
         rows = 2 * sequence.engine.target.lanes
         if count_panels(mask, rows) > FEW * most:
             return None
-        return panels_of(mask, rows)
+        found = panels_of(mask, rows)
+        return found[found < most]  # a constraint's last word may have bits behind the vocabulary
 
     def _spare(self, rows: Rows, panels: np.ndarray | None) -> None:
         """Count what a pass left out of the output head; one that others shared computes it all."""

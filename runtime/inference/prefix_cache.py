@@ -345,6 +345,40 @@ class PrefixCache:
                 freed += self._remove(worst)
         return freed
 
+    def freed_by(self, gone: Counter[Page]) -> int:
+        """Bytes that would be free if sessions let go of these pages, and `evict` of the rest.
+
+        gone: by page, how many sessions let go of it.
+        """
+        with self.lock:
+            nodes, now = list(self._nodes()), time.monotonic()
+            holders = Counter(node.page for node in nodes)
+            stay = set[int]()  # nodes, by identity
+            held = set[Page | None]()  # their pages
+            for node in reversed(nodes):  # children before their parents
+                page = node.page
+                used = page is not None and page.refcount != holders[page] + gone[page]
+                if used or node.until > now or any(id(child) in stay for child in node.children):
+                    stay.add(id(node))
+                    held.add(page)
+            return sum(
+                page.nbytes
+                for page, count in gone.items()
+                if page.refcount == holders[page] + count and page not in held
+            )
+
+    def forget(self, page: Page) -> None:
+        """Let go of a page that but one session has, and of what follows it: then it can write."""
+        with self.lock:
+            nodes = [node for node in self._nodes() if node.page is page]
+            if page.refcount != len(nodes) + 1:
+                return
+            below = list(nodes)
+            for node in below:  # it grows
+                below += node.children
+            for node in reversed(list({id(node): node for node in below}.values())):
+                self._remove(node)
+
     def clear(self) -> None:
         """Forget everything; pages that sessions have stay theirs."""
         with self.lock:

@@ -374,7 +374,8 @@ class Scheduler(PassPolicy[Ticket]):
         here = {other.rows.sequence for other, _ in picked} | {sequence}
         found = victims_for(ticket, self._waiting, self.sequences, self._active)
         victims = [one for one in found if one not in here] if self.parks else []
-        if suffices(victims, sequence, self.sequences, memory.lacks(promised + needed)):
+        lacks, freed_by = memory.lacks(promised + needed), self._prefix_cache.freed_by
+        if suffices(victims, sequence, self.sequences, lacks, freed_by):
             for victim in victims:
                 if not memory.lacks(promised + needed):
                     break
@@ -385,13 +386,21 @@ class Scheduler(PassPolicy[Ticket]):
         alone = not (picked or others or any(other.seniority < mine for other in self._waiting))
         if alone or not self.parks:
             self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
+            if memory.lacks(promised + needed) and (
+                page := sequence.cache.page_at(sequence.n_cached)
+            ):
+                # It may lack room for a copy of a page that only the tree has beside it.
+                self._prefix_cache.forget(page)
+                needed = sequence.cache.wants(sequence.n_cached, sequence.n_cached + count)
+                self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
         if not memory.lacks(promised + needed):
             sequence.admitted = sequence.admitted or time.monotonic()
             return needed
         if not alone and self.parks:
             return None
         start, end = sequence.n_cached, sequence.n_cached + count
-        whole = sequence.cache.wants(0, end) + memory.used
+        others = memory.used - sum(page.nbytes for page in sequence.cache.held)
+        whole = sequence.cache.needs(end) + max(0, others)
         ticket.error = ContextOverflowError(
             f"{end} tokens need {whole:,} bytes of KV cache, but there are "
             f"{memory.budget:,} for all; load the model with more kv_memory, or a smaller context"

@@ -148,7 +148,8 @@ class Session(ScheduledSequence):
             other.recomputed = cached - other.n_cached
             if self.cache.state is not None and self._logits_at == n == other.n_cached:
                 # To compute the last token again would need the state before it.
-                other._logits, other._logits_at = self.last_logits.copy(), n
+                assert self._logits is not None, "it has those behind this token"
+                other._logits, other._logits_at = self._logits.copy(), n
             other.profile, other.speculative = self.profile, self.speculative
             other.shares, other.namespace = self.shares, self.namespace
         return other

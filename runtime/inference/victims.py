@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from .tickets import Ticket
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from ..forward.kv import Page
     from .sequence import TokenSequence
 
 REST_S = 1.0  # after which a session that asks for nothing counts as resting: a tool takes long
@@ -54,6 +55,7 @@ def suffices(
     sequence: TokenSequence,
     sequences: Iterable[TokenSequence],
     wanted: int,
+    freed_by: Callable[[Counter[Page]], int],
 ) -> bool:
     """Whether the pages of these may be taken back: that gives a sequence what it wants.
 
@@ -64,4 +66,4 @@ def suffices(
     theirs = Counter(page for one in victims for page in one.cache.held)
     if held == theirs + Counter(sequence.cache.held):
         return True
-    return wanted <= sum(page.nbytes for page, n in theirs.items() if n == held[page])
+    return wanted <= freed_by(theirs)

@@ -316,3 +316,26 @@ def test_what_is_kept_waits_for_its_return(engine: Engine) -> None:
     run(CHANCE.integers(0, 2000, 5 * PAGE).tolist())
     assert cache.find(kept)[1] < len(kept)
     assert engine.layout.memory.used <= PAGES * HUGE_PAGE
+
+
+def test_a_page_that_only_the_tree_has_beside_a_session_needs_no_copy() -> None:
+    """A budget with room for a text, and for no page more, is enough to go back and on in it."""
+    prompt, other = CHANCE.integers(0, 2000, (2, 3 * PAGE - 40)).tolist()
+    with Engine.load("nano", threads=1, context=1024) as plain:
+        want = plain.session()
+        want.prefill(prompt[: 2 * PAGE + 9] + other[:20])
+        logits = want.logits.copy()
+    with Engine.load("nano", threads=1, context=1024, kv_memory=3 * HUGE_PAGE, spill=0) as engine:
+        session = engine.session()
+        session.shares = True
+        session.prefill(prompt)
+        session.truncate(2 * PAGE + 9)
+        session.prefill(other[:20])
+        assert np.array_equal(session.logits, logits)
+        session.close()
+        again = engine.session()
+        again.shares = True
+        again.prefill(prompt[: 2 * PAGE + 9] + other[:20] + prompt[:50])  # goes on on its page
+        assert again.n_cached == 2 * PAGE + 79
+        with pytest.raises(ContextOverflowError, match=f"need {4 * HUGE_PAGE:,} bytes"):
+            again.prefill(prompt[:300])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -277,3 +278,22 @@ def test_forks_stay_in_their_namespace(engine: Engine) -> None:
     other = _sharing(engine)
     other.namespace = "a"
     assert other.prefill([*IDS[:400], 1]).shared_tokens == 400
+
+
+def test_what_letting_go_would_free(engine: Engine) -> None:
+    """A page that the tree needs for what follows it is not free when its last session goes."""
+    cache = engine.prefix_cache
+    first, second = _sharing(engine), _sharing(engine)
+    first.prefill(IDS[: 2 * PAGE + 9])
+    second.prefill(IDS[: PAGE + 9])
+    held = Counter(second.cache.held)
+    assert cache.freed_by(held) < sum(page.nbytes for page in held)
+    both = Counter([*first.cache.held, *second.cache.held])
+    assert cache.freed_by(both) == sum(page.nbytes for page in both)
+
+    own = first.cache.held[-1]
+    cache.forget(second.cache.held[0])  # two sessions have it: it stays
+    assert cache.find(IDS)[1] == 2 * PAGE + 9
+    cache.forget(own)
+    assert cache.find(IDS)[1] == 2 * PAGE
+    assert own.refcount == 1
