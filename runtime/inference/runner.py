@@ -66,11 +66,20 @@ class Logits:
             return self._copies[1]
         return self._choice.hidden[self.first : self.first + self.count]
 
-    def copy(self) -> Logits:
-        """The last row, for another sequence."""
-        made = Logits(self._choice, -1, 1, [])
-        made._copies = self.rows[-1:].copy(), self.hidden[-1:].copy()
-        return made
+    def copy(self, rows: slice = slice(-1, None)) -> Logits:
+        """The last row, or others, for whoever wants them longer; also while other threads run
+        passes.
+
+        `make_room` comes before the pass that overwrites them: if they are where they were, what
+        was copied is whole.
+        """
+        while True:
+            first = self.first
+            found = self.rows[rows].copy(), self.hidden[rows].copy()
+            if self.first == first:
+                made = Logits(self._choice, -1, len(found[0]), [])
+                made._copies = found
+                return made
 
     def make_room(self) -> None:
         """Another pass is about to overwrite them."""

@@ -209,8 +209,8 @@ class Session(ScheduledSequence):
 
     @property
     def logits(self) -> np.ndarray:
-        """Logits after the last token: float32 [n_vocab], valid until the engine's next pass."""
-        return self.last_logits.rows[-1]
+        """Logits after the last token: float32 [n_vocab], a copy."""
+        return self.last_logits.copy().rows[-1]
 
     def logits_for(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
@@ -225,7 +225,7 @@ class Session(ScheduledSequence):
     def scores(self, ids: Sequence[int]) -> Iterator[np.ndarray]:
         """Append `ids`, and yield the logits after them some rows at a time.
 
-        Each piece, float32 [n, n_vocab], is valid until the next one or another pass.
+        Each piece is a copy: float32 [n, n_vocab].
         """
         ids = self.engine.as_ids(ids)
         if len(self.tokens) + len(ids) > self.context:
@@ -248,7 +248,7 @@ class Session(ScheduledSequence):
                     else:
                         logits = self.ask(at, part, len(part)).logits
                 self._logits_at = -1  # of many rows
-                yield logits.rows
+                yield logits.copy(slice(None)).rows
 
     def warmup(self) -> None:
         """Make now the tuning decisions that the first phases would spend time on."""

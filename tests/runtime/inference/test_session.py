@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -471,3 +472,24 @@ def test_a_choice_leaves_the_threads_as_they_were(engine: Engine, session: Sessi
 
     assert engine.pool.active == active_threads
     assert token == np.argmax(session.logits)
+
+
+def test_logits_of_many_rows_beside_others() -> None:
+    """They are of this session, whatever passes other threads run before they are looked at."""
+    texts = [np.random.default_rng(n).integers(0, 2000, 120).tolist() for n in range(3)]
+    with Engine.load("nano", threads=1) as engine:
+        alone = [engine.session().logits_for(text) for text in texts]
+
+        def wrong(place: int) -> int:
+            found = 0
+            for _ in range(12):
+                session = engine.session()
+                found += not np.array_equal(session.logits_for(texts[place]), alone[place])
+                session.truncate(0)
+                session.prefill(texts[place])
+                found += not np.array_equal(session.logits, alone[place][-1])
+                session.close()
+            return found
+
+        with ThreadPoolExecutor(3) as threads:
+            assert list(threads.map(wrong, range(3))) == [0, 0, 0]
