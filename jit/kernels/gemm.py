@@ -22,8 +22,7 @@ has 11 significant bits at most, so the second factor is exact, and |sum| < 2^22
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -120,20 +119,9 @@ def quant_product(
     max_single_tile: int = 0,
 ) -> TileGemm:
     """Products with quantized panels of depth `blocks`; `scratch` as for `gemm_quant`."""
-    lanes, form = k.lanes, FORMATS[fmt]
-    looped = looped_tile_tokens(k.target, form)
-    most = tile or looped or tile_tokens(k.target)
-    if not tile and fmt in TABLES and few_registers(k.target):
-        # A tile looks its weights up anew: in a larger one they serve more tokens. (From 6 to 12
-        # it loses more by its spilled sums: MXFP4 on AVX-512, 0.79 of Q4_0's speed for 0.95.)
-        most = 2 * tile_tokens(k.target)
+    tile_of = _Tile(k, fmt, epilogue, blocks)
+    most = tile or tile_of.tokens
     max_single_tile = max_single_tile or single_tile_tokens(k.target)
-    block_bytes = form.panel_block_bytes(lanes)
-    steps, subs = running_steps(form.most), form.sub_blocks
-    dot = Dot(k, form.most, steps)
-    zero_point, base = form.zero_point(k.target), form.sum_base(k.target)
-    activation = form.activation(k.target, blocks * 32)
-    factored, group = activation.kind == "factors", activation.group
 
     def product(
         panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
@@ -142,60 +130,77 @@ def quant_product(
             first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None = None
         ) -> None:
             prefetcher = Prefetcher(k, panel, following, tile_index, asks=count > silent(k.target))
-            body(panel, unpacked, prefetcher, *place(first, tokens), unit)
+            tile_of.emit(panel, prefetcher, *place(first, tokens), unit, unpacked)
+
+        def unpack() -> Ptr:
+            tile_of.unpack(panel, scratch)
+            return scratch
 
         if many := unpack_from(fmt, k.target):
-            for_unpacked_tiles(k, count, many, most, one, partial(unpack, panel), max_single_tile)
+            for_unpacked_tiles(k, count, many, most, one, unpack, max_single_tile)
         else:
             for_numbered_tiles(k, count, most, one, max_single_tile=max_single_tile)
 
-    def unpack(panel: Ptr) -> Ptr:
+    return product
+
+
+class _Tile:
+    """The register tile for one format."""
+
+    def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
+        self.k, self.blocks = k, blocks
+        self.epilogue: Epilogue = epilogue
+        self.lanes, self.form = k.lanes, FORMATS[fmt]
+        self.block_bytes = self.form.panel_block_bytes(k.lanes)
+        self.zero_point, self.base = self.form.zero_point(k.target), self.form.sum_base(k.target)
+        self.running = running_steps(self.form.most)
+        self.dot = Dot(k, self.form.most, self.running)
+        activation = self.form.activation(k.target, blocks * 32)
+        self.factored, self.group = activation.kind == "factors", activation.group
+        self.looped = looped_tile_tokens(k.target, self.form)
+        # Tokens of a tile at most. A tile looks its weights up anew: in a larger one they serve
+        # more tokens. (From 6 to 12 it loses more by its spilled sums: MXFP4 on AVX-512, 0.79 of
+        # Q4_0's speed for 0.95.)
+        wide = fmt in TABLES and few_registers(k.target)
+        self.tokens = tile_tokens(k.target) * 2 if wide else self.looped or tile_tokens(k.target)
+
+    def unpack(self, panel: Ptr, scratch: Ptr) -> None:
         """A panel's weights as bytes, for all tiles to read; scales stay where they are."""
-        with k.range(0, blocks, name="unpack") as block:
-            words = unpacked_words(scratch, block)
-            for step, ws in k_groups(k, form, panel.at(block * block_bytes)):
+        k = self.k
+        with k.range(0, self.blocks, name="unpack") as block:
+            words = self._unpacked_words(scratch, block)
+            for step, ws in k_groups(k, self.form, panel.at(block * self.block_bytes)):
                 for half, w in enumerate(ws):
-                    words.store((step * 2 + half) * lanes, w)
-        return scratch
+                    words.store((step * 2 + half) * self.lanes, w)
 
-    def unpacked_words(unpacked: Ptr, block: Value) -> Ptr:
-        return unpacked.at(block * (64 * lanes)).cast(i32)
-
-    def weights(
-        data: Ptr, unpacked: Ptr | None, block: Value
-    ) -> Iterator[tuple[int | Value, list[Value]]]:
-        """The K-groups of a block, those of its first part before those of the second."""
-        if unpacked is None:
-            yield from k_groups(k, form, data)
-            return
-        words = unpacked_words(unpacked, block)
-        for step in range(8):
-            yield step, [words.load((step * 2 + half) * lanes, lanes) for half in range(2)]
-
-    def body(
+    def emit(
+        self,
         panel: Ptr,
-        unpacked: Ptr | None,
         prefetcher: Prefetcher,
         rows: list[Ptr],
         outs: list[Ptr],
         unit: Value,
+        unpacked: Ptr | None,
     ) -> None:
+        """The products of `rows` with a panel; from `unpacked` if it is given."""
+        k, lanes = self.k, self.lanes
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
-        ask_outputs(k, epilogue, outs, unit)
-        if factored:
-            groups(panel, unpacked, prefetcher, rows, sums)
+        ask_outputs(k, self.epilogue, outs, unit)
+        if self.factored:
+            self._groups(panel, unpacked, prefetcher, rows, sums)
         else:
-            with k.range(0, blocks, name="block") as block:
-                one_block(panel, unpacked, prefetcher, rows, block, sums)
-        if form.factor_bytes(lanes):
-            factors = panel.at(blocks * block_bytes).cast(f32)
+            with k.range(0, self.blocks, name="block") as block:
+                self._block(panel, unpacked, prefetcher, rows, block, sums)
+        if self.form.factor_bytes(lanes):
+            factors = panel.at(self.blocks * self.block_bytes).cast(f32)
             for half in range(2):
                 factor = factors.load(half * lanes, lanes)
                 for pair in sums:
                     pair[half].set(pair[half].value * factor)
-        apply_epilogue(k, epilogue, sums, outs, unit)
+        apply_epilogue(k, self.epilogue, sums, outs, unit)
 
-    def groups(
+    def _groups(
+        self,
         panel: Ptr,
         unpacked: Ptr | None,
         prefetcher: Prefetcher,
@@ -203,25 +208,20 @@ def quant_product(
         sums: list[list[Var]],
     ) -> None:
         """Blocks with factors; the sums are touched once a group: they may live in memory."""
+        k, lanes = self.k, self.lanes
         parts = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
-        with k.range(0, blocks, step=group, name="group") as first:
+        with k.range(0, self.blocks, step=self.group, name="group") as first:
             for part in (v for pair in parts for v in pair):
                 part.set(k.zeros(f32, lanes))
-            with k.range(first, first + group, name="block") as block:
-                one_block(panel, unpacked, prefetcher, rows, block, parts)
+            with k.range(first, first + self.group, name="block") as block:
+                self._block(panel, unpacked, prefetcher, rows, block, parts)
             for row, pair, totals in zip(rows, parts, sums, strict=True):
                 scale = row.at(first * BLOCK_BYTES).cast(f32).splat(0, lanes)
                 for part, total in zip(pair, totals, strict=True):
                     total.set(k.fma(part.value, scale, total.value))
 
-    def start(x: Ptr, sub: int) -> Value:
-        """What a sum over a block of `x`, or a part of it, starts from."""
-        if subs > 1:
-            field = x.at(4).cast(i16).load(sub).to(i32) * -zero_point + base
-            return field.splat(lanes)
-        return x.at(4).cast(i32).splat(0, lanes) if zero_point else k.const(base, vec(i32, lanes))
-
-    def one_block(
+    def _block(
+        self,
         panel: Ptr,
         unpacked: Ptr | None,
         prefetcher: Prefetcher,
@@ -229,22 +229,26 @@ def quant_product(
         block: Value,
         sums: list[list[Var]],
     ) -> None:
-        data = panel.at(block * block_bytes)
-        prefetcher.prefetch(block, block_bytes)
+        """One block of weights: its int32 sums for each row, times the scales, onto `sums`."""
+        k, lanes, form, dot = self.k, self.lanes, self.form, self.dot
+        data = panel.at(block * self.block_bytes)
+        prefetcher.prefetch(block, self.block_bytes)
         xs = [row.at(block * BLOCK_BYTES) for row in rows]
-        x_scales = [] if factored else [x.cast(f32).splat(0, lanes) for x in xs]
-        by = [x.cast(i16).splat(0, 2 * lanes) if factored else None for x in xs]
+        x_scales = [] if self.factored else [x.cast(f32).splat(0, lanes) for x in xs]
+        by = self._factors(xs)
         mins = None
         if form.has_min:
             halves = data.cast(i16).at(2 * lanes)
             mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
-        in_loop = bool(looped) and len(xs) > 2 and unpacked is None
-        words = iter(()) if in_loop else weights(data, unpacked, block)
-        for sub in range(subs):
-            totals = looped_sums(data, xs) if in_loop else [[start(x, sub)] * 2 for x in xs]
+        in_loop = bool(self.looped) and len(xs) > 2 and unpacked is None
+        words = iter(()) if in_loop else self._weights(data, unpacked, block)
+        for sub in range(form.sub_blocks):
+            totals = (
+                self._looped_sums(data, xs) if in_loop else [[self._start(x, sub)] * 2 for x in xs]
+            )
             accs = [[dot.begin(total) for total in pair] for pair in totals]
-            for n, (step, ws) in enumerate(itertools.islice(words, 8 // subs)):
-                if n == steps:
+            for n, (step, ws) in enumerate(itertools.islice(words, 8 // form.sub_blocks)):
+                if n == self.running:
                     totals = [
                         [dot.end(*at, factor) for at in zip(*pairs, strict=True)]
                         for *pairs, factor in zip(accs, totals, by, strict=True)
@@ -254,51 +258,95 @@ def quant_product(
                     xv = x.at(8).cast(i32).splat(step, lanes)
                     for half in range(2):
                         accs[t][half] = dot.step(accs[t][half], ws[half], xv, by[t])
+            # Ended one by one where they are used: fewer of them need a register.
+            wholes = itertools.chain.from_iterable(totals)
+            if not in_loop:
+                wholes = (
+                    dot.end(acc, total, factor)
+                    for pair, starts, factor in zip(accs, totals, by, strict=True)
+                    for acc, total in zip(pair, starts, strict=True)
+                )
             scales = [block_scales(k, form, data, 2 * sub + half) for half in range(2)]
-            # For a token or two an offset costs what it saves. So it does on AMD's CPUs, which have
-            # pipes for additions alone (a Zen 5: 0.98 to 1.00 of the time without it).
-            offset = base and len(rows) > 2 and k.target.intel
-            offsets = [s * -SUM_BASE for s in scales] if offset else None
-            for t, pair in enumerate(sums):
-                for half, total in enumerate(pair):
-                    whole = totals[t][half]
-                    if not in_loop:
-                        whole = dot.end(accs[t][half], whole, by[t])
-                    if factored:
-                        part = k.fma(whole.to(f32), scales[half], total.value)
-                    elif offsets:
-                        part = k.fma(whole.bitcast(f32), scales[half], offsets[half])
-                    else:
-                        exact = whole.bitcast(f32) - SUM_BASE if base else whole.to(f32)
-                        part = exact * scales[half]
-                    if mins:
-                        whole = xs[t].at(4).cast(i32).splat(0, lanes).to(f32)
-                        part = k.fma(whole, mins[half], part)
-                    total.set(part if factored else k.fma(part, x_scales[t], total.value))
+            self._scaled(wholes, scales, mins, xs, x_scales, sums)
 
-    def looped_sums(data: Ptr, xs: list[Ptr]) -> list[list[Value]]:
+    def _scaled(
+        self,
+        wholes: Iterable[Value],
+        scales: list[Value],
+        mins: list[Value] | None,
+        xs: list[Ptr],
+        x_scales: list[Value],
+        sums: list[list[Var]],
+    ) -> None:
+        """A block's int32 sums times the scales of both halves, and its mins, onto `sums`."""
+        k, lanes, base = self.k, self.lanes, self.base
+        # For a token or two an offset costs what it saves. So it does on AMD's CPUs, which have
+        # pipes for additions alone (a Zen 5: 0.98 to 1.00 of the time without it).
+        offset = base and len(xs) > 2 and k.target.intel
+        offsets = [s * -SUM_BASE for s in scales] if offset else None
+        places = itertools.product(range(len(xs)), range(2))
+        for whole, (t, half) in zip(wholes, places, strict=True):
+            total = sums[t][half]
+            if self.factored:
+                part = k.fma(whole.to(f32), scales[half], total.value)
+            elif offsets:
+                part = k.fma(whole.bitcast(f32), scales[half], offsets[half])
+            else:
+                exact = whole.bitcast(f32) - SUM_BASE if base else whole.to(f32)
+                part = exact * scales[half]
+            if mins:
+                x_sum = xs[t].at(4).cast(i32).splat(0, lanes).to(f32)
+                part = k.fma(x_sum, mins[half], part)
+            total.set(part if self.factored else k.fma(part, x_scales[t], total.value))
+
+    def _start(self, x: Ptr, sub: int) -> Value:
+        """What a sum over a block of `x`, or a part of it, starts from."""
+        if self.form.sub_blocks > 1:
+            field = x.at(4).cast(i16).load(sub).to(i32) * -self.zero_point + self.base
+            return field.splat(self.lanes)
+        if self.zero_point:
+            return x.at(4).cast(i32).splat(0, self.lanes)
+        return self.k.const(self.base, vec(i32, self.lanes))
+
+    def _factors(self, xs: list[Ptr]) -> list[Value | None]:
+        """What multiplies a block's running sums in int16, for each row."""
+        return [x.cast(i16).splat(0, 2 * self.lanes) if self.factored else None for x in xs]
+
+    def _unpacked_words(self, unpacked: Ptr, block: Value) -> Ptr:
+        return unpacked.at(block * (64 * self.lanes)).cast(i32)
+
+    def _weights(
+        self, data: Ptr, unpacked: Ptr | None, block: Value
+    ) -> Iterator[tuple[int | Value, list[Value]]]:
+        """The K-groups of a block, those of its first part before those of the second."""
+        if unpacked is None:
+            yield from k_groups(self.k, self.form, data)
+            return
+        words = self._unpacked_words(unpacked, block)
+        for step in range(8):
+            yield step, [words.load((step * 2 + half) * self.lanes, self.lanes) for half in (0, 1)]
+
+    def _looped_sums(self, data: Ptr, xs: list[Ptr]) -> list[list[Value]]:
         """A block's int32 sums for each row, both halves; the words of weights in a loop."""
-        words = 8 if form.name == "q8_0" else 4
-        length = words * steps // 8  # of a running sum
+        k, lanes, dot = self.k, self.lanes, self.dot
+        words = 8 if self.form.name == "q8_0" else 4
+        length = words * self.running // 8  # of a running sum
         sums: list[list[Value]] = []
         for first in range(0, words, length):
             accs = [[k.var(dot.begin(k.zeros(i32, lanes))) for _ in range(2)] for _ in xs]
             with k.range(first, first + length, name="word") as word:
-                for step, ws in _word_groups(k, form, data, word):
+                for step, ws in _word_groups(k, self.form, data, word):
                     for x, pair in zip(xs, accs, strict=True):
                         xv = x.at(8).cast(i32).splat(step, lanes)
                         for acc, w in zip(pair, ws, strict=True):
                             acc.set(dot.step(acc.value, w, xv))
             # Asked for here, starts and factors are no scalars that wait for the loop to end.
-            sums = sums or [[start(x, 0)] * 2 for x in xs]
-            by = [x.cast(i16).splat(0, 2 * lanes) if factored else None for x in xs]
+            sums = sums or [[self._start(x, 0)] * 2 for x in xs]
             sums = [
                 [dot.end(acc.value, total, factor) for acc, total in zip(*both, strict=True)]
-                for *both, factor in zip(accs, sums, by, strict=True)
+                for *both, factor in zip(accs, sums, self._factors(xs), strict=True)
             ]
         return sums
-
-    return product
 
 
 def k_groups(k: Kernel, form: Format, block: Ptr) -> Iterator[tuple[int | Value, list[Value]]]:
