@@ -34,16 +34,8 @@ from .codebook import TABLES, table_bytes
 from .epilogue import Epilogue, apply_epilogue, ask_outputs
 from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, Format
-from .prefetch import Prefetcher, TileIndex, silent
-from .tiles import (
-    RowPointers,
-    TileGemm,
-    for_numbered_tiles,
-    for_unpacked_tiles,
-    rows_in_order,
-    single_tile_tokens,
-    tile_tokens,
-)
+from .prefetch import Prefetcher, silent
+from .tiles import TileGemm, panel_product, rows_in_order, tile_tokens
 
 
 def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
@@ -120,28 +112,15 @@ def quant_product(
 ) -> TileGemm:
     """Products with quantized panels of depth `blocks`; `scratch` as for `gemm_quant`."""
     tile_of = _Tile(k, fmt, epilogue, blocks)
-    most = tile or tile_of.tokens
-    max_single_tile = max_single_tile or single_tile_tokens(k.target)
-
-    def product(
-        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
-    ) -> None:
-        def one(
-            first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None = None
-        ) -> None:
-            prefetcher = Prefetcher(k, panel, following, tile_index, asks=count > silent(k.target))
-            tile_of.emit(panel, prefetcher, *place(first, tokens), unit, unpacked)
-
-        def unpack() -> Ptr:
-            tile_of.unpack(panel, scratch)
-            return scratch
-
-        if many := unpack_from(fmt, k.target):
-            for_unpacked_tiles(k, count, many, most, one, unpack, max_single_tile)
-        else:
-            for_numbered_tiles(k, count, most, one, max_single_tile=max_single_tile)
-
-    return product
+    return panel_product(
+        k,
+        tile_of,
+        scratch,
+        most=tile or tile_of.tokens,
+        unpack_from=unpack_from(fmt, k.target),
+        max_single_tile=max_single_tile,
+        silent=silent(k.target),
+    )
 
 
 class _Tile:

@@ -25,15 +25,8 @@ from .epilogue import Epilogue, apply_epilogue, ask_outputs
 from .grids8 import PAIRED
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
-from .prefetch import LINE, Prefetcher, TileIndex
-from .tiles import (
-    RowPointers,
-    TileGemm,
-    for_unpacked_tiles,
-    rows_in_order,
-    single_tile_tokens,
-    tile_tokens,
-)
+from .prefetch import LINE, Prefetcher
+from .tiles import TileGemm, panel_product, rows_in_order, tile_tokens
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
@@ -118,25 +111,14 @@ def k_product(
     max_single_tile: int = 0,
 ) -> TileGemm:
     """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
-    tile_of = TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks)
-    most = tile or narrow_tile(fmt, k.target) or tile_tokens(k.target)
-    max_single_tile = max_single_tile or single_tile_tokens(k.target)
-
-    def product(
-        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
-    ) -> None:
-        def one(first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None) -> None:
-            prefetcher = Prefetcher(k, panel, following, tile_index)
-            tile_of.emit(panel, prefetcher, *place(first, tokens), unit, unpacked)
-
-        def unpack() -> Ptr:
-            tile_of.unpack(panel, scratch)
-            return scratch
-
-        many = unpack_from(fmt, k.target)
-        for_unpacked_tiles(k, count, many, most, one, unpack, max_single_tile)
-
-    return product
+    return panel_product(
+        k,
+        TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks),
+        scratch,
+        most=tile or narrow_tile(fmt, k.target) or tile_tokens(k.target),
+        unpack_from=unpack_from(fmt, k.target),
+        max_single_tile=max_single_tile,
+    )
 
 
 class _Tile:

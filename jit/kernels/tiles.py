@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from ..simd import Kernel, Ptr, Value
 from ..targets import CpuTarget
-from .prefetch import TileIndex
+from .prefetch import Prefetcher, TileIndex
 
 RowPointers = Callable[[Value, int], tuple[list[Ptr], list[Ptr]]]
 """Where rows first, first + 1, … (that many) of x are, and those of out."""
@@ -103,3 +104,62 @@ def for_unpacked_tiles(
         panel = unpack()
         least = min(n // -(-n // most) for n in range(many, many + most * most))
         for_numbered_tiles(k, count, most, lambda f, n, at: body(f, n, at, panel), least)
+
+
+class PanelTile(Protocol):
+    """The register tile of one format of weights."""
+
+    def unpack(self, panel: Ptr, scratch: Ptr) -> None:
+        """A panel's weights as bytes, for all tiles to read."""
+        ...
+
+    def emit(
+        self,
+        panel: Ptr,
+        prefetcher: Prefetcher,
+        rows: list[Ptr],
+        outs: list[Ptr],
+        unit: Value,
+        unpacked: Ptr | None,
+    ) -> None:
+        """The products of `rows` with a panel; from `unpacked` if it is given."""
+        ...
+
+
+def panel_product(
+    k: Kernel,
+    tile: PanelTile,
+    scratch: Ptr,
+    *,
+    most: int,
+    unpack_from: int,
+    max_single_tile: int,
+    silent: int | None = None,
+) -> TileGemm:
+    """Products in tiles of at most `most` tokens.
+
+    unpack_from: tokens from which a panel is unpacked into `scratch`; 0: it never is. silent:
+    tokens up to which nothing is prefetched; None: every pass prefetches.
+    """
+    max_single_tile = max_single_tile or single_tile_tokens(k.target)
+
+    def product(
+        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
+    ) -> None:
+        def one(
+            first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None = None
+        ) -> None:
+            asks = None if silent is None else count > silent
+            prefetcher = Prefetcher(k, panel, following, tile_index, asks)
+            tile.emit(panel, prefetcher, *place(first, tokens), unit, unpacked)
+
+        def unpack() -> Ptr:
+            tile.unpack(panel, scratch)
+            return scratch
+
+        if unpack_from:
+            for_unpacked_tiles(k, count, unpack_from, most, one, unpack, max_single_tile)
+        else:
+            for_numbered_tiles(k, count, most, one, max_single_tile=max_single_tile)
+
+    return product
