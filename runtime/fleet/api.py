@@ -130,7 +130,7 @@ class Fleet:
                 self.target.addresses[0],
                 slots,
                 work,
-                model=self.model,
+                model=_from_here(self.model or default_model().value),
                 options=self.options,
                 patience_s=self.patience_s,
                 workers=self.workers,
@@ -247,12 +247,22 @@ def _absolute(
     rows: list[Row], make: Recipe | AgentFactory
 ) -> tuple[list[Row], Recipe | AgentFactory]:
     """The same with absolute paths: actors run in folders of their own. Keys stay as they are."""
-    rows = [one if one.dir is None else replace(one, dir=os.path.abspath(one.dir)) for one in rows]
+    rows = [
+        replace(one, dir=one.dir and os.path.abspath(one.dir), model=_from_here(one.model))
+        for one in rows
+    ]
     if isinstance(make, Recipe):
         paths = {"dir": make.dir, "policy": make.policy}
         made = {name: os.path.abspath(path) for name, path in paths.items() if path is not None}
         make = replace(make, **made)
     return rows, make
+
+
+def _from_here(model: str | None) -> str | None:
+    """The absolute path of a model's file that is here; another name as it is."""
+    if model is None or model == "nano" or not os.path.exists(path := os.path.expanduser(model)):
+        return model
+    return os.path.abspath(path)
 
 
 def _check_traces_apart(traces: Path, rows: list[Row], make: Recipe | AgentFactory) -> None:

@@ -77,37 +77,50 @@ def test_paths_are_those_of_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path
     """Actors run in other folders: what is relative for the driver is absolute for them, and the
     keys of rows, by which a run goes on, are as they were."""
     monkeypatch.chdir(tmp_path)
-    given = [("", {"question": "q", "dir": "logs"}), ("", {"question": "q"})]
+    for name in ("here.gguf", "row.gguf", "nano"):
+        (tmp_path / name).touch()
+    given = [
+        ("", {"question": "q", "dir": "logs", "model": "row.gguf"}),
+        ("", {"question": "q", "model": "nano"}),
+    ]
     made: list[Work] = []
+    models: list[str | None] = []
 
     class Pool(FakePool):
-        def __init__(self, address: str, slots: int, work: Work, **_: Any) -> None:
+        def __init__(
+            self, address: str, slots: int, work: Work, *, model: str | None, **_: Any
+        ) -> None:
             super().__init__(slots, work)
             made.append(work)
+            models.append(model)
 
     monkeypatch.setattr("triplepoint.runtime.fleet.ray_cluster.RayPool", Pool)
     results, poison = Results(None), Results(None)
     run_map(
         make_rows(given),
         Recipe(dir="files", policy="policy.toml"),
-        Fleet(parse_target("auto")),
+        Fleet(parse_target("auto"), "here.gguf"),
         results=results,
         poison=poison,
         traces=None,
     )
 
+    assert models == [str(tmp_path / "here.gguf")]
     recipe = made[0].make
     assert isinstance(recipe, Recipe)
     assert recipe.dir == str(tmp_path / "files")
     assert recipe.policy == str(tmp_path / "policy.toml")
     first, second = results
-    assert (first["answer"], second["answer"]) == (str(tmp_path / "logs"), "None")
+    assert (first["answer"], second["answer"]) == (
+        f"{tmp_path / 'logs'} {tmp_path / 'row.gguf'}",
+        "None nano",
+    )
     assert first["dir"] == "logs"
     assert [one["key"] for one in results] == [row.key for row in make_rows(given)]
 
 
 class FakePool:
-    """One worker, whose answer to a row is the folder that it would read."""
+    """One worker, whose answer to a row is the folder that it would read, and the model."""
 
     def __init__(self, slots: int, work: Work) -> None:
         self.workers = [self]
@@ -119,7 +132,8 @@ class FakePool:
         self._post = post
 
     def give(self, task: Task) -> None:
-        self._post(Event("ended", self, task, Outcome("answered", str(task.row.dir))))
+        answer = f"{task.row.dir} {task.row.model}"
+        self._post(Event("ended", self, task, Outcome("answered", answer)))
 
     def close(self) -> None:
         pass
