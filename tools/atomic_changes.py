@@ -182,6 +182,8 @@ def place(
     check_changeable(path)
     if path.partition("/")[0] in workspace.attached:
         raise ToolError(f"{shown(path)} was attached to the question: it can only be read")
+    if workspace.holds_hidden(path):
+        raise ToolError(f"{shown(path)} belongs to the run that asks: it cannot be changed")
     folder, _, _ = path.rpartition("/")
     if make and folder:
         # Known before a folder is made for it; 255 on nearly every file system.

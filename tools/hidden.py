@@ -34,6 +34,10 @@ class HidingFS:
         names = path.split("/")
         return any("/".join(names[:count]) in self.hidden for count in range(1, len(names) + 1))
 
+    def holds(self, path: str) -> bool:
+        """Whether a cleaned path is one of these, or has one of them below or above it."""
+        return self.hides(path) or any(one.startswith(f"{path}/") for one in self.hidden)
+
     def _check(self, path: str) -> None:
         if self.hides(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

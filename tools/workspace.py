@@ -117,7 +117,7 @@ class Workspace:
     def hide(self, paths: Iterable[str | Path]) -> None:
         """From now on these files and folders are as if they were not there.
 
-        That is so for what reads. Where a file may be written is for the policy to say.
+        What reads does not find them, and what writes refuses to change them or a folder with them.
 
         Args:
             paths: absolute, or relative to the current folder; those outside are no matter.
@@ -128,6 +128,10 @@ class Workspace:
             self._rooted = HidingFS(self._rooted.inner, hidden)
         elif hidden:
             self._rooted = HidingFS(self._rooted, hidden)
+
+    def holds_hidden(self, path: str) -> bool:
+        """Whether a cleaned path is hidden, or has something hidden below it."""
+        return isinstance(self._rooted, HidingFS) and self._rooted.holds(path)
 
     # ----------------------------------------------------------------------------- documents
 

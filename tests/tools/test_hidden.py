@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from triplepoint.errors import ToolError
-from triplepoint.tools import FileTools, FindTools, Workspace
+from triplepoint.tools import EditTools, FileTools, FindTools, Workspace
 
 
 @pytest.mark.parametrize("resolver", ["openat2", "walk"])
@@ -49,3 +50,29 @@ def test_hidden_by_way_of_links(root: Path, tmp_path: Path) -> None:
     with Workspace(root) as workspace:
         workspace.hide([tmp_path / "way" / "link"])
         assert [entry.name for entry in workspace.listdir().entries] == ["kept"]
+
+
+def test_hidden_paths_are_not_changed(root: Path) -> None:
+    """Nor is what lies below them or the folder that they are in; what is beside them is."""
+    for name in ("sub/r.jsonl", "r.traces/1.jsonl", "other.txt"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("mango\n")
+    tools = EditTools(root)
+    tools.workspace.hide([root / "sub" / "r.jsonl", root / "r.traces"])
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: tools.write_file("sub/r.jsonl", "kiwi"),
+        lambda: tools.write_file("r.traces/2.jsonl", "kiwi"),
+        lambda: tools.edit_file("r.traces/1.jsonl", "mango", "kiwi"),
+        lambda: tools.move("sub", "there"),
+        lambda: tools.move("other.txt", "r.traces/1.txt"),
+        lambda: tools.delete("sub/r.jsonl"),
+        lambda: tools.delete("r.traces"),
+    )
+    for change in changes:
+        with pytest.raises(ToolError, match="belongs to the run that asks"):
+            change()
+    assert (root / "sub" / "r.jsonl").read_text() == "mango\n"
+    assert [one.name for one in (root / "r.traces").iterdir()] == ["1.jsonl"]
+    tools.write_file("sub/new.txt", "kiwi\n")
+    assert (root / "sub" / "new.txt").read_text() == "kiwi\n"
+    tools.workspace.close()
