@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
-from ..gguf.types import GGMLType, ValueType
+from ..gguf.types import GGMLType, ValueType, fits
 from ..gguf.write import GGUFWriter
 from ..quantize.mixes import MIXES
 from ..quantize.quantize import row_maker, whole_file
@@ -171,7 +171,7 @@ def _planned(mapped: MappedTensor, checkpoint: Checkpoint, chosen: GGMLType) -> 
             raise UnsupportedModelError(f"{sources[0].name}: MXFP4 cannot become {mapped.name}")
     elif mapped.is_vector or len(shape) == 1 or mapped.name.endswith("ffn_gate_inp.weight"):
         kind = GGMLType.F32
-    elif shape[-1] % kind.block_size:
+    elif not fits(mapped.name, shape[-1], kind):
         kind = GGMLType.F16
     return _Planned(mapped, sources, shape, kind)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...errors import SettingError
-from ..gguf.types import GGMLType, TensorInfo
+from ..gguf.types import GGMLType, TensorInfo, fits
 
 F32, F16, BF16 = GGMLType.F32, GGMLType.F16, GGMLType.BF16
 FLOATS = (F32, F16, BF16)
@@ -143,9 +143,9 @@ def choose(info: TensorInfo, mix: Mix, layers: int, group: int, *, tied: bool) -
         return Chosen(info.type)
     wanted = type_of(info.name, mix, layers, group, tied=tied)
     kind = wanted
-    if info.shape[-1] % kind.block_size:
+    if not fits(info.name, info.shape[-1], kind):
         kind = NARROW.get(kind, F16)
-    if info.shape[-1] % kind.block_size:
+    if not fits(info.name, info.shape[-1], kind):
         kind = F16
     return Chosen(kind, wanted if kind is not wanted else None)
 

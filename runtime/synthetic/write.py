@@ -24,7 +24,7 @@ import numpy as np
 from ...errors import ModelError
 from ..convert.rope import NEVER, llama3_factors
 from ..files import make_folder
-from ..gguf.types import GGMLType, ValueType
+from ..gguf.types import GGMLType, ValueType, fits
 from ..gguf.write import GGUFWriter
 from ..quantize.mixes import MIXES, NARROW, Mix, type_of
 from . import families, hybrids
@@ -152,7 +152,7 @@ class SyntheticModel:
                 plain = plain or name.removesuffix(".weight") in hybrids.PLAIN
                 name = f"blk.{layer}.{name}"
                 kind = GGMLType.F32 if plain else self.kind_of(name)
-                if shape[-1] % kind.block_size:
+                if not fits(name, shape[-1], kind):
                     kind = _NARROW[kind]
                 yield name, shape, kind
         yield (

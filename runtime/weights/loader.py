@@ -141,6 +141,11 @@ class WeightLoader:
         (form, *_) = [self.format_of(n) for n in names if self._tensor(n, shape)]
         if depth % form.block:
             message = f"tensor {names[0]!r} has rows of {depth}, not a multiple of {form.block}"
+            if whole:  # sound for who multiplies it as one
+                where = self.gguf.path_of(names[0])
+                message = f"{message}, in each of the parts that are computed one by one"
+                remedy = "quantize the model again with `triplepoint quantize`"
+                raise UnsupportedModelError(f"{where}: {message}; {remedy}")
             self.gguf.refuse_tensor(names[0], message, "shape")
         fused = len(names) == 2
         units = -(-rows // (self.lanes if fused else 2 * self.lanes))

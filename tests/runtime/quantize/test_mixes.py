@@ -108,6 +108,14 @@ def test_very_narrow_rows() -> None:
     assert kind("blk.5.attn_q.weight", "Q8_0", 64, 40) == Chosen(GGMLType.F16, GGMLType.Q8_0)
 
 
+@pytest.mark.parametrize(("width", "expected"), [(256, "Q4_K"), (128, "Q5_0"), (48, "F16")])
+def test_rows_of_two_matrices(width: int, expected: str) -> None:
+    """Blocks end where the second of two matrices beside each other begins: each is used alone."""
+    chosen = kind("blk.3.nextn.eh_proj.weight", "Q4_K_M", width, 2 * width)
+
+    assert chosen.kind is GGMLType[expected]
+
+
 def test_names() -> None:
     """Names in any case; Q4_K means Q4_K_M; an unknown one is answered with the list."""
     assert mix_of("q4_k_m") is mix_of("Q4_K") is MIXES["Q4_K_M"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from helpers.tiny_mtp import write_model as write_mtp
 from helpers.tiny_qwen3 import write_tiny
 from helpers.tiny_qwen3moe import write_tiny as write_tiny_moe
 
@@ -115,6 +116,17 @@ def test_experts(tmp_path: Path) -> None:
             assert tensor.tensor_type.name == "Q8_0"
             made = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)
             assert np.array_equal(tensor.data, made)
+
+
+@pytest.mark.parametrize("mix", ["Q4_K_M", "Q8_0"])
+def test_a_layer_that_drafts(mix: str, tmp_path: Path) -> None:
+    """What is written can be read, also where two matrices share the rows of one tensor."""
+    source, out = tmp_path / "mtp.gguf", tmp_path / "out.gguf"
+    write_mtp(source, "glm4-flash")
+    quantize(source, out, mix, threads=1)
+
+    with Engine.load(out, threads=1) as engine:
+        assert engine.session().logits_for([1, 2, 3]).shape[0] == 3
 
 
 def test_requantized(tmp_path: Path) -> None:
