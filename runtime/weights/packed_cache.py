@@ -20,7 +20,7 @@ from typing import Any
 
 from ...errors import ModelError
 from ...jit.compile import source_hash
-from ...jit.kernels import grids, panels, panels_k, panels_small
+from ...jit.kernels import grids, grids8, panels, panels_k, panels_small
 from ...jit.pool import Pool
 from ..files import make_folder
 from ..gguf.file import GGUFFile
@@ -38,6 +38,7 @@ from .packed_file import (
 
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
 SUFFIX = ".packed"
+PACKING = (panels, panels_k, panels_small, grids, grids8)  # the kernel that packs is made by these
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Identity:
         return cls(
             [_sampled(path) for path in _files(gguf)],
             f"{target.lanes} lanes, {'signed' if target.signed_bytes else 'unsigned'} bytes",
-            source_hash(panels, panels_k, panels_small, grids),
+            source_hash(*PACKING),
             hashlib.sha256(json.dumps(matrices).encode()).hexdigest(),
             weights.arena_bytes,
         )

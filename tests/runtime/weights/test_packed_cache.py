@@ -11,6 +11,7 @@ import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from helpers import tiny_qwen3 as tiny
 from triplepoint import Engine
 from triplepoint.errors import ModelError
 from triplepoint.jit.compile import Library
+from triplepoint.jit.kernels import panels
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.gguf.open import open_gguf
@@ -182,6 +184,27 @@ def test_changed_model(model: Path, pool: Pool, tmp_path: Path) -> None:
     assert not np.array_equal(packed, again)
     assert not first.copy.path.exists()
     assert copies(folder) == [second.copy]
+
+
+def test_any_packing_code_counts() -> None:
+    """Every module that lays bytes into panels is in the hash, so that no change is missed.
+
+    That of IQ1 and IQ2 was not: after a change there, copies that it had packed stayed in use.
+    """
+    kernels, used = f"{panels.__name__.rpartition('.')[0]}.", set[str]()
+
+    def called(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and (name := frame.f_globals["__name__"]).startswith(kernels):
+            used.add(name)
+
+    sys.setprofile(called)
+    try:
+        for fmt in panels.FORMATS:
+            panels.pack.build(detect(), fmt=fmt)
+    finally:
+        sys.setprofile(None)
+
+    assert used == {module.__name__ for module in packed_cache.PACKING}
 
 
 def test_many_pieces(
