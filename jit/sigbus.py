@@ -16,7 +16,6 @@ import functools
 import mmap
 import signal
 import sys
-import threading
 import weakref
 from typing import Any
 
@@ -90,7 +89,6 @@ class _Handler:
         where = ctypes.CFUNCTYPE(ctypes.c_int64)(library.symbol_address(spec(HANDLER), TABLE))()
         self.table = np.ctypeslib.as_array((ctypes.c_int64 * WORDS).from_address(where))
         self._keep = library, ctypes.CDLL(None), _Action()
-        self._lock = threading.Lock()
         self._free = list(range(FIRST_SLOT, WORDS, SLOT_WORDS))
         _, c, before = self._keep
         for word, name in ((MMAP, "mmap"), (SIGACTION, "sigaction"), (RAISE, "raise")):
@@ -101,10 +99,10 @@ class _Handler:
             raise CompileError("sigaction refused a handler for SIGBUS")
 
     def guard(self, mapped: mmap.mmap) -> Guard | None:
-        with self._lock:
-            if not self._free:
-                return None
+        try:
             slot = self._free.pop()
+        except IndexError:
+            return None
         start = np.frombuffer(mapped, np.uint8).ctypes.data
         table = self.table
         table[slot + LOST] = 0
@@ -115,9 +113,9 @@ class _Handler:
         return Guard(table, slot)
 
     def _release(self, slot: int) -> None:
+        # No lock: the collector may call this at any time, in the midst of `guard` too.
         self.table[slot + END] = 0
-        with self._lock:
-            self._free.append(slot)
+        self._free.append(slot)
 
 
 @functools.cache

@@ -137,3 +137,34 @@ def test_slots_come_back() -> None:
         """
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_mapping_that_goes_while_another_is_guarded() -> None:
+    """The collector may find a mapping in the midst of `guard`: nothing waits for itself."""
+    done = run(
+        """
+        import faulthandler, gc
+        from triplepoint.jit import sigbus
+
+        class Collected(list):
+            def pop(self):
+                gc.collect()
+                return super().pop()
+
+        faulthandler.dump_traceback_later(60, exit=True)
+        first, data = mapped()
+        assert guard(data)
+        ring = [data]
+        ring.append(ring)
+        handler = sigbus._installed()
+        handler._free = Collected(handler._free)
+        before = len(handler._free)
+        del data, ring
+        second, other = mapped()
+        held = guard(other)
+        assert len(handler._free) == before
+        os.truncate(second.name, 0)
+        assert other[0] == 0 and held.lost
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
