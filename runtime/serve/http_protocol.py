@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MOST_HEAD = 64 << 10  # bytes of a head, and of what is between the pieces of a body
 _UPGRADES = (b"upgrade", b"http2-settings")
@@ -20,6 +20,7 @@ FIRST_S = 10.0  # for the first byte on a connection
 WANTED = 65536  # descriptors
 RESERVE = 128  # descriptors that are not for connections
 REQUEST_S = 60.0  # for a head to arrive, and from one piece of a body to the next
+READ_AHEAD = 8  # requests that are read while the answer to one before them is on its way
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -31,6 +32,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _too_large = False  # a head was whole, and more than that
     _taken = 0  # bytes that belong to no head, and no piece of a body, that was read so far
     _timer: asyncio.TimerHandle | None = None
+    _cycles: tuple[RequestResponseCycle, ...] = ()  # requests whose answers are not whole
 
     def connection_made(self, transport: Any) -> None:
         """A client is there; where descriptors run out, one too many is sent away at once."""
@@ -44,6 +46,12 @@ class BoundedProtocol(HttpToolsProtocol):
         """It has gone."""
         BoundedProtocol.connected -= 1
         self._came()
+        # uvicorn tells the newest request alone, and others were sent before it: theirs are the
+        # answers that are being made.
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -58,6 +66,8 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             if self._too_large:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            elif any(cycle.response_started for cycle in self._unanswered):
+                self.transport.close()  # nothing may stand in the midst of an answer
             else:
                 self.send_400_response("Invalid HTTP request received.")
             return
@@ -111,6 +121,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wait()
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+            self._cycles = (*self._unanswered, self.cycle)
+            if 1 < len(self._cycles) <= READ_AHEAD:
+                self.flow.resume_reading()  # else nobody would see that the client goes
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body is there."""
@@ -134,20 +147,21 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(seconds or REQUEST_S, self._is_late)
 
     def _is_late(self) -> None:
-        if self._answers and not self.cycle.more_body:
+        first = next(iter(self._unanswered), None)
+        if first is not None and not first.more_body:
             self._wait()  # what is on its way is an answer
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT)
 
     @property
-    def _answers(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+    def _unanswered(self) -> tuple[RequestResponseCycle, ...]:
+        return tuple(cycle for cycle in self._cycles if not cycle.response_complete)
 
     def _refuse(self, status: HTTPStatus) -> None:
         """End the connection; tell why, unless nothing was asked or an answer has begun."""
         if self.transport.is_closing():
             return
-        if self._taken and not self._answers:
+        if self._taken and not self._unanswered:
             line = f"HTTP/1.1 {status.value} {status.phrase}\r\n"
             self.transport.write(f"{line}content-length: 0\r\nconnection: close\r\n\r\n".encode())
         self._came()

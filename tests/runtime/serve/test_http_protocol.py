@@ -8,7 +8,7 @@ import socket
 import time
 
 import pytest
-from helpers.serving import Server
+from helpers.serving import LONG_CHAT, Server
 
 from triplepoint.runtime.serve import http_protocol
 from triplepoint.runtime.serve.http_protocol import BoundedProtocol
@@ -129,6 +129,80 @@ def test_another_protocol_is_not_taken_up(
         assert answer.count(b"HTTP/1.1 200 ") == 3
         assert answer.count(b'"tokens":[') == 3
         assert b" 400 " not in answer
+
+
+def long_chat(*, stream: bool) -> bytes:
+    """A request that takes as long as it is let."""
+    body = json.dumps({**LONG_CHAT, "stream": stream}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+    return head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def until_load(server: Server, load: tuple[int, int]) -> None:
+    """Wait until so many requests run and wait."""
+    until = time.monotonic() + 20
+    while server.service.load != load:
+        assert time.monotonic() < until, server.service.load
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
+@pytest.mark.parametrize("stream", [True, False], ids=["streams", "whole answers"])
+def test_a_client_that_goes_with_further_requests_under_way(
+    server: Server, stream: bool, at_once: bool
+) -> None:
+    """All of them end: that whose answer is being made, and those behind it, which never begin."""
+    server.idle()
+    cancelled = "triplepoint_requests_cancelled_total{"
+    before = counted(server, cancelled)
+    one = long_chat(stream=stream)
+    with connected(server) as connection:
+        connection.sendall(one * 3 if at_once else one)
+        until_load(server, (1, 0))
+        if not at_once:
+            connection.sendall(one * 2)
+            time.sleep(0.02)
+
+    server.idle()
+
+    assert counted(server, cancelled) == before + 1
+
+
+def counted(server: Server, name: str) -> float:
+    """The sum of a metric's samples."""
+    lines = server.client.get("/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+@pytest.mark.parametrize("stray", [b"\x00\x00", b"NONSENSE\r\n\r\n"])
+def test_what_is_no_request_behind_one(server: Server, stray: bytes) -> None:
+    """It ends the connection, but nothing is put in the midst of the answer that is being sent."""
+    with connected(server) as connection:
+        connection.sendall(long_chat(stream=True))
+        answer = connection.recv(100)
+        connection.sendall(stray)
+        answer += answer_of(connection)
+
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.count(b"HTTP/1.1") == 1
+    server.idle()
+
+
+@pytest.mark.slow
+def test_a_slow_request_behind_one_that_is_answered(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer comes first, however long it takes."""
+    monkeypatch.setattr(http_protocol, "REQUEST_S", 0.05)
+    body = json.dumps({"prompt": "hello", "max_tokens": 1500, "ignore_eos": True}).encode()
+    with connected(server) as connection:
+        connection.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\n")
+        connection.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        connection.sendall(HEAD + b"Content-Length: 20\r\n\r\n" + BODY[:5])
+
+        answer = answer_of(connection)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b'"tokens_predicted":1500' in answer
 
 
 @pytest.mark.slow
