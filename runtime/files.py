@@ -19,11 +19,15 @@ def check_target(path: str | Path) -> None:
     """Refuse a name that no file can be written to.
 
     Raises:
-        ModelError: it is a folder, or its folder is not there or not to be written to.
+        ModelError: it is a folder, a device or a pipe, or its folder is not there or not to be
+            written to.
     """
-    folder = os.path.dirname(os.path.abspath(path))
+    folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
         raise ModelError(f"cannot write {path}: it is a folder")
+    if os.path.exists(path) and not os.path.isfile(path):
+        # Whoever may write to /dev would have it replaced, for all programs.
+        raise ModelError(f"cannot write {path}: it is not a regular file; name another")
     if not os.path.isdir(folder):
         raise ModelError(f"cannot write {path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):

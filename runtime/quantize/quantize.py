@@ -105,21 +105,24 @@ def quantize(
 def whole_file(target: Path, nbytes: int) -> Iterator[Path]:
     """A name beside `target` to write to: renamed when all went well, else away with it.
 
+    A link stays one: what it leads to is written.
+
     Raises:
         ModelError: it cannot be written, or the disk has no room for `nbytes`.
     """
     check_target(target)
-    folder = target.absolute().parent
+    place = Path(os.path.realpath(target))
+    folder = place.parent
     free = shutil.disk_usage(folder).free
     if free < nbytes:
         need, have = (f"{size / 1e6:,.1f} MB" for size in (nbytes, free))
         raise ModelError(f"{target} needs {need}, but the disk has {have} left")
-    unfinished = folder / f".{target.name}.{os.getpid()}.part"
+    unfinished = folder / f".{place.name}.{os.getpid()}.part"
     try:
         yield unfinished
         with unfinished.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(unfinished, target)
+        os.replace(unfinished, place)
     finally:
         unfinished.unlink(missing_ok=True)
 

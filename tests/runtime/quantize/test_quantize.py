@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,34 @@ def test_nothing_is_left_of_a_failure(tmp_path: Path) -> None:
 
     assert target.read_bytes() == b"before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.gguf", "tiny.gguf"]
+
+
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    """As root a device would become a file for all programs: /dev/null, say."""
+    source, pipe = tmp_path / "tiny.gguf", tmp_path / "out.gguf"
+    write_tiny(source, "f16")
+    os.mkfifo(pipe)
+    (tmp_path / "link.gguf").symlink_to(pipe)
+
+    for target in (pipe, tmp_path / "link.gguf"):
+        with pytest.raises(ModelError, match=r"cannot write .*: it is not a regular file"):
+            quantize(source, target, "Q8_0", threads=1)
+
+    assert pipe.is_fifo()
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    """What it leads to is written, there or not, and nothing else is left in either folder."""
+    source, folder, link = tmp_path / "tiny.gguf", tmp_path / "disk", tmp_path / "out.gguf"
+    write_tiny(source, "f16")
+    folder.mkdir()
+    link.symlink_to(folder / "real.gguf")
+    for _ in range(2):
+        quantize(source, link, "Q8_0", threads=1)
+
+    assert link.is_symlink()
+    assert [p.name for p in folder.iterdir()] == ["real.gguf"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["disk", "out.gguf", "tiny.gguf"]
 
 
 def test_full_disk(tmp_path: Path) -> None:
