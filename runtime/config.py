@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import SettingError
+from ..errors import ModelError, SettingError
 from .files import write_file
 
 MODEL = "TRIPLEPOINT_MODEL"
@@ -61,8 +61,9 @@ def keep_model(name: str) -> Path:
     """Write the default model into the file, and leave its other lines as they are; the file.
 
     Raises:
-        SettingError: the file cannot be read or written, or is not understood; or it would not be
+        SettingError: the file cannot be read, or is not understood; or it would not be
             afterwards.
+        ModelError: it cannot be written.
     """
     path = config_path()
     text = _read(path) or ""
@@ -87,7 +88,7 @@ def keep_model(name: str) -> Path:
         # What a link leads to is written: the file may be kept with others, elsewhere.
         write_file(Path(os.path.realpath(path)), changed)
     except OSError as error:
-        raise SettingError(f"cannot write {path}: {error.strerror or error}") from error
+        raise ModelError(f"cannot write {path}: {error.strerror or error}") from error
     return path
 
 

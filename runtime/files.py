@@ -22,16 +22,26 @@ def check_target(path: str | Path) -> None:
         ModelError: it is a folder, a device or a pipe, or its folder is not there or not to be
             written to.
     """
-    folder = os.path.dirname(os.path.realpath(path))
-    if os.path.isdir(path):
-        raise ModelError(f"cannot write {path}: it is a folder")
+    check_folder(path)
     if os.path.exists(path) and not os.path.isfile(path):
         # Whoever may write to /dev would have it replaced, for all programs.
         raise ModelError(f"cannot write {path}: it is not a regular file; name another")
-    if not os.path.isdir(folder):
-        raise ModelError(f"cannot write {path}: there is no folder {folder}")
+    folder = os.path.dirname(os.path.realpath(path))
     if not os.access(folder, os.W_OK):
         raise ModelError(f"cannot write {path}: the folder {folder} is not writable")
+
+
+def check_folder(path: str | Path) -> None:
+    """Refuse a name that is a folder's, or in a folder that is not there.
+
+    Raises:
+        ModelError: so it is.
+    """
+    folder = os.path.dirname(os.path.realpath(path))
+    if os.path.isdir(path):
+        raise ModelError(f"cannot write {path}: it is a folder")
+    if not os.path.isdir(folder):
+        raise ModelError(f"cannot write {path}: there is no folder {folder}")
 
 
 def make_folder(path: Path, mode: int = PRIVATE) -> None:

@@ -24,6 +24,8 @@ def resolve(name: str, folder: Path) -> Path:
     Raises:
         TraceError: no file fits, or more than one.
     """
+    if not name:
+        raise TraceError("the name of a trace is empty; give a file, a run or last")
     path = Path(name)
     if path.exists() or path.suffix == SUFFIX or len(path.parts) > 1:
         return path

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ...errors import ModelError
-from ..files import check_target
+from ..files import check_folder, check_target
 
 
 def add_force_option(verb: argparse.ArgumentParser) -> None:
@@ -34,8 +34,9 @@ def atomic_write(path: str | Path) -> Iterator[TextIO]:
     """A text file that appears at `path` when all went well; what stood there before, if not.
 
     Raises:
-        OSError: it cannot be written; it names the file.
+        ModelError: it cannot be written: a folder, none to write it in, a full disk.
     """
+    check_folder(path)
     target = Path(os.path.realpath(path))
     special = target.exists() and not target.is_file()  # a pipe, a terminal: nothing to replace
     place = target if special else target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -45,7 +46,7 @@ def atomic_write(path: str | Path) -> Iterator[TextIO]:
         if not special:
             os.replace(place, target)
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(path)) from error
+        raise ModelError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         if not special:
             place.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from enum import IntEnum
 
@@ -57,7 +58,9 @@ def _explain(error: Exception) -> tuple[Exit, str]:
     if isinstance(error, LimitReachedError | ContextOverflowError):
         return Exit.LIMIT, str(error)
     if isinstance(error, TargetError | SettingError):
-        return Exit.USAGE, str(error)
+        named = os.environ.get("TRIPLEPOINT_TARGET")
+        by = isinstance(error, TargetError) and named and repr(named) in str(error)
+        return Exit.USAGE, f"{error} (from TRIPLEPOINT_TARGET)" if by else str(error)
     if isinstance(
         error, ModelError | TraceError | ToolError | RowError
     ):  # of tools, only a bad folder

@@ -38,7 +38,9 @@ def add_engine_options(
         context: whether the length of the context may be chosen, and how it is decoded.
     """
     action = "append" if several else "store"
-    verb.add_argument("-m", "--model", metavar="MODEL", action=action, help=f"{MODEL} ({model})")
+    verb.add_argument(
+        *("-m", "--model"), type=named, metavar="MODEL", action=action, help=f"{MODEL} ({model})"
+    )
     add_pass_options(verb)
     verb.add_argument(
         "--tune",
@@ -117,6 +119,13 @@ def nbytes(text: str) -> int:
     if not 1 <= size < 2**63:  # also what is too large for a float: infinity
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4GB or 512MB")
     return int(size)
+
+
+def named(text: str) -> str:
+    """A name that is not empty, as that of a shell's variable is that was never set."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
 
 
 def draft_tokens(text: str) -> int | str:

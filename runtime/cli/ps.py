@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from ...errors import EngineError
+from ...errors import EngineError, SettingError
 from .exit_codes import Exit
 from .output import Output
 
@@ -65,6 +65,7 @@ def _ask(url: str) -> dict[str, Any]:
     """What the server says.
 
     Raises:
+        SettingError: the URL is none.
         EngineError: it cannot be reached, or refuses.
     """
     import httpx
@@ -74,7 +75,11 @@ def _ask(url: str) -> dict[str, Any]:
     try:
         with httpx.Client(trust_env=False, timeout=_WAIT_S) as client:
             answer = client.get(f"{url}/ps", headers=headers)
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError) as error:
+        raise SettingError(
+            f"--url: not a server URL: {url!r}; give one such as http://127.0.0.1:11435"
+        ) from error
+    except httpx.HTTPError as error:
         raise EngineError(
             f"no server answers at {url}: {error or type(error).__name__}; start one with "
             "`triplepoint serve`"

@@ -17,6 +17,7 @@ from .load_engine import (
     add_context_option,
     add_pass_options,
     load_engine,
+    named,
 )
 from .output import Output
 
@@ -44,7 +45,9 @@ _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Of which model, and what is drawn."""
-    verb.add_argument("model", nargs="?", metavar="MODEL", help=f"{MODEL} ({DEFAULT_MODEL})")
+    verb.add_argument(
+        "model", nargs="?", type=named, metavar="MODEL", help=f"{MODEL} ({DEFAULT_MODEL})"
+    )
     verb.add_argument("--trace", metavar="TRACE", help="draw this recorded run on the diagram")
     verb.add_argument(
         "--batch",

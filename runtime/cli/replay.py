@@ -150,6 +150,10 @@ def _check(args: argparse.Namespace) -> None:
     for given, needs in (
         (args.predict and (args.verify or goes_on), "--predict goes with --benchmark alone"),
         (args.prompt is not None and not goes_on, "--prompt needs --from"),
+        (
+            args.prompt is not None and not args.prompt.strip(),
+            "--prompt is empty; leave it out to ask what was recorded",
+        ),
         (args.output is not None and not goes_on, "--trace needs --from: a new run's file"),
         (
             args.tools is not None and not (args.verify or goes_on),

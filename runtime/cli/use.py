@@ -7,13 +7,15 @@ import os
 from pathlib import Path
 
 from .exit_codes import Exit
-from .load_engine import is_server, model_path
+from .load_engine import is_server, model_path, named
 from .output import Output
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Which model."""
-    verb.add_argument("name", metavar="MODEL", help="model, as for -m; nano is the embedded one")
+    verb.add_argument(
+        "name", type=named, metavar="MODEL", help="model, as for -m; nano is the embedded one"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

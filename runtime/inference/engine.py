@@ -131,7 +131,9 @@ class Engine(EngineCore):
         """A new conversation with an empty KV cache of `context` positions."""
         size = self.context if context is None else context
         if not (type(size) is int and 1 <= size <= self.context):
-            raise SettingError(f"a session's context must be 1 to {self.context}, not {size!r}")
+            raise SettingError(
+                f"a session's context must be 1 to {self.context}, the engine's own, not {size!r}"
+            )
         self.plans.build()
         return Session(self, KVCache(self.layout, size), size)
 
@@ -223,6 +225,8 @@ def resolve_model(model: str | Path) -> Path:
         from ..hub.settings import HubSettings
 
         return find(parse_name(name), HubSettings.from_environ()).paths[0]
+    if name.startswith(("http://", "https://")):
+        raise ModelError(f"{name} is a server's URL, and this needs a model of this machine")
     server = re.match(r"[\w.-]+:\d+(/|$)", name)
     raise ModelError(
         f"no such model: {name}; a server's URL begins with http://"

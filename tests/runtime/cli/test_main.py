@@ -126,6 +126,11 @@ def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
         ["bench", "--agents", "2", "-p", "5"],
         ["bench", "predict", "99999"],
         ["bench", "causal", "99999"],
+        ["run", "x", "-m", ""],
+        ["use", ""],
+        ["regimes", ""],
+        ["ps", "--url", "localhost"],
+        ["replay", "chat", "--from", "1", "--prompt", " "],
     ],
 )
 def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -295,6 +300,16 @@ def test_each_kind_of_error_has_its_status(error: Exception, status: int) -> Non
     assert message
 
 
+def test_a_target_of_the_environment_is_named(triplepoint: Run) -> None:
+    """Who set it elsewhere finds it; one of the command line is not said to be from there."""
+    more = {"TRIPLEPOINT_TARGET": "avx9"}
+    assert triplepoint("run", "x", more=more).stderr.endswith("(from TRIPLEPOINT_TARGET)\n")
+
+    said = triplepoint("run", "x", "--target", "avx8", more=more).stderr
+    assert "unknown CPU target 'avx8'" in said
+    assert "TRIPLEPOINT_TARGET" not in said
+
+
 def test_a_bug_says_that_it_is_one() -> None:
     """An error that is nobody's fault but ours says how to see more."""
     assert explain(ValueError("x"))[1] == ("a bug: ValueError: x (TRIPLEPOINT_DEBUG=1 shows where)")
@@ -437,7 +452,7 @@ def test_a_file_that_cannot_be_written_is_named(
         [sys.executable, "-c", limit, *command], capture_output=True, text=True, timeout=60
     )
 
-    assert done.stderr == f"triplepoint: error: {target}: File too large\n"
+    assert done.stderr == f"triplepoint: error: cannot write {target}: File too large\n"
     assert done.returncode == 3
     assert [path.name for path in target.parent.iterdir()] == ["file.html"]
     assert target.read_text() == "before"

@@ -39,6 +39,7 @@ COMMANDS = (
     ["export", "{trace}", "--format", "csv", "--table", "tools"],
     ["view", "{trace}", "-o", "{page}"],
 )
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Cli = Callable[..., tuple[int, str, str]]
 
 
@@ -246,6 +247,22 @@ def test_query(cli: Cli, tmp_path: Path) -> None:
     status, _, err = cli("query", "SELECT", folder)
     assert status == 3
     assert "the query failed" in err
+
+
+def test_a_page_in_a_folder_that_is_not_there(triplepoint: Run, recorded: Path) -> None:
+    """What cannot be written is said, and why; a folder's name is none for a page."""
+    for target, why in (("no/page.html", "there is no folder "), (".", "it is a folder")):
+        done = triplepoint("trace", "view", recorded, "-o", target)
+        assert done.returncode == 3
+        assert done.stderr.startswith(f"triplepoint: error: cannot write {target}: {why}")
+
+
+def test_an_empty_name_is_no_trace(triplepoint: Run) -> None:
+    """A shell's variable that was never set is not the current folder."""
+    for args in (["trace", "show", ""], ["replay", ""], ["trace", "rm", "", "--yes"]):
+        done = triplepoint(*args)
+        assert done.returncode == 3
+        assert "the name of a trace is empty" in done.stderr
 
 
 def test_the_library_is_named_only_where_it_helps(

@@ -28,6 +28,19 @@ def hub() -> Iterator[FakeHub]:
         yield hub
 
 
+def test_a_server_as_the_default(command: Command) -> None:
+    """A verb that needs a model of this machine says so, and where the default was set."""
+    assert command("use", "http://localhost:8080/v1")[0] == 0
+    status, _, errors = command("show", "http://localhost:8080/v1")
+    assert (status, "is a server's URL, and this needs a model of this machine" in errors) == (
+        3,
+        True,
+    )
+    status, _, errors = command("bench")
+    assert status == 3
+    assert "is a server's URL, and this needs a model of this machine (the default model" in errors
+
+
 @pytest.mark.slow
 def test_models_without_a_network(command: Command, hub: FakeHub) -> None:
     """A table that fits 80 columns, the figures as JSON, and nothing asked of anybody."""
