@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -48,7 +49,6 @@ KEPT: dict[str, set[str]] = {
             "mfu",
             "mbu",
             "dispatch_share",
-            "server_timings",
         ),
         *("limit_share", "threads", "plan", "memory_level", "experts", "max_tokens"),
         *("experts_by_layer", "tuning"),
@@ -72,8 +72,7 @@ KEPT: dict[str, set[str]] = {
         *("share_s", "share_flops", "share_bytes"),
     },
     "tool": {
-        *("turn", "step", "name", "duration_s", "call_id"),
-        *("effect", "decision", "decided_by", "asked_s"),
+        *("turn", "step", "duration_s", "effect", "decision", "decided_by", "asked_s"),
     },
     "turn_end": {
         "turn",
@@ -84,7 +83,7 @@ KEPT: dict[str, set[str]] = {
         "ttft_s",
         "tpot_s",
     },
-    "run_end": {"status", "totals", "wall_s"},
+    "run_end": {"status", "wall_s"},
     "sealed": {"torn_bytes"},
 }
 """Fields that hold no text of the conversation, by event."""
@@ -93,16 +92,18 @@ BLANKED: dict[str, set[str]] = {
     "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
     "history": {"messages", "ids", "spans", "marks"},
     "message": {"content", "content_sha256", "ids", "thinking", "attached"},
-    "phase": {"token_ids", "dropped", "miss", "sampling"},
+    "phase": {"token_ids", "dropped", "miss", "sampling", "server_timings"},
     "pass": set(),
-    "tool": {"arguments", "result", "result_sha256", "error"},
+    "tool": {"name", "call_id", "arguments", "result", "result_sha256", "error"},
     "turn_end": {"answer", "answer_sha256"},
-    "run_end": {"message", "answer", "answer_sha256"},
+    "run_end": {"message", "answer", "answer_sha256", "totals"},
     "sealed": set(),
 }
 """Fields that do. What is in neither table is not written."""
 
-_NOT_SECRET = ("kv", "format", "temperature", "top_k", "top_p", "min_p", "seed", "order")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NOT_SECRET = ("kv", "format")  # settings whose values are words of our own
+_VALUES = ("default", "const", "enum", "examples")  # of a JSON schema: what arguments may be
 
 
 def is_redacted(text: str) -> bool:
@@ -132,6 +133,7 @@ class Redactor:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)  # never written
         self._parameters: set[str] = set()
+        self._tools: set[str] = set()
 
     def __call__(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The event without text; its argument stays as it is."""
@@ -139,6 +141,7 @@ class Redactor:
         kept, blanked = KEPT.get(name, set()), BLANKED.get(name, set())
         if name == "run_start":
             self._parameters = set(_property_names(event.get("tools", [])))
+            self._tools = set(_tool_names(event.get("tools", [])))
         body: dict[str, Any] = {}
         for field, value in event.items():
             if field in _HEAD or field in kept:
@@ -164,22 +167,57 @@ class Redactor:
             for n, (key, item) in enumerate(value.items(), 1)
         }
 
+    def called(self, value: Any) -> Any:
+        """The name of a tool, if there is one: a model may have written any text in its place."""
+        return value if value in self._tools else blank(value)
+
+    def call_id(self, value: Any) -> Any:
+        """What a call goes by, which may be from a server."""
+        return value if _IDENTIFIER.fullmatch(str(value)) else blank(value)
+
+    def totals(self, value: Any) -> Any:
+        """Counts, also of calls by their tools."""
+        if not isinstance(value, Mapping):
+            return blank(value)
+        return {key: self._by_tool(_settings(item)) for key, item in value.items()}
+
+    def _by_tool(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        numbered = enumerate(value.items(), 1)
+        return {
+            key if key in self._tools else f"[redacted key {n}]": item
+            for n, (key, item) in numbered
+        }
+
     def config(self, value: Any) -> Any:
         """Of the settings: numbers, switches, and how tokens are picked."""
-        if isinstance(value, Mapping):
-            return {
-                key: item if key in _NOT_SECRET else self.config(item)
-                for key, item in value.items()
-            }
-        if isinstance(value, list | tuple):
-            return [self.config(item) for item in value]
-        if isinstance(value, bool | int | float):
-            return value
-        return blank(value)
+        if not isinstance(value, Mapping):
+            return _settings(value)
+        special: dict[str, Callable[[Any], Any]] = {
+            "sampling": self.sampling,
+            "output": _schema,
+            "options": _options,
+        }
+        return {
+            key: item if key in _NOT_SECRET else special.get(key, _settings)(item)
+            for key, item in value.items()
+        }
+
+    def numbers(self, value: Any) -> Any:
+        """Numbers and switches, and no text between them."""
+        return _settings(value)
 
     def sampling(self, value: Any) -> Any:
-        """How tokens were picked: all but texts."""
-        return None if value is None else self.config(value)
+        """How tokens were picked: all but texts and token ids."""
+        if not isinstance(value, Mapping):
+            return _settings(value)
+        found = {**_settings(value)}
+        if "order" in value:  # names of samplers
+            found["order"] = value["order"]
+        if isinstance(bias := value.get("logit_bias"), Mapping):  # its keys are token ids
+            found["logit_bias"] = _without_keys(bias)
+        return found
 
     def miss(self, value: Any) -> Any:
         """All but the tokens."""
@@ -212,13 +250,44 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
     **{("history", name): lambda _, value: [] for name in BLANKED["history"]},
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
-    ("phase", "dropped"): Redactor.config,
+    ("phase", "dropped"): Redactor.numbers,
     ("phase", "sampling"): Redactor.sampling,
     ("phase", "miss"): Redactor.miss,
+    ("phase", "server_timings"): Redactor.numbers,
+    ("tool", "name"): Redactor.called,
+    ("tool", "call_id"): Redactor.call_id,
+    ("run_end", "totals"): Redactor.totals,
 }
 
 
+def _settings(value: Any) -> Any:
+    """Numbers and switches, under the names that they have."""
+    if isinstance(value, Mapping):
+        return {key: _settings(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_settings(item) for item in value]
+    return value if isinstance(value, bool | int | float) else blank(value)
+
+
+def _options(value: Any) -> Any:
+    """Variables of a template: whatever a caller gives, so only their own names are names."""
+    if not isinstance(value, Mapping):
+        return _settings(value)
+    return {name: _without_keys(item) for name, item in value.items()}
+
+
+def _without_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        found = enumerate(value.values(), 1)
+        return {f"[redacted key {n}]": _without_keys(item) for n, item in found}
+    if isinstance(value, list | tuple):
+        return [_without_keys(item) for item in value]
+    return _settings(value)
+
+
 def _schema(value: Any, inside: str = "") -> Any:
+    if inside in _VALUES:
+        return blank(value)
     if isinstance(value, Mapping):
         named = inside in ("properties", "$defs")  # its keys are names, not words of JSON Schema
         return {key: _schema(item, "" if named else key) for key, item in value.items()}
@@ -227,6 +296,11 @@ def _schema(value: Any, inside: str = "") -> Any:
     if isinstance(value, str) and inside not in ("type", "name", "required", "$ref"):
         return blank(value)
     return value
+
+
+def _tool_names(tools: Any) -> list[str]:
+    functions = [one.get("function", one) for one in tools if isinstance(one, Mapping)]
+    return [str(one.get("name", "")) for one in functions if isinstance(one, Mapping)]
 
 
 def _property_names(value: Any) -> list[str]:

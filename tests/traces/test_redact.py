@@ -36,6 +36,7 @@ SCHEMA = {
             "properties": {
                 "path": {"type": "string", "description": SECRET, "enum": [SECRET]},
                 "default": {"type": "integer", "default": SECRET},
+                "enum": {"type": "object", "default": {"name": SECRET, SECRET: 987654321}},
             },
             "required": ["path"],
         },
@@ -50,7 +51,14 @@ def secret_events() -> list[AnyEvent]:
             task=f"{SECRET}?",
             workspace=f"/home/{SECRET}",
             model=ModelRecord(name="nano", sha256="ab", path=f"/home/{SECRET}/nano.gguf"),
-            config={"system": SECRET, "options": {"a": [SECRET]}, "max_steps": 8, "kv": "bf16"},
+            config={
+                "system": SECRET,
+                "options": {"a": [SECRET], "format": SECRET, "b": {SECRET: 1, "order": [SECRET]}},
+                "max_steps": 8,
+                "kv": "bf16",
+                "sampling": {"seed": 5, "logit_bias": {"987654321": 1.5}, "stop": [SECRET]},
+                "output": {"type": "object", "properties": {"a": {"enum": [SECRET, 987654321]}}},
+            },
             tools=[SCHEMA],
         ),
         MessageEvent(role="user", content=f"{SECRET}?", ids=[987654321]),
@@ -64,6 +72,7 @@ def secret_events() -> list[AnyEvent]:
             kv_after=2,
             wall_s=0.1,
             token_ids=[987654321, 987654322],
+            server_timings={"prompt_ms": 5.0, "note": SECRET},
             sampling={"seed": 5, "order": ["xtc"], "dry_sequence_breakers": [SECRET]},
         ),
         ToolEvent(
@@ -73,8 +82,14 @@ def secret_events() -> list[AnyEvent]:
             error=f"{SECRET}!",
         ),
         MessageEvent(role="tool", content=f"{SECRET}!"),
+        ToolEvent(name=f"read the {SECRET}", call_id=f"the {SECRET}", arguments={}, result=""),
         TurnEnd(answer=f"{SECRET}."),
-        RunEnd(status="error", message=SECRET, answer=f"{SECRET}."),
+        RunEnd(
+            status="error",
+            message=SECRET,
+            answer=f"{SECRET}.",
+            totals={"steps": 2, "refused_calls": {f"read the {SECRET}": 1, "read_file": 2}},
+        ),
         UnknownEvent("later"),
     ]
     later = {"text": SECRET, "ids": [987654321], SECRET: {SECRET: 1}}  # fields that no one knows
@@ -111,7 +126,7 @@ def test_no_word_and_no_token_is_left(redacted: Path) -> None:
 
 def test_shapes_and_names_stay(redacted: Path) -> None:
     """Counts, names of tools and parameters, settings and the lengths of texts are there."""
-    header, user, _, phase, call, message, turn, end, unknown = Trace.load(redacted).events
+    header, user, _, phase, call, message, odd, turn, end, unknown = Trace.load(redacted).events
 
     assert isinstance(header, RunStart)
     assert header.redacted
@@ -119,7 +134,7 @@ def test_shapes_and_names_stay(redacted: Path) -> None:
     assert (header.config["max_steps"], header.config["kv"]) == (8, "bf16")
     function: Any = header.tools[0]["function"]
     assert function["name"] == "read_file"
-    assert list(function["parameters"]["properties"]) == ["path", "default"]
+    assert list(function["parameters"]["properties"]) == ["path", "default", "enum"]
     assert function["parameters"]["required"] == ["path"]
     assert isinstance(user, MessageEvent)
     assert user.content == "[redacted: 11 characters]"
@@ -129,11 +144,16 @@ def test_shapes_and_names_stay(redacted: Path) -> None:
     assert (phase.sampling["seed"], phase.sampling["order"]) == (5, ["xtc"])
     assert isinstance(call, ToolEvent)
     assert list(call.arguments) == ["path", "[redacted key 2]"]
+    assert (call.name, phase.server_timings["prompt_ms"]) == ("read_file", 5.0)
+    assert isinstance(odd, ToolEvent)
+    assert is_redacted(odd.name)
     assert call.error is not None
     assert is_redacted(call.error)
     assert isinstance(turn, TurnEnd)
     assert isinstance(end, RunEnd)
     assert end.status == "error"
+    refused = {"[redacted key 1]": 1, "read_file": 2}
+    assert end.totals == {"steps": 2, "refused_calls": refused}
     assert isinstance(unknown, UnknownEvent)
     assert (unknown.event, unknown.model_extra) == ("later", {})
     assert isinstance(message, MessageEvent)
