@@ -255,6 +255,11 @@ class Replay:
     def _decode(self, number: int, phase: PhaseEvent) -> PhaseCheck:
         """Sample as many tokens as were recorded, under the same grammar."""
         recorded = phase.token_ids
+        if len(recorded) < phase.tokens:
+            raise ReplayError(
+                f"phase {number} ({phase.purpose}): tokens is {phase.tokens}, but there are "
+                f"{len(recorded)} token_ids, so the rest cannot be compared; the trace is damaged"
+            )
         if not recorded:  # interrupted before its first token
             return PhaseCheck(number, phase, phase)
         sampled = self._session.decode(

@@ -207,6 +207,12 @@ def test_what_does_not_fit_is_named(engine: Engine, folder: Path) -> None:
     def no_ids(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
         phases[2].token_ids = []
 
+    def lost_ids(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        phases[-1].token_ids = []
+
+    def fewer_ids(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        del phases[-1].token_ids[-2:]
+
     def unknown_grammar(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
         phases[1].constraint = "runes"
 
@@ -222,6 +228,8 @@ def test_what_does_not_fit_is_named(engine: Engine, folder: Path) -> None:
         (no_header, "no run_start"),
         (lost_phase, r"phase 2 \(tool_result\): kv_before"),
         (no_ids, r"phase 3 \(tool_result\): kv_before"),
+        (lost_ids, r"phase 4 \(answer\): tokens is \d+, but there are 0 token_ids"),
+        (fewer_ids, r"phase 4 \(answer\): tokens is \d+, but there are \d+ token_ids"),
         (unknown_grammar, "constraint differs: .* 'runes'"),
         (unknown_sampling, "sampling differs: .*dice"),
         (small_context, "context differs: phase 1 does not fit"),
