@@ -6,6 +6,7 @@ tool is there only when asked for, and why every call goes through the policy as
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import selectors
@@ -107,6 +108,8 @@ class CommandTools:
                 start_new_session=True,  # a group of its own, and no terminal to ask on
             )
         except FileNotFoundError:
+            if not os.path.isdir(self.root):
+                raise ToolError(f"the workspace folder is gone: {shown(str(self.root))}") from None
             raise ToolError(f"no such program: {shown(command[0])}") from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error  # its text repeats the whole name
@@ -164,13 +167,27 @@ class _Kept:
     def text(self) -> str:
         if is_binary(bytes(self._head[:8192])):
             return f"[{self._total:,} bytes that are no text]"
-        tail = self._tail[-self._half :] if self._half else b""
-        missing = self._total - len(self._head) - len(tail)
-        if missing <= 0:
-            return (self._head + tail).decode("utf-8", "replace").rstrip()
-        head = self._head.decode("utf-8", "replace")
+        head, tail = self._head, self._tail[-self._half :] if self._half else b""
+        if len(head) + len(tail) >= self._total:
+            return (head + tail).decode("utf-8", "replace").rstrip()
+        head, tail = _without_torn_end(head), _without_torn_start(tail)
+        missing = self._total - len(head) - len(tail)
+        head = head.decode("utf-8", "replace")
         note = f"\n[cut: {missing:,} bytes of the output are left out here]\n"
         return f"{head}{note}{tail.decode('utf-8', 'replace')}".rstrip()
+
+
+def _without_torn_end(data: bytearray) -> bytearray:
+    """The bytes without the first ones of a character that was cut."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(bytes(data))
+    return data[: len(data) - len(decoder.getstate()[0])]
+
+
+def _without_torn_start(data: bytes | bytearray) -> bytes | bytearray:
+    """The bytes without the last ones of a character that was cut: three at most."""
+    start = next((n for n, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), min(3, len(data)))
+    return data[start:]
 
 
 def _check_words(command: list[str]) -> None:

@@ -131,6 +131,20 @@ def test_a_flood_is_cut_in_the_middle(commands: CommandTools) -> None:
     assert len(said) < 2200
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 10, 11, 12])
+def test_a_cut_makes_no_characters(root: Path, most: int) -> None:
+    """Where the cut falls within a character, all of that character is left out, and counted."""
+    code = "import sys; sys.stdout.buffer.write('x€'.encode() * 50)"
+    (one,) = CommandTools(root, max_output=most)
+
+    head, _, rest = one.run({"command": [PYTHON, "-c", code]}).partition("\n[cut: ")
+    missing, _, tail = rest.partition(" bytes of the output are left out here]\n")
+
+    tail = tail.removesuffix("[exit status 0]").strip()
+    assert set(head + tail) <= {"x", "€"}
+    assert int(missing) + len((head + tail).encode()) == 200
+
+
 def test_what_is_no_text_is_not_shown(commands: CommandTools) -> None:
     """Bytes are counted."""
     said = commands.run_command(["head", "-c", "100", "/dev/zero"])
@@ -149,6 +163,16 @@ def test_the_folder_must_be_there(root: Path) -> None:
     """A missing folder is told when the tool is made."""
     with pytest.raises(ToolError, match="no such folder"):
         CommandTools(root / "missing")
+
+
+def test_a_folder_that_goes_is_told(root: Path) -> None:
+    """It is not the program that is missing then."""
+    (root / "below").mkdir()
+    (one,) = CommandTools(root / "below")
+    (root / "below").rmdir()
+
+    with pytest.raises(ToolError, match=r"the workspace folder is gone: .*below"):
+        one.run({"command": ["ls"]})
 
 
 @pytest.mark.parametrize("odd", [{"A": 1}, {1: "A"}, {"A": "a\0"}, {"A=B": "c"}])
