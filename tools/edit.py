@@ -10,6 +10,7 @@ import re
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from ..errors import ToolError
@@ -48,6 +49,8 @@ class EditTools:
             tool(effect="write", reaches=self._in_folder)(self.move),
             tool(effect="write", reaches=self._in_folder)(self.delete),
         )
+        for one in self._tools[:2]:
+            one.declined = partial(self._take_preview, one.name)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools)
@@ -65,9 +68,10 @@ class EditTools:
         name = shown(clean_path(path))
         check_text("the content", content)
         check_size(content.encode())  # before folders are made for it
+        seen = self._take_preview("write_file", path=path, content=content)
         with place(self.workspace, path, make=True) as here:
             before = here.read()
-            self._check_preview(("write_file", path, content), before, name)
+            _check_seen(seen, before, name)
             text = _text_of(before, name) if before is not None else None
             data = _encode(_with_line_ends(content, text), text)
             here.write(data, before)
@@ -83,13 +87,16 @@ class EditTools:
             new: The text to put there.
         """
         name = shown(clean_path(path))
+        check_text("old", old)
+        check_text("new", new)
+        seen = self._take_preview("edit_file", path=path, old=old, new=new)
         with place(self.workspace, path) as here:
             before = here.read()
             if before is None:
                 raise ToolError(no_such_file(name))
             text = _text_of(before, name)
             start, edited = _edited(text, old, new, name)
-            self._check_preview(("edit_file", path, old, new), before, name)
+            _check_seen(seen, before, name)
             here.write(_encode(edited, text), before)
         line = text.count("\n", 0, start) + 1
         return f"edited {name} at line {line}: {_count(old)} replaced by {_count(new)}"
@@ -147,19 +154,21 @@ class EditTools:
                 before = here.read()
         except ToolError:  # a folder on the way is not there yet, or the call will say what
             before = None
-        self._keep_preview(("write_file", path, content), before)
+        self._keep_preview(_call("write_file", path=path, content=content), before)
         text = "" if before is None else _text_of(before, name)
         return diff(text, _with_line_ends(content, text or None), name)
 
     def _show_edit(self, path: str, old: str, new: str) -> str:
         name = shown(clean_path(path))
+        check_text("old", old)
+        check_text("new", new)
         with place(self.workspace, path) as here:
             before = here.read()
         if before is None:
             raise ToolError(no_such_file(name))
         text = _text_of(before, name)
         shown_text = _edited(text, old, new, name)[1]
-        self._keep_preview(("edit_file", path, old, new), before)
+        self._keep_preview(_call("edit_file", path=path, old=old, new=new), before)
         return diff(text, shown_text, name)
 
     # A person may take minutes over a preview, and save the same file meanwhile.
@@ -169,14 +178,26 @@ class EditTools:
             self._previews.clear()
         self._previews[call] = _digest(before)
 
-    def _check_preview(self, call: tuple[str, ...], before: Content | None, name: str) -> None:
-        """Raise ToolError if the file is not what it was when a person was shown the change."""
-        seen = _digest(before)
-        if self._previews.pop(call, seen) != seen:
-            raise ToolError(
-                f"{name} was changed while this change waited for approval, so nothing was "
-                "written; read it again"
-            )
+    def _take_preview(self, name: str, **arguments: str) -> tuple[bytes | None, ...]:
+        """What the file held when a person was shown this call; empty if nobody was.
+
+        It counts for one call: one that was denied may be allowed unseen the next time.
+        """
+        call = _call(name, **arguments)
+        return (self._previews.pop(call),) if call in self._previews else ()
+
+
+def _call(name: str, **arguments: str) -> tuple[str, ...]:
+    return (name, *(word for pair in sorted(arguments.items()) for word in pair))
+
+
+def _check_seen(seen: tuple[bytes | None, ...], before: Content | None, name: str) -> None:
+    """Raise ToolError if the file is not what it was when a person was shown the change."""
+    if seen and seen[0] != _digest(before):
+        raise ToolError(
+            f"{name} was changed while this change waited for approval, so nothing was "
+            "written; read it again"
+        )
 
 
 def _digest(content: Content | None) -> bytes | None:
@@ -216,8 +237,6 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
     Raises:
         ToolError: it is not there, or more than once; says where.
     """
-    check_text("old", old)
-    check_text("new", new)
     if not old:
         raise ToolError("old is empty: give the text to replace, or use write_file")
     if old == new:

@@ -306,23 +306,33 @@ class Policy:
             )
         preview = tool.preview(dict(arguments))
         began = time.perf_counter()
+        answer = ""
         try:
-            answer = self.ask(Request(tool, arguments, preview, scope))
-        except ToolError:
-            raise
-        except Exception as error:
-            raise AskError(
-                f"the policy's function ask failed: {type(error).__name__}: {error}"
-            ) from error
+            answer = _answer(self.ask, Request(tool, arguments, preview, scope))
+        finally:
+            if answer not in ("yes", "always") and tool.declined is not None:
+                tool.declined(**arguments)
         asked = time.perf_counter() - began
-        if answer not in get_args(Answer):
-            known = ", ".join(get_args(Answer))
-            raise AskError(f"the policy's function ask must return one of {known}, not {answer!r}")
         if answer == "always":
             self._always.add((tool.name, scope))
         if answer in ("yes", "always"):
             return Decision(True, "user", asked_s=asked)
         return Decision(False, "user", "the user said no", asked)
+
+
+def _answer(ask: Callable[[Request], Answer], request: Request) -> Answer:
+    try:
+        answer = ask(request)
+    except ToolError:
+        raise
+    except Exception as error:
+        raise AskError(
+            f"the policy's function ask failed: {type(error).__name__}: {error}"
+        ) from error
+    if answer not in get_args(Answer):
+        known = ", ".join(get_args(Answer))
+        raise AskError(f"the policy's function ask must return one of {known}, not {answer!r}")
+    return answer
 
 
 def unmatched_rules(

@@ -79,6 +79,8 @@ class Tool(Generic[P, R]):
         self.effect: Effect = effect
         self.timeout = timeout
         self.self_truncates = False
+        self.declined: Callable[..., object] | None = None
+        """Called with the arguments of a call that was previewed and does not run."""
         self.group: object = None
         """What must live as long as the tool does."""
         self.description = parse_docstring(function.__doc__).description

@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from triplepoint.errors import ToolError
-from triplepoint.tools import EditTools, Workspace
+from triplepoint.tools import EditTools, Policy, Workspace
 from triplepoint.tools.paths import TRASH
 from triplepoint.tools.workspace import MAX_DEPTH
 
@@ -425,6 +426,28 @@ def test_what_was_saved_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("mine\n")
     with pytest.raises(ToolError, match="changed while"):
         tools["write_file"].call({"path": "new.txt", "content": "model's\n"})
+
+
+def test_a_preview_counts_for_one_call(tmp_path: Path) -> None:
+    """After a no, or a call that failed, the same call may run without being shown again."""
+    path = tmp_path / "a.txt"
+    path.write_text("one two\n")
+    edit_file = next(one for one in EditTools(tmp_path) if one.name == "edit_file")
+    answers = iter(["no", "yes", "always"])
+    policy = Policy("ask", ask=lambda _: cast("Any", next(answers)))
+    declined = {"path": "a.txt", "old": "one", "new": "1"}
+    failed = {"path": "a.txt", "old": "two", "new": "2"}
+
+    assert not policy.decide(edit_file, declined).allowed
+    assert policy.decide(edit_file, failed).allowed
+    path.write_text("one too\n")
+    with pytest.raises(ToolError, match="no such text"):
+        edit_file.run(failed)
+    for call in ({"path": "a.txt", "old": "too", "new": "two"}, declined, failed):
+        assert policy.decide(edit_file, call).allowed
+        edit_file.run(call)
+
+    assert path.read_text() == "1 2\n"
 
 
 @pytest.mark.parametrize("way", ["write_file", "move"])
