@@ -232,24 +232,24 @@ class LocalConversation(Conversation[Mark]):
     def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Prefill the new messages, and nothing else (see `Conversation.append`).
 
-        Where that was asked for, a context that is full is compacted first, and it is said.
+        Where that was asked for, a context that is full, or nearly, is compacted first, and said.
         """
+        room = min(ANSWER_ROOM, self.session.context // 8) if self.config.compact else 1
         try:
-            yield from self._append(run, new, purpose)
+            yield from self._append(run, new, purpose, room)
             return
-        except ContextOverflowError as error:
-            full = error
+        except ContextOverflowError:
+            if not self.config.compact:
+                raise
         # Within a run the results so far are old too: the model has answered to them.
-        compact = self.config.compact
-        phase = self.compact(len(self.messages), self._missing_room, run) if compact else None
-        if phase is None:
-            raise full
-        yield Notice(f"the context was full: {dropped_text(phase)}")
-        yield PhaseFinished(self._record(run, phase, "compaction"))
+        phase = self.compact(len(self.messages), self._missing_room, run)
+        if phase is not None:
+            yield Notice(f"the context was full: {dropped_text(phase)}")
+            yield PhaseFinished(self._record(run, phase, "compaction"))
         yield from self._append(run, new, purpose)
 
     def _append(
-        self, run: RunContext, new: Sequence[Message], purpose: str
+        self, run: RunContext, new: Sequence[Message], purpose: str, room: int = 1
     ) -> Iterator[AgentEvent]:
         session, ledger, chat = self.session, self.ledger, self.chat
         session.on_progress = run.on_progress
@@ -274,7 +274,7 @@ class LocalConversation(Conversation[Mark]):
                     "the chat template renders the conversation to no tokens of the model's "
                     "vocabulary; get another file of the model"
                 )
-            self._check_room(before)
+            self._check_room(before, room)
             for message in new:  # before the long part, so that a kill does not lose the question
                 run.log_message(message.role, message.content)
         except BaseException:
@@ -474,9 +474,9 @@ class LocalConversation(Conversation[Mark]):
         """Put a phase of the session, its last one, into the trace."""
         return run.log_phase(phase, purpose, self.session.pass_events())
 
-    def _check_room(self, before: int) -> None:
+    def _check_room(self, before: int, room: int) -> None:
         session, ledger = self.session, self.ledger
-        if len(ledger) + 1 > session.context:
+        if len(ledger) + room > session.context:
             self._missing_room = len(ledger) - before + ANSWER_ROOM
             raise ContextOverflowError(
                 f"{len(ledger) - before:,} new tokens do not fit: "

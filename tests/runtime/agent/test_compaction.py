@@ -84,6 +84,44 @@ def test_when_asked_the_oldest_results_go(scripted: MakeEngine, folder: Path) ->
             assert part == agent.messages[span.message].content
 
 
+def test_there_is_room_for_an_answer_too(scripted: MakeEngine, folder: Path) -> None:
+    """Results go also where the question just fits, but no answer behind it; else it has no use."""
+    long = "A line of words. " * 3 + "The end." + END
+    spoken = [*replies()[:2], long]
+    sizes = Agent(scripted(*spoken), workspace=folder, trace=False)
+    for question in ("Read a.txt", "Well?"):
+        sizes.run(question)
+    (*_, decode) = sizes.trace.phases
+    context = decode.kv_before + 5
+
+    agent = Agent(scripted(*spoken, context=context), workspace=folder, trace=False)
+    agent.run("Read a.txt")
+    with pytest.raises(ContextOverflowError, match="filled up before"):
+        agent.run("Well?")
+
+    agent = Agent(scripted(*spoken, context=context), workspace=folder, trace=False, compact=True)
+    agent.run("Read a.txt")
+    events = list(agent.stream("Well?"))
+    (notice,) = [e.message for e in events if isinstance(e, Notice)]
+    assert notice.startswith("the context was full: removed 1 tool result")
+    assert agent.last_result is not None
+    assert agent.last_result.answer == long.removesuffix(END)
+
+
+def test_where_nothing_can_go_a_short_answer_may_still_fit(
+    scripted: MakeEngine, folder: Path
+) -> None:
+    """Little room is no error while there is some."""
+    sizes = Agent(scripted("Yes." + END), workspace=folder, trace=False)
+    sizes.run("Well?")
+    context = sizes.trace.phases[-1].kv_before + 8
+
+    agent = Agent(
+        scripted("Yes." + END, context=context), workspace=folder, trace=False, compact=True
+    )
+    assert agent.run("Well?").answer == "Yes."
+
+
 def test_compacting_by_hand(scripted: MakeEngine, folder: Path) -> None:
     """All results before the last question go; undo still finds its places."""
     agent = Agent(scripted(*replies(), "Fine." + END), workspace=folder, trace=False)
