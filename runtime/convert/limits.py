@@ -26,6 +26,8 @@ _LATENT_STEPS = {
     "attention.key_length_mla": 32,
     "rope.dimension_count": 32,
 }
+# The same in `models/qwen35.py`, `mamba.py` and `lfm2.py`: of heads, states and channels.
+_RECURRENT_STEP = 16
 _SAID = {
     "attention.key_length": "head_dim",
     "attention.key_length_swa": "head_dim of sliding attention",
@@ -51,10 +53,26 @@ def check_limits(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if latent:
         sizes["queries"] = s.heads * int(str(sizes["attention.key_length_mla"]))
         steps = steps | {"queries": 64}
+    recurrent = _recurrent_sizes(s)
+    sizes, steps = sizes | recurrent, steps | dict.fromkeys(recurrent, _RECURRENT_STEP)
     for key, step in steps.items():
         size = sizes[key]
         if isinstance(size, int) and size % step:
             raise UnsupportedModelError(
-                f"config.json of a {c['model_type']}: {_SAID[key]} = {size} is not supported: it "
-                f"must be a multiple of {step}"
+                f"config.json of a {c['model_type']}: {_SAID.get(key, key)} = {size} is not "
+                f"supported: it must be a multiple of {step}"
             )
+
+
+def _recurrent_sizes(s: CheckpointSettings) -> dict[str, int]:
+    """Sizes of recurrent layers by what they are of; none of a model without such layers."""
+    if f"{s.architecture}.shortconv.l_cache" in s.metadata:
+        return {"hidden_size": s.width}
+    inner, heads, state = (
+        s.metadata.get(f"{s.architecture}.ssm.{part}")
+        for part in ("inner_size", "time_step_rank", "state_size")
+    )
+    if not (isinstance(inner, int) and isinstance(heads, int) and isinstance(state, int)):
+        return {}
+    what = "the dims of a recurrent layer's"
+    return {f"{what} heads": inner // max(1, heads), f"{what} states": state}

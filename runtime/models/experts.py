@@ -104,12 +104,13 @@ def read_routing(gguf: GGUFFile, a: str, used: int, gating: int, norm: bool) -> 
 
     Raises:
         GGUFError: a key cannot be right.
+        UnsupportedModelError: experts are chosen in a way that no kernel is for.
     """
     kind = gguf.integer(f"{a}.expert_gating_func", gating)
     if kind == 0:
         kind = gating
     if kind not in GATINGS:
-        gguf.refuse(f"{a}.expert_gating_func", f"{kind} is not supported; supported: 1 to 3")
+        gguf.unsupported(f"{a}.expert_gating_func", f"= {kind} is not supported; supported: 1 to 3")
     count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
     groups = max(1, gguf.integer(f"{a}.expert_group_count", 1, high=count))
     kept = gguf.integer(f"{a}.expert_group_used_count", groups, low=0, high=groups) or groups

@@ -61,9 +61,8 @@ class LFM2(Decoder):
         width, w = self.config.width, self.weights
         taps = self.gguf.integer(f"{self.architecture}.shortconv.l_cache", low=2, high=16)
         if width % 16:
-            self.gguf.refuse(
-                f"{self.architecture}.embedding_length", f"{width} is no multiple of 16"
-            )
+            key = f"{self.architecture}.embedding_length"
+            self.gguf.unsupported(key, f"= {width} must be a multiple of 16")
         return GatedConv(
             norm=self.norm_weight(name("attn_norm.weight")),
             into=w.matrix(name("shortconv.in_proj.weight"), 3 * width, width),

@@ -68,6 +68,7 @@ def load_mamba(
 
     Raises:
         GGUFError: its sizes do not fit each other.
+        UnsupportedModelError: heads are of a size that no kernel is for.
     """
     key = f"{a}.ssm.".__add__
     n, groups, heads, inner = (
@@ -77,9 +78,11 @@ def load_mamba(
     taps = gguf.integer(key("conv_kernel"), low=2, high=16)
     if heads % groups:
         gguf.refuse(key("group_count"), f"{heads} heads cannot share {groups} groups")
-    if inner % (16 * heads) or n % 16:
-        said = f"heads of {inner / heads:g} by {n} do not fit: both must be multiples of 16"
-        gguf.refuse(key("inner_size"), said)
+    if inner % heads:
+        gguf.refuse(key("inner_size"), f"{inner} channels do not make {heads} heads")
+    if inner // heads % 16 or n % 16:
+        why = f"makes heads of {inner // heads} by {n}: both must be multiples of 16"
+        gguf.unsupported(key("inner_size"), why)
     channels = inner + 2 * groups * n
     conv = ShortConv(
         by_taps(w.array(name("ssm_conv1d.weight"), (channels, taps))),

@@ -139,11 +139,11 @@ class Qwen35(Decoder):
         )
         if heads % keys:
             self.gguf.refuse(key("time_step_rank"), f"{heads} heads cannot share {keys} key heads")
-        if inner % (16 * heads) or dim % 16:
-            self.gguf.refuse(
-                key("inner_size"),
-                f"heads of {dim} by {inner / heads:g} do not fit: both must be multiples of 16",
-            )
+        if inner % heads:
+            self.gguf.refuse(key("inner_size"), f"{inner} channels do not make {heads} heads")
+        if inner // heads % 16 or dim % 16:
+            why = f"makes heads of {dim} by {inner // heads}: both must be multiples of 16"
+            self.gguf.unsupported(key("inner_size"), why)
         sizes = {"key_dim": dim, "value_dim": inner // heads}
         return {**sizes, "key_heads": keys, "value_heads": heads}
 

@@ -31,6 +31,23 @@ DEEPSEEK = BASE | {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 64,
 }
+QWEN35 = BASE | {
+    "model_type": "qwen3_5_text",
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+    "linear_conv_kernel_dim": 4,
+}
+NEMOTRON = BASE | {
+    "model_type": "nemotron_h",
+    "layers_block_type": ["linear_attention", "full_attention", "mlp", "linear_attention"],
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 32,
+    "n_groups": 2,
+    "ssm_state_size": 32,
+}
+LFM2 = BASE | {"model_type": "lfm2"}
 GEMMA4 = BASE | {"model_type": "gemma4_text"}
 
 
@@ -51,6 +68,10 @@ GEMMA4 = BASE | {"model_type": "gemma4_text"}
             DEEPSEEK | {"num_attention_heads": 3, "qk_nope_head_dim": 64},
             "num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim) = 288",
         ),
+        (QWEN35 | {"linear_key_head_dim": 24}, "recurrent layer's states = 24 is not supported"),
+        (QWEN35 | {"linear_value_head_dim": 40}, "recurrent layer's heads = 40 is not supported"),
+        (NEMOTRON | {"mamba_head_dim": 8}, "recurrent layer's heads = 8"),
+        (LFM2 | {"hidden_size": 136}, "hidden_size = 136 is not supported: it must be a multiple"),
     ],
 )
 def test_sizes(config: dict[str, Any], said: str) -> None:

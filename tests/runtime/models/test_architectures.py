@@ -334,6 +334,9 @@ REFUSED = [
     ("deepseek2-lite", {"deepseek2.attention.value_length_mla": 32}, "rows of 32: no multiple"),
     ("gemma4", {"gemma4.embedding_length_per_layer_input": 32}, "= 32 must be a multiple of 64"),
     ("llama", {f"llama.attention.{n}_length": 80 for n in ("key", "value")}, "= 80 are not sup"),
+    ("qwen35", {"qwen35.ssm.state_size": 24}, "heads of 24 by 32: both must be multiples of 16"),
+    ("nemotron_h", {"nemotron_h.ssm.inner_size": 320}, "heads of 40 by 32: both must be mult"),
+    ("laguna", {"laguna.expert_gating_func": 4}, "= 4 is not supported; supported: 1 to 3"),
 ]
 
 
