@@ -199,7 +199,17 @@ def _sampled(path: Path) -> list[Any]:
 
 
 def _described(path: Path, model: Path, identity: Identity) -> PackedCopy:
-    return PackedCopy(path, path.stat().st_size, str(model.resolve()), identity.layout)
+    # Another process that packs the same may have removed it, and will put its own there.
+    nbytes = _size(path) or identity.nbytes
+    return PackedCopy(path, nbytes, str(model.resolve()), identity.layout)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 if it is not there, or no more."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 # --- room for it
@@ -210,10 +220,10 @@ def _make_room(folder: Path, nbytes: int, path: Path) -> None:
     try:
         make_folder(folder)
         for partial in folder.glob(".*.partial"):
-            if time.time() - partial.stat().st_mtime > STALE_S:
-                partial.unlink(missing_ok=True)
-        free = shutil.disk_usage(folder).free
-        free += path.stat().st_size if path.exists() else 0
+            with contextlib.suppress(FileNotFoundError):  # who writes it has just finished it
+                if time.time() - partial.stat().st_mtime > STALE_S:
+                    partial.unlink()
+        free = shutil.disk_usage(folder).free + _size(path)
     except OSError as error:
         raise cannot(path, error) from error
     if nbytes + (1 << 24) > free:

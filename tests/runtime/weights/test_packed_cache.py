@@ -250,6 +250,36 @@ def test_written_by_large_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (mapped.take(5 << 20) == 7).all()
 
 
+# --- several processes at once
+
+
+def test_a_copy_that_is_removed_at_once(
+    model: Path, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who packs the same at the same time removes what is there: the weights are used all the same.
+
+    Loading ended with a FileNotFoundError.
+    """
+    folder = tmp_path / "packed"
+    monkeypatch.setattr(packed_cache, "_remove_superseded", lambda _, path, *__: path.unlink())
+    packed, first = load(model, pool, folder)
+    monkeypatch.undo()
+
+    assert not first.mapped
+    assert not first.copy.path.exists()
+    assert first.copy.nbytes > 0
+    assert np.array_equal(packed, load(model, pool, folder)[0])
+
+
+def test_an_unfinished_file_that_goes_meanwhile(model: Path, pool: Pool, tmp_path: Path) -> None:
+    """Another process's file may be renamed between the look at the folder and at the file."""
+    folder = tmp_path / "packed"
+    folder.mkdir()
+    (folder / ".other.1.partial").symlink_to(folder / "gone")  # listed, and not there
+
+    assert load(model, pool, folder)[1].copy.path.exists()
+
+
 # --- what cannot be written
 
 
