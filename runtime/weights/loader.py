@@ -139,8 +139,9 @@ class WeightLoader:
         both = len(names) == 2 and names[0] == names[1]
         shape = (*((experts,) if experts else ()), 2 * rows if both else rows, whole or depth)
         (form, *_) = [self.format_of(n) for n in names if self._tensor(n, shape)]
-        if depth % form.block:
-            message = f"tensor {names[0]!r} has rows of {depth}, not a multiple of {form.block}"
+        block = self.gguf.tensors[names[0]].type.block_size  # NVFP4's are two of its panels'
+        if depth % block:
+            message = f"tensor {names[0]!r} has rows of {depth}, not a multiple of {block}"
             if whole:  # sound for who multiplies it as one
                 where = self.gguf.path_of(names[0])
                 message = f"{message}, in each of the parts that are computed one by one"

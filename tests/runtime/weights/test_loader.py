@@ -205,6 +205,46 @@ def test_gate_and_up_of_two_types(library: Library, pool: Pool, tmp_path: Path) 
     assert np.array_equal(gate.up.panels, want.reshape(-1))
 
 
+def _columns(
+    library: Library, path: Path, kind: GGMLType, width: int
+) -> tuple[WeightLoader, np.ndarray]:
+    """A loader of a file with one tensor of 70 rows, twice as wide, and the bytes of its rows."""
+    shape = (70, 2 * width)
+    raw = np.random.default_rng(1).integers(0, 124, (70, kind.nbytes(shape) // 70), np.uint8)
+    with GGUFWriter(path) as writer:
+        writer.declare("a.weight", shape, kind)
+        writer.write("a.weight", raw)
+    return WeightLoader(open_gguf(path), library), raw
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q6_K", "NVFP4"])
+def test_columns(
+    library: Library, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Columns of a tensor are packed as if a tensor had only these, in pieces too."""
+    monkeypatch.setattr(packing, "PIECE", 1 << 13)
+    width, target, lanes = 256, library.target, library.target.lanes
+    loader, raw = _columns(library, tmp_path / "columns.gguf", GGMLType[name], width)
+    parts = loader.columns("a.weight", 70, (width, width))
+    loader.pack_all(pool)
+
+    for matrix, rows in zip(parts, np.split(raw, 2, axis=1), strict=True):
+        one = np.ascontiguousarray(rows)
+        want = pack_reference(one, one[lanes:], name.lower(), target, 2 * lanes)
+        got = matrix.panels.reshape(want.shape)
+        assert np.array_equal(got[:-1], want[:-1])  # rows that only pad hold what has no scale
+
+
+def test_columns_that_cut_a_block(library: Library, tmp_path: Path) -> None:
+    """Columns end where blocks of the file do: those of NVFP4 are two of what panels have.
+
+    Halves of 96 were packed from the wrong bytes.
+    """
+    loader, _ = _columns(library, tmp_path / "columns.gguf", GGMLType.NVFP4, 96)
+    with pytest.raises(UnsupportedModelError, match=r"has rows of 96, not a multiple of 64"):
+        loader.columns("a.weight", 70, (96, 96))
+
+
 def test_what_is_refused(loader: WeightLoader, library: Library, tmp_path: Path) -> None:
     """Missing tensors, other shapes and mixed types are errors that name the tensor."""
     with pytest.raises(GGUFError, match="no tensor 'missing'"):
