@@ -213,6 +213,7 @@ class CallGrammar:
             if self._output is not None and part == "turn":
                 self._check_first(matcher.deep_copy())
         self._lenient = lenient
+        self.notes += self.form.notes(self._tools, lenient)
         return made
 
     def _matcher(self, part: str, lenient: Container[str], said: Said | None = None) -> LLMatcher:

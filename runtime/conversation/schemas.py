@@ -12,6 +12,7 @@ MAX_INTEGER = 2**53 - 1  # larger ones are not exact in JSON everywhere
 HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else", "contains"})
 """Keywords that not every grammar can express."""
 DEFINITIONS = ("$defs", "definitions")
+_NOTES = ("title", "description", "default", "examples", "deprecated", "$comment")
 _NAMED = (*DEFINITIONS, "properties", "patternProperties")  # schemas by name
 _VALUES = ("const", "enum", "default", "examples", "required")  # no schemas
 FORMATS = frozenset(
@@ -67,6 +68,54 @@ def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
             "within allOf), or several multipleOf"
         )
     return whole
+
+
+def merged(
+    schema: Mapping[str, Any], root: Mapping[str, Any], seen: Container[str] = ()
+) -> dict[str, Any]:
+    """A schema with what it names itself (`$ref`) and all that it joins (`allOf`) in one object.
+
+    What two of them say differently stays under `allOf`.
+
+    Args:
+        schema: resolved.
+        root: where its pointers begin.
+        seen: pointers that led to it.
+    """
+    out = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
+    parts: list[Any] = list(schema.get("allOf") or ())
+    left: list[Any] = []
+    if isinstance(ref := schema.get("$ref"), str):
+        target = _at(root, ref[2:].split("/")) if ref.startswith("#/") else None
+        if target is None or ref in seen:
+            out["$ref"] = ref
+        else:
+            seen = [ref, *(seen if isinstance(seen, list) else ())]
+            parts.insert(0, target)
+    for part in parts:
+        if not isinstance(part, Mapping):
+            left += [part] if part is False else []
+            continue
+        for key, value in merged(part, root, seen).items():
+            known = out.get(key)
+            if key == "properties" and isinstance(known, Mapping):
+                same = {name for name in value if name in known and known[name] != value[name]}
+                left += [{"properties": {name: value[name] for name in same}}] if same else []
+                out[key] = {**known, **{n: one for n, one in value.items() if n not in known}}
+            elif key == "required" and isinstance(known, list):
+                out[key] = list(dict.fromkeys([*value, *known]))
+            elif key not in out:
+                out[key] = value
+            elif known != value and key not in _NOTES and key not in DEFINITIONS:
+                left.append({key: value})
+    return {**out, "allOf": left} if left else out
+
+
+def listed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties of an object, those included that are required and described nowhere."""
+    named, other = schema.get("properties") or {}, schema.get("additionalProperties", {})
+    needed = [name for name in schema.get("required") or () if name not in named]
+    return {**named, **dict.fromkeys(needed, other if isinstance(other, Mapping) else {})}
 
 
 class _Resolver:

@@ -10,7 +10,7 @@ import copy
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -140,6 +140,17 @@ class ToolFormat(ABC):
             tag: gives the grammar's word for a tag.
             lenient: names of the tools whose schemas hold what a grammar cannot express.
         """
+
+    def notes(
+        self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()
+    ) -> Iterable[str]:
+        """What `grammar` leaves out of schemas, a sentence each; nothing where calls are JSON.
+
+        Args:
+            tools: OpenAI-style schemas.
+            lenient: names of the tools of which it is said already.
+        """
+        return ()
 
     def turn(self, tag: Tag, *, calls: bool, answer: str | None) -> str:
         """Lark rules of a whole turn, for a format with `headers`.

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..schemas import strict
 from ..toolcalls import CallPrefix, Tag, ToolCall, ToolFormat, any_of, letters_of, quoted
+from .arguments import arguments_of, left_out
 from .json_text import JsonText
 from .tagged import text_rules
 from .values import Values
 
 _KEY = re.compile(r'[^:{}\[\],"]+')
 _WORD = re.compile(r"[^,{}\[\]]+")
+_PLAIN = re.compile(r'[^:{}\[\],"\s]+(?: [^:{}\[\],"\s]+)*')
+"""A key that needs no quotes."""
 MAX_DEPTH = 64
 
 
@@ -57,6 +59,16 @@ class FunctionGemma(ToolFormat):
         """See `ToolFormat.speaks`."""
         return self.opening in template
 
+    @property
+    def _names(self) -> re.Pattern[str]:
+        return re.compile(f"(?s:(?!.*{re.escape(self.quote)}).+)")
+
+    def notes(
+        self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()
+    ) -> Iterator[str]:
+        """See `ToolFormat.notes`."""
+        return left_out(tools, self._names, lenient, deep=True, free=True)
+
     def grammar(
         self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
     ) -> str:
@@ -67,7 +79,7 @@ class FunctionGemma(ToolFormat):
         ]
         for i, tool in enumerate(tools):
             function = tool["function"]
-            schema = strict(function.get("parameters") or {})
+            schema = arguments_of(function, self._names, self.name)
             values = _Values(self.quote, tag, f"v{i}", schema, function["name"] in lenient)
             body = values.rule({"type": "object", **schema})
             rules += [f"call_{i}: {quoted(function['name'])} {body}", *values.rules]
@@ -94,11 +106,14 @@ class FunctionGemma(ToolFormat):
         if isinstance(value, str):
             return f"{self.quote}{value}{self.quote}"
         if isinstance(value, Mapping):
-            items = (f"{key}:{self._written(item)}" for key, item in sorted(value.items()))
+            items = (f"{self._key(key)}:{self._written(v)}" for key, v in sorted(value.items()))
             return f"{{{','.join(items)}}}"
         if isinstance(value, list | tuple):
             return f"[{','.join(map(self._written, value))}]"
         return json.dumps(value)
+
+    def _key(self, name: str) -> str:
+        return name if _PLAIN.fullmatch(name) else f"{self.quote}{name}{self.quote}"
 
 
 class Gemma4(FunctionGemma):
@@ -138,6 +153,26 @@ class _Values(Values):
         """See `Values.quoted_text`."""
         quote = self._tag(self._quote)
         return f"({quote} {quoted(value)} {quote})" if value else f"({quote} {quote})"
+
+    def key(self, name: str) -> str:
+        """See `Values.key`: in quotes, where it would not be read without them."""
+        if _PLAIN.fullmatch(name):
+            return super().key(name)
+        return f"{self.quoted_text(name)} {quoted(self.colon)}"
+
+    def literal(self, value: Any) -> str:
+        """See `Values.literal`."""
+        if isinstance(value, Mapping):
+            items = (f"{self.key(key)} {self.literal(v)}" for key, v in sorted(value.items()))
+            return _row("{", items, "}")
+        if isinstance(value, list):
+            return _row("[", map(self.literal, value), "]")
+        return super().literal(value)
+
+
+def _row(first: str, items: Iterable[str], last: str) -> str:
+    inside = ' "," '.join(items)
+    return f"({quoted(first)} {inside} {quoted(last)})"
 
 
 class _Notation:

@@ -36,6 +36,7 @@ class Glm(Tagged):
         "<tool_call>NAME\n<arg_key>ARGUMENT</arg_key>\n<arg_value>value</arg_value>\n</tool_call>"
     )
     asked = True
+    names = re.compile(r"[^<\n]+")
 
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ..schemas import strict
 from ..toolcalls import (
     CallPrefix,
     Tag,
@@ -24,9 +23,11 @@ from ..toolcalls import (
     letters_of,
     quoted,
 )
+from .arguments import arguments_of, left_out
 from .values import Values
 
 _HEAD = re.compile(r"\s*([^\s()\[\],=]+)\(\s*")
+_NAME = re.compile(r"[^\s()\[\],=]+")
 _KEY = re.compile(r"\s*([^\s()\[\],=]+)\s*=\s*")
 _WORD = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|\b(True|False|None)\b", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
@@ -41,6 +42,7 @@ class Lfm2(ToolFormat):
     Attributes:
         brackets: around all calls; between: what the grammar has between two of them; separator:
             what is read there.
+        deep: whether values have a grammar of their own rather than JSON's.
     """
 
     name = "lfm2"
@@ -54,6 +56,7 @@ class Lfm2(ToolFormat):
     brackets: ClassVar[tuple[str, str]] = ("[", "]")
     between: ClassVar[str] = ", "
     separator: ClassVar[str] = r"\s*,\s*"
+    deep: ClassVar[bool] = True
 
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`: some templates only list the tools."""
@@ -76,11 +79,17 @@ class Lfm2(ToolFormat):
         ]
         for i, tool in enumerate(tools):
             function = tool["function"]
-            schema = strict(function.get("parameters") or {})
+            schema = arguments_of(function, _NAME, self.name)
             values = self.values(f"v{i}", schema, function["name"] in lenient)
-            arguments = values.keys(schema, "{}=".format)
+            arguments = values.keys(schema, _keyword)
             rules += [f'call_{i}: {quoted(function["name"])} "(" {arguments} ")"', *values.rules]
         return "\n".join(rules)
+
+    def notes(
+        self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()
+    ) -> Iterator[str]:
+        """See `ToolFormat.notes`."""
+        return left_out(tools, _NAME, lenient, deep=self.deep)
 
     def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
         """The calls of the list."""
@@ -124,7 +133,7 @@ class _Values(Values):
 
     def key(self, name: str) -> str:
         """See `Values.key`."""
-        return f"{_literal(name)}: "
+        return quoted(f"{_literal(name)}: ")
 
     def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         """See `Values.ordered`: as the schema has them."""
@@ -158,6 +167,11 @@ class _Values(Values):
         if isinstance(value, str):
             return self.quoted_text(value)
         return f"({quoted(_literal(value))} | {quoted(json.dumps(value))})"
+
+
+def _keyword(name: str) -> str:
+    """A grammar's expression of the name of an argument and what follows it."""
+    return quoted(f"{name}=")
 
 
 def _literal(value: Any) -> str:

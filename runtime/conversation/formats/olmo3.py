@@ -27,6 +27,7 @@ class Olmo3(Lfm2):
     reserved = ("<functions>", "</functions>")
     example = '<function_calls>NAME(ARGUMENT="value")</function_calls>'
     brackets, between, separator = ("", ""), "\n", r"\s*,?\s*"
+    deep = False
 
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`."""

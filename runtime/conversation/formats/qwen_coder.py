@@ -39,6 +39,7 @@ class QwenCoder(Tagged):
     asked = True
     end = "\n</parameter>\n"
     python_words = True
+    names = re.compile(r"[^>\n]+")
 
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..schemas import DEFINITIONS, resolved, strict
+from ..schemas import DEFINITIONS, listed, merged, resolved
 from ..toolcalls import Tag, ToolFormat, json_rule, letters_of, quoted, read_json
+from .arguments import arguments_of, left_out
 
 _ANY = letters_of({})
 _WORDS = {"boolean": ("True", "False"), "null": ("None",)}
 """What a template that prints a value as Python does has shown the model."""
+_DEEPEST = 8  # choices within choices
 
 
 class Tagged(ToolFormat):
@@ -25,6 +27,8 @@ class Tagged(ToolFormat):
     """A grammar's expression of what follows that."""
     python_words = False
     """Whether templates of this format write ``True``, ``False`` and ``None``."""
+    names: re.Pattern[str]
+    """What the name of an argument can be."""
 
     @abstractmethod
     def head(self, name: str) -> str:
@@ -34,6 +38,12 @@ class Tagged(ToolFormat):
     def key(self, name: str, tag: Tag) -> str:
         """A grammar's expression of how an argument begins."""
 
+    def notes(
+        self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()
+    ) -> Iterator[str]:
+        """See `ToolFormat.notes`."""
+        return left_out(tools, self.names, lenient)
+
     def call_rules(
         self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str]
     ) -> list[str]:
@@ -41,31 +51,43 @@ class Tagged(ToolFormat):
         rules = text_rules("text_value", _ANY, self.end, tag)
         for i, tool in enumerate(tools):
             function = tool["function"]
-            schema = strict(function.get("parameters") or {})
+            schema = arguments_of(function, self.names, self.name)
             required = schema.get("required", ())
             loose = function["name"] in lenient
             parts = [self.head(function["name"])]
-            for j, (name, value) in enumerate(schema.get("properties", {}).items()):
+            for j, (name, value) in enumerate(schema["properties"].items()):
                 optional = "" if name in required else "?"
                 parts.append(f"({self.key(name, tag)} value_{i}_{j} {self.after_end}){optional}")
-                value = {**value, **{n: schema[n] for n in DEFINITIONS if n in schema}}
-                expression = self._value(value, tag, loose)
-                if expression == "text_value" and (letters := letters_of(value, loose)) != _ANY:
-                    expression = f"text_{i}_{j}"
+                choices = _choices(value, schema)
+                letters = _letters(choices, loose)
+                if letters:
+                    expression = "text_value" if letters == _ANY else f"text_{i}_{j}"
+                else:
+                    expression = self._value(value, choices, schema, tag, loose)
+                if letters not in ("", _ANY):
                     rules += text_rules(expression, letters, self.end, tag)
                 rules.append(f"value_{i}_{j}: {expression}")
             rules.append(f"call_{i}: {' '.join(parts)}")
         return rules
 
-    def _value(self, schema: Mapping[str, Any], tag: Tag, lenient: bool) -> str:
-        """A grammar's expression of a value, its end included."""
-        if not _is_text(schema):
-            words = map(quoted, _python_words(schema) if self.python_words else ())
-            return f"({' | '.join([json_rule(schema, lenient), *words])}) {tag(self.end)}"
-        if "enum" in schema or "const" in schema:
-            values = schema.get("enum", [schema.get("const")])
-            return f"({' | '.join(map(quoted, values))}) {tag(self.end)}"
-        return "text_value"
+    def _value(
+        self,
+        schema: Mapping[str, Any],
+        choices: Sequence[Mapping[str, Any]],
+        root: Mapping[str, Any],
+        tag: Tag,
+        lenient: bool,
+    ) -> str:
+        """A grammar's expression of a value that is not any text, its end included."""
+        words = [quoted(word) for one in choices for word in _words(one)]
+        others = [one for one in choices if not _is_text(one)]
+        if others or not choices:  # texts stand as they are, and what else there is in JSON
+            whole = {"anyOf": others} if words else schema
+            known = {name: root[name] for name in DEFINITIONS if name in root}
+            words.insert(0, json_rule({**whole, **known}, lenient))
+        if self.python_words:
+            words += [quoted(word) for one in choices for word in _python_words(one)]
+        return f"({' | '.join(words)}) {tag(self.end)}"
 
 
 def text_rules(name: str, letters: str, end: str, tag: Tag) -> list[str]:
@@ -89,16 +111,18 @@ def typed(
     """The arguments of a call, by the types that the schema of its function gives them."""
     schemas = {tool["function"]["name"]: tool["function"] for tool in tools}
     schema = resolved(schemas.get(name, {}).get("parameters") or {})
-    arguments: dict[str, Any] = {}
-    for key, text in found:
-        value = schema.get("properties", {}).get(key, {})
-        arguments[key] = _text(value, text) if _is_text(value) else _read(text)
-    return arguments
+    properties = listed(merged(schema, schema))
+    return {key: _value_of(_choices(properties.get(key, {}), schema), text) for key, text in found}
 
 
-def _text(schema: Mapping[str, Any], text: str) -> Any:
-    """A value that may be any text; or another, if it is allowed and written as such."""
-    kinds = _kinds(schema)
+def _value_of(choices: Sequence[Mapping[str, Any]], text: str) -> Any:
+    """What a text stands for: itself, where it may, else what it is as JSON."""
+    texts = [one for one in choices if _is_text(one)]
+    if any(text in _words(one) for one in texts):
+        return text
+    if all(map(_words, texts)):
+        return _read(text)
+    kinds = {one.get("type") for one in choices}
     if "null" in kinds and text in ("null", "None"):
         return None
     found = _read(text) if {"array", "object"} & kinds else text
@@ -120,30 +144,50 @@ def plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _is_text(schema: Mapping[str, Any]) -> bool:
-    """Whether a value may be any text: then its letters are the value."""
-    kind = schema.get("type")
-    if "enum" in schema or "const" in schema:
-        return all(isinstance(v, str) for v in schema.get("enum", [schema.get("const")]))
-    if kind == "string" or (isinstance(kind, list) and "string" in kind):
-        return True
-    return any(_is_text(one) for one in schema.get("anyOf", ()) if isinstance(one, Mapping))
-
-
-def _python_words(schema: Mapping[str, Any]) -> list[str]:
-    """Python's words for the values of a schema that JSON writes in another way."""
-    if "enum" in schema or "const" in schema:
+def _choices(schema: Any, root: Mapping[str, Any], left: int = _DEEPEST) -> list[Mapping[str, Any]]:
+    """The schemas of which a value has to fit one, with what they name in its place."""
+    if not isinstance(schema, Mapping):
         return []
-    kinds = _kinds(schema)
-    return [word for kind, words in _WORDS.items() if kind in kinds for word in words]
+    schema = merged(schema, root)
+    several, kinds = schema.get("anyOf"), schema.get("type")
+    if "enum" in schema or "const" in schema or not left:
+        return [schema]
+    if isinstance(several, list) and several:
+        beside = {key: value for key, value in schema.items() if key != "anyOf"}
+        given = [one if isinstance(one, Mapping) else {} for one in several if one is not False]
+        found = (_choices({**beside, **one}, root, left - 1) for one in given)
+        return [one for some in found for one in some]
+    return [{**schema, "type": kind} for kind in kinds] if isinstance(kinds, list) else [schema]
 
 
-def _kinds(schema: Mapping[str, Any]) -> set[str]:
-    """The types that a schema allows, as far as it says."""
-    kinds = schema.get("type", [])
-    found = {kinds} if isinstance(kinds, str) else {*kinds}
-    choices = [one for one in schema.get("anyOf", ()) if isinstance(one, Mapping)]
-    return found.union(*map(_kinds, choices))
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    """Whether all values are texts: then their letters are the value."""
+    return bool(_words(schema)) or (
+        schema.get("type") == "string" and not {"enum", "const"} & schema.keys()
+    )
+
+
+def _words(schema: Mapping[str, Any]) -> list[str]:
+    """All values of a schema, if it lists them and they are texts."""
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return list(values) if all(isinstance(value, str) for value in values) else []
+
+
+def _letters(choices: Sequence[Mapping[str, Any]], lenient: bool) -> str:
+    """An expression of the texts of a value that may be a text which no list names; else empty."""
+    free = [letters_of(one, lenient) for one in choices if _is_text(one) and not _words(one)]
+    if not free or _ANY in free:
+        return _ANY if free else ""
+    words = [word for one in choices for word in _words(one)]
+    words += ["null"] * any(one.get("type") == "null" for one in choices)
+    every = [*free, *map(quoted, words)]
+    return f"({' | '.join(every)})" if every[1:] else free[0]
+
+
+def _python_words(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """Python's words for the values of a schema that JSON writes in another way."""
+    decided = {"enum", "const", "allOf"} & schema.keys()
+    return () if decided else _WORDS.get(str(schema.get("type")), ())
 
 
 def _read(text: str) -> Any:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, ClassVar
 
+from ..schemas import DEFINITIONS, listed, merged
 from ..toolcalls import json_rule, quoted
 
 
@@ -44,8 +45,8 @@ class Values(ABC):
         """An expression of one text, quotes included."""
 
     def key(self, name: str) -> str:
-        """How a key is written, what separates it from its value included."""
-        return f"{name}{self.colon}"
+        """An expression of a key and what separates it from its value."""
+        return quoted(f"{name}{self.colon}")
 
     def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         """Keys and schemas in the order in which they are written."""
@@ -64,6 +65,8 @@ class Values(ABC):
             return " | ".join(map(self.literal, schema.get("enum", [schema.get("const")])))
         if "$ref" in schema:
             return self._reference(schema["$ref"])
+        if "allOf" in schema:
+            return self._joined(schema)
         kinds = schema.get("anyOf") or schema.get("oneOf")
         if not kinds and isinstance(schema.get("type"), list):
             kinds = [{**schema, "type": kind} for kind in schema["type"]]
@@ -80,9 +83,6 @@ class Values(ABC):
                 return " | ".join(map(quoted, self.words[kind]))
             case "integer" | "number" | "boolean" | "null":
                 return json_rule(schema, self.lenient)
-        merged = schema.get("allOf", ())
-        if len(merged) == 1 and not schema.keys() & {"properties", "items"}:
-            return self.rule(merged[0])
         if {"properties", "additionalProperties"} & schema.keys():
             return self.object(schema)
         if {"items", "prefixItems"} & schema.keys():
@@ -101,11 +101,12 @@ class Values(ABC):
 
     def _array(self, schema: Mapping[str, Any]) -> str:
         least, most = schema.get("minItems", 0), schema.get("maxItems")
-        if most == 0:
+        if most == 0 and not least:
             return '"[]"'
-        item = self.rule(schema.get("items", {}))
-        more = "" if most is None else most - 1
-        items = f"{item} ({quoted(self.comma)} {item}){{{max(least - 1, 0)},{more}}}"
+        items = self.rule(schema.get("items", {}))
+        if most != 1 or least > 1:
+            more = "" if most is None else most - 1
+            items += f" ({quoted(self.comma)} {items}){{{max(least - 1, 0)},{more}}}"
         return f'"[" {items} "]"' if least else f'"[" ({items})? "]"'
 
     def _reference(self, ref: str) -> str:
@@ -115,20 +116,29 @@ class Values(ABC):
             self.rule(target)
         return self._named[ref]
 
+    def _joined(self, schema: Mapping[str, Any]) -> str:
+        """The name of the rule for what several schemas say together."""
+        text = json.dumps(schema, sort_keys=True)
+        if text not in self._named:
+            self._named[text] = f"{self.prefix}_{len(self.rules)}"
+            whole = merged(schema, dict.fromkeys(DEFINITIONS, self.defs))
+            self.rule({key: value for key, value in whole.items() if key != "allOf"})
+        return self._named[text]
+
     def object(self, schema: Mapping[str, Any]) -> str:
         """An expression of the objects that a schema allows."""
-        properties = schema.get("properties") or {}
-        if not properties:
+        if not listed(schema):
+            # An object without names is closed by `strict`, unless it says what it takes.
             extra = schema.get("additionalProperties", {})
-            if extra is False or "properties" in schema:
+            if extra is False:
                 return '"{}"'
             item = f"{self.free_key} {quoted(self.colon)} {self.rule(extra)}"
             return f'"{{" ({item} ({quoted(self.comma)} {item})*)? "}}"'
         return f'"{{" {self.keys(schema)} "}}"'
 
     def keys(self, schema: Mapping[str, Any], key: Callable[[str], str] | None = None) -> str:
-        """An expression of the keys of an object and their values; `key` writes them."""
-        items = list(self.ordered(schema.get("properties") or {}))
+        """An expression of the keys of an object and their values; `key` is one of a key."""
+        items = list(self.ordered(listed(schema)))
         named = [((key or self.key)(name), name, value) for name, value in items]
         return self._keys(named, schema.get("required", ()), "")
 
@@ -137,7 +147,7 @@ class Values(ABC):
         if not items:
             return '""'
         (written, name, schema), rest = items[0], items[1:]
-        key = f"{comma} {quoted(written)} {self.rule(schema)}".strip()
+        key = f"{comma} {written} {self.rule(schema)}".strip()
         here = f"{key} {self._keys(rest, required, quoted(self.comma))}"
         if name in required:
             return here
