@@ -20,6 +20,8 @@ FIRST_S = 10.0  # for the first byte on a connection
 WANTED = 65536  # descriptors
 RESERVE = 128  # descriptors that are not for connections
 REQUEST_S = 60.0  # for a head to arrive, and from one piece of a body to the next
+UNREAD_S = 600.0  # for a client to read on in an answer
+LAST_S = 2.0  # the same once all requests were ended
 READ_AHEAD = 8  # requests that are read while the answer to one before them is on its way
 
 
@@ -32,6 +34,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _too_large = False  # a head was whole, and more than that
     _taken = 0  # bytes that belong to no head, and no piece of a body, that was read so far
     _timer: asyncio.TimerHandle | None = None
+    _ends = False  # all requests were ended
+    _reader: asyncio.TimerHandle | None = None  # looks whether the client reads
     _cycles: tuple[RequestResponseCycle, ...] = ()  # requests whose answers are not whole
 
     def connection_made(self, transport: Any) -> None:
@@ -46,6 +50,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """It has gone."""
         BoundedProtocol.connected -= 1
         self._came()
+        if self._reader is not None:
+            self._reader.cancel()
         # uvicorn tells the newest request alone, and others were sent before it: theirs are the
         # answers that are being made.
         for cycle in self._unanswered:
@@ -136,6 +142,46 @@ class BoundedProtocol(HttpToolsProtocol):
         self._came()
         if not self.parser.should_upgrade():
             super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as is written to it: it may not stop for ever."""
+        super().pause_writing()
+        self._look_for_reader()
+
+    def resume_writing(self) -> None:
+        """It has read on."""
+        super().resume_writing()
+        self._look_for_reader()
+
+    def on_response_complete(self) -> None:
+        """An answer is written; what is left of it may be read later, or never."""
+        super().on_response_complete()
+        self._look_for_reader()
+
+    def end_soon(self) -> None:
+        """Keep the connection no longer than the client goes on reading; from any thread."""
+
+        def end() -> None:
+            self._ends = True
+            self._look_for_reader()
+
+        self.loop.call_soon_threadsafe(end)
+
+    def _look_for_reader(self) -> None:
+        """See after a while that the client has read what is in the buffer now, or a part of it."""
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
+        unread = self.transport.get_write_buffer_size()
+
+        def look() -> None:
+            if 0 < unread <= self.transport.get_write_buffer_size():
+                self.transport.abort()
+            else:
+                self._look_for_reader()
+
+        if unread or self._ends:
+            self._reader = self.loop.call_later(LAST_S if self._ends else UNREAD_S, look)
 
     def _came(self) -> None:
         self._taken = 0

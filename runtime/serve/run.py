@@ -61,6 +61,9 @@ def serve(
                 if self.should_exit:  # in a thread: the locks may be held by what is interrupted
                     threading.Thread(target=service.end_requests, daemon=True).start()
             if self.should_exit:
+                for one in list(self.server_state.connections):
+                    if isinstance(one, BoundedProtocol):
+                        one.end_soon()
                 for one in HANDLED_SIGNALS:
                     signal.signal(one, signal.SIG_DFL)
             self.should_exit = True

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -75,6 +77,31 @@ def test_signals_while_a_request_runs(env: dict[str, str]) -> None:
         *_, failed, done = filter(None, lines)
         assert json.loads(failed.removeprefix("data: "))["error"]["code"] == "unavailable"
         assert done == "data: [DONE]"
+        _, errors = process.communicate(timeout=60)
+
+    assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.slow
+def test_signals_while_a_client_does_not_read(env: dict[str, str]) -> None:
+    """The second one ends the process, although nobody takes what is left of an answer."""
+    body = json.dumps({**LONG_CHAT, "stream": True, "logprobs": True, "top_logprobs": 20}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+    with serving(env) as (process, said), socket.socket() as client:
+        url = urlsplit(said["url"])
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((url.hostname, url.port))
+        client.sendall(head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        running = f"http://{url.netloc}/ps"
+        until = time.monotonic() + 60
+        for state in (1, 0):  # it begins, and all is written that there is room for
+            while httpx.get(running).json()["running"] != state:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
 
     assert (process.returncode, errors) == (0, "")

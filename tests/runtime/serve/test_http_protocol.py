@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import time
+from typing import Any
 
 import pytest
 from helpers.serving import LONG_CHAT, Server
@@ -166,6 +167,62 @@ def test_a_client_that_goes_with_further_requests_under_way(
     server.idle()
 
     assert counted(server, cancelled) == before + 1
+
+
+def reads_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
+    """A client that asks for more than the system keeps for it, and reads none of it."""
+
+    def made(self: BoundedProtocol, transport: Any) -> None:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        usual(self, transport)
+
+    usual = BoundedProtocol.connection_made
+    monkeypatch.setattr(BoundedProtocol, "connection_made", made)
+    host, port = server.url.removeprefix("http://").split(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect((host, int(port)))
+    connection.sendall(long_chat(stream=True))
+    return connection
+
+
+def connection_of(server: Server, client: tuple[str, int]) -> BoundedProtocol | None:
+    """The server's end of a connection, as long as it is open."""
+    state: Any = server._server.server_state  # pyright: ignore[reportPrivateUsage]
+    return next((one for one in list(state.connections) if one.client == client), None)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["while it runs", "once all requests ended"])
+def test_a_client_that_does_not_read(
+    server: Server, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for as long as a client may rest, and hardly at all when the server ends."""
+    monkeypatch.setattr(http_protocol, "LAST_S" if ends else "UNREAD_S", 0.1)
+    with reads_nothing(server, monkeypatch) as connection:
+        address = connection.getsockname()
+        until = time.monotonic() + 20
+        while not (mine := connection_of(server, address)) or not mine.flow.write_paused:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        if ends:
+            mine.end_soon()
+        while connection_of(server, address):
+            assert time.monotonic() < until
+            time.sleep(0.001)
+    server.idle()
+
+
+def test_a_client_that_rests(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the whole answer, as long as it reads on now and then."""
+    monkeypatch.setattr(http_protocol, "UNREAD_S", 2.0)
+    with reads_nothing(server, monkeypatch) as connection:
+        connection.settimeout(20)
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n"):
+            answer += connection.recv(16384)
+            time.sleep(0.01)
+
+        assert b"[DONE]" in answer
 
 
 def counted(server: Server, name: str) -> float:
