@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,15 +101,18 @@ def write_lines(batch: Sequence[Extract], folder: Path) -> dict[str, Path]:
 
 
 def connect(path: Path | str, *, read_only: bool = False) -> DuckDBPyConnection:
-    """A connection to a file.
+    """A connection to a file; one that could not be made, on a full disk say, is not left empty.
 
     Raises:
         TraceError: it cannot be opened.
     """
     duckdb = need_duckdb()
+    there = os.path.lexists(path)
     try:
         return duckdb.connect(str(path), read_only=read_only, config=DUCKDB_CONFIG)
     except duckdb.Error as error:
+        if not (there or read_only):
+            Path(path).unlink(missing_ok=True)  # duckdb would not take it the next time
         reason = str(error).partition("\n")[0]
         raise TraceError(f"cannot open {path}: {reason}") from None
 

@@ -16,6 +16,7 @@ from helpers.pages import names, read, section, table_of
 
 from triplepoint.errors import TraceError
 from triplepoint.traces import Trace, export_tables, tables
+from triplepoint.traces.warehouse.duckdb_store import connect
 from triplepoint.traces.warehouse.ingest import Summary, find, ingest
 from triplepoint.traces.warehouse.reading import Warehouse
 from triplepoint.traces.warehouse.schema import COLUMNS, CONTENT, USABLE, VERSION, error_kind
@@ -418,3 +419,24 @@ def test_the_tables_are_documented(table: str) -> None:
     named = [name for row in rows for name in names(row[0])]
 
     assert sorted(named) == sorted(COLUMNS[table])
+
+
+def test_a_full_disk_leaves_no_database(tmp_path: Path) -> None:
+    """Duckdb makes the file before it writes it, and would refuse the empty one the next time."""
+    target = tmp_path / "all.duckdb"
+    code = f"""
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9))
+from triplepoint.errors import TraceError
+from triplepoint.traces.warehouse.duckdb_store import connect
+try:
+    connect({str(target)!r})
+except TraceError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert done.stdout.startswith(f"cannot open {target}: ")
+    assert not target.exists()
+    connect(target).close()
