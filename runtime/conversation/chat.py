@@ -460,8 +460,10 @@ class Chat:
     ) -> None:
         there = {segment.message for segment in segments}
         for i, message in enumerate(messages[since:], since):
-            # Of an assistant's calls the template may have written all itself, names and all.
-            text = message.text if message.calls else message.content
+            # Of an assistant's calls the template may have written all itself, names and all; what
+            # it only thought, such as before it was stopped, may go.
+            said = message.text is not None or message.calls
+            text = message.text if said else message.content
             if text and i not in there:
                 raise TemplateOmissionError(
                     f"the chat template leaves out message {i} ({message.role}); "

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.agents import END, MakeEngine, call, run_all
+from helpers.families import TEMPLATES
 
 from triplepoint import EditTools, tool
 from triplepoint.errors import (
@@ -238,6 +239,27 @@ def test_ctrl_c_keeps_the_conversation(scripted: MakeEngine, folder: Path) -> No
     said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
     assert "assistant\nThe disk<|im_end|>\n<|im_start|>user\nAnd?<|im_end|>\n" in said
     assert agent.session.tokens == agent.ledger.ids
+
+
+@pytest.mark.parametrize("said", ["<think>\nHm", "<think>\nHm.\n</think>\n\n", "<think>"])
+@pytest.mark.parametrize("family", ["qwen3", "qwen35", "glm"])
+def test_a_turn_that_ended_within_its_thought(
+    make_tokenizer: MakeTokenizer, scripted: MakeEngine, family: str, said: str
+) -> None:
+    """Another agent goes on with it, though its template drops the thought: nothing was said."""
+    template = (TEMPLATES / f"{family}.jinja").read_text(encoding="utf-8")
+    engine = scripted(
+        [said, KeyboardInterrupt()], "Full." + END, tokenizer=make_tokenizer(template=template)
+    )
+    agent = Agent(engine, trace=False)
+    with pytest.raises(KeyboardInterrupt):
+        agent.run("What's the error?")
+
+    other = Agent(engine, trace=False)
+    other.conversation.load_history(agent.messages)
+
+    other.run("And?")
+    assert other.messages[-1].content.startswith("Full.")
 
 
 def test_an_interrupt_before_the_first_token(scripted: MakeEngine, folder: Path) -> None:
