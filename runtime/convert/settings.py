@@ -15,6 +15,7 @@ from ...errors import UnsupportedModelError
 from ..models import REFUSED
 from . import recurrent_settings as recurrent
 from .checkpoint_settings import CheckpointSettings
+from .defaults import norm_epsilon, with_defaults
 from .fields import refuse as _refuse
 from .fields import whole as _whole
 from .limits import check_limits
@@ -56,43 +57,6 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "lfm2": "lfm2",
     "granitemoehybrid": "granitehybrid",
 }
-# What transformers takes where a configuration says nothing: Gemma's published ones leave out much.
-_GEMMA = {
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "rms_norm_eps": 1e-6,
-    "query_pre_attn_scalar": 256,
-    "sliding_window": 4096,
-}
-_GEMMA_DEFAULTS: dict[str, dict[str, Any]] = {
-    "gemma2": {
-        **_GEMMA,
-        "max_position_embeddings": 8192,
-        "rope_theta": 10000.0,
-        "vocab_size": 256000,
-        "attn_logit_softcapping": 50.0,
-        "final_logit_softcapping": 30.0,
-    },
-    "gemma3": {
-        **_GEMMA,
-        "max_position_embeddings": 131072,
-        "rope_theta": 1e6,
-        "vocab_size": 262208,
-    },
-    "gemma4": {
-        "rms_norm_eps": 1e-6,
-        "rope_parameters": {
-            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-            "full_attention": {
-                "rope_type": "proportional",
-                "partial_rotary_factor": 0.25,
-                "rope_theta": 1e6,
-            },
-        },
-    },
-}
-_NONE_SAID = ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window")  # by null
 MIXTURES = (
     "qwen3moe",
     "qwen3vlmoe",
@@ -134,9 +98,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
     if isinstance(config.get("text_config"), dict):  # a model that sees, too
         c |= config["text_config"]
     c.setdefault("num_experts", c.get("num_local_experts") or c.get("n_routed_experts"))
-    if architecture in _GEMMA_DEFAULTS:
-        said: dict[str, Any] = {k: v for k, v in c.items() if v is not None or k in _NONE_SAID}
-        c = _GEMMA_DEFAULTS[architecture] | said
+    c = with_defaults(c, architecture)
     width, heads = _whole(c, "hidden_size"), _whole(c, "num_attention_heads")
     head_dim = int(c.get("head_dim") or width // heads)
     kv_heads = int(c.get("num_key_value_heads") or heads)
@@ -171,9 +133,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         f"{a}.attention.head_count_kv": kv_heads,
         f"{a}.attention.key_length": head_dim,
         f"{a}.attention.value_length": head_dim,
-        f"{a}.attention.layer_norm_rms_epsilon": float(
-            c.get("rms_norm_eps", c.get("norm_eps", 1e-6))
-        ),
+        f"{a}.attention.layer_norm_rms_epsilon": norm_epsilon(c, a),
         f"{a}.rope.freq_base": float(rope.get("rope_theta", 10000.0)),
         f"{a}.rope.dimension_count": s.rotated,
         f"{a}.vocab_size": _whole(c, "vocab_size"),

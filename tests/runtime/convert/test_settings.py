@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from triplepoint.errors import ModelError, UnsupportedModelError
-from triplepoint.runtime.convert.settings import MISTRAL_WINDOW, read_settings
+from triplepoint.runtime.convert.defaults import norm_epsilon, with_defaults
+from triplepoint.runtime.convert.rope import rope_settings
+from triplepoint.runtime.convert.settings import ARCHITECTURES, MISTRAL_WINDOW, read_settings
 
 BASE: dict[str, Any] = {
     "model_type": "llama",
@@ -55,6 +57,29 @@ def test_gemmas_soft_caps() -> None:
 def test_windows_of_llama_and_mistral(changes: dict[str, Any], window: int | None) -> None:
     """Those of transformers: a Llama has none, a Mistral has one unless null says otherwise."""
     assert metadata(**changes).get("attention.sliding_window") == window
+
+
+@pytest.mark.parametrize("kind", [k for k, a in ARCHITECTURES.items() if not a.startswith("gemma")])
+def test_what_is_not_said(kind: str) -> None:
+    """Epsilons and the base of rotary frequencies are those that transformers takes."""
+    transformers = pytest.importorskip("transformers")
+    usual = transformers.AutoConfig.for_model(kind)
+    usual = getattr(usual, "text_config", usual).to_dict()
+    said = {k: v for k, v in BASE.items() if k not in ("rms_norm_eps", "rope_theta")}
+    c = with_defaults(said | {"model_type": kind}, ARCHITECTURES[kind])
+    rope = usual.get("rope_parameters") or {}
+    rope = rope.get("full_attention", rope)
+    if rope.get("rope_type") == "default":
+        assert rope_settings(c, "full_attention").get("rope_theta", 10000.0) == rope["rope_theta"]
+    if kind != "nemotron_h":
+        key = "norm_eps" if kind.startswith("lfm2") else "rms_norm_eps"
+        assert norm_epsilon(c, ARCHITECTURES[kind]) == usual[key]
+
+
+def test_the_epsilon_that_an_lfm2_has() -> None:
+    """It has a name of its own, and one of the usual name changes nothing."""
+    found = metadata(model_type="lfm2", norm_eps=2e-5)
+    assert found["attention.layer_norm_rms_epsilon"] == 2e-5
 
 
 def test_mistrals_window_is_that_of_transformers() -> None:
