@@ -155,6 +155,11 @@ class Metrics:
         with self._lock:
             self.live[record.id] = record
 
+    def refused(self, model: str, status: int) -> None:
+        """A request has come for which there is no place."""
+        with self._lock:
+            self._count_failure(model, status)
+
     def ended(self, record: RequestRecord) -> None:
         """It has ended; nothing is added to it any more."""
         record.ended = time.perf_counter()
@@ -234,11 +239,14 @@ class Metrics:
         lines = [line for labels, one in found for line in one.samples(name, labels)]
         return family(name, "histogram", _HISTOGRAMS[name][1], lines)
 
+    def _count_failure(self, model: str, status: int) -> None:
+        name = "triplepoint_requests_failed_total"
+        self._count(name, 1, model_name=model, status=str(status))
+
     def _count_request(self, record: RequestRecord) -> None:
         model, ended = record.model, record.ended or 0.0
         if record.error is not None:
-            status = str(record.error.status)
-            self._count("triplepoint_requests_failed_total", 1, model_name=model, status=status)
+            self._count_failure(model, record.error.status)
         elif record.cancelled:
             self._count("triplepoint_requests_cancelled_total", 1, model_name=model)
         else:

@@ -315,6 +315,7 @@ class Service:
             raise busy("the server is shutting down")
         limits = self.settings.limits
         if len(self._jobs) >= limits.parallel + limits.queue:
+            self.metrics.refused(self.models.known(name), 429)
             raise busy(
                 f"{limits.queue} requests are already waiting; try again later",
                 status=429,

@@ -125,7 +125,8 @@ def test_neighbours_of_a_client_that_goes(server: Server) -> None:
 
 
 def test_more_requests_than_may_wait(start: Any) -> None:
-    """They are told to come back, in the words that clients obey; those that wait are answered."""
+    """They are told to come back, in the words that clients obey, and counted; those that wait are
+    answered."""
     server = start(limits=Limits(parallel=1, queue=1))
     server.wait()
     with ThreadPoolExecutor(6) as pool:
@@ -136,6 +137,8 @@ def test_more_requests_than_may_wait(start: Any) -> None:
     for answer in refused:
         assert 1 <= int(answer.headers["retry-after"]) <= 120
         assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+    failed = 'triplepoint_requests_failed_total{model_name="nano",status="429"}'
+    assert f"{failed} {len(refused)}\n" in server.client.get("/metrics").text
 
 
 def _slow_to_load(start: Any) -> Server:
