@@ -11,6 +11,7 @@ neither vanish nor overflow.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -299,11 +300,24 @@ def synthetic_path(
             raise ModelError(f"{name} needs {sizes}; take fewer layers with :layers=N")
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         model.write(partial, progress)
-        partial.replace(path)
+        _publish(partial, path)
     except OSError as error:
         message = f"cannot write {name} to {folder}: {error.strerror or error}"
         raise ModelError(message) from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
     return path
+
+
+def _publish(partial: Path, path: Path) -> None:
+    """Give the file its name, unless another process was quicker and may have it open by now."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links
+        partial.replace(path)
 
 
 def _default_folder() -> Path:

@@ -117,3 +117,24 @@ def test_as_llama_cpp(tmp_path: Path, peer: str, quant: str) -> None:
     assert divergence(want, ours).mean() < 1e-3
     assert behind.max() < 0.15 * want.std()
     assert np.mean(behind == 0) > 0.85
+
+
+def test_two_that_write_one_model(
+    tmp_path: Path, few_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slower one leaves the file of the other, which may be in use by then."""
+    monkeypatch.setitem(synthetic.SHAPES, "small", SHAPE)
+    write, model = SyntheticModel.write, SyntheticModel("small", "q8_0", SHAPE)
+    file = tmp_path / model.file_name
+
+    def slow(model: SyntheticModel, path: Path, progress: Any) -> None:
+        write(model, path, progress)
+        write(model, file)  # by another process, meanwhile
+        before.append(file.stat().st_ino)
+
+    before: list[int] = []
+    monkeypatch.setattr(SyntheticModel, "write", slow)
+
+    assert synthetic.synthetic_path("synthetic:small:q8_0", tmp_path) == file
+    assert [file.stat().st_ino] == before
+    assert list(tmp_path.iterdir()) == [file]
