@@ -198,7 +198,7 @@ class Agent(Generic[Output]):
 
     @property
     def messages(self) -> list[Message]:
-        """What was said so far."""
+        """What was said so far, as the model has it: notes where `compact` removed results."""
         return self.conversation.messages
 
     @property

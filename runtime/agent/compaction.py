@@ -6,13 +6,14 @@ It works on tokens: everything else stays exactly as it was read and written.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..conversation.ledger import Span, TokenLedger
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
+    from ..conversation.messages import Message
 
 LEAST = 48  # tokens of a result that is worth a note in its place
 
@@ -59,7 +60,7 @@ def compacted(
         ids = ledger.ids[span.start : span.end]
         old = span.origin == "tool_result" and span.message is not None and span.message < before
         if old and span.tokens >= LEAST and (missing is None or saved < missing):
-            note = encode(_note(span))
+            note = encode(_note(span.label, span.tokens))
             if len(note) < span.tokens:
                 assert span.message is not None
                 dropped.append(Dropped(span.message, span.label, span.tokens, len(note)))
@@ -70,9 +71,17 @@ def compacted(
     return made, dropped
 
 
-def _note(span: Span) -> str:
-    name = span.label or "the tool"
-    return f"[dropped to make room: {span.tokens:,} tokens; call {name} again if needed]"
+def _note(label: str, tokens: int) -> str:
+    return f"[dropped to make room: {tokens:,} tokens; call {label or 'the tool'} again if needed]"
+
+
+def with_notes(messages: Sequence[Message], dropped: Sequence[Dropped]) -> list[Message]:
+    """The messages as the model has them now: they may be rendered again, for another one."""
+    notes = {one.message: _note(one.label, one.tokens) for one in dropped}
+    return [
+        replace(one, content=notes[number]) if number in notes else one
+        for number, one in enumerate(messages)
+    ]
 
 
 def moved(position: int, spans: Sequence[Span], dropped: Sequence[Dropped]) -> int:

@@ -29,7 +29,7 @@ from ..conversation.ledger import (
 from ..conversation.reasoning_spans import Mark, Thoughts
 from ..conversation.reply import Reply, ReplyReader
 from ..inference.sampling import Sampling
-from .compaction import compacted, dropped_text, moved, what_fills
+from .compaction import compacted, dropped_text, moved, what_fills, with_notes
 from .config import sampling_notes
 from .conversation import Conversation
 from .events import AgentEvent, Notice, PhaseFinished, delta_of
@@ -224,6 +224,7 @@ class LocalConversation(Conversation[Mark]):
             for mark, n in marks
         ]
         ledger.ids, ledger.spans = made.ids, made.spans
+        self.messages = with_notes(self.messages, dropped)
         check = None if run is None else run.check_stop
         phase = session.prefill(made.ids[keep:], purpose="compaction", check=check)
         phase.dropped = [one.as_dict() for one in dropped]

@@ -141,6 +141,26 @@ def test_compacting_by_hand(scripted: MakeEngine, folder: Path) -> None:
     assert agent.session.tokens == agent.ledger.ids
 
 
+def test_what_was_dropped_stays_so_for_another_model(scripted: MakeEngine, folder: Path) -> None:
+    """The messages have the notes, too: a context that was full has room for them rendered anew."""
+    engine = scripted(*replies(), "Fine." + END)
+    agent = Agent(engine, workspace=folder, trace=False)
+    for name in "abc":
+        agent.run(f"Read {name}.txt")
+    agent.compact()
+    spans = [s for s in agent.ledger.spans if s.origin == "dropped"]
+    notes = [agent.grammar.tokenizer.decode(agent.ledger.ids[s.start : s.end]) for s in spans]
+
+    other = Agent(engine, workspace=folder, trace=False, system="Other words.")
+    other.conversation.load_history(agent.messages)
+    other.run("Well?")
+
+    assert [agent.messages[s.message].content for s in spans if s.message] == notes
+    assert [one.content for one in other.messages if one.content in notes] == notes
+    assert "12\ta line of words" not in said(other)
+    assert "12\tc line of words" in said(other)
+
+
 @pytest.mark.slow
 def test_a_compacted_run_replays(folder: Path) -> None:
     """The trace has all that is needed: the embedded model gives the same tokens again."""
