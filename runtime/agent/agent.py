@@ -175,10 +175,10 @@ class Agent(Generic[Output]):
         )
         check_trace(trace)
         self._trace_path, self._running = trace, False
+        self._trace: Trace | None = None
         self.reset()
         self.last_result: RunResult[Output] | None = None
         """The result of the last run that ended, also of one that a limit ended."""
-        self._trace: Trace | None = None
         self._cancellation = CancellationToken()
         prepare(self.setup)
 
@@ -424,8 +424,11 @@ class Agent(Generic[Output]):
         return dropped_text(phase)
 
     def reset(self) -> None:
-        """An empty conversation, as before the first question; not while a run is active."""
+        """An empty conversation, and another run in the trace's file; not while a run is active."""
         self._check_idle()
+        if self._trace is not None and self._trace.events:
+            self._trace.close()
+            self._trace = None
         more = list(self._given)
         if any(one.effect in ("net", "exec") for one in more):  # results of any length
             more.append(self.results.tool())

@@ -25,6 +25,7 @@ from triplepoint.runtime.agent.events import (
 )
 from triplepoint.runtime.agent.prompt import INTERRUPTED_CALL, REPEATED_CALL
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
+from triplepoint.traces import Trace
 from triplepoint.traces.events import RunEnd, TurnEnd
 
 MakeTokenizer = Callable[..., Tokenizer]
@@ -405,6 +406,26 @@ def test_a_fork_of_an_agent_in_memory_writes_nothing(scripted: MakeEngine) -> No
     agent = Agent(scripted(), trace=False)
     assert agent.fork().trace.path is None
     assert Agent(scripted()).fork().trace.path is not None
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_after_a_reset_there_is_another_run(
+    scripted: MakeEngine, tmp_path: Path, kept: bool
+) -> None:
+    """Two conversations are no single turn of one run, in the file or in memory."""
+    path = tmp_path / "trace.jsonl"
+    agent = Agent(scripted("Hi." + END, "Full." + END), trace=path if kept else False)
+    first = agent.run("Hello!")
+    agent.reset()
+    second = agent.run("What's the error?")
+    agent.close()
+
+    assert (len(first.phases), len(second.phases)) == (2, 2)
+    assert [turn.question for turn in second.turns] == ["What's the error?"]
+    if kept:
+        runs = Trace.load(path).runs
+        assert [run.header and run.header.task for run in runs] == ["Hello!", "What's the error?"]
+        assert [run.answer for run in runs] == ["Hi.", "Full."]
 
 
 def test_no_reset_within_a_run(scripted: MakeEngine) -> None:
