@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from helpers import peer_logits
 from helpers.qwen3_numpy import divergence
+from helpers.tiers import quick
 from helpers.tiny_qwen3 import torch_logits
 
 import triplepoint.runtime.nano
@@ -140,8 +141,7 @@ def test_greedy_tokens_are_those_of_transformers(model: Make, talks: list[Talk])
         assert answer == torch_logits(path, ids)[len(talk.prompt) - 1 :].argmax(-1).tolist()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", quick(KINDS, ci=("Q4_0", "Q4_K_M")))
 def test_what_is_spoken_is_that_of_transformers(
     model: Make, scores: Scores, talks: list[Talk], kind: str
 ) -> None:
