@@ -32,6 +32,14 @@ class CallPiece:
     text: str
 
 
+def _read(name: str) -> str:
+    """The text of a JSON string; its letters, where it is none."""
+    try:
+        return str(json.loads(name))
+    except ValueError:
+        return name[1:-1]
+
+
 class CallPieces:
     """Finds the arguments of calls in the text of them, as it grows.
 
@@ -74,7 +82,7 @@ class CallPieces:
                 if head is None:
                     return
                 name = head[1]
-                called = self._name = str(json.loads(name)) if name[:1] == '"' else name
+                called = self._name = _read(name) if name[:1] == '"' else name
                 text, self._text = self._text[head.end() :], ""
                 self._object, self._depth = [], 0
                 self._quoted = self._escaped = False

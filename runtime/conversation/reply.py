@@ -264,7 +264,7 @@ class ReplyReader:
         tag = self._token_tags.get(token)
         if tag is not None and self._mode == "call" and tag in self._form.inner:
             text = self._stream.flush() + tag  # control tokens show no text of their own
-        elif tag is not None and self._counts(tag):
+        elif tag is not None and tag in self._modes and self._counts(tag):
             pieces = self._read(self._stream.flush(), ends=True)
             if not self.stopped:
                 self._turn(tag)
@@ -300,11 +300,19 @@ class ReplyReader:
         """The first tag or opening in a text, and where it is."""
         places: list[tuple[int, str | CallPrefix]] = []
         for tag in self._text_tags:
-            if self._counts(tag) and (place := text.find(tag)) >= 0:
+            place = text.find(tag) if self._counts(tag) else -1
+            while place >= 0 and self._quoted(text[:place]):
+                place = text.find(tag, place + 1)
+            if place >= 0:
                 places.append((place, tag))
         if self._mode == "answer":
             places += [(p, o) for o in self._kept if (p := self._find(o, text)) is not None]
         return min(places, key=lambda found: found[0], default=None)
+
+    def _quoted(self, text: str) -> bool:
+        """Whether what follows a further text of a call is part of a text in it."""
+        read = "".join(self._texts["call"]) if self._mode == "call" else ""
+        return self._mode == "call" and self._form.within_text(read + text)
 
     def _find(self, opening: CallPrefix, text: str) -> int | None:
         """Where an opening stands at a place where it counts."""

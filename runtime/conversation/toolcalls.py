@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -174,6 +175,11 @@ class ToolFormat(ABC):
             ValueError: it is not well-formed; says why.
         """
 
+    def within_text(self, body: str) -> bool:
+        """Whether a call that begins so is within a text, so that a closing tag of letters is part
+        of that."""
+        return False
+
     @abstractmethod
     def render(self, calls: Sequence[ToolCall]) -> str:
         """The calls as the model writes them, tags included."""
@@ -276,6 +282,7 @@ def _open(choice: str) -> str:
 
 
 _ANY = "(?s:.*)"
+_JSON_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*("|\\?\Z)', re.DOTALL)  # whole or cut at the end
 _WORDS = re.compile(r'"(?:[^"\\]|\\.)*"|[{\[]|[:,] ')
 _SET = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _ENDS = re.compile(r"(?<!\\)(?:\\\\)*\$\Z")
@@ -291,6 +298,19 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def _number(text: str) -> float:
+    """A number; the largest there is for one that is larger, which could not be written again."""
+    return min(max(float(text), -sys.float_info.max), sys.float_info.max)
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
+"""Reads JSON whose every value can be written as JSON again."""
+
+
 def read_json(text: str) -> Any:
     """The value of a JSON text.
 
@@ -298,9 +318,14 @@ def read_json(text: str) -> Any:
         ValueError: it is none.
     """
     try:
-        return json.loads(text)
+        return DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the tool call is not JSON: {error}") from None
+
+
+def within_json_text(body: str) -> bool:
+    """Whether the beginning of a JSON value ends within a text."""
+    return any(not text[1] for text in _JSON_TEXTS.finditer(body))
 
 
 def call_of(data: Any, text: str = "") -> ToolCall:

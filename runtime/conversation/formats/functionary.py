@@ -10,7 +10,16 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, ToolFormat, any_of, arguments_rules, quoted
+from ..toolcalls import (
+    DECODER,
+    CallPrefix,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    any_of,
+    arguments_rules,
+    quoted,
+)
 
 _HEAD = re.compile(r"\s*(?:<function=)?([^>\s]+)>\s*")
 _END = re.compile(r"\s*</function>\s*")
@@ -52,7 +61,7 @@ class Functionary(ToolFormat):
             if head is None:
                 raise ValueError(f"a tool call must be <function=…>{{…}}, not {body[at:][:60]!r}")
             try:
-                arguments, end = json.JSONDecoder().raw_decode(body, head.end())
+                arguments, end = DECODER.raw_decode(body, head.end())
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"the tool call's arguments are not JSON: {error}") from None
             done = _END.match(body, end)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, ToolFormat, any_of, letters_of, quoted
+from ..toolcalls import CallPrefix, Tag, ToolCall, ToolFormat, any_of, letters_of, quoted, read_json
 from .arguments import arguments_of, left_out
 from .json_text import JsonText
 from .tagged import text_rules
@@ -93,6 +93,10 @@ class FunctionGemma(ToolFormat):
             raise ValueError(f"a tool call must be call:name{{…}}, not {text[:60]!r}")
         reader = _Notation(text, self.quote, len("call:") + len(name))
         return [ToolCall(name, reader.arguments(), text)]
+
+    def within_text(self, body: str) -> bool:
+        """See `ToolFormat.within_text`."""
+        return body.count(self.quote) % 2 == 1
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         """See `ToolFormat.render`."""
@@ -208,7 +212,7 @@ class _Notation:
             raise ValueError(f"a tool call lacks a value at {text[at : at + 40]!r}")
         self._at = word.end()
         try:
-            return json.loads(word[0])
+            return read_json(word[0])
         except ValueError:
             return word[0].strip()
 

@@ -11,14 +11,17 @@ Some models write no line breaks between the tags.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, any_of, quoted
-from .tagged import Tagged, in_a_row, plain, typed
+from ..toolcalls import DECODER, CallPrefix, Tag, ToolCall, any_of, quoted
+from .tagged import Tagged, json_names, plain, typed
 
 _NAME = re.compile(r'\s*([^\s<>(){}\[\]:,"]+)\s*')
-_ARGUMENT = re.compile(r"\s*<arg_key>([^<\n]+)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_KEY = re.compile(r"\s*<arg_key>([^<\n]+)</arg_key>\s*<arg_value>")
+_CLOSED = re.compile("</arg_value>")
+_END = re.compile(r"\s*</arg_value>")
 _BREAK = '"\\n"?'
 
 
@@ -37,6 +40,7 @@ class Glm(Tagged):
     )
     asked = True
     names = re.compile(r"[^<\n]+")
+    begun = re.compile(r"<arg_value>")
 
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`."""
@@ -67,7 +71,7 @@ class Glm(Tagged):
         head = _NAME.match(body)
         if head is None:
             raise ValueError(f"a tool call must begin with a name, not {body[:60]!r}")
-        found, end = in_a_row(_ARGUMENT, body, head.end())
+        found, end = _arguments(body, head.end(), json_names(head[1], tools))
         if body[end:].strip():
             raise ValueError(
                 f"{head[1]}: a tool call's arguments are malformed: {body[end:][:60]!r}"
@@ -84,3 +88,25 @@ class Glm(Tagged):
                 lines.append(f"<arg_value>{plain(value)}</arg_value>")
             texts.append("\n".join([*lines, self.closing]))
         return "\n".join(texts)
+
+
+def _arguments(
+    body: str, at: int, in_json: Callable[[str], bool]
+) -> tuple[list[tuple[str, str]], int]:
+    """Key and text of each argument from a place on, and where the last of them ends.
+
+    Within a text of JSON the tag that ends a value is but its letters.
+    """
+    found: list[tuple[str, str]] = []
+    while key := _KEY.match(body, at):
+        start, end = key.end(), None
+        if in_json(key[1]):
+            with suppress(ValueError, RecursionError):
+                place = len(body) - len(body[start:].lstrip())
+                end = _END.match(body, DECODER.raw_decode(body, place)[1])
+        end = end or _CLOSED.search(body, start)
+        if end is None:
+            break
+        found.append((key[1], body[start : end.start()]))
+        at = end.end()
+    return found, at

@@ -21,6 +21,7 @@ from ..toolcalls import (
     call_of,
     heads,
     read_json,
+    within_json_text,
     written,
 )
 
@@ -52,6 +53,10 @@ class Hermes(ToolFormat):
     def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
         """The JSON object between the tags."""
         return [call_of(read_json(body), body)]
+
+    def within_text(self, body: str) -> bool:
+        """See `ToolFormat.within_text`."""
+        return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         """See `ToolFormat.render`."""

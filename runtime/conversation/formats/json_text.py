@@ -23,6 +23,7 @@ from ..toolcalls import (
     heads,
     read_json,
     spelled,
+    within_json_text,
     written,
 )
 
@@ -82,10 +83,15 @@ class JsonText(ToolFormat):
         try:
             return calls_of(text)
         except ValueError:
-            lines = [line for line in text.splitlines() if line.strip()]
+            # Other ends of lines than this one stand in texts as they are.
+            lines = [line for line in text.split("\n") if line.strip()]
             if len(lines) < 2:
                 raise
             return [call for line in lines for call in calls_of(line)]
+
+    def within_text(self, body: str) -> bool:
+        """See `ToolFormat.within_text`."""
+        return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         """See `ToolFormat.render`."""

@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..toolcalls import (
+    DECODER,
     CallPrefix,
     Tag,
     ToolCall,
@@ -30,6 +31,9 @@ _HEAD = re.compile(r"\s*([^\s()\[\],=]+)\(\s*")
 _NAME = re.compile(r"[^\s()\[\],=]+")
 _KEY = re.compile(r"\s*([^\s()\[\],=]+)\s*=\s*")
 _WORD = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|\b(True|False|None)\b", re.DOTALL)
+_TEXTS = re.compile(
+    r"'(?:[^'\\]|\\.)*('|\\?\Z)|\"(?:[^\"\\]|\\.)*(\"|\\?\Z)", re.DOTALL
+)  # whole or cut at the end
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _ESCAPES = {**dict(zip("nrtbfva0", "\n\r\t\b\f\v\a\0", strict=True)), "\n": ""}
 _ESCAPES |= {letter: letter for letter in "\\'\""}
@@ -110,6 +114,10 @@ class Lfm2(ToolFormat):
                 found = re.compile(self.separator).match(text, at)
                 at = found.end() if found else _expect(",", text, at)
         return calls
+
+    def within_text(self, body: str) -> bool:
+        """See `ToolFormat.within_text`."""
+        return any(not (text[1] or text[2]) for text in _TEXTS.finditer(body))
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         """See `ToolFormat.render`."""
@@ -210,7 +218,6 @@ def _call(text: str, at: int) -> tuple[ToolCall, int]:
         raise ValueError(f"a tool call must be name(argument=value), not {text[at:][:60]!r}")
     arguments: dict[str, Any] = {}
     begin, at = head.start(1), head.end()
-    decoder = json.JSONDecoder()
     while not text.startswith(")", at):
         if arguments:
             at = _expect(",", text, at)
@@ -218,7 +225,7 @@ def _call(text: str, at: int) -> tuple[ToolCall, int]:
         if key is None:
             raise ValueError(f"{head[1]}: an argument has no name at {text[at:][:40]!r}")
         try:
-            arguments[key[1]], at = decoder.raw_decode(text, key.end())
+            arguments[key[1]], at = DECODER.raw_decode(text, key.end())
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{head[1]}: the argument {key[1]} is not a valid value: {error}"

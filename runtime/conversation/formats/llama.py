@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
+    DECODER,
     CallPrefix,
     Tag,
     ToolCall,
@@ -68,10 +68,10 @@ class Llama(ToolFormat):
         if built_in := _BUILT_IN.fullmatch(body):
             return [_built_in(built_in[1], built_in[2], body.strip())]
         calls: list[ToolCall] = []
-        decoder, at, text = json.JSONDecoder(), 0, body.strip()
+        at, text = 0, body.strip()
         while True:
             try:
-                data, end = decoder.raw_decode(text, at)
+                data, end = DECODER.raw_decode(text, at)
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"the tool call is not JSON: {error}") from None
             calls.append(call_of(data, text[at:end]))

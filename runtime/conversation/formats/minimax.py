@@ -31,6 +31,7 @@ class MiniMax(Tagged):
     openings = (CallPrefix("<minimax:tool_call>"),)
     closing = "</minimax:tool_call>"
     end = "</parameter>\n"
+    begun = re.compile(r'<parameter name="[^"\n]+">')
     names = re.compile(r'[^"\n]+')
     example = (
         '<minimax:tool_call>\n<invoke name="NAME">\n<parameter name="ARGUMENT">value</parameter>\n'

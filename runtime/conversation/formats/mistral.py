@@ -13,6 +13,7 @@ from typing import Any
 
 from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
+    DECODER,
     CallPrefix,
     Tag,
     ToolCall,
@@ -91,13 +92,12 @@ class MistralArgs(Mistral):
     def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
         """The calls between the tags."""
         calls: list[ToolCall] = []
-        decoder = json.JSONDecoder()
         while body.strip():
             head, found, rest = body.partition("[ARGS]")
             if not found:
                 raise ValueError(f"a tool call needs [ARGS] after its name, not {body[:60]!r}")
             try:
-                arguments, end = decoder.raw_decode(rest := rest.lstrip())
+                arguments, end = DECODER.raw_decode(rest := rest.lstrip())
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"the tool call's arguments are not JSON: {error}") from None
             name, _, call_id = head.strip().partition("[CALL_ID]")

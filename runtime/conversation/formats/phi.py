@@ -20,6 +20,7 @@ from ..toolcalls import (
     calls_of,
     heads,
     quoted,
+    within_json_text,
     written,
 )
 
@@ -55,6 +56,10 @@ class Phi(ToolFormat):
     def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
         """The calls of the list."""
         return calls_of(body.strip().removeprefix("functools"))
+
+    def within_text(self, body: str) -> bool:
+        """See `ToolFormat.within_text`."""
+        return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         """See `ToolFormat.render`."""

@@ -39,6 +39,7 @@ class QwenCoder(Tagged):
     asked = True
     end = "\n</parameter>\n"
     python_words = True
+    begun = re.compile(r"<parameter=[^>\n]+>\n")
     names = re.compile(r"[^>\n]+")
 
     def speaks(self, template: str) -> bool:

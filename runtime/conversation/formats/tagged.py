@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..schemas import DEFINITIONS, listed, merged, resolved
@@ -29,6 +29,19 @@ class Tagged(ToolFormat):
     """Whether templates of this format write ``True``, ``False`` and ``None``."""
     names: re.Pattern[str]
     """What the name of an argument can be."""
+    begun: re.Pattern[str]
+    """How a value begins."""
+
+    def within_text(self, body: str) -> bool:
+        """See `ToolFormat.within_text`: a value ends at the first `end`."""
+        at = 0
+        while begun := self.begun.search(body, at):
+            # The line break before an end may be the one that the value began with.
+            at = body.find(self.end, begun.end())
+            if at < 0:
+                return True
+            at += len(self.end)
+        return False
 
     @abstractmethod
     def head(self, name: str) -> str:
@@ -109,10 +122,23 @@ def typed(
     found: Iterable[tuple[str, str]], name: str, tools: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The arguments of a call, by the types that the schema of its function gives them."""
+    choices = _choices_of(name, tools)
+    return {key: _value_of(choices(key), text) for key, text in found}
+
+
+def json_names(name: str, tools: Sequence[Mapping[str, Any]]) -> Callable[[str], bool]:
+    """Tells of an argument of a function whether it is written in JSON, whatever its value is."""
+    choices = _choices_of(name, tools)
+    return lambda key: not any(map(_is_text, choices(key)))
+
+
+def _choices_of(
+    name: str, tools: Sequence[Mapping[str, Any]]
+) -> Callable[[str], list[Mapping[str, Any]]]:
     schemas = {tool["function"]["name"]: tool["function"] for tool in tools}
     schema = resolved(schemas.get(name, {}).get("parameters") or {})
     properties = listed(merged(schema, schema))
-    return {key: _value_of(_choices(properties.get(key, {}), schema), text) for key, text in found}
+    return lambda key: _choices(properties.get(key, {}), schema)
 
 
 def _value_of(choices: Sequence[Mapping[str, Any]], text: str) -> Any:
