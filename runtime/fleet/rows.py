@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -241,8 +242,8 @@ def _tools(where: str, value: Any) -> tuple[str, ...] | None:
 
 
 def _json_lines(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    file = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115
-    with file:
+    # stdin stays open: it is not ours, and the command line looks at it later.
+    with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(_MOST_BYTES), b""), 1):
             where = f"{name}, line {number}"
             if len(line) >= _MOST_BYTES:

@@ -52,6 +52,15 @@ def test_a_file_of_questions(triplepoint: Run, questions: Path, tmp_path: Path) 
     assert results(tmp_path / "r.jsonl") == found
 
 
+def test_questions_from_stdin(triplepoint: Run, tmp_path: Path) -> None:
+    """`-` reads the rows there; stdin stays open, since what is told comes after."""
+    rows = "".join(json.dumps({"question": one}) + "\n" for one in ("Hello", "hi"))
+    done = triplepoint("map", "-", "-o", "r.jsonl", "-m", "nano", stdin=rows)
+
+    assert (done.returncode, done.stderr) == (Exit.OK, "")
+    assert [one["question"] for one in results(tmp_path / "r.jsonl")] == ["Hello", "hi"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("torn", [False, True])
 def test_it_goes_on_after_kill_9(
