@@ -58,10 +58,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _show(output: Output, report: Report) -> None:
+    from ..gguf.types import parts_of
+
     for name, wanted, kind in report.narrowed[:5]:
-        output.line(
-            f"{name} is {kind}: its row length is not a multiple of the block size of {wanted}"
-        )
+        length = "its row length" if parts_of(name) == 1 else "half its row length"
+        output.line(f"{name} is {kind}: {length} is not a multiple of the block size of {wanted}")
     if len(report.narrowed) > 5:
         output.line(f"… and {len(report.narrowed) - 5} more like it")
     if report.requantized:

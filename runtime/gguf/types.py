@@ -77,14 +77,17 @@ class GGMLType(IntEnum):
         return count // self.block_size * self.type_size
 
 
-def fits(name: str, width: int, kind: GGMLType) -> bool:
-    """Whether rows of `width` of the tensor `name` fill whole blocks of `kind`.
+def parts_of(name: str) -> int:
+    """How many matrices the tensor `name` is, side by side: no block may have columns of two.
 
-    `nextn.eh_proj` is two matrices side by side, one for the embedding and one for the hidden
-    state (`runtime/models/mtp.py`), and no block may have columns of both.
+    `nextn.eh_proj` has one for the embedding and one for the hidden state: `runtime/models/mtp.py`.
     """
-    parts = 2 if name.endswith("nextn.eh_proj.weight") else 1
-    return width % (parts * kind.block_size) == 0
+    return 2 if name.endswith("nextn.eh_proj.weight") else 1
+
+
+def fits(name: str, width: int, kind: GGMLType) -> bool:
+    """Whether rows of `width` of the tensor `name` fill whole blocks of `kind`."""
+    return width % (parts_of(name) * kind.block_size) == 0
 
 
 # Types that files of 2023 and 2024 may carry and that GGUF has since withdrawn.

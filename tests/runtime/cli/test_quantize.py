@@ -7,6 +7,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
+from triplepoint.runtime.gguf.types import GGMLType
+from triplepoint.runtime.gguf.write import GGUFWriter
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -20,6 +25,18 @@ def test_quantize(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
     assert "tensors were already quantized" in done.stdout
     assert "bits a weight" in done.stdout
     assert (tmp_path / "small.gguf").stat().st_size < nano.stat().st_size
+
+
+def test_two_matrices_in_one(triplepoint: Run, tmp_path: Path) -> None:
+    """Rows that would be wide enough, were they not of two matrices, are told as what they are."""
+    with GGUFWriter(tmp_path / "in.gguf") as writer:
+        writer.add("general.architecture", "qwen35")
+        writer.add("qwen35.block_count", 1)
+        writer.declare("blk.0.nextn.eh_proj.weight", (4, 256), GGMLType.F32)
+        writer.write("blk.0.nextn.eh_proj.weight", np.ones((4, 256), np.float32))
+    done = triplepoint("quantize", "in.gguf", "out.gguf", "Q4_K_M")
+
+    assert "eh_proj.weight is Q5_0: half its row length is not a multiple" in done.stdout
 
 
 def test_for_machines(triplepoint: Run, nano: Path) -> None:
