@@ -176,7 +176,11 @@ def _choices(schema: Any, root: Mapping[str, Any], left: int = _DEEPEST) -> list
         return []
     schema = merged(schema, root)
     several, kinds = schema.get("anyOf"), schema.get("type")
-    if "enum" in schema or "const" in schema or not left:
+    if "enum" in schema:
+        texts = [value for value in schema["enum"] if isinstance(value, str)]
+        others = [value for value in schema["enum"] if not isinstance(value, str)]
+        return [{**schema, "enum": some} for some in (texts, others) if some]
+    if "const" in schema or not left:
         return [schema]
     if isinstance(several, list) and several:
         beside = {key: value for key, value in schema.items() if key != "anyOf"}

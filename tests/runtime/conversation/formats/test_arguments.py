@@ -47,6 +47,11 @@ HELD: dict[str, tuple[Schema, list[Any], list[Any]]] = {
         [{"m": "auto"}, {"m": 30}],
         ["aut", 1.5],
     ),
+    "words and other values": (
+        of({"type": ["string", "null"], "enum": ["fast", "b c", None]}),
+        [{"m": "fast"}, {"m": "b c"}, {"m": None}],
+        ["b", 1],
+    ),
     "a short text or nothing": (
         of({"anyOf": [{**TEXT, "maxLength": 3}, NOTHING]}),
         [{"m": "abc"}, {"m": None}],
