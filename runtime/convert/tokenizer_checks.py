@@ -1,13 +1,14 @@
 """What a checkpoint's tokenizer does beside merging, which a GGUF file has no key for.
 
 What is not known to give the same ids is refused by name. Notes tell of what published tokenizers
-have and this engine leaves out: NFC, as llama.cpp does, and spaces that special tokens swallow.
+have and this engine leaves out: NFC, as llama.cpp does, and spaces that special tokens swallow
+(but for those behind Phi-3's).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from ...errors import UnsupportedModelError
@@ -85,8 +86,17 @@ def puts_space_first(described: Mapping[str, Any]) -> bool:
     return any(step.get("type") == "Metaspace" and _scheme(step) != "never" for step in steps)
 
 
-def check_added(described: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> list[str]:
+def check_added(
+    described: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+    swallows: Callable[[str], bool] = lambda _: False,
+) -> list[str]:
     """Notes on added tokens that are found in other places than where their text stands.
+
+    Args:
+        described: `tokenizer.json`.
+        settings: `tokenizer_config.json`.
+        swallows: whether this engine drops the space behind a special token, too.
 
     Raises:
         UnsupportedModelError: a plain word counts only where it stands alone.
@@ -101,7 +111,8 @@ def check_added(described: Mapping[str, Any] | None, settings: Mapping[str, Any]
             if not entry.get("special") and not looks_like_markup(text):
                 _refuse(f"the added token {text!r} only as a whole word (single_word)")
             alone.append(text)
-        if entry.get("lstrip") or entry.get("rstrip"):
+        dropped = entry.get("special") and swallows(text)
+        if entry.get("lstrip") or (entry.get("rstrip") and not dropped):
             strip.append(text)
     notes = []
     if strip:

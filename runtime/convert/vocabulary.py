@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ...errors import ModelError, UnsupportedModelError
 from ..gguf.types import TokenType
 from ..tokens.byte_bpe import word_splits
 from ..tokens.pretokenizers import PRE_TOKENIZERS
+from ..tokens.tokenizer import swallows
 from ..tokens.vocabulary import STOP_TEXTS
 from .safetensors import read_json
 from .sentencepiece_model import read_model
@@ -98,7 +100,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str
         data = _from_bytes(described, arch)
     else:
         data = _from_pieces(described)
-    data.notes += check_added(described, settings)
+    data.notes += check_added(described, settings, partial(swallows, arch, data.model))
     _add_marked(data, _added(described, settings), size)
     _fill(data, size)
     generation = folder / "generation_config.json"

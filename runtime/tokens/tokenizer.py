@@ -27,7 +27,7 @@ from .sentencepiece import SentencePiece
 from .vocabulary import Vocabulary
 
 _MODELS = {"gpt2": ByteBPE, "llama": SentencePiece, "gemma4": RawBPE}  # by tokenizer.ggml.model
-_BLANK = re.compile(r"\s+")
+_BLANK = re.compile(r"[^\S\x1c-\x1f]+")  # blank in Unicode: these four are so to Python alone
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -254,11 +254,20 @@ def _swallowing(gguf: GGUFFile, vocabulary: Vocabulary) -> frozenset[int]:
     Phi-3's tokens of turns do so: after ``<|user|>`` its tokenizer drops the line break that its
     template writes.
     """
-    phi3 = gguf.string("general.architecture", "") == "phi3"
-    if not phi3 or gguf.string("tokenizer.ggml.model", "") != "llama":
-        return frozenset()
-    keeping = {"<unk>", "<s>", "<|endoftext|>"}
-    return frozenset(i for i in vocabulary.hidden if vocabulary.tokens[i] not in keeping)
+    kind = gguf.string("general.architecture", ""), gguf.string("tokenizer.ggml.model", "")
+    return frozenset(i for i in vocabulary.hidden if swallows(*kind, vocabulary.tokens[i]))
+
+
+def swallows(architecture: str, model: str, marker: str) -> bool:
+    """Whether a marker takes the blank space after it away, as this engine reads a file.
+
+    Args:
+        architecture: `general.architecture`.
+        model: `tokenizer.ggml.model`.
+        marker: text of a control token.
+    """
+    phi3 = architecture == "phi3" and model == "llama"
+    return phi3 and marker not in ("<unk>", "<s>", "<|endoftext|>")
 
 
 def _encodable(text: str) -> str:

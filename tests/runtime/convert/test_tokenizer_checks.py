@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from triplepoint.runtime.convert.tokenizer_checks import (
     check_prefix_space,
     puts_space_first,
 )
+from triplepoint.runtime.tokens import tokenizer
 
 MARK = "▁"
 PREPEND = {"type": "Prepend", "prepend": MARK}
@@ -130,6 +132,16 @@ def test_added_tokens_that_take_spaces() -> None:
 
     assert "'<|0|>', '<|1|>', '<|2|>' and 3 more tokens (lstrip, rstrip)" in note
     assert check_added({"added_tokens": [{"id": 0, "content": "<s>"}]}, {}) == []
+
+
+def test_spaces_that_this_engine_drops_too() -> None:
+    """Those behind Phi-3's special tokens: there is nothing to note, but for those before one."""
+    swallows = partial(tokenizer.swallows, "phi3", "llama")
+    user = {"id": 1, "content": "<|user|>", "rstrip": True, "special": True}
+    assert check_added({"added_tokens": [user]}, {}, swallows) == []
+    for other in ({"lstrip": True}, {"special": False}, {"content": "<|endoftext|>"}):
+        (note,) = check_added({"added_tokens": [user | other]}, {}, swallows)
+        assert "drops spaces" in note
 
 
 def test_added_tokens_that_stand_alone() -> None:

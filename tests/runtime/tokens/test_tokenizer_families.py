@@ -272,6 +272,15 @@ def test_phi3_markers_swallow_blank_space(tmp_path: Path) -> None:
     assert phi3(tmp_path / "llama.gguf", "llama").encode(text, special=True) != found
 
 
+def test_what_is_no_blank_space_is_kept(tmp_path: Path) -> None:
+    """Python's idea of it has four control characters more than Unicode's and the library's."""
+    ours = phi3(tmp_path / "phi3.gguf", "phi3")
+    for sign in "\x1c\x1d\x1e\x1f":
+        begins = ours.locate([("<|user|>\x85\u3000", True), (f"{sign}\na", False)])
+        text = [ours.token_bytes(token).decode() for token, _ in begins]
+        assert text == ["<|user|>", " ", "\n", "a"]
+
+
 def test_where_tokens_begin(tmp_path: Path) -> None:
     """`locate` gives the byte of each token, blank space that was added or swallowed left out."""
     ours = phi3(tmp_path / "phi3.gguf", "phi3")
