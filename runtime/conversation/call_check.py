@@ -47,7 +47,8 @@ def _ordered(value: Any, schema: Any, whole: Mapping[str, Any], seen: Collection
     at = str(schema.get("$ref", "")).split("/")
     if len(at) == 3 and at[1] in DEFINITIONS:
         seen = {*seen, schema["$ref"]}
-        schema = whole.get(at[1], {}).get(at[2], {})
+        target = whole.get(at[1], {}).get(at[2])
+        schema = target if isinstance(target, Mapping) else {}  # true: anything
     for name in ("allOf", "anyOf", "oneOf"):
         for one in schema.get(name, ()):
             value = _ordered(value, one, whole, seen)

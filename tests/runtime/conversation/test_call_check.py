@@ -52,3 +52,11 @@ TOOLS = [
 def test_what_fits(tokenizer: Tokenizer, name: str, arguments: dict[str, Any], fit: bool) -> None:
     """Names and arguments have to be right; their order may be any."""
     assert fits(ToolCall(name, arguments), TOOLS, tokenizer) is fit
+
+
+def test_a_definition_of_anything(tokenizer: Tokenizer) -> None:
+    """`true` is a schema too, also by name."""
+    schema = {"type": "object", "properties": {"v": {"$ref": "#/$defs/V"}}, "$defs": {"V": True}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    assert fits(ToolCall("f", {"v": [{"b": 1, "a": 2}]}), tools, tokenizer)
+    assert not fits(ToolCall("f", {"w": 1}), tools, tokenizer)
