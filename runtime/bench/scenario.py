@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...errors import EngineError
+from ...errors import EngineError, SettingError
 from ..conversation.grammar import CallGrammar, TurnConstraint
 from ..conversation.toolcalls import ToolCall
 from ..inference.teacher_forcing import decode_teacher_forced
@@ -84,6 +84,7 @@ def steps(engine: Engine) -> list[Step]:
 
     Raises:
         EngineError: the vocabulary has no end of turn.
+        SettingError: the context is too short for the run.
     """
     tokenizer = engine.tokenizer
     if not tokenizer.stop_ids:
@@ -104,9 +105,10 @@ def steps(engine: Engine) -> list[Step]:
     ]
     needed = sum(len(part.ids) for part in parts)
     if needed > engine.context:
-        raise EngineError(
-            f"the run is {needed:,} tokens long and the model was loaded for {engine.context:,}; "
-            "load it with a longer context"
+        raise SettingError(
+            f"the run is {needed:,} tokens long, and the context of {engine.model.name} holds "
+            f"{engine.context:,}; take a model with a longer one, such as "
+            "synthetic:qwen3-0.6b:q4_0"
         )
     return parts
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from triplepoint import Engine, EngineError
+from triplepoint import Engine, SettingError
 from triplepoint.runtime.bench import scenario
 
 
@@ -61,5 +61,5 @@ def test_too_long_for_the_model(engine: Engine, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(scenario, "RESULT", 50_000)
 
-    with pytest.raises(EngineError, match=r"the run is [\d,]+ tokens long"):
+    with pytest.raises(SettingError, match=r"the run is [\d,]+ tokens long, .* such as synthetic"):
         scenario.steps(engine)
