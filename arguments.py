@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from .errors import TriplepointError
+from .errors import SettingError, TriplepointError
 
 
 def as_path(value: object, what: str, error: type[TriplepointError]) -> Path:
@@ -89,3 +89,25 @@ def without_surrogates(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def user_folder(kind: Literal["cache", "config", "state"]) -> Path:
+    """The user's own folder for what triplepoint keeps; it may not be there yet.
+
+    Raises:
+        SettingError: nobody says where it is: no HOME, and the user is not known to the system.
+    """
+    import platformdirs
+
+    find = {
+        "cache": platformdirs.user_cache_dir,
+        "config": platformdirs.user_config_dir,
+        "state": platformdirs.user_state_dir,
+    }
+    try:
+        return Path(find[kind]("triplepoint"))
+    except RuntimeError as error:  # a container's user without an entry in passwd
+        raise SettingError(
+            f"there is no home folder for the {kind} files of triplepoint; set HOME, or "
+            f"XDG_{kind.upper()}_HOME to an absolute path"
+        ) from error

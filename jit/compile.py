@@ -26,6 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import user_folder
 from ..errors import CompileError
 from .targets import CpuTarget, llvm_binding, missing
 
@@ -414,9 +415,7 @@ def _write(path: Path, data: bytes) -> None:
 
 def default_folder() -> Path:
     """Where objects are kept unless told otherwise."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("triplepoint")) / "kernels"
+    return user_folder("cache") / "kernels"
 
 
 class Library:

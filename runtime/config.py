@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..arguments import user_folder
 from ..errors import ModelError, SettingError
 from .files import write_file
 
@@ -37,9 +38,7 @@ class Setting:
 
 def config_path() -> Path:
     """Where the file is, or would be."""
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("triplepoint")) / "config.toml"
+    return user_folder("config") / "config.toml"
 
 
 def default_model(environ: Mapping[str, str] = os.environ) -> Setting:

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import user_folder
 from ...traces import log, retention
 from ...traces.events import MachineRecord, ModelRecord, RunStart
 from ...traces.reader import Trace
@@ -43,9 +44,7 @@ def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
         return Trace()
     run = new_run_id()
     if path is None or path is True:
-        from platformdirs import user_state_path
-
-        path = user_state_path("triplepoint", appauthor=False) / "traces" / f"{run}.jsonl"
+        path = user_folder("state") / "traces" / f"{run}.jsonl"
         with contextlib.suppress(OSError):  # told by the file that is then not there
             make_folder(path.parent)
         _make_room(path.parent)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...arguments import as_path, without_surrogates
+from ...arguments import as_path, user_folder, without_surrogates
 from ...errors import AgentError, EngineError
 from ...jit.kernels.kvcache import PAGE
 from ...traces.append_log import claim
@@ -317,9 +317,7 @@ def sessions_folder(root: str | Path | None = None) -> Path:
     """Where sessions are kept."""
     if root is not None:
         return as_path(root, "the folder of sessions", AgentError)
-    from platformdirs import user_state_path
-
-    return user_state_path("triplepoint", appauthor=False) / "sessions"
+    return user_folder("state") / "sessions"
 
 
 def kept_folders(root: Path) -> Iterator[tuple[Path, float]]:

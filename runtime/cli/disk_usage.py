@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...arguments import user_folder
+
 _WORDS = {
     "kernels": "compiled kernels",
     "machine": "measured limits of this machine",
@@ -38,14 +40,12 @@ class DiskUsage:
 
 def disk_usage() -> list[DiskUsage]:
     """Everything that is kept: our caches, the traces, and the models that were pulled."""
-    import platformdirs
-
     from ..agent.session_store import sessions_folder
     from ..config import config_path
     from ..hub.settings import HubSettings
     from .traces import default_folder
 
-    root = Path(platformdirs.user_cache_dir("triplepoint"))
+    root = user_folder("cache")
     models = HubSettings.from_environ().cache
     no_caches = (models, default_folder(), sessions_folder(), config_path())
     try:

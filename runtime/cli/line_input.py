@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...arguments import user_folder
 from ..files import make_folder
 from .output import Output
 
@@ -119,9 +120,7 @@ class Reader:
     def _prepare(self) -> None:
         import readline
 
-        from platformdirs import user_state_path
-
-        self._history = user_state_path("triplepoint", appauthor=False) / "chat_history"
+        self._history = user_folder("state") / "chat_history"
         readline.set_completer(self._complete)
         readline.set_completer_delims(" ")
         readline.parse_and_bind("tab: complete")

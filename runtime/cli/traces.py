@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import user_folder
 from ...errors import TraceError
 
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ TRACE = "a trace file, a run's name or its beginning, `last`, or a recorded exam
 
 def default_folder() -> Path:
     """The folder of traces in the user's state folder; file names in it sort by time."""
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("triplepoint")) / "traces"
+    return user_folder("state") / "traces"
 
 
 def check_place(path: str | None) -> None:

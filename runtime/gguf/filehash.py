@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ...arguments import user_folder
 from ..files import write_file
 
 _MOST = 4096  # files that are remembered; the oldest are forgotten first
@@ -78,6 +79,4 @@ def _load() -> dict[str, str]:
 
 
 def _memory() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("triplepoint")) / "sha256.json"
+    return user_folder("cache") / "sha256.json"

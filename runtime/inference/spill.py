@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...arguments import user_folder
 from ...errors import EngineError
 from ...jit.kernels.kvcache import PAGE
 
@@ -43,9 +44,7 @@ _NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})-([0-9]{1,9})\.kv")
 
 
 def folder() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("triplepoint")) / "prefixes"
+    return user_folder("cache") / "prefixes"
 
 
 @dataclass(slots=True)

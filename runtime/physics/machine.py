@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...arguments import user_folder
 from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned, smt_place
@@ -196,9 +197,7 @@ def save_fields(path: Path, fields: Mapping[str, object]) -> None:
 
 
 def profile_folder() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("triplepoint")) / "machine"
+    return user_folder("cache") / "machine"
 
 
 def _path(library: Library, pool: Pool, folder: Path | None) -> Path:

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import user_folder
 from ...errors import TraceError
 from ...traces import retention
 from ...traces.events import (
@@ -55,9 +56,7 @@ class RequestTraces:
 
     def __init__(self, which: str, folder: Path | None, most: int) -> None:
         if folder is None:
-            from platformdirs import user_state_path
-
-            folder = user_state_path("triplepoint", appauthor=False) / "served"
+            folder = user_folder("state") / "served"
         self.which, self.folder, self._most = which, folder, most
         self._lock = threading.Lock()
         self._written = most  # so that the first one looks

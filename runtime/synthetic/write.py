@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...arguments import user_folder
 from ...errors import ModelError
 from ..convert.rope import NEVER, llama3_factors
 from ..files import make_folder
@@ -321,9 +322,7 @@ def _publish(partial: Path, path: Path) -> None:
 
 
 def _default_folder() -> Path:
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("triplepoint")) / "synthetic"
+    return user_folder("cache") / "synthetic"
 
 
 def _remove_stale(folder: Path) -> None:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ...arguments import user_folder
 from ...errors import ModelError
 from ...jit.compile import source_hash
 from ...jit.kernels import grids, grids8, panels, panels_k, panels_small
@@ -175,9 +176,7 @@ def copies(folder: Path | None = None) -> list[PackedCopy]:
 
 def default_folder() -> Path:
     """Where copies are kept unless told otherwise."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("triplepoint")) / "packed"
+    return user_folder("cache") / "packed"
 
 
 # --- which model, which code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shlex
 import subprocess
@@ -308,6 +309,21 @@ def test_a_target_of_the_environment_is_named(triplepoint: Run) -> None:
     said = triplepoint("run", "x", "--target", "avx8", more=more).stderr
     assert "unknown CPU target 'avx8'" in said
     assert "TRIPLEPOINT_TARGET" not in said
+
+
+@pytest.mark.parametrize("args", [["run", "hi"], ["trace", "ls"], ["use", "nano"], ["cache"]])
+def test_nobody_has_a_home(
+    args: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A container's user without HOME or an entry in passwd is told what to set."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda user: {}[user])
+
+    assert main(args) == Exit.USAGE
+    said = capfd.readouterr().err
+    assert "there is no home folder" in said
+    assert "set HOME, or XDG_" in said
 
 
 def test_a_bug_says_that_it_is_one() -> None:
