@@ -118,16 +118,26 @@ class AppendLog:
             return newline
         return newline + self._seal(len(text)).encode("ascii") + b"\n"
 
+    def _read(self, size: int) -> bytes:
+        """So many bytes from here on; one call gives at most two gigabytes."""
+        assert self._fd is not None
+        parts: list[bytes] = []
+        while size and (part := os.read(self._fd, size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
     def _last_line(self) -> bytes:
         """The last line of the file, with its newline if it has one."""
         assert self._fd is not None
         start = os.fstat(self._fd).st_size
         tail = b""
         while start and b"\n" not in tail[:-1]:
-            step = min(start, _CHUNK)
+            # As much again as was read: a line of any length takes time in proportion to it.
+            step = min(start, max(_CHUNK, len(tail)))
             start -= step
             os.lseek(self._fd, start, os.SEEK_SET)
-            tail = os.read(self._fd, step) + tail
+            tail = self._read(step) + tail
         return tail[tail[:-1].rfind(b"\n") + 1 :]
 
 

@@ -192,6 +192,33 @@ def test_a_torn_tail_is_sealed_on_opening(tmp_path: Path, tail: bytes, sealed: i
     )
 
 
+def test_a_long_torn_tail_is_not_copied_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked for in steps that double: their number hardly grows with its length."""
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        writer.write(ToolEvent(name="before"))
+    path.write_bytes(path.read_bytes() + b'{"v":2,"a":"' + b"x" * (8 << 20))
+    sizes: list[int] = []
+    read = os.read
+
+    def counted(descriptor: int, size: int) -> bytes:
+        sizes.append(size)
+        return read(descriptor, size)
+
+    monkeypatch.setattr(os, "read", counted)
+    with TraceWriter(path) as writer:
+        writer.write(ToolEvent(name="after"))
+    monkeypatch.undo()
+
+    assert len(sizes) < 20
+    trace = Trace.load(path)
+    assert [tool.name for tool in trace.tools] == ["before", "after"]
+    sealed = [e.torn_bytes for e in trace.events if isinstance(e, SealedEvent)]
+    assert sealed == [(8 << 20) + len('{"v":2,"a":"')]
+
+
 def test_a_missing_newline_is_added(tmp_path: Path) -> None:
     """A whole last line without its newline is not torn: it only gets the newline."""
     path = tmp_path / "t.jsonl"
