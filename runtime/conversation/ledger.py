@@ -175,11 +175,11 @@ class TokenLedger:
             spans: of this ledger.
             left: tokens that stand in their place, once for each message.
         """
-        ids, kept = self.ids, self.spans
+        ids, kept, gone = self.ids, self.spans, set(spans)
         self.ids, self.spans = [], []
         done: set[int | None] = set()
         for span in kept:
-            if span in spans:
+            if span in gone:
                 if span.message not in done:
                     self.append(left, "template")
                 done.add(span.message)

@@ -6,7 +6,7 @@ the ledger; what follows them has to be recomputed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,9 +88,8 @@ class Thoughts:
             start = before - 1 - near[::-1].index(opening)
         if thought:
             self._ledger.relabel(start, before, message=message, label=THOUGHT)
-        for number in thought:
-            at = before + number
-            self._ledger.relabel(at, at + 1, message=message, label=THOUGHT)
+        for first, end in _runs(thought):  # mostly one; each looks through all spans
+            self._ledger.relabel(before + first, before + end, message=message, label=THOUGHT)
 
     def drop(self, messages: Sequence[Message], chat: Chat) -> int | None:
         """Take out what the template leaves out; where that began, or None.
@@ -117,3 +116,16 @@ class Thoughts:
         assert self._before is not None, "nothing was taken out"
         self._ledger.ids, self._ledger.spans = self._before
         self.cuts.pop()
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where each stretch of numbers that follow each other begins and ends."""
+    first = end = -1
+    for number in numbers:
+        if number != end:
+            if first < end:
+                yield first, end
+            first = number
+        end = number + 1
+    if first < end:
+        yield first, end

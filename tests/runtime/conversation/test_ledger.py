@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triplepoint.runtime.conversation.ledger import Reuse, Span, TokenLedger
+from triplepoint.runtime.conversation.reasoning_spans import THOUGHT, Thoughts
 
 
 def conversation() -> TokenLedger:
@@ -87,3 +88,22 @@ def test_lengths_say_how_long_what_is() -> None:
 def test_reuse_reads_as_a_sentence() -> None:
     """The report that is shown after a prefill."""
     assert str(Reuse(16266, 16480)) == "reused 16,266 of 16,480 tokens"
+
+
+def test_a_long_thought_is_one_span() -> None:
+    """Not one a token: what goes through the spans would take time with the thought's square."""
+    ledger = TokenLedger()
+    ledger.append(range(100), "user", message=0)
+    ledger.append(range(5000), "model", message=1)
+    silent = [*range(2, 4000), *range(4010, 4020)]
+
+    Thoughts(ledger).label(100, silent, 1, opened=False, opening=None)
+
+    assert [(s.start, s.end, s.label) for s in ledger.spans if s.origin == "model"] == [
+        (100, 102, ""),
+        (102, 4100, THOUGHT),
+        (4100, 4110, ""),
+        (4110, 4120, THOUGHT),
+        (4120, 5100, ""),
+    ]
+    assert ledger.ids == [*range(100), *range(5000)]
