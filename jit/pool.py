@@ -62,12 +62,13 @@ class Pool:
         threads: how many there are.
         active: how many run (set it between passes; 1 <= active <= threads).
         elastic: whether passes that can go on without threads that have no core.
+        forked: whether its threads are of the process that this one was forked from.
     """
 
     def __init__(self, library: Library, threads: int) -> None:
         assert 1 <= threads <= MOST_THREADS, threads
         self.threads = threads
-        self.closed = self.elastic = self._forked = False
+        self.closed = self.elastic = self.forked = False
         self._block = aligned(pool_block.POOL_SLOTS, np.int64)
         self._slots = self._block.data  # a number of its own at a third of numpy's price
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
@@ -266,10 +267,14 @@ class Pool:
         table = ops, groups, count, start
         return self._run_elastic(self._address, *table, self._slice, stats, stride)
 
-    def _before_run(self) -> None:
+    def check_open(self) -> None:
+        """Raise EngineError if it is closed, or of the process that this one was forked from."""
         if self.closed:
-            why = "was loaded before this process was forked" if self._forked else "is closed"
+            why = "was loaded before this process was forked" if self.forked else "is closed"
             raise EngineError(f"the engine {why}; load the model again")
+
+    def _before_run(self) -> None:
+        self.check_open()
         if self._worker_cores and self._current_core() in self._worker_cores:
             self._leave_worker_core()
 
@@ -292,7 +297,7 @@ class Pool:
     def leave_to_parent(self) -> None:
         """After a fork: a child has no workers, and nothing to end."""
         if self.threads > 1 and not self.closed:
-            self.closed = self._forked = True
+            self.closed = self.forked = True
         self._close.detach()
 
 

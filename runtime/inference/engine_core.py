@@ -47,6 +47,8 @@ class EngineCore(LoadedModel):
 
     def close(self) -> None:
         """End the threads; the engine runs no more passes, and one that runs ends in an error."""
+        if self.pool.forked:  # its threads are another process's, and may have had the lock
+            return
         self.spill.close()
         self.pool.closed = True  # the next pass is refused, and the next slice of one that runs
         with self.lock:  # whoever runs one would wait for workers that are gone, for ever

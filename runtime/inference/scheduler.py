@@ -98,7 +98,10 @@ class Scheduler(PassPolicy[Ticket]):
         Raises:
             PassCancelledError: the sequence was stopped.
             ModelError: the model's file was changed while in use.
+            EngineError: the engine is closed, or was loaded before this process was forked.
         """
+        # Before any lock: a thread of the process that this one was forked from may have it.
+        self._loaded.pool.check_open()
         me = threading.get_ident()
         try:
             with self.mutex:

@@ -27,6 +27,7 @@ def _tape(library: Library, pool: Pool) -> CompiledTape:
     return tape.finish(library, pool)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # 3.12
 def test_a_fork_says_so(library: Library) -> None:
     """A child has none of the threads: a pass is refused there, and goes on in the parent."""
     pool = Pool(library, 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -75,3 +77,35 @@ def test_a_mask_that_does_not_fit_ends_its_own_decode_only(engine: Engine) -> No
     with pytest.raises(EngineError, match="words of 32 bits"):
         list(session.decode(max_tokens=2, constraint=Short()))
     assert len(list(session.decode(max_tokens=2))) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # 3.12
+def test_a_fork_in_the_midst_of_a_pass(engine: Engine) -> None:
+    """A child has none of the threads that computed: it is told so, and waits for none of them."""
+    ends = threading.Event()
+
+    def compute() -> None:
+        while not ends.is_set():
+            engine.session().prefill(PROMPTS[0] * 5)
+
+    asks = engine.session()
+    with ThreadPoolExecutor(1) as thread:
+        computes = thread.submit(compute)
+        while not engine.scheduler._leading:
+            time.sleep(0.001)
+        child = os.fork()
+        if not child:
+            signal.alarm(30)  # ends a child that waits
+            status = 1
+            try:
+                asks.prefill(PROMPTS[0])
+            except EngineError as error:
+                engine.close()
+                status = 0 if "before this process was forked" in str(error) else 2
+            finally:
+                os._exit(status)
+        ended = os.waitpid(child, 0)[1]
+        ends.set()
+        computes.result()
+
+    assert os.waitstatus_to_exitcode(ended) == 0
