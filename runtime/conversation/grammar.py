@@ -21,12 +21,12 @@ import numpy as np
 
 from ...errors import GrammarError
 from ..gguf.types import TokenType
-from ..tokens.foreign import translated
 from . import answer_forms
 from .answer_forms import Said
 from .formats import FORMATS
+from .formats.arguments import blamed
 from .gbnf import lark_of
-from .matcher_tables import first_line, fresh_matcher, matcher_tables, refusal
+from .matcher_tables import first_line, fresh_matcher, matcher_tables
 from .reasoning_tags import Thinking, thinking_of
 from .schemas import strict
 from .toolcalls import ToolFormat, json_rule, quoted
@@ -195,7 +195,7 @@ class CallGrammar:
             self._failure = error
 
     def _compile(self) -> dict[str, LLMatcher]:
-        with translated(refusal("no grammar can be made from the tools")):
+        with blamed(self.form, self._tools, self._tag):
             return self._compile_parts()
 
     def _compile_parts(self) -> dict[str, LLMatcher]:

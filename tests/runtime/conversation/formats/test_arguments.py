@@ -211,3 +211,22 @@ def test_arguments_without_names(grammar_of: GrammarOf, name: str) -> None:
     """Where a format's grammar has none, this is said."""
     (note,) = grammar_of(name, {"type": "object", "additionalProperties": NUMBER}).notes
     assert note.startswith("tool f: what its schema does not name cannot be written")
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "gemma4", "lfm2"])
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"type": "object", "properties": {"m": NUMBER}, "required": True}, "malformed"),
+        (of({**A, "required": [{"m": 1}]}), "malformed"),
+        (of({"anyOf": [{"allOf": [{"anyOf": [NUMBER] * 40}] * 3}]}), "more than 1,000 alternat"),
+    ],
+)
+def test_a_schema_that_is_none(
+    make_tokenizer: Callable[..., Tokenizer], name: str, schema: Schema, why: str
+) -> None:
+    """Is refused with the name of its tool, whichever of several that is."""
+    tokenizer = make_tokenizer((), template=None)
+    good = {"type": "function", "function": {"name": "good", "parameters": A}}
+    with pytest.raises(GrammarError, match=f"^tool f: .*{why}"):
+        CallGrammar(tokenizer, [good, tool(schema), good], name).check()
