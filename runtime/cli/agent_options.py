@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import EngineError, ToolError
 from ...traces.sanitize import printable
 from .arguments import positive
-from .load_engine import DEFAULT_MODEL, add_engine_options
+from .load_engine import DEFAULT_MODEL, add_engine_options, named
 from .output import Output, read_answer
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ _MOST_SCOPE = 200  # of what "always" would be for
 def add_agent_options(verb: argparse.ArgumentParser) -> None:
     """All of them, those of the model too."""
     # Of a session that goes on, folder and model are those that it had: `opened` sees to both.
-    verb.add_argument("--dir", metavar="D", help="folder that the tools may read (default: .)")
+    verb.add_argument(
+        "--dir", type=named, metavar="D", help="folder that the tools may read (default: .)"
+    )
     add_engine_options(verb, model=f"or the http:// URL of a server; {DEFAULT_MODEL}")
     kept = verb.add_mutually_exclusive_group()
     kept.add_argument(

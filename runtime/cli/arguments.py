@@ -151,6 +151,8 @@ class OneLineParser(argparse.ArgumentParser):
             self.error(f'the question must be one argument; quote it: {self.prog} "{whole}"')
         name = (flags or rest)[0].partition("=")[0]
         known = [*self._option_string_actions, *self._commands()]
+        if flags and name in self._option_string_actions:
+            self.error(f"{name} comes after --, where options are plain words; put it before")
         near = get_close_matches(name, known, n=1, cutoff=0.7)
         hint = f"; did you mean {near[0]}?" if near and flags else ""
         self.error(f"{'no such option' if flags else 'unexpected argument'}: {name}{hint}")

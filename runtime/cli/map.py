@@ -18,7 +18,7 @@ from .agent_options import (
 )
 from .arguments import positive
 from .exit_codes import Exit
-from .load_engine import add_engine_options, is_server, nbytes
+from .load_engine import add_engine_options, is_server, named, nbytes
 from .output import Output
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="make a row for each folder in FOLDER: {name} and {dir}",
     )
-    verb.add_argument("--dir", metavar="D", help="folder for rows that name none (default: .)")
+    verb.add_argument(
+        "--dir", type=named, metavar="D", help="folder for rows that name none (default: .)"
+    )
     verb.add_argument(
         "--to",
         metavar="WHERE",

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .agent_options import group_names
-from .load_engine import add_engine_options
+from .load_engine import add_engine_options, named
 from .output import Output
 from .traces import TRACE, trace_json
 from .transcript import show_end, show_header, show_parent, show_rest, show_turn
@@ -57,7 +57,10 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="with --from: file for the new trace (default: one in the state folder)",
     )
     verb.add_argument(
-        "--dir", metavar="D", help="folder for tools that run (default: the recorded one)"
+        "--dir",
+        type=named,
+        metavar="D",
+        help="folder for tools that run (default: the recorded one)",
     )
     verb.add_argument(
         "--skip-tool-delays",
