@@ -13,10 +13,11 @@ import errno
 import os
 import secrets
 import stat
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import ToolError
 from . import formats
@@ -28,6 +29,7 @@ MAX_BYTES = 8 * 2**20  # of a file that is edited or written
 MAX_NAME = 255  # bytes
 _PRIVATE = (".git", ".hg", ".svn")  # what is in them can run as a program, so a write is more
 _RENAME_NOREPLACE = 1
+_ACL = "system.posix_acl_access"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Content:
 
     data: bytes
     found: os.stat_result
+    attributes: Mapping[str, bytes] = field(default_factory=dict)
+    """Its extended attributes: the access control list, and those of the user."""
 
     def unchanged(self, now: os.stat_result) -> bool:
         """Whether the file is still the one that was read, with the permissions that it had."""
@@ -84,16 +88,17 @@ class TargetPath:
                 found = os.fstat(file.fileno())
                 self._check_regular(found)  # another thing may have taken the name since
                 data = file.read(MAX_BYTES + 1)
+                attributes = _attributes(file.fileno())
         except OSError as error:
             raise _failed("read", self.path, error) from None
         if len(data) > MAX_BYTES:
             raise ToolError(f"file too large to change: {shown(self.path)} (over 8 MiB)")
-        return Content(data, found)
+        return Content(data, found, attributes)
 
     def write(self, data: bytes, before: Content | None) -> None:
         """Put a new content in place of the one that was read (None: there was no such file).
 
-        The file keeps its permissions. Its owner stays where the system lets us.
+        The file keeps its permissions and attributes. Its owner stays where the system lets us.
 
         Raises:
             ToolError: the file has changed since it was read, or cannot be written.
@@ -127,11 +132,7 @@ class TargetPath:
             file.write(data)
             file.flush()
             if before is not None:
-                found = before.found
-                with contextlib.suppress(OSError):  # only root may give a file away
-                    os.fchown(descriptor, found.st_uid, found.st_gid)
-                # Not setuid and setgid: the system too drops them when a file is written.
-                os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & 0o1777)
+                _permit(descriptor, before)
             os.fsync(descriptor)
 
     def rename_to(self, other: TargetPath) -> None:
@@ -275,6 +276,36 @@ def _is_folder(workspace: Workspace, path: str) -> bool:
     except ToolError:
         return False
     return True
+
+
+def _attributes(descriptor: int) -> dict[str, bytes]:
+    """The extended attributes that a file keeps when it is changed; none where there are none."""
+    if sys.platform != "linux":
+        return {}
+    try:
+        names = [n for n in os.listxattr(descriptor) if n == _ACL or n.startswith("user.")]
+        return {name: os.getxattr(descriptor, name) for name in names}
+    except OSError:
+        return {}
+
+
+def _permit(descriptor: int, before: Content) -> None:
+    """Give a new file the owner, permissions and attributes of the one that it replaces."""
+    found = before.found
+    with contextlib.suppress(OSError):  # only root may give a file away
+        os.fchown(descriptor, found.st_uid, found.st_gid)
+    # Not setuid and setgid: the system too drops them when a file is written.
+    mode = stat.S_IMODE(found.st_mode) & 0o1777
+    if sys.platform != "linux":
+        os.fchmod(descriptor, mode)
+        return
+    with contextlib.suppress(OSError):  # it may have one of its folder's
+        os.removexattr(descriptor, _ACL)
+    # With a list these bits are what it allows at most, and without it the group's own.
+    os.fchmod(descriptor, mode & ~0o070 if _ACL in before.attributes else mode)
+    for name, value in before.attributes.items():
+        with contextlib.suppress(OSError):
+            os.setxattr(descriptor, name, value)
 
 
 def _rename_new(folder: int, name: str, other_folder: int, other: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -426,6 +427,28 @@ def test_what_was_saved_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("mine\n")
     with pytest.raises(ToolError, match="changed while"):
         tools["write_file"].call({"path": "new.txt", "content": "model's\n"})
+
+
+def test_an_access_list_and_attributes_stay(root: Path, edit: EditTools) -> None:
+    """Without its list, the bits of the list's mask would be those of the file's group."""
+    path = root / "f"
+    path.write_text("one\n")
+    path.chmod(0o600)
+    # 1234 may read and write, the group may not: user::rw-, user:1234:rw-, group::---, mask::rw-
+    entries = [(1, 6, -1), (2, 6, 1234), (4, 0, -1), (16, 6, -1), (32, 0, -1)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(path, "system.posix_acl_access", acl)
+        os.setxattr(path, "user.note", b"mine")
+    except (OSError, AttributeError) as error:
+        pytest.skip(f"no access lists on this file system: {error}")
+
+    edit.edit_file("f", "one", "two")
+    edit.write_file("f", "three\n")
+
+    assert os.getxattr(path, "system.posix_acl_access") == acl
+    assert os.getxattr(path, "user.note") == b"mine"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660  # the mask
 
 
 def test_a_preview_counts_for_one_call(tmp_path: Path) -> None:
