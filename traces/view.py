@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -107,6 +108,10 @@ class Run:
         self._pool = pool
         self._items: list[Json] = []
         self._leaves: list[Json] = []
+        self._messages: defaultdict[int, list[MessageEvent]] = defaultdict(list)  # by turn
+        for event in trace.events:
+            if isinstance(event, MessageEvent):
+                self._messages[event.turn].append(event)
 
     def data(self) -> Json:
         """The run as JSON."""
@@ -151,15 +156,10 @@ class Run:
 
     def _add_turn(self, number: int, leaves: list[Leaf]) -> None:
         """The items of a turn in the order of the conversation, linked with its leaves."""
-        messages = [
-            event
-            for event in self._trace.events
-            if isinstance(event, MessageEvent) and event.turn == number
-        ]
         fed: dict[int, int] = {}  # step to the last item that its prefill read
         said: dict[int, int] = {}  # step to the item that its decode wrote
         ran = [leaf for leaf in leaves if isinstance(leaf.event, ToolEvent)]  # not a client's calls
-        order: list[MessageEvent | Leaf] = [*messages, *ran]
+        order: list[MessageEvent | Leaf] = [*self._messages[number], *ran]
         order.sort(key=lambda part: (part if isinstance(part, MessageEvent) else part.event).seq)
         calls: dict[int, int] = {}  # id of a tool's leaf to its item
         for part in order:

@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from triplepoint.traces.events import (
     ToolEvent,
 )
 from triplepoint.traces.html_page import asset
-from triplepoint.traces.view import embedded, page
+from triplepoint.traces.spans import of_runs
+from triplepoint.traces.view import Run, Texts, embedded, page
 
 from .conftest import shared_pass
 from .test_writer import HOSTILE
@@ -151,6 +153,31 @@ def test_results_of_a_clients_tools_are_shown(run_events: list[AnyEvent]) -> Non
 
     assert "a client's result" in page([Trace([*served[:2], result, *served[2:]])])
     assert "a client's result" not in page([Trace([*run_events[:5], result, *run_events[5:]])])
+
+
+def test_a_long_chat_is_gone_through_once() -> None:
+    """Not once for each of its turns, of which there may be thousands."""
+
+    class Counted(list[AnyEvent]):
+        rounds = 0
+
+        def __iter__(self) -> Iterator[AnyEvent]:
+            Counted.rounds += 1
+            return super().__iter__()
+
+    found: list[int] = []
+    for turns in (3, 30):
+        events = Counted(
+            MessageEvent(role="user", content=f"Number {turn}?", turn=turn, run="a")
+            for turn in range(1, turns + 1)
+        )
+        trace = Trace(events)
+        (span,) = of_runs(trace)
+        Counted.rounds = 0
+        data = Run(trace, span, Texts()).data()
+        assert len(data["turns"]) == len(data["items"]) == turns
+        found.append(Counted.rounds)
+    assert found[0] == found[1]
 
 
 def test_texts_stand_once(run_events: list[AnyEvent]) -> None:
