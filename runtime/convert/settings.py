@@ -185,8 +185,11 @@ def _no_late_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
 def _add_smollm3(s: CheckpointSettings, c: dict[str, Any]) -> None:
     _no_window(s, c)
     rule = [int((n + 1) % SMOLLM3_NO_ROPE != 0) for n in range(s.layers)]
-    if (c.get("no_rope_layers") or rule) != rule:
-        _refuse(c, "no_rope_layers", c["no_rope_layers"])
+    if given := c.get("no_rope_layers"):  # then nothing reads the interval
+        if given != rule:
+            _refuse(c, "no_rope_layers", given)
+    elif c.get("no_rope_layer_interval", SMOLLM3_NO_ROPE) != SMOLLM3_NO_ROPE:
+        _refuse(c, "no_rope_layer_interval", c["no_rope_layer_interval"])
 
 
 def _add_qwen3moe(s: CheckpointSettings, c: dict[str, Any]) -> None:

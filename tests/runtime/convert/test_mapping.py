@@ -184,6 +184,7 @@ def test_experts_are_stacked() -> None:
             "use_sliding",
         ),
         ({"model_type": "smollm3", "no_rope_layers": [0, 1]}, "no_rope_layers"),
+        ({"model_type": "smollm3", "no_rope_layer_interval": 5}, "no_rope_layer_interval"),
     ],
 )
 def test_what_is_not_supported_is_named(change: dict[str, Any], message: str) -> None:
