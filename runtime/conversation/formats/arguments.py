@@ -72,6 +72,7 @@ def blamed(form: ToolFormat, tools: Sequence[Mapping[str, Any]], tag: Tag) -> It
             try:
                 with translated(refusal(f"{about}its schema is malformed")):
                     form.grammar([tool], tag)
+                    list(form.notes([tool]))
             except GrammarError as own:
                 said = str(own)
                 raise GrammarError(said if said.startswith(about) else about + said) from error

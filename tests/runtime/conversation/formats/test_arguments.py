@@ -219,6 +219,7 @@ def test_arguments_without_names(grammar_of: GrammarOf, name: str) -> None:
     [
         ({"type": "object", "properties": {"m": NUMBER}, "required": True}, "malformed"),
         (of({**A, "required": [{"m": 1}]}), "malformed"),
+        (of({"type": "object", "properties": [1]}), "malformed|schema"),
         (of({"anyOf": [{"allOf": [{"anyOf": [NUMBER] * 40}] * 3}]}), "more than 1,000 alternat"),
     ],
 )
