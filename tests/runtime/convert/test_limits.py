@@ -110,6 +110,15 @@ def test_normalized_experts_of_deepseek() -> None:
     assert read_settings(DEEPSEEK | {"model_type": "glm4_moe_lite"}).metadata[key] is True
 
 
+def test_scale_of_experts() -> None:
+    """GLM's is 1.8 where the configuration does not say it, as transformers has it."""
+    key = "deepseek2.expert_weights_scale"
+    glm = DEEPSEEK | {"model_type": "glm4_moe_lite"}
+    assert read_settings(DEEPSEEK).metadata[key] == 1.0
+    assert read_settings(glm).metadata[key] == 1.8
+    assert read_settings(glm | {"routed_scaling_factor": 2.5}).metadata[key] == 2.5
+
+
 @pytest.mark.parametrize("model_type", ["qwen2", "qwen3"])
 @pytest.mark.parametrize(
     ("given", "refused"),
