@@ -72,11 +72,37 @@ _BASES = {
 }  # of rotary frequencies; else 10,000
 
 
+_ROPE: dict[str, dict[str, Any]] = {
+    "gpt_oss": {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 4096,
+    },
+    "ministral3": {
+        "rope_type": "yarn",
+        "rope_theta": 1e6,
+        "factor": 16.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.1,
+        "original_max_position_embeddings": 16384,
+    },
+}  # of those that scale positions where nothing is said; the second's base is this one then
+
+
 def with_defaults(c: dict[str, Any], architecture: str) -> dict[str, Any]:
     """A configuration, with what it leaves out."""
     if architecture in _GEMMA_DEFAULTS:
         said = {k: v for k, v in c.items() if v is not None or k in _NONE_SAID}
         return _GEMMA_DEFAULTS[architecture] | said
+    said_any = any(c.get(k) for k in ("rope_parameters", "rope_scaling"))
+    if c["model_type"] in _ROPE and not said_any:
+        c = c | {"rope_parameters": _ROPE[c["model_type"]]}
     if c["model_type"] in _BASES and c.get("rope_theta") is None:
         return c | {"rope_theta": _BASES[c["model_type"]]}
     return c

@@ -69,7 +69,10 @@ def test_what_is_not_said(kind: str) -> None:
     c = with_defaults(said | {"model_type": kind}, ARCHITECTURES[kind])
     rope = usual.get("rope_parameters") or {}
     rope = rope.get("full_attention", rope)
-    if rope.get("rope_type") == "default":
+    if rope.get("rope_type") == "yarn":
+        ours = rope_settings(c, "full_attention")
+        assert {k: rope.get(k) for k in ours} == ours
+    elif rope.get("rope_type") == "default":
         assert rope_settings(c, "full_attention").get("rope_theta", 10000.0) == rope["rope_theta"]
     if kind != "nemotron_h":
         key = "norm_eps" if kind.startswith("lfm2") else "rms_norm_eps"
