@@ -100,8 +100,10 @@ class Scheduler(PassPolicy[Ticket]):
             ModelError: the model's file was changed while in use.
             EngineError: the engine is closed, or was loaded before this process was forked.
         """
-        # Before any lock: a thread of the process that this one was forked from may have it.
-        self._loaded.pool.check_open()
+        # Before any lock: a thread of the process that this one was forked from may have it. Why
+        # an engine of this process is closed, as when its file was changed, the pass says better.
+        if self._loaded.pool.forked:
+            self._loaded.pool.check_open()
         me = threading.get_ident()
         try:
             with self.mutex:

@@ -151,7 +151,8 @@ def test_an_unknown_target(tiny_model: MakeModel) -> None:
 @pytest.mark.parametrize("size", [0, -1, 4097, True])
 def test_bad_sessions(engine: Engine, size: int) -> None:
     """A session has at least one position and at most the engine's."""
-    with pytest.raises(EngineError, match=f"context must be 1 to 4096, not {size}"):
+    message = f"context must be 1 to 4096, the engine's own, not {size}"
+    with pytest.raises(EngineError, match=message):
         engine.session(size)
 
 
