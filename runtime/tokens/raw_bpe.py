@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..gguf.file import GGUFFile
 from ..gguf.types import TokenType
-from .byte_bpe import merge_model, read_merges, refusal
+from .byte_bpe import merge_model, merged_ids, read_merges, refusal
 from .foreign import translated
 from .sentencepiece import SPACE, piece_bytes
 from .vocabulary import Vocabulary
@@ -59,7 +59,7 @@ class RawBPE:
         """Ids of `text`; bytes that the vocabulary has no token for are left out."""
         merged = self._tokenizer
         with translated(self._refusal("a text cannot be cut into tokens")):
-            return merged.encode(text.replace(" ", SPACE), add_special_tokens=False).ids
+            return merged_ids(merged, text.replace(" ", SPACE))
 
     def token_bytes(self, token: str, kind: int) -> bytes:
         """The bytes that an unrefused token of the vocabulary stands for."""

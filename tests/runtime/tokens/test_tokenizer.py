@@ -10,6 +10,8 @@ import json
 import random
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from triplepoint.runtime.gguf.file import ValueType
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
-from triplepoint.runtime.tokens.byte_bpe import byte_characters
+from triplepoint.runtime.tokens.byte_bpe import byte_characters, merged_ids
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.runtime.tokens.vocabulary import looks_like_markup
 
@@ -143,6 +145,29 @@ def test_long_runs(write: Write, unit: str) -> None:
     tokenizer = write()
     text = unit * 50_000
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_others_run_while_a_long_text_is_cut(write: Write) -> None:
+    """A megabyte takes a second, in which other conversations would get no token."""
+    tokenizer, text = write(), "error in line 12: the error of errors\n" * 40_000
+    passed: list[float] = []
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(0.001):
+            passed.append(time.perf_counter())
+
+    other = threading.Thread(target=tick)
+    other.start()
+    part = tokenizer.encode(text[:38])
+    began = time.perf_counter()
+    ids = merged_ids(tokenizer._merger._tokenizer, text)  # pyright: ignore[reportAttributeAccessIssue]
+    ended = time.perf_counter()
+    done.set()
+    other.join()
+
+    assert ids == part * 40_000
+    assert sum(began < at < ended for at in passed) >= 10
 
 
 def test_what_is_no_text(write: Write) -> None:
