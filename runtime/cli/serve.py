@@ -285,7 +285,8 @@ def _text(path: str) -> str:
             raise SettingError(f"{path} has more than {_MOST_TEXT:,} bytes")
         return data.decode()
     except (OSError, ValueError) as error:
-        raise SettingError(f"cannot read {path}: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise SettingError(f"cannot read {path}: {why}") from None
 
 
 def _port(text: str) -> int:

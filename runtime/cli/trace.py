@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import TraceError
+from ...errors import SettingError, TraceError
 from ...traces.sanitize import printable
 from . import trace_warehouse
 from .arguments import add_commands
@@ -262,7 +262,7 @@ def export(args: argparse.Namespace, output: Output) -> int:
         from ...traces.export_tables import write_parquet
 
         if not args.output:
-            raise TraceError("parquet is binary: give a file with -o FILE.parquet")
+            raise SettingError("parquet is binary: give a file with -o FILE.parquet")
         count = write_parquet(traces, args.table, Path(args.output))
         output.line(f"{count:,} rows of {args.table} in {args.output}", "dim")
         return 0

@@ -202,3 +202,6 @@ def test_a_file_of_keys_that_is_none(env: dict[str, str], tmp_path: Path, triple
     assert refused.returncode != 0
     assert f"{keys}:2" in refused.stderr
     assert "secret" not in refused.stderr
+    keys.unlink()
+    missing = triplepoint("serve", "--api-key-file", str(keys)).stderr
+    assert missing.endswith(f"cannot read {keys}: No such file or directory\n")

@@ -228,7 +228,8 @@ def test_export(cli: Cli, tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "spans.json").read_text())["resourceSpans"]) == 2
     _, out, _ = cli("export", trace.parent, "--format", "csv", "--table", "runs")
     assert len(out.splitlines()) == 3
-    assert "give a file with -o" in cli("export", trace, "--format", "parquet")[2]
+    status, _, said = cli("export", trace, "--format", "parquet")
+    assert (status, "give a file with -o" in said) == (2, True)
 
 
 def test_query(cli: Cli, tmp_path: Path) -> None:
