@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +125,7 @@ _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 _V4_VNNI = (*_V4, "avx512vnni")
+VARIABLE = "TRIPLEPOINT_TARGET"
 _AMX = ("amx-tile", "amx-int8", "amx-bf16")
 
 
@@ -263,6 +265,19 @@ def detect() -> CpuTarget:
     """The fastest target of this machine: the most capable one, but see `slower_than`."""
     best = runnable()[-1]
     return TARGETS[slower_than(best) or best.name]
+
+
+def chosen(name: str | None = None) -> CpuTarget:
+    """The target called `name`, else the one that TRIPLEPOINT_TARGET names, else the best one.
+
+    Raises:
+        TargetError: unknown name, or this machine cannot run it; says so if the variable has it.
+    """
+    named = None if name else os.environ.get(VARIABLE)
+    try:
+        return resolve(name or named)
+    except TargetError as error:
+        raise TargetError(f"{error} (from {VARIABLE})" if named else str(error)) from None
 
 
 def resolve(name: str | None) -> CpuTarget:

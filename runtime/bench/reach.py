@@ -8,7 +8,6 @@ is kept of just this model, else what is usual.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,10 +179,10 @@ def here() -> MachineProfile:
     """This machine's limits with all its cores; half a second when they are not known yet."""
     from ...jit.compile import Library, ObjectCache, default_folder
     from ...jit.pool import Pool
-    from ...jit.targets import resolve
+    from ...jit.targets import chosen
     from ..physics import machine
 
-    target = resolve(os.environ.get("TRIPLEPOINT_TARGET"))
+    target = chosen()
     library = Library(target, ObjectCache(default_folder()))
     pool = Pool(library, machine.physical_cores())
     try:

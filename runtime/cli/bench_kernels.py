@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
     check_threads(args.threads, output)
     name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
-    chosen = targets.runnable() if name == "all" else [targets.resolve(name)]
+    chosen = targets.runnable() if name == "all" else [targets.chosen(args.target)]
     found: list[KernelResult] = []
 
     def results() -> Iterator[KernelResult]:

@@ -37,7 +37,7 @@ def _settings() -> dict[str, Setting]:
     from ..hub.settings import ENDPOINT, HubSettings
 
     hub = HubSettings.from_environ()
-    target = targets.resolve(os.environ.get("TRIPLEPOINT_TARGET")).name
+    target = targets.chosen().name
     token = _first("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") or "file of `hf auth login`"
     return {
         "model": default_model(),

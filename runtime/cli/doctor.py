@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING, Any
 
 from ..hub.progress import size_text
@@ -66,7 +65,7 @@ def target_report() -> dict[str, Any]:
     """The CPU target in use, and for each known one of this architecture what it lacks here."""
     from ...jit import targets
 
-    chosen = targets.resolve(os.environ.get("TRIPLEPOINT_TARGET"))
+    chosen = targets.chosen()
     arch = targets.host_arch()
     lacks = {
         target.name: targets.missing(target)

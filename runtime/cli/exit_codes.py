@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from enum import IntEnum
 
@@ -58,9 +57,7 @@ def _explain(error: Exception) -> tuple[Exit, str]:
     if isinstance(error, LimitReachedError | ContextOverflowError):
         return Exit.LIMIT, str(error)
     if isinstance(error, TargetError | SettingError):
-        named = os.environ.get("TRIPLEPOINT_TARGET")
-        by = isinstance(error, TargetError) and named and repr(named) in str(error)
-        return Exit.USAGE, f"{error} (from TRIPLEPOINT_TARGET)" if by else str(error)
+        return Exit.USAGE, str(error)
     if isinstance(
         error, ModelError | TraceError | ToolError | RowError
     ):  # of tools, only a bad folder

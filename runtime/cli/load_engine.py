@@ -204,7 +204,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
         engine = Engine.load(
             _chosen_path(args, output),
             threads=args.threads,
-            target=args.target or os.environ.get("TRIPLEPOINT_TARGET"),
+            target=args.target,
             kv=args.kv or "bf16",
             context=getattr(args, "context", None),
             progress=output.progress.loading,

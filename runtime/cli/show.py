@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import short
@@ -38,15 +37,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Read the header and print what is in it."""
     from dataclasses import asdict
 
+    from ...jit.targets import chosen
     from ..bench.reach import known_here, speed
     from ..hub.model_info import read_model_info
     from ..inference.engine import resolve_model
     from ..inference.model_facts import read_model_facts
 
-    path, target = (
-        resolve_model(model_path(args.name, output)),
-        os.environ.get("TRIPLEPOINT_TARGET"),
-    )
+    path, target = resolve_model(model_path(args.name, output)), chosen().name
     facts = read_model_info(path, target)
     made_of = None if facts.problems else read_model_facts(path, target)
     machine = known_here(target)

@@ -100,6 +100,8 @@ def with_defaults(c: dict[str, Any], architecture: str) -> dict[str, Any]:
     if architecture in _GEMMA_DEFAULTS:
         said = {k: v for k, v in c.items() if v is not None or k in _NONE_SAID}
         return _GEMMA_DEFAULTS[architecture] | said
+    if c["model_type"] == "glm4_moe_lite":
+        c = {"routed_scaling_factor": 1.8} | c  # null is 1
     said_any = any(c.get(k) for k in ("rope_parameters", "rope_scaling"))
     if c["model_type"] in _ROPE and not said_any:
         c = c | {"rope_parameters": _ROPE[c["model_type"]]}

@@ -305,8 +305,7 @@ def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m["deepseek2.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
     m["deepseek2.expert_shared_count"] = int(c.get("n_shared_experts") or 0)
     m["deepseek2.expert_weights_norm"] = glm and bool(c.get("norm_topk_prob", True))
-    scale = c.get("routed_scaling_factor", 1.8 if glm else 1.0)
-    m["deepseek2.expert_weights_scale"] = float(scale or 1.0)
+    m["deepseek2.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
     m["deepseek2.expert_group_count"] = int(c.get("n_group") or 1) if glm else 1
     m["deepseek2.expert_group_used_count"] = int(c.get("topk_group") or 1) if glm else 1
     s.kinds = [str(n < dense) for n in range(s.layers)]

@@ -116,7 +116,7 @@ class Engine(EngineCore):
             cast(KVFormat, kv), context, progress, cache_packed_weights, fixed, kv_memory, spill,
             speculative,
         )  # fmt: skip
-        chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
+        chosen = targets.chosen(target)
         gguf = open_gguf(resolve_model(default_model().value if model is None else model))
         models.architecture_of(gguf)
         library = Library(chosen, ObjectCache(default_folder()))

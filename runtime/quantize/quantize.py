@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
+from ...jit import targets
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.pool import Pool
-from ...jit.targets import resolve
 from ..files import check_target
 from ..gguf.file import GGUFFile
 from ..gguf.open import open_gguf
@@ -215,7 +215,7 @@ def _write(
 @contextmanager
 def row_maker(threads: int | None) -> Iterator[RowMaker]:
     """A `RowMaker` on threads of its own."""
-    library = Library(resolve(os.environ.get("TRIPLEPOINT_TARGET")), ObjectCache(default_folder()))
+    library = Library(targets.chosen(), ObjectCache(default_folder()))
     pool = Pool(library, threads or physical_cores())
     try:
         yield RowMaker(library, pool)

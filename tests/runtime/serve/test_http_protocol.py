@@ -24,6 +24,13 @@ def connected(server: Server) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=10)
 
 
+def ask_for_1500_tokens(connection: socket.socket) -> None:
+    """Send a request whose answer takes a while."""
+    body = json.dumps({"prompt": "hello", "max_tokens": 1500, "ignore_eos": True}).encode()
+    connection.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\n")
+    connection.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
 def answer_of(connection: socket.socket) -> bytes:
     """All that comes until it is closed."""
     try:
@@ -251,10 +258,8 @@ def test_a_slow_request_behind_one_that_is_answered(
 ) -> None:
     """The answer comes first, however long it takes."""
     monkeypatch.setattr(http_protocol, "REQUEST_S", 0.05)
-    body = json.dumps({"prompt": "hello", "max_tokens": 1500, "ignore_eos": True}).encode()
     with connected(server) as connection:
-        connection.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\n")
-        connection.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        ask_for_1500_tokens(connection)
         connection.sendall(HEAD + b"Content-Length: 20\r\n\r\n" + BODY[:5])
 
         answer = answer_of(connection)
@@ -295,10 +300,8 @@ def test_an_answer_takes_as_long_as_it_takes(
 ) -> None:
     """Once a request is there, its client waits and not we."""
     monkeypatch.setattr(http_protocol, "REQUEST_S", 0.05)
-    body = json.dumps({"prompt": "hello", "max_tokens": 1500, "ignore_eos": True}).encode()
     with connected(server) as connection:
-        connection.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\n")
-        connection.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        ask_for_1500_tokens(connection)
         time.sleep(0.01)
         connection.sendall(b"\r\n")  # as some clients do
         began = time.monotonic()

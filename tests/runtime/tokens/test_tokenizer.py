@@ -148,7 +148,7 @@ def test_long_runs(write: Write, unit: str) -> None:
 
 
 def test_others_run_while_a_long_text_is_cut(write: Write) -> None:
-    """A megabyte takes a second, in which other conversations would get no token."""
+    """These 1.5 MB take about a second, in which other conversations would get no token."""
     tokenizer, text = write(), "error in line 12: the error of errors\n" * 40_000
     passed: list[float] = []
     done = threading.Event()
