@@ -11,6 +11,7 @@ import re
 from . import phrasings as ways
 from . import scene as full
 from . import solve, unseen
+from .manner import quoted
 from .scene import Scene, Step, asked_in, forget, round_of, some_needle
 from .smalltalk import beyond, chat
 from .solve import Reply
@@ -37,7 +38,7 @@ def list_folder(scene: Scene) -> Round | None:
     asked = folder
     if there:
         asked, reply = called(scene.writer, scene.files, folder, reply, alone=True)
-    shown = ways.quoted(rng, asked)
+    shown = quoted(rng, asked)
     forget(scene)
     scene.folder = folder if there else ""
     names = scene.files.run(reply.calls[-1]).split("\n") if there else []
@@ -55,7 +56,7 @@ def search_folder(scene: Scene) -> Round | None:
     reply = solve.mentions(scene.files, needle, folder)
     if "[cut: " in scene.files.run(reply.calls[0]) or len(reply.answer) > 300:
         return None
-    shown = ways.quoted(scene.rng, needle, often=0.25)
+    shown = quoted(scene.rng, needle, often=0.25)
     forget(scene)
     question = asked_in(scene, ways.SEARCH_IN, unseen.SEARCH_IN, w=shown, d=folder)
     return round_of(scene, question, reply)
@@ -69,7 +70,7 @@ def not_there(scene: Scene) -> Round | None:
     name = path.rpartition("/")[2]
     if any(name in known or known in path for known in scene.texts):
         return None
-    shown = ways.quoted(rng, path, often=0.08)
+    shown = quoted(rng, path, often=0.08)
     reply: Reply | None
     if roll < 0.3:
         reply = solve.error(files, path, None)

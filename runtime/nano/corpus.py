@@ -16,6 +16,7 @@ from . import solve, unseen
 from .configs import any_line
 from .doubles import text_path
 from .files import MemoryFiles
+from .manner import quoted
 from .numbers import CARDINALS, ordinal
 from .reports import some_log
 from .scene import FOLLOW_UPS
@@ -74,7 +75,7 @@ def line(writer: Writer) -> Round:
         reply = solve.last_line(files, path) if last else solve.line(files, path, number)
     else:
         asked, reply = called(writer, files, path, reply)
-    shown = ways.quoted(rng, asked)
+    shown = quoted(rng, asked)
     if last:
         return made("line", writer.ask(ways.LAST, unseen.LAST, f=shown), reply, files)
     roll = rng.random()
@@ -100,7 +101,7 @@ def opening(writer: Writer) -> Round:
     files = MemoryFiles({path if roll < 0.95 else "other": text}, max_chars=AGENT_CHARS)
     # No second file of the name of one that is not there: the tool would tell of it.
     asked, reply = called(writer, files, path, solve.line(files, path, 1), alone=roll >= 0.95)
-    question = writer.ask(ways.OPEN, unseen.OPEN, f=ways.quoted(rng, asked))
+    question = writer.ask(ways.OPEN, unseen.OPEN, f=quoted(rng, asked))
     return made("open", question, reply, files)
 
 
@@ -135,7 +136,7 @@ def listing(writer: Writer) -> Round:
     if reply.answer.startswith("There is no ") and " (there " in files.run(reply.calls[-1]):
         return listing(writer)  # the folder above has the same name
     listed = ways.LIST if folder not in texts else OF_A_FOLDER
-    question = writer.ask(listed, unseen.LIST, d=ways.quoted(rng, asked))
+    question = writer.ask(listed, unseen.LIST, d=quoted(rng, asked))
     return made("list", question, reply, files)
 
 

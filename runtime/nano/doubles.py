@@ -17,6 +17,7 @@ from .composed import combine
 from .composed import ways as _ways
 from .configs import any_line
 from .files import MemoryFiles
+from .manner import quoted
 from .numbers import ordinal
 from .reports import some_log
 from .said import said_key
@@ -208,7 +209,7 @@ def searched(writer: Writer) -> Part:
     for _ in range(writer.rng.choice((0, 1, 1, 2))):
         texts[writer.path(ALL_EXTENSIONS)] = f"{any_line(writer.words)} {needle}"
     texts[writer.path(ALL_EXTENSIONS)] = any_line(writer.words)
-    word = ways.quoted(writer.rng, needle, often=0.2)
+    word = quoted(writer.rng, needle, often=0.2)
 
     def reply(files: MemoryFiles) -> Reply | None:
         found = solve.mentions(files, needle)
@@ -222,7 +223,7 @@ def where(writer: Writer) -> Part:
     needle, rows, path = writer.needle(), text_rows(writer), writer.path(ALL_EXTENSIONS)
     for _ in range(writer.rng.choice((0, 1, 1, 1, 2))):
         rows.insert(writer.rng.randint(0, len(rows)), f"{any_line(writer.words)} {needle}")
-    slots = {"f": path, "w": ways.quoted(writer.rng, needle, often=0.3)}
+    slots = {"f": path, "w": quoted(writer.rng, needle, often=0.3)}
     texts = {path: "\n".join(rows)}
     return Part("WHERE", texts, slots, lambda files: solve.where(files, needle, path), path)
 
@@ -230,7 +231,7 @@ def where(writer: Writer) -> Part:
 def named(writer: Writer, files: MemoryFiles, part: Part, reply: Reply) -> tuple[str, Reply]:
     """How the question names the part's file or folder, and the reply to that."""
     asked, reply = called(writer, files, part.path, reply, alone=True)
-    return ways.quoted(writer.rng, asked, often=0.08), reply
+    return quoted(writer.rng, asked, often=0.08), reply
 
 
 def question(writer: Writer, parts: list[Part]) -> str:

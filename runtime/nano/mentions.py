@@ -6,6 +6,7 @@ import re
 
 from . import phrasings as ways
 from . import short, unseen
+from .manner import quoted
 from .scene import (
     Scene,
     asked_in,
@@ -28,7 +29,7 @@ def and_word(scene: Scene) -> Round | None:
     reply = tell_where(scene, scene.path, needle) if within else tell_search(scene, needle)
     if reply is None:
         return None
-    name = ways.quoted(scene.rng, needle, often=0.15)
+    name = quoted(scene.rng, needle, often=0.15)
     trained = [w for w in short.AND_WORD if not within or not _everywhere(w)]
     return round_of(scene, asked_in(scene, trained, unseen.AND_WORD, w=name), reply)
 
@@ -41,7 +42,7 @@ def word_in_it(scene: Scene) -> Round | None:
     reply = tell_where(scene, scene.path, needle)
     if reply is None:
         return None
-    name = ways.quoted(scene.rng, needle, often=0.15)
+    name = quoted(scene.rng, needle, often=0.15)
     return round_of(scene, asked_in(scene, short.WORD_IN_IT, short.WORD_IN_IT, w=name), reply)
 
 

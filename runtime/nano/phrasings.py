@@ -6,12 +6,10 @@ word at all: verbs and things that the model does not know must not lead it astr
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable
 
 from . import composed, follow, greetings, unseen
-from .asked import SUBJECTS, asked, subject, with_asked
+from .asked import SUBJECTS, asked, with_asked
 from .beyond import BEYOND_MADE
 from .composed import mixed
 from .composed import ways as _ways
@@ -406,93 +404,3 @@ AROUND = _ways(
     "can you check in {f} {a}|please look in {f}: {a}"
 )
 """Where a whole question {a} is about a file."""
-BEFORE = _ways(
-    "please |can you tell me |could you tell me |hey, |hi, |hello, |so |ok, |now |and |tell me, |"
-    "I want to know: |quick question: |I wonder, |do you know |one more thing: |next: |also, |"
-    "sorry, |then |hey nano, |and now: |I'm new here, |for the {x} team: |about the {x}: |"
-    "I have a problem. |we deployed yesterday. |it worked last week. |I'm on call and need help. |"
-    "I need this for a report: |good morning! |thanks. |great, |perfect. |sorry to ask again: |"
-    "a colleague asks: |I can't find it: |the {x} is slow. |we changed the {x}. |help me: |"
-    "quick one: |hm, |well, |right, |actually, |one question: |for my notes: |just curious, |"
-    "sorry to bother you, |I'm on the phone with a customer, |my boss asks: |for the ticket: |"
-    "before the meeting: |I was wondering, |if you don't mind, |help me out here: |"
-    "{s} acts up again. |{s} looks odd. |we just moved {s}. |I restarted {s}. |{s} is new to me. |"
-    "someone changed {s} yesterday. |I have to document {s}: |I'm setting up {s}. |"
-    "I took over {s} last week, |I'm debugging {s}: |there's a new colleague for {s}. |"
-    "I want to move {s}. |they asked me about {s}: |customers complain about {s}. |"
-    "it's late and {s} is slow. |I know it's somewhere here: |let's see, |next question: |"
-    "good, |fine. |thanks! |ok cool, |btw, |hey there, |could you help me? |I'm lost. |"
-    "my {x} is broken, |while the {x} runs, |before I {x} it, |the {x} wants to know: "
-)
-AFTER = _ways(
-    "| please|, please| thanks|, thanks| for me| now|, thank you| again| exactly| for the {x}|"
-    " by any chance| right now| quickly| then|, if you can| today|, I wonder|, do you know|"
-    "? I forgot|? asking for a friend|, thx|, cheers| pls| plz|, quickly please|? just curious|"
-    ", if you don't mind|, it's urgent|? I need it for {s}|? I can't remember|, can you check|"
-    "? I have no idea|, can you tell me|? {s} needs it|, just to be sure|, any idea"
-)
-OPENERS = tuple(
-    _ways(
-        "what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has|and |same|"
-        "should|was|were|on wh|at wh|to wh|then "
-    )
-)
-
-
-def slip(rng: random.Random, text: str) -> str:
-    """The text with one letter of a word missing, doubled or swapped with the next."""
-    parts = text.split(" ")
-    long = [n for n, part in enumerate(parts) if len(part) > 3 and part.isalpha()]
-    if not long:
-        return text
-    n = rng.choice(long)
-    at = rng.randrange(1, len(parts[n]) - 1)
-    head, one, two, tail = parts[n][:at], parts[n][at], parts[n][at + 1], parts[n][at + 2 :]
-    parts[n] = head + rng.choice((two, two + one, one + one + two)) + tail
-    return " ".join(parts)
-
-
-def ask(
-    rng: random.Random, patterns: list[str], slots: dict[str, str], any_word: Callable[[], str]
-) -> str:
-    """One question: a phrasing, now and then made polite, with or without capital and mark."""
-    text = rng.choice(patterns)
-    if rng.random() < 0.05 and len(patterns) > 1:  # a whole question has words to search for
-        text = slip(rng, text)
-    if text.startswith("{x}"):
-        text = no_act(any_word) + text[3:]
-    if rng.random() < 0.14:
-        text = rng.choice(BEFORE) + text
-    if rng.random() < 0.07 and not text.endswith("}"):
-        text += rng.choice(AFTER)
-    if rng.random() < 0.7 and not text.startswith("{"):
-        text = text[0].upper() + text[1:]
-    elif rng.random() < 0.05:
-        text = text.replace("what", "WHAT").replace("error", "ERROR").replace("file", "FILE")
-    if rng.random() < 0.05:
-        text = text.replace("'", "").replace(",", "")
-    if text.lower().startswith(OPENERS):
-        text += "?" if rng.random() < 0.85 else ""
-    else:
-        text += rng.choice(("", "", "", ".", "?", "!"))
-    while "{s}" in text:
-        text = text.replace("{s}", subject(rng, any_word), 1)
-    while "{x}" in text:
-        text = text.replace("{x}", any_word(), 1)
-    for slot, value in slots.items():
-        text = text.replace("{" + slot + "}", value)
-    return text
-
-
-def no_act(any_word: Callable[[], str]) -> str:
-    """A word that may stand for what is to be done; one that asks for more than to look is none."""
-    while (word := any_word()) in ACTING:
-        pass
-    return word
-
-
-def quoted(rng: random.Random, name: str, *, often: float = 0.12) -> str:
-    """The name as people write it in a sentence: mostly bare, else in some quotes."""
-    if rng.random() < (0.35 if " " in name else often):
-        return rng.choice(('"{}"', "`{}`", '"{}"', "'{}'")).format(name)
-    return name

@@ -16,6 +16,7 @@ from .configs import any_line
 from .files import Call, MemoryFiles
 from .log_texts import event
 from .logs import Log, make_log
+from .manner import quoted
 from .marks import ERRORS
 from .reports import some_log
 from .said import said_key
@@ -188,7 +189,7 @@ def named(scene: Scene, path: str, reply: Reply) -> tuple[str, Reply]:
         asked, found = called(scene.writer, scene.files, path, reply, alone=True)
     elif rng.random() < 0.6:
         asked, found = named_last(scene, path, reply)
-    return ways.quoted(rng, asked, often=0.08), found
+    return quoted(rng, asked, often=0.08), found
 
 
 def named_last(scene: Scene, path: str, reply: Reply) -> tuple[str, Reply]:
@@ -336,7 +337,7 @@ def full_search(scene: Scene) -> Round | None:
     reply = tell_search(scene, needle)
     if reply is None:
         return None
-    shown = ways.quoted(scene.rng, needle, often=0.15)
+    shown = quoted(scene.rng, needle, often=0.15)
     return round_of(scene, asked_in(scene, ways.SEARCH, unseen.SEARCH, w=shown), reply)
 
 
@@ -346,7 +347,7 @@ def full_where(scene: Scene) -> Round | None:
     reply = tell_where(scene, path, needle)
     if reply is None:
         return None
-    word = ways.quoted(scene.rng, needle, often=0.15)
+    word = quoted(scene.rng, needle, often=0.15)
     name, reply = named(scene, path, reply)
     listed = ways.WHERE_ALONE if word == needle and holds_settings(path) else ways.WHERE
     return round_of(scene, asked_in(scene, listed, unseen.WHERE, w=word, f=name), reply)

@@ -10,6 +10,7 @@ from . import solve, unseen
 from .configs import any_line
 from .files import MemoryFiles
 from .log_texts import HARMLESS, event, fill
+from .manner import quoted
 from .reports import some_log
 from .said import said_key
 from .settings import Setting, Settings, holds_settings, make_settings, natural
@@ -84,7 +85,7 @@ def search(writer: Writer) -> Round:
         texts = _haystack(writer, needle, count, scope)
     files = workspace(writer, texts)
     files = workspace(writer, texts)
-    shown = ways.quoted(rng, needle, often=0.25)
+    shown = quoted(rng, needle, often=0.25)
     if plural:
         question = writer.ask(ways.PLURAL, unseen.PLURAL, w=needle)
     elif scope:
@@ -106,7 +107,7 @@ def where(writer: Writer) -> Round:
         files = workspace(writer, {path: "\n".join(lines)})
         if (reply := solve.where(files, needle, path)) is not None:
             asked, reply = called(writer, files, path, reply)
-            word, shown = ways.quoted(rng, needle, often=0.3), ways.quoted(rng, asked)
+            word, shown = quoted(rng, needle, often=0.3), quoted(rng, asked)
             valued = word == needle and holds_settings(path)
             listed = ways.WHERE_ALONE if valued else ways.WHERE
             question = writer.ask(listed, unseen.WHERE, w=word, f=shown)
@@ -130,7 +131,7 @@ def error(writer: Writer) -> Round:
         if reply is not None:
             if asked == path:
                 asked, reply = called(writer, files, path, reply)
-            question = writer.ask(ways.ERROR, unseen.ERROR, f=ways.quoted(rng, asked))
+            question = writer.ask(ways.ERROR, unseen.ERROR, f=quoted(rng, asked))
             return made("error", question, reply, files)
 
 
@@ -164,7 +165,7 @@ def described(writer: Writer) -> Round:
         shown = settings.path
         if named:
             shown, reply = called(writer, files, shown, reply, alone=True)
-            shown = ways.quoted(rng, shown, often=0.08)
+            shown = quoted(rng, shown, often=0.08)
             ask = rng.choice(ways.AROUND).replace("{a}", ask)
         ask = ask.replace("*", "")
         question = writer.ask([ask], [ask], f=shown)
@@ -187,7 +188,7 @@ def switch(writer: Writer) -> Round:
         if reply is None or len(reply.calls) != 2:
             continue
         shown, reply = called(writer, files, settings.path, reply, alone=True)
-        shown = ways.quoted(rng, shown, often=0.08)
+        shown = quoted(rng, shown, often=0.08)
         question = writer.ask(ways.SWITCH, ways.SWITCH, f=shown, k=asked)
         return made("key", question, reply, files)
 
@@ -256,7 +257,7 @@ def asked_naturally(writer: Writer, *, named: bool) -> Round:
         shown = settings.path
         if named:
             shown, reply = called(writer, files, shown, reply, alone=True)
-            shown = ways.quoted(rng, shown, often=0.08)
+            shown = quoted(rng, shown, often=0.08)
             if "{f}" not in ask:
                 ask = rng.choice(ways.AROUND).replace("{a}", ask)
         ask = ask.replace("*", "")
@@ -285,9 +286,9 @@ def key(writer: Writer) -> Round:
         if reply is not None:
             break
     shown, reply = called(writer, files, settings.path, reply)
-    shown = ways.quoted(rng, shown, often=0.08)
+    shown = quoted(rng, shown, often=0.08)
     bare = asked
-    asked = asked if " " in asked else ways.quoted(rng, asked)
+    asked = asked if " " in asked else quoted(rng, asked)
     listed = ways.KEY if asked == bare else ways.KEY_ALONE
     return made("key", writer.ask(listed, unseen.KEY, f=shown, k=asked), reply, files)
 
@@ -296,7 +297,7 @@ def search_error(writer: Writer) -> Round:
     """Which file mentions a word, and then that file's error: two searches or more."""
     rng = writer.rng
     needle = writer.needle()
-    question = writer.ask(ways.BOTH, unseen.BOTH, w=ways.quoted(rng, needle, often=0.25))
+    question = writer.ask(ways.BOTH, unseen.BOTH, w=quoted(rng, needle, often=0.25))
     while True:
         texts = _haystack(writer, needle, 0)
         if rng.random() < 0.12:
@@ -390,5 +391,5 @@ def any_key(writer: Writer) -> Round:
     if rng.random() < BARE:
         listed = ways.asked("BARE")
         return made("any_key", writer.ask(listed, listed, k=asked), reply, files)
-    shown = asked if " " in asked else ways.quoted(rng, asked)
+    shown = asked if " " in asked else quoted(rng, asked)
     return made("any_key", writer.ask(ways.ANY_KEY, unseen.ANY_KEY, k=shown), reply, files)

@@ -14,6 +14,7 @@ from .composed import ways as _ways
 from .configs import any_line
 from .doubles import any_two, asks_of, text_path, text_rows, unseen_asks
 from .files import MemoryFiles
+from .manner import quoted
 from .numbers import CARDINALS, ordinal
 from .reports import some_log
 from .said import said_key
@@ -193,7 +194,7 @@ def _finish(
     done: Names = {}
     for at, slot in enumerate(slot for slot in ("f", "g", "d", "e") if slot in slots):
         asked, told[at] = called(writer, files, slots[slot], told[at], alone=True)
-        done[slot] = ways.quoted(writer.rng, asked, often=0.06)
+        done[slot] = quoted(writer.rng, asked, often=0.06)
     question = writer.ask(listed, NEW[name], **{**slots, **done})
     return made("double", question, solve.joined(*told), files)
 
@@ -284,7 +285,7 @@ def search_two(writer: Writer) -> Round | None:
     replies = [solve.mentions(files, needle) for needle in (w, v)]
     if w.lower() == v.lower() or any(len(reply.answer) > 250 for reply in replies):
         return None
-    slots = {"w": ways.quoted(writer.rng, w), "v": ways.quoted(writer.rng, v)}
+    slots = {"w": quoted(writer.rng, w), "v": quoted(writer.rng, v)}
     return _finish(writer, files, replies, "SEARCH_TWO", SEARCH_TWO, slots)
 
 
@@ -387,7 +388,7 @@ def and_its(writer: Writer) -> Round | None:
     asks = unseen_asks(kind) if new else list(asks_of(kind))
     way = rng.choice(NEW[name] if new else listed).replace("{q}", rng.choice(asks))
     asked, reply = called(writer, files, path, reply, alone=True)
-    slots = {**slots, "f": ways.quoted(rng, asked, often=0.06)}
+    slots = {**slots, "f": quoted(rng, asked, often=0.06)}
     question = writer.ask([way, way], [way, way], **slots)
     return made("double", question, solve.joined(reply, then), files)
 

@@ -10,6 +10,7 @@ from . import unseen
 from .asked import subject
 from .beyond import PICKS
 from .files import MemoryFiles
+from .manner import quoted
 from .solve import CANNOT
 from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer
 
@@ -71,7 +72,7 @@ def beyond(writer: Writer) -> Round:
 
 def _a_file(writer: Writer, extensions: tuple[str, ...]) -> str:
     """A file as a question names it: by its path or its last name, bare or in quotes."""
-    return ways.quoted(writer.rng, writer.called(writer.path(extensions)), often=0.08)
+    return quoted(writer.rng, writer.called(writer.path(extensions)), often=0.08)
 
 
 def _a_key(writer: Writer) -> str:

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 
 from ...tools.formats import MAX_CHARS
-from . import phrasings as ways
 from .configs import CONFIG_EXTENSIONS
 from .files import Call, MemoryFiles
+from .manner import ask, slip
 from .solve import Reply, by_name, several
 from .words import Lexicon
 
@@ -57,7 +57,7 @@ class Writer:
 
     def ask(self, trained: list[str], held_out: list[str], **slots: str) -> str:
         patterns = held_out if self.asks_anew else trained
-        return ways.ask(self.rng, patterns, slots, self.words.word)
+        return ask(self.rng, patterns, slots, self.words.word)
 
     def path(self, extensions: tuple[str, ...]) -> str:
         return self.words.path(extensions)
@@ -70,7 +70,7 @@ class Writer:
         if not slash or roll > BY_NAME:
             return path
         if roll < 0.06:
-            return f"{ways.slip(rng, folder)}/{name}"
+            return f"{slip(rng, folder)}/{name}"
         return name
 
     def needle(self) -> str:
