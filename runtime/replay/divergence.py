@@ -53,6 +53,8 @@ def what_differs(header: RunStart, engine: Engine) -> list[Setting]:
     """Everything that a trace records of how tokens come about and that is another now."""
     from ..agent.run_metadata import versions
 
+    if not header.model.name and not header.versions:  # refused before it reached a model
+        return []
     model, now, drafts = engine.model, versions(), engine.speculative.as_dict()
     pairs = [
         ("target", header.target, engine.target, "order"),

@@ -142,9 +142,11 @@ class Line:
             place.expected_s = self._predict(place)
             seconds = place.expected_s * self._error
             if deadline_s is not None and seconds > deadline_s:
+                late = f"the first token would take {duration(seconds)}, more than the "
+                late += f"{duration(deadline_s)} that are left"
+                late = late if deadline_s > 0 else "the deadline of the first token has passed"
                 raise busy(
-                    f"the first token would take {duration(seconds)}, more than the "
-                    f"{duration(max(0.0, deadline_s))} that are left; try again later",
+                    f"{late}; try again later",
                     status=429,
                     wait_s=seconds - deadline_s,
                 )

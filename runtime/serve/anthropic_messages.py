@@ -11,7 +11,7 @@ from ..conversation.chat import Message
 from .api_error import APIError
 from .openai_messages import Lenient
 from .settings import Limits
-from .turns import Offered, Turns, joined
+from .turns import Offered, Turns, check_turns, joined
 
 _HEADER = "x-anthropic-billing-header:"
 
@@ -116,8 +116,7 @@ def messages_of(system: Texts, messages: Sequence[BlocksMessage], limits: Limits
     Raises:
         APIError: a content is of a kind that no model here takes, or there are too many messages.
     """
-    if len(messages) > limits.messages:
-        raise APIError(f"there are more than {limits.messages:,} messages", param="messages")
+    check_turns(messages, "messages", limits)
     if len(messages) == 1 and messages[0].role == "assistant":
         raise APIError("the first message must not be the assistant's", param="messages[0].role")
     turns = Turns()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from json.encoder import encode_basestring
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 from pydantic_core import from_json, to_json
@@ -75,6 +75,8 @@ class ContextManagement(Body):
 
 class CountBody(Body):
     """The part of a request that says what a model is asked."""
+
+    turns: ClassVar[str] = "messages"
 
     model: str | None = None
     messages: list[BlocksMessage] = Field(min_length=1)

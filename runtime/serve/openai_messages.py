@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
@@ -11,7 +11,7 @@ from ..conversation.chat import Message
 from ..conversation.toolcalls import ToolCall
 from .api_error import APIError
 from .settings import Limits
-from .turns import Offered, arguments_of, check_size, joined
+from .turns import Offered, arguments_of, check_size, check_turns, joined
 from .wire import Body, Given
 
 MOST_OPTIONS = 32  # of a template, in one request
@@ -178,6 +178,8 @@ ResponseFormat = Annotated[TextFormat | ObjectFormat | JsonFormat, Field(discrim
 class Talk(Body):
     """The part of a request that says what a model is asked; others have more."""
 
+    turns: ClassVar[str] = "messages"
+
     messages: list[AnyMessage] = Field(min_length=1)
     tools: list[ToolItem] = Field(default_factory=list)
     chat_template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
@@ -207,8 +209,7 @@ def messages_of(messages: Sequence[AnyMessage], limits: Limits) -> list[Message]
     Raises:
         APIError: a content is of a kind that no model here takes, or there are too many messages.
     """
-    if len(messages) > limits.messages:
-        raise APIError(f"there are more than {limits.messages:,} messages", param="messages")
+    check_turns(messages, "messages", limits)
     made: list[Message] = []
     names: dict[str, tuple[str, str]] = {}  # of calls: name and identifier here
     turns = 0

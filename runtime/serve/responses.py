@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from json.encoder import encode_basestring
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import anyio.to_thread
 from pydantic import Field, field_validator
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
@@ -35,7 +36,7 @@ from .responses_input import (
 )
 from .sampling_body import SamplingBody, check_logprobs
 from .settings import Limits
-from .turns import tools_of
+from .turns import check_turns, tools_of
 from .wire import BODY, Answer, Body, checked, read_body
 
 LOGPROBS = "message.output_text.logprobs"  # of `include`
@@ -70,6 +71,8 @@ class Items(Body):
 
 class ResponsesBody(SamplingBody):
     """See OpenAI's reference; what is not here is refused by name."""
+
+    turns: ClassVar[str] = "input"
 
     model: str | None = None
     input: str | list[Item] = Field(min_length=1)
@@ -156,7 +159,7 @@ async def responses(request: Request) -> Answer:
         check_logprobs(True, body.top_logprobs, limits)
     if body.stream_options is not None and not body.stream:
         raise APIError("stream_options needs stream: true", param="stream_options")
-    body, items = continued(request, body)
+    body, items = await continued(request, body)
     writer = ResponsesWriter(service.models.check(body.model), body)
     if body.store and service.kept.enabled:
         namespace = request.scope.get(NAMESPACE, "")
@@ -169,7 +172,9 @@ async def responses(request: Request) -> Answer:
     return Answer(service, writer.model, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
 
 
-def continued(request: Request, body: ResponsesBody) -> tuple[ResponsesBody, list[dict[str, Any]]]:
+async def continued(
+    request: Request, body: ResponsesBody
+) -> tuple[ResponsesBody, list[dict[str, Any]]]:
     """The request with the conversation that it goes on with, and its items, if they are of use.
 
     Raises:
@@ -182,10 +187,18 @@ def continued(request: Request, body: ResponsesBody) -> tuple[ResponsesBody, lis
             param="store",
             code="unsupported_parameter",
         )
-    before, space = body.previous_response_id, request.scope.get(NAMESPACE, "")
+    before = body.previous_response_id
     refers = any(getattr(one, "type", "") == "item_reference" for one in body.input)
     if before is None and not refers and not (body.store and kept.enabled):
         return body, []
+    return await anyio.to_thread.run_sync(_with_kept, request, body, refers)
+
+
+def _with_kept(
+    request: Request, body: ResponsesBody, refers: bool
+) -> tuple[ResponsesBody, list[dict[str, Any]]]:
+    kept, limits = request.app.state.service.kept, request.app.state.service.settings.limits
+    before, space = body.previous_response_id, request.scope.get(NAMESPACE, "")
     given = from_json(request.scope[BODY])["input"]
     if refers:
         given = [_item(kept, space, one, n) for n, one in enumerate(given)]
@@ -203,6 +216,7 @@ def continued(request: Request, body: ResponsesBody) -> tuple[ResponsesBody, lis
         )
     response, asked = found
     items = [*asked, *response["output"], *items]
+    check_turns(items, "input", limits)
     whole = checked(Items, {"input": items}).input
     return body.model_copy(update={"input": whole}), items
 

@@ -11,7 +11,7 @@ from ..conversation.chat import Message
 from .api_error import APIError
 from .openai_messages import Content, Lenient, text_of
 from .settings import Limits
-from .turns import Offered, Turns, arguments_of, check_size
+from .turns import Offered, Turns, arguments_of, check_size, check_turns
 
 SKIPPED = frozenset({"namespace", "web_search", "web_search_preview", "image_generation"})
 """Types of tools that Codex always offers, and that the model is not told of."""
@@ -132,8 +132,7 @@ def messages_of(
     if isinstance(items, str):
         turns.user(items)
         return turns.messages
-    if len(items) > limits.messages:
-        raise APIError(f"there are more than {limits.messages:,} items", param="input")
+    check_turns(items, "input", limits)
     for number, item in enumerate(items):
         where = f"input[{number}]"
         if isinstance(item, MessageItem):

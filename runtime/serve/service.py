@@ -132,7 +132,8 @@ class Job:
                 self._model = model
                 self._request = self.record.request = request = self._prepare(model)
                 self._expect(model, request)
-            deadline = self._caller.deadline_s
+            # What fails at once fails by its own reason.
+            deadline = self._caller.deadline_s if place.prefill_s else None
             left = None if deadline is None else deadline + self.arrived - time.perf_counter()
             service.line.join(place, left)
         except BaseException as error:  # of loading and preparing; `run` tells of its own

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -14,7 +13,7 @@ from .openai_messages import Talk, messages_of, offered
 from .prompts import Conversation
 from .responses import ResponsesBody, continued
 from .turns import tools_of
-from .wire import Body, read_body
+from .wire import Body, MadeJSON, read_body
 
 
 class TokenizeBody(Body):
@@ -40,21 +39,22 @@ class TemplateBody(Talk):
     model: str | None = None
 
 
-async def tokenize(request: Request) -> JSONResponse:
+async def tokenize(request: Request) -> MadeJSON:
     """The tokens of a text."""
     body = await read_body(request, TokenizeBody)
 
-    def work(model: LoadedModel) -> list[Any]:
+    def work(model: LoadedModel) -> bytes:  # of millions it takes a while, too
         tokenizer = model.engine.tokenizer
         ids = tokenizer.encode(body.content, special=body.parse_special)
         if body.add_special and tokenizer.add_bos and tokenizer.bos is not None:
             ids.insert(0, tokenizer.bos)
         if not body.with_pieces:
-            return ids
-        return [{"id": token, "piece": _piece(tokenizer.token_bytes(token))} for token in ids]
+            return to_json({"tokens": ids})
+        pieces = [{"id": token, "piece": _piece(tokenizer.token_bytes(token))} for token in ids]
+        return to_json({"tokens": pieces})
 
-    service = request.app.state.service
-    return JSONResponse({"tokens": await service.with_model(body.model, work)})
+    made = await request.app.state.service.with_model(body.model, work)
+    return MadeJSON(made)
 
 
 async def detokenize(request: Request) -> JSONResponse:
@@ -100,7 +100,7 @@ async def chat_input_tokens(request: Request) -> JSONResponse:
 
 async def responses_input_tokens(request: Request) -> JSONResponse:
     """How many tokens a conversation has, in the format of items."""
-    body, _ = continued(request, await read_body(request, ResponsesBody))
+    body, _ = await continued(request, await read_body(request, ResponsesBody))
     return await _counted(request, body)
 
 

@@ -129,6 +129,17 @@ def joined(texts: Iterable[str]) -> str:
     return made
 
 
+def check_turns(turns: Any, param: str, limits: Limits) -> None:
+    """Refuse a conversation of more turns than a server takes.
+
+    Raises:
+        APIError: there are more.
+    """
+    if isinstance(turns, list) and len(turns) > limits.messages:
+        what = "items" if param == "input" else "messages"
+        raise APIError(f"there are more than {limits.messages:,} {what}", param=param)
+
+
 def check_size(schema: Any, where: str, limits: Limits) -> None:
     """Refuse a schema that is too large.
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import anyio.to_thread
 from pydantic import (
@@ -29,12 +29,14 @@ from .api_error import APIError
 from .events import Closed, Event, Failed, Silence
 from .mailbox import Channel
 from .service import Job, Prepare, Service
+from .turns import check_turns
 
 B = TypeVar("B", bound="Body")
 
 BODY = "triplepoint.body"
 """Of a request's scope: its body, once it was read."""
 MOST_ERRORS = 1000  # in a body, of which the first is reported
+LARGE = 64 << 10  # bytes of a body: those that have more are checked beside what else is served
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -103,6 +105,8 @@ class Body(Given):
     """A request's body: nothing is taken for what it is not, and nothing is ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    turns: ClassVar[str] = ""
+    """The parameter that holds a conversation, of which a server takes so many messages."""
 
     @property
     def told(self) -> set[str]:
@@ -143,7 +147,10 @@ async def read_body(request: Request, kind: type[B]) -> B:
         raise APIError(f"the request's body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise APIError("the request's body must be a JSON object", code="invalid_json")
-    return checked(kind, value)
+    check_turns(value.get(kind.turns), kind.turns, request.app.state.service.settings.limits)
+    if len(data) <= LARGE:
+        return checked(kind, value)
+    return await anyio.to_thread.run_sync(checked, kind, value)
 
 
 def checked(kind: type[B], value: Mapping[str, Any]) -> B:
@@ -194,7 +201,9 @@ def _path(found: ErrorDetails, value: Any) -> str:
     return path
 
 
-class _MadeJSON(Response):
+class MadeJSON(Response):
+    """JSON that is bytes already."""
+
     media_type = "application/json"
 
 
@@ -309,7 +318,7 @@ class Answer(Response):
                     made = self._writer.whole()
                     # What a model writes may be a number that is none here, such as 1e999.
                     made = made if isinstance(made, bytes) else to_json(made, inf_nan_mode="null")
-                    await _MadeJSON(made)(scope, receive, send)
+                    await MadeJSON(made)(scope, receive, send)
                     return
 
     async def _stream(self, jobs: Sequence[Job], channel: Channel[Event], send: Send) -> None:

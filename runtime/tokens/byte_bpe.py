@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ModelError
+from ...errors import ModelError, SettingError
 from ..gguf.file import GGUFFile
 from ..gguf.types import Texts
 from .foreign import translated
@@ -57,10 +57,20 @@ def merged_ids(tokenizer: MergeTokenizer, text: str) -> list[int]:
     `encode` keeps them waiting, 0.95 s for 1.6 MB where the other does for 0.02 s, and takes longer
     (1.3 times for 20 kB, 2.2 times for these): it also makes offsets, which nobody reads. For a
     batch the library has threads of its own, which short texts do not need.
+
+    Raises:
+        SettingError: the library gives up, as on a run of ten million spaces.
     """
-    if len(text) < LONG:
-        return tokenizer.encode(text, add_special_tokens=False).ids
-    return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+    def refusal(error: BaseException) -> SettingError:
+        return SettingError(
+            f"a text of {len(text):,} characters cannot be cut into tokens: {error}"
+        )
+
+    with translated(refusal):
+        if len(text) < LONG:
+            return tokenizer.encode(text, add_special_tokens=False).ids
+        return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def read_merges(gguf: GGUFFile, characters: int) -> Texts:
@@ -100,9 +110,12 @@ def merge_model(tokens: dict[str, int], merges: Sequence[str], **options: Any) -
     return BPE(tokens, known, **options)
 
 
-def refusal(path: Path) -> Callable[[str], Callable[[BaseException], ModelError]]:
-    """How an error of the library is told of a file: `what` failed, and why."""
-    return lambda what: lambda error: ModelError(f"{path}: {what}: {error} (tokenizer.ggml.merges)")
+def merges_refusal(path: Path) -> Callable[[BaseException], ModelError]:
+    """How it is told that the library takes a file's merges for none of its vocabulary."""
+    key = "tokenizer.ggml.merges"
+    return lambda error: ModelError(
+        f"{path}: the merges do not fit the vocabulary: {error} ({key})"
+    )
 
 
 class ByteBPE:
@@ -116,14 +129,14 @@ class ByteBPE:
         self.add_bos = self._pre.add_bos
         vocabulary.require_character(gguf, frozenset(byte_characters()))
         self._merges = read_merges(gguf, vocabulary.characters)
-        self._refusal = refusal(gguf.path)
+        self._path = gguf.path
 
     @cached_property
     def _tokenizer(self) -> MergeTokenizer:
         from tokenizers import Tokenizer
         from tokenizers.pre_tokenizers import ByteLevel, Sequence
 
-        with translated(self._refusal("the merges do not fit the vocabulary")):
+        with translated(merges_refusal(self._path)):
             tokens, merges = self._vocabulary.mergeable, self._merges.all()
             model = merge_model(tokens, merges, ignore_merges=self._pre.ignore_merges)
             tokenizer = Tokenizer(model)
@@ -133,9 +146,7 @@ class ByteBPE:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; bytes that the vocabulary has no token for are left out."""
-        merged = self._tokenizer
-        with translated(self._refusal("a text cannot be cut into tokens")):
-            return merged_ids(merged, text)
+        return merged_ids(self._tokenizer, text)
 
     def token_bytes(self, token: str, kind: int) -> bytes:
         """The bytes that an unrefused token of the vocabulary stands for."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..gguf.file import GGUFFile
 from ..gguf.types import TokenType
-from .byte_bpe import merge_model, merged_ids, read_merges, refusal
+from .byte_bpe import merge_model, merged_ids, merges_refusal, read_merges
 from .foreign import translated
 from .sentencepiece import SPACE, piece_bytes
 from .vocabulary import Vocabulary
@@ -37,7 +37,7 @@ class RawBPE:
         if not vocabulary.ids_of(TokenType.BYTE):
             vocabulary.require_character(gguf, frozenset(map(chr, range(0x21, 0x7F))))
         self._merges = read_merges(gguf, vocabulary.characters)
-        self._refusal = refusal(gguf.path)
+        self._path = gguf.path
 
     @cached_property
     def _tokenizer(self) -> MergeTokenizer:
@@ -50,16 +50,14 @@ class RawBPE:
         runs = [token for token in tokens if len(token) > 1 and not token.strip("\n")]
         if not any("\n" in merge for merge in merges):
             merges += [f"{run[1:]} \n" for run in sorted(runs, key=len, reverse=True)]
-        with translated(self._refusal("the merges do not fit the vocabulary")):
+        with translated(merges_refusal(self._path)):
             tokenizer = Tokenizer(merge_model(tokens, merges, byte_fallback=True))
             tokenizer.pre_tokenizer = Split(Regex(_LINES), "isolated")
         return tokenizer
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; bytes that the vocabulary has no token for are left out."""
-        merged = self._tokenizer
-        with translated(self._refusal("a text cannot be cut into tokens")):
-            return merged_ids(merged, text.replace(" ", SPACE))
+        return merged_ids(self._tokenizer, text.replace(" ", SPACE))
 
     def token_bytes(self, token: str, kind: int) -> bytes:
         """The bytes that an unrefused token of the vocabulary stands for."""

@@ -16,11 +16,11 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import AgentEvent, TextDelta
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.sampling import Sampling
-from triplepoint.runtime.replay.divergence import likely_cause
+from triplepoint.runtime.replay.divergence import likely_cause, what_differs
 from triplepoint.runtime.replay.live_tools import LiveTools
 from triplepoint.runtime.replay.replay import PhaseCheck, verify
 from triplepoint.traces import Trace
-from triplepoint.traces.events import PhaseEvent, RunStart, ToolEvent
+from triplepoint.traces.events import ModelRecord, PhaseEvent, RunStart, ToolEvent
 
 QUESTION = "Which files are here?"
 NANO = Path(package.__file__).parent / "runtime" / "nano" / "nano.gguf"
@@ -317,6 +317,11 @@ def test_the_likely_cause_is_what_differs(
     assert found is not None
     assert cause in found.cause
     assert ("different order" in found.cause) == cause.startswith("target")
+
+
+def test_nothing_differs_of_a_request_that_was_refused(engine: Engine) -> None:
+    """It reached no model, so there is none that it was recorded with."""
+    assert what_differs(RunStart(model=ModelRecord(name="")), engine) == []
 
 
 def test_all_that_differs_is_named_and_no_cause_made_up(engine: Engine, folder: Path) -> None:

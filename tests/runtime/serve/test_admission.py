@@ -122,6 +122,8 @@ def test_a_deadline_that_cannot_be_met() -> None:
     with pytest.raises(APIError) as refused:
         line.line.join(Place(lambda: None, prefill_s=1000.0), 1.0)
     assert refused.value.headers["Retry-After"] == "120"
+    with pytest.raises(APIError, match="deadline of the first token has passed; try again"):
+        line.line.join(late, -0.5)
     line.line.join(late, 100.0)
     assert line.line.load == (1, 2)
 
@@ -159,6 +161,8 @@ def test_deadlines_of_requests(server: Server) -> None:
         assert answer.status_code == 429
         assert 1 <= int(answer.headers["retry-after"]) <= 120
         assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+    long = [{"role": "user", "content": "a word " * 5000}]
+    assert ask("1", messages=long).json()["error"]["code"] == "context_length_exceeded"
     assert ask("60000").status_code == 200
     assert ask("x").json()["error"]["param"] == DEADLINE_HEADER
     server.idle()

@@ -155,6 +155,18 @@ def test_keys_see_their_own(start: Callable[..., Server]) -> None:
     assert server.service.kept.held() == (0, 0)
 
 
+def test_a_conversation_that_gets_too_long(start: Callable[..., Server]) -> None:
+    """What was kept counts with what is new."""
+    server = start(limits=Limits(messages=3))
+    server.wait("/health")
+    made = server.post(URL, {**ASKED, "input": "hello"}).json()
+    more = [{"role": "user", "content": "again"}] * 2
+    answer = server.post(URL, {**ASKED, "input": more, "previous_response_id": made["id"]})
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "there are more than 3 items"
+
+
 def test_a_server_that_keeps_none(start: Callable[..., Server]) -> None:
     """Who asks for it is told so; who does not is served."""
     server = start(limits=Limits(response_bytes=0))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import threading
 import time
 from typing import Any
 
 import pytest
 from helpers.serving import Server
 
+from triplepoint.runtime.serve import wire
 from triplepoint.runtime.serve.api_error import APIError
 from triplepoint.runtime.serve.chat_completions import ChatBody
 from triplepoint.runtime.serve.completions import CompletionBody
@@ -18,6 +20,7 @@ from triplepoint.runtime.serve.events import Call, Closed, Done, PromptRead
 from triplepoint.runtime.serve.generate import Generation
 from triplepoint.runtime.serve.messages import MessagesBody
 from triplepoint.runtime.serve.responses import ResponsesBody
+from triplepoint.runtime.serve.settings import Limits
 from triplepoint.runtime.serve.text_routes import DetokenizeBody
 from triplepoint.runtime.serve.wire import Body, checked
 
@@ -132,3 +135,39 @@ def test_a_number_that_is_none_in_json(server: Server, monkeypatch: pytest.Monke
 
     assert answer.status_code == 200
     assert answer.json()["content"][0]["input"] == {"a": None}
+
+
+@pytest.mark.parametrize(
+    ("path", "param", "more"),
+    [
+        ("/v1/chat/completions", "messages", {}),
+        ("/v1/messages", "messages", {"max_tokens": 1}),
+        ("/v1/responses", "input", {}),
+        ("/apply-template", "messages", {}),
+    ],
+)
+def test_too_many_messages(
+    server: Server, monkeypatch: pytest.MonkeyPatch, path: str, param: str, more: dict[str, Any]
+) -> None:
+    """They are refused before each is looked at."""
+    monkeypatch.setattr(wire, "checked", lambda *_: pytest.fail("they were looked at"))
+    many = Limits().messages + 1
+    answer = server.post(path, {param: [{"role": "user", "content": "x"}] * many, **more})
+
+    assert answer.status_code == 400
+    assert "there are more than 10,000" in answer.json()["error"]["message"]
+
+
+def test_a_large_body_keeps_nobody_waiting(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is checked in a thread of its own, a small one at once."""
+    threads: list[str] = []
+
+    def noted(kind: type[Body], value: dict[str, Any]) -> Any:
+        threads.append(threading.current_thread().name)
+        return checked(kind, value)
+
+    monkeypatch.setattr(wire, "checked", noted)
+    for size in (10, wire.LARGE):
+        assert server.post("/tokenize", {"content": "x" * size}).status_code == 200
+
+    assert len(set(threads)) == len(threads) == 2

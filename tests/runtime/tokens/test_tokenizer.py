@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import tokenizers
@@ -22,12 +23,12 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from triplepoint.errors import GGUFError, ModelError, UnsupportedModelError
+from triplepoint.errors import GGUFError, ModelError, SettingError, UnsupportedModelError
 from triplepoint.runtime.gguf.file import ValueType
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
-from triplepoint.runtime.tokens.byte_bpe import byte_characters, merged_ids
+from triplepoint.runtime.tokens.byte_bpe import LONG, byte_characters, merged_ids
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.runtime.tokens.vocabulary import looks_like_markup
 
@@ -168,6 +169,19 @@ def test_others_run_while_a_long_text_is_cut(write: Write) -> None:
 
     assert ids == part * 40_000
     assert sum(began < at < ended for at in passed) >= 10
+
+
+@pytest.mark.parametrize("length", [12, LONG])
+def test_a_text_on_which_the_library_gives_up(length: int) -> None:
+    """As on ten million spaces, where it panics. The text is at fault, and not the model's file."""
+
+    class PanicException(BaseException):
+        pass
+
+    library: Any = Mock()
+    library.encode.side_effect = library.encode_batch_fast.side_effect = PanicException("retry")
+    with pytest.raises(SettingError, match=f"text of {length:,} characters cannot be cut .*retry"):
+        merged_ids(library, " " * length)
 
 
 def test_what_is_no_text(write: Write) -> None:
