@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -63,12 +63,14 @@ class Pool:
         active: how many run (set it between passes; 1 <= active <= threads).
         elastic: whether passes that can go on without threads that have no core.
         forked: whether its threads are of the process that this one was forked from.
+        abandoned: after a fork, whether a thread that is not here was in the midst of using it.
     """
 
     def __init__(self, library: Library, threads: int) -> None:
         assert 1 <= threads <= MOST_THREADS, threads
         self.threads = threads
         self.closed = self.elastic = self.forked = False
+        self.abandoned: Callable[[], bool] = bool
         self._block = aligned(pool_block.POOL_SLOTS, np.int64)
         self._slots = self._block.data  # a number of its own at a third of numpy's price
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
@@ -296,7 +298,7 @@ class Pool:
 
     def leave_to_parent(self) -> None:
         """After a fork: a child has no workers, and nothing to end."""
-        if self.threads > 1 and not self.closed:
+        if not self.closed and (self.threads > 1 or self.abandoned()):
             self.closed = self.forked = True
         self._close.detach()
 

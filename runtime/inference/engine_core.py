@@ -34,6 +34,7 @@ class EngineCore(LoadedModel):
         self.prefix_cache = PrefixCache(self.layout, self.spill.offer)
         self.runner = Runner(self, self.plans, self.prefix_cache)
         self.scheduler = Scheduler(self, self.plans, self.runner, self.prefix_cache)
+        self.pool.abandoned = self.scheduler.abandoned
 
     def draft_head(self, vocabulary: int) -> DraftHead | None:
         """The model's own layer that drafts, of so many tokens; None where it was not loaded."""

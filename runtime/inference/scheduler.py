@@ -72,6 +72,13 @@ class Scheduler(PassPolicy[Ticket]):
         self._last_s = 0.0  # of the last pass
         self._last = 1, 1  # its sequences and rows
 
+    def abandoned(self) -> bool:
+        """After a fork: whether a thread that is not here has a lock, or leads, for ever."""
+        free = [lock for lock in (self.mutex, self._loaded.lock) if lock.acquire(blocking=False)]
+        for lock in free:
+            lock.release()
+        return len(free) < 2 or self._leading not in (0, threading.get_ident())
+
     def register(self, sequence: TokenSequence) -> None:
         """From now on its pages may be taken back for others."""
         with self.mutex:  # not while somebody looks through them all

@@ -79,9 +79,19 @@ def test_a_mask_that_does_not_fit_ends_its_own_decode_only(engine: Engine) -> No
     assert len(list(session.decode(max_tokens=2))) == 2
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # 3.12
-def test_a_fork_in_the_midst_of_a_pass(engine: Engine) -> None:
+FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # 3.12
+
+
+@FORKS
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_fork_in_the_midst_of_a_pass(threads: int) -> None:
     """A child has none of the threads that computed: it is told so, and waits for none of them."""
+    with Engine.load("nano", threads=threads, context=1024) as engine:
+        assert exit_of_a_child(engine) == 0
+
+
+def exit_of_a_child(engine: Engine) -> int:
+    """The status of one that is forked in the midst of a pass, and asks for another."""
     ends = threading.Event()
 
     def compute() -> None:
@@ -108,4 +118,23 @@ def test_a_fork_in_the_midst_of_a_pass(engine: Engine) -> None:
         ends.set()
         computes.result()
 
-    assert os.waitstatus_to_exitcode(ended) == 0
+    return os.waitstatus_to_exitcode(ended)
+
+
+@FORKS
+def test_a_fork_while_nothing_is_computed() -> None:
+    """An engine of one thread has none that a child would lack: it answers there as here."""
+    with Engine.load("nano", threads=1, context=1024) as engine:
+        session = engine.session()
+        session.prefill(PROMPTS[0])
+        child = os.fork()
+        if not child:
+            signal.alarm(30)
+            status = 1
+            try:
+                own = engine.session()
+                own.prefill(PROMPTS[0])
+                status = 0 if np.array_equal(own.logits, session.logits) else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
