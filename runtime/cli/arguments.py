@@ -95,9 +95,12 @@ class OneLineParser(argparse.ArgumentParser):
         """End with status 2."""
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
-    def print_help(self, file: Any = None) -> None:
-        """As argparse does, which says nothing of a write that fails (OSError)."""
-        print(self.format_help(), end="", file=file or sys.stdout, flush=True)
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse does, which says nothing of a help or a version that cannot be written."""
+        if file is sys.stdout:
+            print(message, end="", flush=True)  # OSError
+        else:
+            super()._print_message(message, file)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As argparse does; what is not understood is told by the parser of its verb.

@@ -29,6 +29,17 @@ def check_new(path: str, *, force: bool) -> None:
         raise ModelError(f"{path} already exists; name another file, or overwrite it with --force")
 
 
+def check_outputs(*paths: str | None) -> None:
+    """Say at once, before the work is done, that a file that was asked for cannot be written.
+
+    Raises:
+        ModelError: it is a folder, or its folder is not there.
+    """
+    for path in paths:
+        if path is not None:
+            check_folder(path)
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[TextIO]:
     """A text file that appears at `path` when all went well; what stood there before, if not.

@@ -109,8 +109,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     from ..planning import cost
     from ..planning.prices import OLD_DAYS, load_prices
-    from .atomic_write import atomic_write
+    from .atomic_write import atomic_write, check_outputs
 
+    check_outputs(args.svg)
     book = load_prices(args.prices)
     book = replace(book, kwh=args.kwh or book.kwh)
     hardware = own_hardware(args, book)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import SettingError
 from .arguments import positive
-from .atomic_write import atomic_write
+from .atomic_write import atomic_write, check_outputs
 from .exit_codes import Exit
 from .load_engine import load_model
 from .output import Output
@@ -93,6 +93,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..suites.results import ResultsFile, read_rows
     from ..suites.runner import current_rows, run_suite
 
+    check_outputs(args.html)
     suite = _chosen(read_suite(args.suite), args)
     place = Path(args.output or f"{Path(args.suite).stem}.results.jsonl")
     output.facts["results"] = str(place)

@@ -33,6 +33,9 @@ SEED = 1000  # of their texts, which are not those that are measured
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Measure, simulate, print, write."""
+    from .atomic_write import check_outputs
+
+    check_outputs(args.output, args.svg)
     if args.learn:
         return _learn(args, output)
     rounds = _measured(args, output)
@@ -271,8 +274,6 @@ def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) ->
     from ..serve.prompts import Prompts
     from .bench_in_process import EngineClient
 
-    if len(args.work) != 5:
-        raise SettingError("--work needs five numbers, such as 2,300,50,300,20")
     turns, system, least, most, reply = args.work
     work = Work(agents, turns, system, least, most, reply, seed)
     options = {"temperature": 1.0, "top_k": 40, "seed": seed}

@@ -11,6 +11,13 @@ from .load_engine import nbytes
 SWEEPS = ("machines", "rate", "kv", "deadline", "parallel", "model", "machine", "route")
 
 
+def _work(text: str) -> list[int]:
+    found = numbers(text)
+    if len(found) != 5:
+        raise argparse.ArgumentTypeError(f"{text!r} is not five numbers, such as 2,300,50,300,20")
+    return found
+
+
 def add_options(verb: argparse.ArgumentParser) -> None:
     """The model and machines, what they are asked, and what is written."""
     verb.add_argument(
@@ -184,7 +191,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
     real.add_argument(
         "--work",
-        type=numbers,
+        type=_work,
         default=[2, 300, 50, 300, 20],
         metavar="N,…",
         help="work of each agent: turns, words of the system prompt, minimum and maximum words "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import EngineError, SettingError
 from ...traces.sanitize import printable
 from .arguments import numbers
-from .atomic_write import atomic_write
+from .atomic_write import atomic_write, check_outputs
 from .load_engine import (
     DEFAULT_MODEL,
     MODEL,
@@ -77,6 +77,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Calibrate if that has not been done, and draw."""
     kind = _kind(args.output)
+    check_outputs(args.output)
     if args.beside and (kind == "html" or args.trace):
         what = "a run" if args.trace else "an .html page"
         raise SettingError(

@@ -84,7 +84,10 @@ def tools(text: str) -> str | list[str]:
     """``recorded``, ``live``, or names of groups; ``none`` is the three that look at files."""
     if text in ("recorded", "live"):
         return text
-    return [] if text == "none" else group_names(text)
+    try:
+        return [] if text == "none" else group_names(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, none, recorded, live") from None
 
 
 def step(text: str) -> tuple[int, int]:

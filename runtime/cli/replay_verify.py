@@ -97,6 +97,13 @@ def verdict(report: VerifyReport) -> list[str]:
             f"  now       {short(tool.now, 90)}",
             "  likely cause: the data that the tool reads has changed since",
         ]
+    if answer := report.answer_difference:
+        return [
+            f"not verified: the tokens of turn {answer.turn} do not say its answer ({run})",
+            f"  recorded  {short(answer.recorded, 90)}",
+            f"  sampled   {short(answer.sampled, 90)}",
+            "  likely cause: the trace was changed, or has lost a phase",
+        ]
     last = report.first_difference
     if last is None or last.difference is None:
         return [f"not verified: not every phase was run ({run})"]
@@ -140,6 +147,9 @@ def report_json(report: VerifyReport) -> dict[str, Any]:
             "recorded": report.tool_difference.call.result,
             "now": report.tool_difference.now,
         },
+        "answer_difference": None
+        if report.answer_difference is None
+        else asdict(report.answer_difference),
         "phases": [
             {
                 "number": check.number,

@@ -17,7 +17,7 @@ from ...errors import SettingError, TraceError
 from ...traces.sanitize import printable
 from . import trace_warehouse
 from .arguments import add_commands
-from .atomic_write import atomic_write
+from .atomic_write import atomic_write, check_outputs
 from .output import Output
 from .removing import add_removing_options, agreed, chosen, report_removed
 from .traces import TRACE, default_folder, trace_json
@@ -144,6 +144,7 @@ def _listed(path: Path, trace: Trace | TraceError) -> dict[str, Any]:
 
 def show(args: argparse.Namespace, output: Output) -> int:
     """Show one trace."""
+    check_outputs(args.svg)
     trace = _load(args.trace)
     if args.events:
         from ...traces.writer import to_ascii, to_json

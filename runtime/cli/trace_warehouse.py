@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import SettingError
 from ...traces.sanitize import printable
 from .arguments import Commands, positive
-from .atomic_write import atomic_write
+from .atomic_write import atomic_write, check_outputs
 from .output import Output
 
 if TYPE_CHECKING:
@@ -218,6 +218,7 @@ def report(args: argparse.Namespace, output: Output) -> int:
     from ...traces.warehouse.reading import Warehouse
     from ...traces.warehouse.reports import chosen
 
+    check_outputs(args.html)
     wanted = chosen(args.names)
     if args.output and not args.csv:
         raise SettingError("trace report: -o needs --csv; write a page with --html PAGE")

@@ -128,7 +128,12 @@ class Engine(EngineCore):
             raise
 
     def session(self, context: int | None = None) -> Session:
-        """A new conversation with an empty KV cache of `context` positions."""
+        """A new conversation with an empty KV cache of `context` positions.
+
+        Raises:
+            EngineError: the engine is closed, or `context` is larger than the engine's own.
+        """
+        self.pool.check_open()
         size = self.context if context is None else context
         if not (type(size) is int and 1 <= size <= self.context):
             raise SettingError(

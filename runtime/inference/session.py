@@ -133,8 +133,9 @@ class Session(ScheduledSequence):
         independent, and continue bit for bit as if each had read everything itself.
 
         Raises:
-            EngineError: the session has fewer tokens.
+            EngineError: the session has fewer tokens, or its engine is closed.
         """
+        self.engine.pool.check_open()
         with self.engine.scheduler.mutex:
             n = len(self.tokens) if n is None else n
             if not (isinstance(n, int) and 0 <= n <= len(self.tokens)):

@@ -117,11 +117,11 @@ def _made_up(
             ids = [chance.randrange(engine.tokenizer.n_vocab) for _ in range(count)]
             note(session.prefill(ids, purpose=purpose), step)
 
-        def say(count: int, purpose: str, step: int) -> None:
-            for _ in session.decode(max_tokens=count, purpose=purpose):
-                pass
+        def say(count: int, purpose: str, step: int) -> str:
+            ids = list(session.decode(max_tokens=count, purpose=purpose))
             assert session.last_phase is not None
             note(session.last_phase, step)
+            return engine.tokenizer.decode(ids, special=True)
 
         def note(phase: PhaseEvent, step: int) -> None:
             phase.turn, phase.step = 1, step
@@ -136,8 +136,7 @@ def _made_up(
             text = f"({result:,} made-up tokens)"
             trace.write(ToolEvent(name=name, result=text, turn=1, step=step))
             feed(result, "tool_result", step + 1)
-        say(answer, "answer", len(calls) + 1)
-        text = f"({answer} made-up tokens)"
+        text = say(answer, "answer", len(calls) + 1)
         trace.write(TurnEnd(turn=1, answer=text))
         trace.write(RunEnd(status="answered", answer=text))
 

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, cast
 
 from ...errors import ContextOverflowError, ReplayError
-from ...traces.events import PhaseEvent, RunStart, ToolEvent
+from ...traces.events import PhaseEvent, RunEnd, RunStart, ToolEvent, TurnEnd
 from .constraints import Grammars, sampling_of
 from .divergence import ROUNDING, likely_cause, margin_between, what_differs
 from .workload import check_replayable, chosen_run
@@ -57,6 +57,16 @@ class ToolDifference:
 
 
 @dataclass(frozen=True)
+class AnswerDifference:
+    """The first answer in the trace that its sampled tokens do not say."""
+
+    turn: int
+    recorded: str
+    sampled: str
+    """The text of the tokens of that turn, thoughts and calls included."""
+
+
+@dataclass(frozen=True)
 class PhaseCheck:
     """One phase that was run again."""
 
@@ -88,6 +98,7 @@ class VerifyReport:
     tools: int = 0
     """Live tool calls that gave what was recorded."""
     tool_difference: ToolDifference | None = None
+    answer_difference: AnswerDifference | None = None
     other_target: bool = False
     """It was recorded with another CPU target than this one."""
     other_numbers: bool = False
@@ -95,9 +106,10 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Every recorded phase gave the same tokens, and no tool that ran another text."""
+        """Every recorded phase gave the same tokens, which say the recorded answers, and no tool
+        that ran another text."""
         whole = len(self.phases) == self.total and self.tool_difference is None
-        return whole and all(phase.same for phase in self.phases)
+        return whole and self.answer_difference is None and all(phase.same for phase in self.phases)
 
     @property
     def sampled(self) -> int:
@@ -129,7 +141,8 @@ def verify(
 ) -> VerifyReport:
     """Run one run of a trace again and compare the sampled tokens of every phase.
 
-    Stops at the first phase or tool result that differs, because the history differs after it.
+    Stops at the first phase or tool result that differs, because the history differs after it, and
+    at an answer that the tokens of its turn do not say.
 
     Args:
         trace: a loaded trace.
@@ -151,6 +164,7 @@ def verify(
     report.other_target, report.other_numbers = "order" in effects, "numbers" in effects
     replay = Replay(engine, header)
     number = 0
+    said: tuple[int, list[int]] = 0, []  # a turn, and its sampled tokens
     for event in chosen.events:
         if isinstance(event, ToolEvent) and tools is not None:
             now = tools(event)
@@ -158,8 +172,19 @@ def verify(
                 report.tool_difference = ToolDifference(event, now)
                 break
             report.tools += now is not None
+        if isinstance(event, TurnEnd) and event.turn != said[0]:  # it has no phase
+            said = event.turn, []
+        if isinstance(event, TurnEnd | RunEnd):
+            turn, text = said[0], engine.tokenizer.decode(said[1], special=True)
+            if not _says(text, event.answer):
+                report.answer_difference = AnswerDifference(turn, event.answer, text)
+                break
         if not isinstance(event, PhaseEvent):
             continue
+        if event.turn != said[0]:
+            said = event.turn, []
+        if event.phase == "decode":
+            said[1].extend(event.token_ids)
         number += 1
         check = replay.check(number, event)
         report.phases.append(check)
@@ -168,6 +193,18 @@ def verify(
         if not check.same:
             break
     return report
+
+
+def _says(text: str, answer: str) -> bool:
+    """Whether a text has the lines of an answer, in order: there may be thoughts and calls around
+    them, and markers between them."""
+    at = 0
+    for line in map(str.strip, answer.split("\n")):
+        at = text.find(line, at)
+        if at < 0:
+            return False
+        at += len(line)
+    return True
 
 
 def check_has_tokens(trace: Trace, header: RunStart) -> None:

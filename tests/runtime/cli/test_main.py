@@ -381,11 +381,12 @@ needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /d
 
 
 @needs_full
-def test_help_on_a_full_disk(env: dict[str, str]) -> None:
+@pytest.mark.parametrize("args", [["run", "--help"], ["--version"]])
+def test_help_on_a_full_disk(env: dict[str, str], args: list[str]) -> None:
     """argparse says nothing of help that could not be written; `triplepoint` does."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "triplepoint", "run", "--help"],
+            [sys.executable, "-m", "triplepoint", *args],
             stdout=full,
             stderr=subprocess.PIPE,
             env=env,

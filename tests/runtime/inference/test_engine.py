@@ -275,6 +275,10 @@ def test_a_closed_engine_runs_no_pass(tiny_model: MakeModel) -> None:
         session.prefill([4])
     with pytest.raises(EngineError, match="closed"):
         list(session.decode(max_tokens=1))
+    with pytest.raises(EngineError, match="closed"):
+        session.fork()
+    with pytest.raises(EngineError, match="closed"):
+        engine.session()
 
 
 def test_closing_waits_for_a_pass(tiny_model: MakeModel) -> None:

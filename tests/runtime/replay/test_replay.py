@@ -20,7 +20,15 @@ from triplepoint.runtime.replay.divergence import likely_cause, what_differs
 from triplepoint.runtime.replay.live_tools import LiveTools
 from triplepoint.runtime.replay.replay import PhaseCheck, verify
 from triplepoint.traces import Trace
-from triplepoint.traces.events import ModelRecord, PhaseEvent, RunStart, ToolEvent
+from triplepoint.traces.events import (
+    Event,
+    ModelRecord,
+    PhaseEvent,
+    RunEnd,
+    RunStart,
+    ToolEvent,
+    TurnEnd,
+)
 
 QUESTION = "Which files are here?"
 NANO = Path(package.__file__).parent / "runtime" / "nano" / "nano.gguf"
@@ -317,6 +325,33 @@ def test_the_likely_cause_is_what_differs(
     assert found is not None
     assert cause in found.cause
     assert ("different order" in found.cause) == cause.startswith("target")
+
+
+@pytest.mark.parametrize("where", [TurnEnd, RunEnd])
+def test_an_answer_that_was_changed(engine: Engine, folder: Path, where: type[Event]) -> None:
+    """The tokens are the same, but they do not say it."""
+    trace = record(engine, folder, "Hello!")
+    assert verify(trace, engine).ok
+    end = next(event for event in trace.events if isinstance(event, where))
+    assert isinstance(end, TurnEnd | RunEnd)
+    said, end.answer = end.answer, "The error is: no space left"
+
+    report = verify(trace, engine)
+
+    assert not report.ok
+    assert report.first_difference is None
+    assert report.answer_difference is not None
+    assert said in report.answer_difference.sampled
+    assert report.answer_difference.recorded == end.answer
+    assert report.answer_difference.turn == 1
+
+
+def test_a_lost_decode(engine: Engine, folder: Path) -> None:
+    """All that is left is the same, but the answer came of what is gone."""
+    trace = record(engine, folder, "Hello!")
+    trace.events.remove(phases(trace)[-1])
+
+    assert not verify(trace, engine).ok
 
 
 def test_nothing_differs_of_a_request_that_was_refused(engine: Engine) -> None:
