@@ -9,6 +9,7 @@ one have it in memory once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ from ...jit.pool import Pool
 from ..files import make_folder
 from ..gguf.file import GGUFFile
 from ..memory import Arena
+from . import loader, packing
 from .loader import WeightLoader
 from .packed_file import (
     Progress,
@@ -40,6 +42,7 @@ from .packed_file import (
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
 SUFFIX = ".packed"
 PACKING = (panels, panels_k, panels_small, grids, grids8)  # the kernel that packs is made by these
+CALLERS = (loader, packing)  # and these say what is packed where
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Identity:
         return cls(
             [_sampled(path) for path in _files(gguf)],
             f"{target.lanes} lanes, {'signed' if target.signed_bytes else 'unsigned'} bytes",
-            source_hash(*PACKING),
+            _code(),
             hashlib.sha256(json.dumps(matrices).encode()).hexdigest(),
             weights.arena_bytes,
         )
@@ -180,6 +183,14 @@ def default_folder() -> Path:
 
 
 # --- which model, which code
+
+
+@functools.cache
+def _code() -> str:
+    digest = hashlib.sha256(source_hash(*PACKING).encode())
+    for module in CALLERS:
+        digest.update(Path(module.__file__ or "").read_bytes())
+    return digest.hexdigest()
 
 
 def _files(gguf: GGUFFile) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.memory import HUGE_PAGE, Arena
-from triplepoint.runtime.weights import packed_cache, packed_file
+from triplepoint.runtime.weights import loader, packed_cache, packed_file, packing
 from triplepoint.runtime.weights.loader import WeightLoader
 from triplepoint.runtime.weights.packed_cache import CacheStatus, copies, pack_or_map
 from triplepoint.runtime.weights.packed_file import RefusedCopyError
@@ -205,6 +206,24 @@ def test_any_packing_code_counts() -> None:
         sys.setprofile(None)
 
     assert used == {module.__name__ for module in packed_cache.PACKING}
+
+
+def test_another_loader_packs_anew(
+    model: Path, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What says which bytes are packed where counts as the kernels do."""
+    _, first = load(model, pool, tmp_path)
+    changed = tmp_path / "loader.py"
+    changed.write_bytes(Path(loader.__file__).read_bytes() + b"\n")
+    monkeypatch.setattr(packed_cache, "CALLERS", (Mock(__file__=str(changed)), packing))
+    packed_cache._code.cache_clear()
+    try:
+        _, second = load(model, pool, tmp_path)
+    finally:
+        packed_cache._code.cache_clear()
+
+    assert not second.mapped
+    assert second.copy.path != first.copy.path
 
 
 def test_many_pieces(
