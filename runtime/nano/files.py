@@ -30,12 +30,16 @@ class Call:
 class MemoryFiles:
     """A workspace: relative path (with `/`) to text; and how much one result may show.
 
-    A path that ends in `/` is an empty folder, a text that begins with NUL a binary file.
+    A path that ends in `/` is an empty folder, a text that begins with NUL a binary file. `notes`
+    stand behind what is found in more than one file, those of `regex_notes` behind a regular
+    expression's: of files beside these, which no question is about (`Search.notes`).
     """
 
     texts: dict[str, str]
     max_lines: int = formats.MAX_LINES
     max_chars: int = formats.MAX_CHARS
+    notes: tuple[str, ...] = ()
+    regex_notes: tuple[str, ...] = ()
 
     @property
     def possible(self) -> bool:
@@ -94,7 +98,8 @@ class MemoryFiles:
             for number, line in enumerate(formats.split_lines(self.texts[name]), 1)
             if matches(line)
         )
-        return formats.search_result(hits, max_chars=self.max_chars)
+        notes = () if path in self.texts else self.regex_notes * regex + self.notes
+        return formats.search_result(hits, notes, max_chars=self.max_chars)
 
     def _elsewhere(self, path: str, *, files: bool = True, folders: bool = True) -> str:
         """Where else the last name of a path is that is not there."""

@@ -23,8 +23,17 @@ from .said import said_key
 from .searches import replied, some_settings
 from .settings import Setting, holds_settings, make_settings, natural
 from .smalltalk import beyond as alone
-from .solve import Reply
-from .writer import AGENT_CHARS, ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, called, made
+from .solve import MORE, Reply
+from .writer import (
+    AGENT_CHARS,
+    ALL_EXTENSIONS,
+    LOG_EXTENSIONS,
+    Round,
+    Writer,
+    called,
+    left_out,
+    made,
+)
 
 FOLLOW_UPS = "follow"
 
@@ -109,7 +118,7 @@ def make_scene(writer: Writer) -> Scene:
     if text not in scene.texts:
         lines = [rng.choice((any_line, event))(words) for _ in range(rng.randint(2, 30))]
         scene.texts[text] = "\n".join(lines) + "\n"
-    scene.files = MemoryFiles(scene.texts, max_chars=AGENT_CHARS)
+    scene.files = MemoryFiles(scene.texts, max_chars=AGENT_CHARS, **left_out(writer))
     return scene
 
 
@@ -303,7 +312,7 @@ def tell_search(scene: Scene, needle: str) -> Reply | None:
     reply = solve.mentions(scene.files, needle)
     result = scene.files.run(reply.calls[0])
     hits = solve.hits_of(result)
-    if "\n[cut: " in result or len(hits) > 14:
+    if MORE in result or len(hits) > 14:
         return None
     scene.found, scene.one_file = solve.mentioned(result)[0], False
     scene.needle, scene.key, scene.told, scene.again = needle, "", 0, ("where", needle)

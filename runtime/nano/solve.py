@@ -85,6 +85,10 @@ def several(files: MemoryFiles, asked: str, path: str, reply: Reply) -> Reply | 
     return Reply((first,), f"There are several: {places[:-1]}") if there else None
 
 
+MORE = "\n[cut: more than "
+"""In a search's result: there are others that it does not show."""
+
+
 def hits_of(result: str) -> list[tuple[str, int, str]]:
     """(path, line number, text) of each line of a search result."""
     rows = re.findall(r"^(.*?):(\d+):(.*)$", result, re.MULTILINE)
@@ -308,7 +312,7 @@ def by_words(
     call = find("|".join(words), path, regex=len(words) > 1)
     result = files.run(call)
     hits = hits_of(result)
-    if not hits or "\n[cut: " in result:
+    if not hits or MORE in result:
         return None
     scores = [sum(word.lower() in text.lower() for word in words) for _, _, text in hits]
     if scores.count(max(scores)) > 1:
@@ -460,7 +464,7 @@ def where(files: MemoryFiles, needle: str, path: str) -> Reply | None:
         return Reply((call,), f"{path} does not mention {needle}.")
     if len(hits) == 1:
         return Reply((call,), f"Line {hits[0][1]} says: {hits[0][2].strip()}")
-    if "\n[cut: " in result or len(hits) > 12:
+    if MORE in result or len(hits) > 12:
         return None
     numbers = ", ".join(str(number) for _, number, _ in hits)
     return Reply((call,), f"{needle} is on lines {numbers} of {path}.")

@@ -239,7 +239,7 @@ def more_errors(scene: Scene) -> Round | None:
         return None
     result = scene.files.run(solve.find(ERRORS, scene.path, regex=True))
     hits = {number for _, number, _ in solve.hits_of(result)}
-    if "\n[cut: " in result or not hits >= set(log.places):
+    if solve.MORE in result or not hits >= set(log.places):
         return None
     if hits > set(log.places) and scene.rng.random() < 0.5:  # it has to tell harmless ones apart
         return None

@@ -106,9 +106,30 @@ AGENT_CHARS = 2048
 """What the agent lets one result have at nano's context of 4,096 tokens."""
 
 
+NOTED = 0.4
+"""Share of the workspaces with files beside those of the question that a search leaves out, at
+least in part, and says so: long lines of what programs wrote for programs, and what is not ours."""
+
+
+def left_out(writer: Writer) -> dict[str, tuple[str, ...]]:
+    """What a search says of other files than those of the question; mostly nothing."""
+    rng = writer.rng
+    if rng.random() >= NOTED:
+        return {}
+    roll, more = rng.random(), rng.choice(("", "", "", f" and {rng.randint(1, 12)} more"))
+    if roll < 0.7:
+        count = rng.choice((1, 1, 2, 3, rng.randint(2, 400)))
+        lines = "line" if count == 1 else "lines"
+        return {"regex_notes": (f"[cut: {count} very long {lines} searched only at the start]",)}
+    path = writer.path(ALL_EXTENSIONS)
+    why = "could not be read" if roll < 0.9 else "searched only at the start: too large"
+    return {"notes": (f"[cut: {path}{more} {why}]",)}
+
+
 def workspace(writer: Writer, texts: dict[str, str]) -> MemoryFiles:
     """The files, mostly under the agent's cap on a result."""
-    return MemoryFiles(texts, max_chars=AGENT_CHARS if writer.rng.random() < 0.9 else MAX_CHARS)
+    shown = AGENT_CHARS if writer.rng.random() < 0.9 else MAX_CHARS
+    return MemoryFiles(texts, max_chars=shown, **left_out(writer))
 
 
 BY_NAME = 0.5
