@@ -118,7 +118,10 @@ def make_scene(writer: Writer) -> Scene:
     if text not in scene.texts:
         lines = [rng.choice((any_line, event))(words) for _ in range(rng.randint(2, 30))]
         scene.texts[text] = "\n".join(lines) + "\n"
-    scene.files = MemoryFiles(scene.texts, max_chars=AGENT_CHARS, **left_out(writer))
+    notes = left_out(writer)
+    scene.files = MemoryFiles(
+        scene.texts, max_chars=AGENT_CHARS, notes=notes[0], regex_notes=notes[1]
+    )
     return scene
 
 

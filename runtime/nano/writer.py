@@ -111,25 +111,27 @@ NOTED = 0.4
 least in part, and says so: long lines of what programs wrote for programs, and what is not ours."""
 
 
-def left_out(writer: Writer) -> dict[str, tuple[str, ...]]:
-    """What a search says of other files than those of the question; mostly nothing."""
+def left_out(writer: Writer) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What any search, and one by a regular expression, says of other files than those of the
+    question; mostly nothing."""
     rng = writer.rng
     if rng.random() >= NOTED:
-        return {}
+        return (), ()
     roll, more = rng.random(), rng.choice(("", "", "", f" and {rng.randint(1, 12)} more"))
     if roll < 0.7:
         count = rng.choice((1, 1, 2, 3, rng.randint(2, 400)))
         lines = "line" if count == 1 else "lines"
-        return {"regex_notes": (f"[cut: {count} very long {lines} searched only at the start]",)}
+        return (), (f"[cut: {count} very long {lines} searched only at the start]",)
     path = writer.path(ALL_EXTENSIONS)
     why = "could not be read" if roll < 0.9 else "searched only at the start: too large"
-    return {"notes": (f"[cut: {path}{more} {why}]",)}
+    return (f"[cut: {path}{more} {why}]",), ()
 
 
 def workspace(writer: Writer, texts: dict[str, str]) -> MemoryFiles:
     """The files, mostly under the agent's cap on a result."""
     shown = AGENT_CHARS if writer.rng.random() < 0.9 else MAX_CHARS
-    return MemoryFiles(texts, max_chars=shown, **left_out(writer))
+    notes, regex_notes = left_out(writer)
+    return MemoryFiles(texts, max_chars=shown, notes=notes, regex_notes=regex_notes)
 
 
 BY_NAME = 0.5
