@@ -94,7 +94,11 @@ def line(writer: Writer) -> Round:
 def opening(writer: Writer) -> Round:
     """What is in a file: its first line, or that it holds nothing or no text."""
     rng = writer.rng
+    if rng.random() < 0.4:
+        return opened_folder(writer)
     path = text_path(writer)
+    if rng.random() < 0.15:
+        path = f"{path.partition('.')[0] or 'x'}.{rng.choice(UNKNOWN)}"
     lines = [some_row(writer), *(any_line(writer.words) for _ in range(rng.randint(0, 8)))]
     roll = rng.random()
     text = "" if roll < 0.15 else "\0PNG" if roll < 0.25 else "\n".join(lines)
@@ -105,9 +109,40 @@ def opening(writer: Writer) -> Round:
     return made("open", question, reply, files)
 
 
+UNKNOWN = ("defs", "tab", "list", "rules", "map", "pub", "dat", "lst", "service", "desktop", "nix")
+"""Extensions that no other file of the corpus has."""
+
+
+def opened_folder(writer: Writer) -> Round:
+    """What is in a folder, asked as of a file: it is listed then."""
+    name = writer.words.folder()
+    if writer.rng.random() < 0.3:
+        name = writer.rng.choice((f".{name}", f"{name}.d", f"{name}-{writer.words.number()}.0"))
+    count = writer.rng.choice((1, 2, 3, 6))
+    texts = {f"{name}/{writer.words.path(ALL_EXTENSIONS, deep=0.1)}": "x" for _ in range(count)}
+    files = MemoryFiles(texts, max_chars=AGENT_CHARS)
+    trained = _OF_BOTH if "." in name[1:] else OF_A_FILE
+    question = writer.ask(trained, unseen.OPEN, f=quoted(writer.rng, name))
+    return made("open", question, solve.opened(files, name), files)
+
+
+def plain_file(writer: Writer) -> Round:
+    """What is in a file whose name says no more than a folder's: it is read then."""
+    rng, words = writer.rng, writer.words
+    stem = rng.choice((words.word(), words.word().capitalize(), words.word().upper()))
+    name = f"{words.folder()}/{stem}" if rng.random() < 0.3 else stem
+    lines = [some_row(writer), *(any_line(words) for _ in range(rng.randint(0, 8)))]
+    text = "" if rng.random() < 0.05 else "\n".join(lines)
+    files = MemoryFiles({name: text}, max_chars=AGENT_CHARS)
+    question = writer.ask(OF_EITHER, unseen.LIST, d=quoted(rng, name))
+    return made("list", question, solve.listing(files, name, opens=True), files)
+
+
 def listing(writer: Writer) -> Round:
     """Which files a folder holds."""
     rng = writer.rng
+    if rng.random() < 0.25:
+        return plain_file(writer)
     here = rng.random() < 0.45
     folder = "." if here else writer.words.folder()
     if not here and rng.random() < 0.1:
@@ -149,6 +184,16 @@ def _recased(writer: Writer, path: str) -> str:
 
 OF_A_FOLDER = [way for way in ways.LIST if re.search("file|folder|director|^list ", way)]
 """Asked of a file, all others are about what it says."""
+OF_EITHER = [
+    way
+    for way in ways.LIST
+    if re.match(
+        r"(and )?(what('s| is|s| does)|show|open|look|have a look|see what|tell me what)", way
+    )
+    and not re.search("file|folder|director|document|logs|everything|stored|leave|else", way)
+]
+_OF_BOTH = [w for w in ways.OPEN if not re.search("line|start|begin|empty|top|end", w)]
+OF_A_FILE = [way for way in _OF_BOTH if way.replace("{f}", "{d}") not in set(ways.LIST)]
 
 
 def missing(writer: Writer) -> Round:
@@ -196,7 +241,7 @@ FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "where": (where, 0.1),
     "search_error": (search_error, 0.05),
     "double": (double, 0.2),
-    "open": (opening, 0.04),
+    "open": (opening, 0.07),
     "any_error": (any_error, 0.05),
     "any_key": (any_key, 0.16),
     "missing": (missing, 0.05),

@@ -137,7 +137,7 @@ def folder_after(scene: Scene) -> Round | None:
 def listed_file(scene: Scene) -> Round | None:
     """A file of what was just listed, by no more than its name or a part of it: its first line."""
     rng = scene.rng
-    paths = [p for p in scene.listed if p in scene.texts and "." in p.rpartition("/")[2][1:]]
+    paths = [path for path in scene.listed if path in scene.texts]
     if not paths or scene.path:
         return None
     path = rng.choice(paths)

@@ -421,14 +421,24 @@ def joined(*replies: Reply) -> Reply:
     return Reply(calls, "; ".join(reply.answer for reply in replies))
 
 
-def listing(files: MemoryFiles, folder: str = ".") -> Reply:
-    """What a folder holds."""
+def opened(files: MemoryFiles, path: str) -> Reply:
+    """What is in it: the first line; of a folder, its files."""
+    there = line(files, path, 1)
+    if there.answer != f"{path} is a folder.":
+        return there
+    held = listing(files, path)
+    return Reply((*there.calls, *held.calls), held.answer)
+
+
+def listing(files: MemoryFiles, folder: str = ".", *, opens: bool = False) -> Reply:
+    """What a folder holds; `opens`: asked for what is in it, and a file has a first line."""
     call = Call("list_dir", {} if folder == "." else {"path": folder})
     result = files.run(call)
     if result.startswith("error: no such"):
         return Reply((call,), f"There is no folder {folder}.")
     if result.startswith("error: "):
-        return Reply((call,), f"{folder} is a file.")
+        there = line(files, folder, 1) if opens else Reply((), f"{folder} is a file.")
+        return Reply((call, *there.calls), there.answer)
     if result == "(empty folder)":
         return Reply((call,), "The folder is empty.")
     return Reply((call,), "The folder holds: " + result.replace("\n", ", "))
