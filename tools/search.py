@@ -20,7 +20,11 @@ from .text import BUDGET, BinaryFileError, TextFile
 from .workspace import Workspace
 
 MAX_PATTERN = 1000  # characters
-MAX_REGEX_LINE = 4096  # characters; time grows with line times pattern, here to about a second
+# Characters of a line that a regular expression looks at. Time grows with line times pattern: to
+# half a second here, and to a second with counted repetition, which multiplies a pattern.
+MAX_REGEX_LINE = 65_536
+MAX_COUNTED_LINE = 4096
+PIECE = 4096  # characters in whole lines that a regular expression looks at together
 MAX_FILES = 20_000  # files looked into by one search
 MAX_BYTES = 256 * 1024 * 1024  # bytes read by one search
 MAX_SECONDS = 10.0  # a model waits for this
@@ -100,7 +104,9 @@ class Search:
         self._matches = matcher(pattern, regex)
         # What is not in some lines together is in none of them: most lines are not looked at.
         self._together = _together(pattern) if regex else self._matches
-        self._looked_at = MAX_REGEX_LINE if regex else sys.maxsize  # characters at once
+        counted = MAX_COUNTED_LINE if "{" in pattern else MAX_REGEX_LINE
+        self._looked_at = counted if regex else sys.maxsize  # characters of a line
+        self._piece = PIECE if regex else sys.maxsize
         self._began = time.monotonic()
         self._hits_given = 0
         self._bytes = 0
@@ -144,7 +150,7 @@ class Search:
         name = printable(path)
         number = 1
         for block in text.blocks():
-            for lines in _pieces(block.text, self._looked_at):
+            for lines in _pieces(block.text, self._piece):
                 # A longer one is one line, of which only the start is looked at.
                 if len(lines) > self._looked_at or self._together(lines):
                     yield from self._hits_in(lines, name, number, block.length)

@@ -16,7 +16,7 @@ from triplepoint.errors import ToolError
 from triplepoint.tools import FileTools, Workspace
 from triplepoint.tools import search as search_module
 from triplepoint.tools.formats import split_lines
-from triplepoint.tools.search import matcher
+from triplepoint.tools.search import MAX_COUNTED_LINE, MAX_REGEX_LINE, matcher
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -194,12 +194,18 @@ def test_long_lines(files: FileTools, root: Path) -> None:
     ]
 
 
-def test_expressions_see_the_start_of_a_line(files: FileTools, root: Path) -> None:
-    """Up to 4,096 characters, so that no pattern and line together take long; this is said."""
-    (root / "a").write_text("x" * 4093 + "hit\n" + "x" * 4094 + "hit\n" + "x" * 300_000 + "\nhit\n")
+@pytest.mark.parametrize(
+    ("pattern", "most"), [("h.t", MAX_REGEX_LINE), ("hi{1}t", MAX_COUNTED_LINE)]
+)
+def test_expressions_see_the_start_of_a_line(
+    files: FileTools, root: Path, pattern: str, most: int
+) -> None:
+    """Of so many characters, so that no pattern and line together take long; this is said."""
+    lines = ["x" * (most - 3) + "hit", "x" * (most - 2) + "hit", "x" * 300_000, "hit"]
+    (root / "a").write_text("\n".join(lines) + "\n")
 
-    assert files.search("h.t", regex=True).split("\n") == [
-        "a:1:" + "x" * 300 + " [cut: 3796 more characters]",
+    assert files.search(pattern, regex=True).split("\n") == [
+        "a:1:" + "x" * 300 + f" [cut: {most - 300} more characters]",
         "a:4:hit",
         "[cut: 2 very long lines searched only at the start]",
     ]
@@ -322,10 +328,8 @@ def test_lines_together_find_what_each_line_finds(pattern: str, text: str) -> No
     fits = matcher(pattern, regex=True)
     wanted = [n for n, line in enumerate(split_lines(text), 1) if fits(line)]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "MAX_REGEX_LINE", 5)
+        patch.setattr(search_module, "PIECE", 5)
         (Path(folder) / "f").write_bytes(text.encode())
-        if any(len(line) > 5 for line in split_lines(text)):
-            patch.setattr(search_module, "MAX_REGEX_LINE", 100)
         with Workspace(folder) as workspace:
             hits = list(search_module.Search(workspace, pattern, True).file("f"))
     assert [int(hit.split(":")[1]) for hit in hits] == wanted
