@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import EngineError, SettingError
+from ...errors import SettingError
 from .bench_options import add_common_options
 from .load_engine import choose_model, load_engine
 from .output import Output
@@ -107,7 +107,7 @@ def _points(args: argparse.Namespace, output: Output) -> Iterator[Point]:
     if args.sweep == "quant":
         parts = choose_model(args).split(":")
         if parts[0] != "synthetic" or len(parts) < 3:
-            raise EngineError(
+            raise SettingError(
                 f"-m {args.model}: `bench sweep quant` needs a synthetic model, which can be "
                 "made in every format; give one such as -m synthetic:qwen3-0.6b:q4_0"
             )

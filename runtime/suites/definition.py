@@ -9,10 +9,18 @@ import hashlib
 import json
 import re
 import tomllib
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from ...arguments import read_text
 from ...errors import SettingError
@@ -21,6 +29,15 @@ WRITING = {"edit", "exec"}  # tools whose tasks get a copy of their folder
 
 ToolGroup = Literal["find", "edit", "net", "exec"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _as_text(given: object) -> object:
+    """A number or a date as it was written: YAML and TOML read `2` and `2026-11-28` as such."""
+    plain = isinstance(given, int | float | date) and not isinstance(given, bool)
+    return str(given) if plain else given
+
+
+Version = Annotated[str, BeforeValidator(_as_text)]
 
 
 class _Strict(BaseModel):
@@ -122,7 +139,7 @@ class Task(_Strict):
     tools: list[ToolGroup] | None = None
     answer_schema: dict[str, Any] | None = None
     """The model can write nothing but JSON that fits it."""
-    version: str = ""
+    version: Version = ""
     """Attempts at another version are made again; what a folder holds is not looked at for it."""
 
     @model_validator(mode="after")

@@ -69,7 +69,7 @@ def test_formats_need_a_synthetic_model(triplepoint: Run) -> None:
     """A file has one format: what to ask for instead is said."""
     done = triplepoint("bench", "sweep", "quant")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "`bench sweep quant` needs a synthetic model" in done.stderr
 
 

@@ -158,6 +158,40 @@ def test_the_example_is_a_suite() -> None:
         assert read_suite(path).tasks
 
 
+def test_the_example_asks_for_what_its_folder_has() -> None:
+    """Each text that an answer must contain is in a file, or is a file's name."""
+    pytest.importorskip("yaml", reason="PyYAML is not installed")
+    if not (ROOT / "examples").exists():
+        pytest.skip("the examples are not installed")
+    suite = read_suite(ROOT / "examples" / "eval" / "incident.yaml")
+
+    wanted: list[list[str]] = []
+    for task in suite.tasks:
+        for check in [check for question in task.questions for check in question.checks]:
+            given = [check.contains] if isinstance(check.contains, str) else check.contains or []
+            wanted += [[text] if isinstance(text, str) else text for text in given]
+    folder = suite.folder_of(suite.tasks[0])
+    assert folder is not None
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    there = "\n".join(f"{path.name}\n{path.read_text()}" for path in files)
+    assert len(wanted) > 3
+    assert [texts for texts in wanted if not any(text in there for text in texts)] == []
+
+
+@pytest.mark.parametrize("given", [2, 1.5, "2026-11-28"])
+def test_a_version_is_a_text_or_a_number_or_a_date(tmp_path: Path, given: object) -> None:
+    """As people write versions, without quotes; not a list."""
+    pytest.importorskip("yaml", reason="PyYAML is not installed")
+    path = tmp_path / "s.yaml"
+    task = "- {id: a, question: Who, checks: [{contains: x}], version: VERSION}"
+    path.write_text(f"tasks:\n{task}\n".replace("VERSION", str(given)))
+    assert read_suite(path).tasks[0].version == str(given)
+
+    path.write_text(path.read_text().replace(f"version: {given}", "version: [1]"))
+    with pytest.raises(SettingError, match=r"tasks\.a\.version"):
+        read_suite(path)
+
+
 @pytest.mark.parametrize(
     ("heading", "model", "inner"),
     [
