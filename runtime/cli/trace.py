@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -319,7 +320,10 @@ def query(args: argparse.Namespace, output: Output) -> int:
     from ...traces import export_tables
     from ...traces.warehouse.reading import is_warehouse
 
-    if args.traces and _is_there(args.sql) and not _is_there(args.traces[-1]):
+    if args.traces and (
+        (_is_there(args.sql) and not _is_there(args.traces[-1]))
+        or (_is_sql(args.traces[-1]) and not _is_sql(args.sql))
+    ):
         *others, sql = args.traces  # the file first, as other programs have it
         args.sql, args.traces = sql, [args.sql, *others]
     if len(args.traces) == 1 and is_warehouse(Path(args.traces[0])):
@@ -331,6 +335,11 @@ def query(args: argparse.Namespace, output: Output) -> int:
     else:
         trace_warehouse.show_rows(output, names, rows)
     return 0
+
+
+def _is_sql(word: str) -> bool:
+    """Whether it can be nothing else: then the other word is a file, though there is none."""
+    return re.match(r"\s*(select|with|from)\s", word, re.IGNORECASE) is not None
 
 
 def _is_there(word: str) -> bool:

@@ -130,7 +130,7 @@ def _told(found: Summary, target: str) -> list[str]:
     ]
     lines = [
         f"{found.files:,} files in {duration(found.seconds)}{speed}: {', '.join(counts)}; "
-        f"{found.rows:,} rows in {target}"
+        f"{found.rows:,} rows written to {target}"
     ]
     for record in found.problems[:_TOLD]:
         lines.append(printable(f"{record.status}: {record.file}: {record.problem}"))

@@ -56,6 +56,11 @@ def test_from_folder_to_page(cli: Cli, tmp_path: Path, target: str) -> None:
     sql = "SELECT count(*) AS phases FROM phases"
     for words in ((target, sql), (sql, target)):
         assert cli("query", *words)[1].split() == ["phases", str(5 * PHASES)]
+    assert (
+        cli("ingest", "many", "-o", target)[1]
+        .splitlines()[0]
+        .endswith(f"5 unchanged, 1 left out; 0 rows written to {target}")
+    )
     assert cli("query", target, sql, "--csv")[1] == f"phases\n{5 * PHASES}\n"
     assert json.loads(cli("query", target, sql, "--json")[1])["rows"] == [[5 * PHASES]]
     status, _, err = cli("query", target, "DELETE FROM files")
@@ -81,6 +86,10 @@ def test_query_over_files_as_csv(cli: Cli) -> None:
     status, out, _ = cli("query", "many/000", "SELECT run FROM runs ORDER BY run LIMIT 1", "--csv")
 
     assert (status, out) == (0, "run\nsynthetic-0000000\n")
+    for words in (("gone", "SELECT 1 FROM runs"), ("SELECT 1 FROM runs", "gone")):
+        status, _, err = cli("query", *words)
+        assert status == 3
+        assert "no trace 'gone'" in err
 
 
 @pytest.mark.parametrize(
