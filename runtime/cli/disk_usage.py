@@ -14,7 +14,7 @@ _WORDS = {
     "machine": "measured limits of this machine",
     "synthetic": "synthetic models",
     "packed": "packed copies of models",
-    "prefixes": "KV caches of conversations, while they are served",
+    "prefixes": "prefixes of conversations that memory had no room for",
     "sha256.json": "hashes of model files",
 }
 

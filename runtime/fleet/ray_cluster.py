@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import sys
 import tempfile
 import threading
@@ -31,6 +32,7 @@ from .workers import Event, Post, Work, trace_name
 SCAN_S = 5.0  # between two looks for machines that have joined
 _STARTS = 5  # times in a row that an actor may die before it is ready
 _PAUSE_S = 0.5
+_REACH_S = 10.0  # in which the head of a cluster takes a connection
 
 
 @dataclass(frozen=True)
@@ -431,15 +433,41 @@ def _connected(address: str) -> Any:
         raise SettingError("Ray is not installed: pip install 'triplepoint[fleet]'") from None
     if ray.is_initialized():
         return None
+    _check_listening(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
-        raise FleetError(
-            f"cannot reach the Ray cluster {address!r}: {_first_line(error)}. Is it running (ray "
-            "start --head), and does RAY_AUTH_TOKEN match the cluster's?"
-        ) from None
+        raise _unreachable(address, _first_line(error)) from None
     _let_speak(False)
     return ray
+
+
+def _check_listening(address: str) -> None:
+    """Ray tries for a quarter of an hour to reach a cluster that is gone but still named: by
+    RAY_ADDRESS, or by the file that `ray start` leaves.
+
+    Raises:
+        FleetError: nothing takes a connection there.
+    """
+    try:
+        from ray._private.services import canonicalize_bootstrap_address
+
+        host, _, port = (canonicalize_bootstrap_address(address) or "").rpartition(":")
+        place = (host.strip("[]"), int(port))
+    except Exception:  # none, or not of this form: Ray says so soon enough
+        return
+    try:
+        socket.create_connection(place, timeout=_REACH_S).close()
+    except OSError as error:
+        why = f"{host}:{port}: {error.strerror or error}"
+        raise _unreachable(address, why) from None
+
+
+def _unreachable(address: str, why: str) -> FleetError:
+    return FleetError(
+        f"cannot reach the Ray cluster {address!r}: {why}. Is it running (ray start --head), and "
+        "does RAY_AUTH_TOKEN match the cluster's?"
+    )
 
 
 def _let_speak(yes: bool) -> None:

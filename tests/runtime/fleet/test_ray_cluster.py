@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,17 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is not installed, the error says how to."""
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingError, match=r"pip install 'triplepoint\[fleet\]'"):
+        triplepoint.map(lambda engine, row: Agent(engine), ["Hello"], to="auto")
+
+
+@needs_ray
+def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its address is still known, the error comes at once, not when Ray gives up."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+    with pytest.raises(FleetError, match=f"cluster 'auto': .*:{port}: .*ray start --head"):
         triplepoint.map(lambda engine, row: Agent(engine), ["Hello"], to="auto")
 
 
