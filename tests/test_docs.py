@@ -17,7 +17,10 @@ from triplepoint.jit.kernels.kvcache import KVFormat
 from triplepoint.jit.kernels.panels import FORMATS
 from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime.cli.arguments import build_parser
+from triplepoint.runtime.conversation.formats import FORMATS as CALL_FORMATS
+from triplepoint.runtime.convert.settings import ARCHITECTURES as CHECKPOINTS
 from triplepoint.runtime.models import ARCHITECTURES
+from triplepoint.runtime.synthetic.shapes import SHAPES
 
 # --- the Python examples
 
@@ -188,6 +191,42 @@ def test_the_readme_names_what_is_supported() -> None:
     special = {"portable": "generic", "v2": "x86-64-v2"}
     arm = [name if name == "neon" else f"neon-{name}" for name in found[2].lower().split(", ")]
     assert [special.get(name, name) for name in x86] + arm == list(TARGETS)
+
+
+# --- the pages about models
+
+
+def test_the_models_page_has_what_is_supported() -> None:
+    """Its architectures, weight types and synthetic models are those of the code."""
+    page = read("docs/models.md")
+    rows = table_of(page, "`general.architecture`")
+    assert sorted(name for row in rows for name in names(row[0])) == sorted(ARCHITECTURES)
+
+    listed = section(page, "Weight types").partition(":")[2].partition(", in any mixture")[0]
+    assert sorted(listed.lower().replace(",", " ").split()) == sorted(FORMATS)
+
+    shown = section(page, "Synthetic models").partition("`QUANT`")[0]
+    assert sorted(names(shown)[1:]) == sorted(SHAPES)
+
+
+def test_formats_of_calls_are_those_of_the_code() -> None:
+    """The table has each, and the number elsewhere is right; all other templates get JSON."""
+    rows = table_of(read("docs/models-talk.md").replace("\\|", ""), "format")
+    shown = [name for row in rows for name in names(row[0])]
+
+    assert sorted(shown) == sorted(CALL_FORMATS)
+    assert f"a grammar for each of {len(CALL_FORMATS) - 1} formats, and JSON" in read(
+        "docs/pains.md"
+    )
+
+
+def test_checkpoints_that_convert_takes() -> None:
+    """Each type that the page names is known, and each architecture has one of them."""
+    text = section(read("docs/models-make.md"), "From a checkpoint")
+    listed = text.partition("It converts checkpoints of")[2].partition("It refuses")[0]
+
+    assert set(names(listed)) <= set(CHECKPOINTS)
+    assert {CHECKPOINTS[name] for name in names(listed)} == set(CHECKPOINTS.values())
 
 
 def test_servers_of_the_examples_are_installed() -> None:
