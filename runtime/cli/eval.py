@@ -145,9 +145,10 @@ def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
             if any(name.startswith(tuple(args.task)) for name in _names(task))
         ]
         if not tasks:
-            names = ", ".join(task.id for task in suite.tasks[:10])
+            ids = [task.id for task in suite.tasks]
+            names = ", ".join([*ids[:10], "…"] if len(ids) > 10 else ids)
             raise SettingError(
-                f"--task: no task or group has a name that starts like this; there are {names}, …"
+                f"--task: no task or group has a name that starts like this; there are {names}"
             )
         changed["tasks"] = tasks
     return suite.model_copy(update=changed)
