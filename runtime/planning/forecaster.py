@@ -83,7 +83,11 @@ class Forecaster:
         if kv == self.kv:
             return self
         was, now = (page_bytes(one, 1, 1, self.cost.head_dim) / PAGE for one in (self.kv, kv))
-        cost = replace(self.cost, kv_bytes=self.cost.kv_bytes * now / was, int8_cache=kv == "q8")
+        cost, scale = self.cost, now / was
+        attention = tuple(one._replace(kv_bytes=one.kv_bytes * scale) for one in cost.attention)
+        cost = replace(
+            cost, kv_bytes=cost.kv_bytes * scale, attention=attention, int8_cache=kv == "q8"
+        )
         return replace(self, cost=cost, kv=kv)
 
 

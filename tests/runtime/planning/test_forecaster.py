@@ -8,6 +8,7 @@ import pytest
 from helpers.planned import MACHINE
 
 from triplepoint.errors import ModelError
+from triplepoint.jit.kernels.kvcache import KVFormat
 from triplepoint.runtime.physics.costs import Part
 from triplepoint.runtime.physics.latency_model import Efficiency
 from triplepoint.runtime.planning.cost import Usage
@@ -46,3 +47,15 @@ def test_a_cache_of_half_the_bytes() -> None:
     assert small.mixed_s(deep) < found.mixed_s(deep)
     faster = replace(MACHINE, read_gbps={**MACHINE.read_gbps, "DRAM": 120.0})
     assert found.with_machine(faster).phase_s(1, 0) < 0.6 * found.phase_s(1, 0)
+
+
+@pytest.mark.parametrize("name", ["qwen3.5:4b", "gemma4:e4b", "glm4.7-flash:30b", "qwen3:4b"])
+@pytest.mark.parametrize("kv", ["q8", "f32"])
+def test_a_cache_in_another_format_is_read_in_it(name: str, kv: KVFormat) -> None:
+    """Also in models whose layers are not all alike: as if it had been asked for at once."""
+    found, asked = (of_name(name, MACHINE, one, Efficiency()) for one in ("bf16", kv))
+    assert found is not None
+    assert asked is not None
+    for start, tokens in ((0, 1), (4096, 1), (3000, 200)):
+        read = found.with_kv(kv).cost.cache_read(start, tokens)
+        assert read == pytest.approx(asked.cost.cache_read(start, tokens), rel=0.03)
