@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ...traces.events import PassEnd
 
 MOST_JUMP = 4096  # passes of one jump
+_SOON = 1e-9  # seconds: when one got memory at the very beginning; 0 is never
 REQUEST_S = 2e-3  # from a request to its first wait for a pass: template, tokens
 
 
@@ -57,12 +58,13 @@ class _Sequence:
 
     __slots__ = (
         "admitted", "arrived", "asked", "at", "began", "borrowed", "cache", "context", "decodes",
-        "first", "ids", "left", "n_cached", "outputs", "pages", "program", "resumes", "rows",
-        "sequence", "start", "total", "work",
+        "first", "ids", "left", "n_cached", "number", "outputs", "pages", "program", "resumes",
+        "rows", "sequence", "start", "total", "work",
     )  # fmt: skip
 
-    def __init__(self, program: Program, arrived: float, policy: Policy) -> None:
+    def __init__(self, program: Program, arrived: float, policy: Policy, number: int) -> None:
         self.program, self.arrived, self.context = program, arrived, policy.context
+        self.number = number  # by which it came
         self.rows = self.sequence = self.cache = self
         self.at = 0  # request
         self.n_cached = self.total = self.start = self.pages = 0
@@ -82,8 +84,15 @@ class _Sequence:
         return end <= self.pages * PAGE
 
 
-def _seniority(sequence: _Sequence) -> tuple[bool, float]:
-    return seniority(sequence.admitted, sequence.asked)
+def _seniority(sequence: _Sequence) -> tuple[bool, float, int]:
+    """Never the same of two: many ask at once in virtual time, and would wait for each other."""
+    return *seniority(sequence.admitted, sequence.asked), sequence.number
+
+
+def _frees(one: _Sequence, ticket: _Sequence) -> bool:
+    """Whether one has pages that could be another's: its own, or of a beginning of others."""
+    others = one.pages > 0 and one.program.group != ticket.program.group
+    return one is not ticket and (others or one.pages > one.borrowed)
 
 
 _Picked = list[tuple[_Sequence, int]]
@@ -114,6 +123,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         self._number = 0
         self._queue: list[_Sequence] = []  # those that have no place
         self._known: dict[int, int] = {}  # tokens of shared beginnings that were computed
+        self._common: dict[int, int] = {}  # pages of them
         self._resting: OrderedDict[_Sequence, None] = OrderedDict()  # those that keep pages
         self._page_bytes = clock.forecaster.cost.kv_bytes * PAGE
         self._used = 0  # pages
@@ -162,11 +172,12 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         wanted = self._used + promised + pages
         if wanted > self._most:
             self._evict(wanted - self._most)
+            self._forget(ticket, promised + pages)
             self._preempt(ticket, promised + pages, picked)
         if self._used + promised + pages <= self._most:
-            ticket.admitted = ticket.admitted or self.now
+            ticket.admitted = ticket.admitted or max(self.now, _SOON)
             return pages
-        if not picked and not any(one.pages and one is not ticket for one in self._waiting):
+        if not picked and not any(_frees(one, ticket) for one in self._waiting):
             self._fail(ticket)
         return None
 
@@ -195,13 +206,21 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             pages -= self._let_go(sequence)
             self.tally.evicted += 1
 
+    def _forget(self, ticket: _Sequence, pages: int) -> None:
+        """Where so many are missing: shared beginnings that nobody goes on from are let go."""
+        if self._used + pages > self._most:
+            used = {one.program.group for one in self._waiting if one.pages}
+            for group in self._common.keys() - used - {ticket.program.group}:
+                self._used -= self._common.pop(group)
+                del self._known[group]
+
     def _preempt(self, ticket: _Sequence, pages: int, picked: _Picked) -> None:
         """Take pages from those that got theirs later; they compute their tokens again."""
         mine, inside = _seniority(ticket), {one for one, _ in picked}
         later = [
             one
             for one in self._waiting
-            if one.pages > one.borrowed and one not in inside and _seniority(one) > mine
+            if _frees(one, ticket) and one not in inside and _seniority(one) > mine
         ]
         for victim in sorted(later, key=_seniority, reverse=True):
             if self._used + pages <= self._most:
@@ -209,6 +228,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             self._let_go(victim)
             self.tally.preempted += 1
             self._preempted.append(victim)
+            self._forget(ticket, pages)
 
     def _let_go(self, sequence: _Sequence) -> int:
         pages = sequence.pages - min(sequence.pages, sequence.borrowed)
@@ -226,7 +246,9 @@ class SimulatedMachine(PassPolicy[_Sequence]):
 
     def _fail(self, sequence: _Sequence) -> None:
         self.tally.failed += 1
+        self.tally.last_s = self.now
         sequence.at = len(sequence.program.requests)
+        self._let_go(sequence)  # it is nobody's victim any more
         self._preempted.append(sequence)
 
     # --- requests
@@ -234,7 +256,8 @@ class SimulatedMachine(PassPolicy[_Sequence]):
     def arrive(self, program: Program, at: float) -> None:
         """A conversation begins."""
         self.tally.asked += 1
-        sequence = _Sequence(program, at, self.policy)
+        self.tally.first_s = min(self.tally.first_s, at)
+        sequence = _Sequence(program, at, self.policy, self.tally.asked)
         if program.length >= self.policy.context:
             self.tally.failed += 1
             return
@@ -361,6 +384,9 @@ class SimulatedMachine(PassPolicy[_Sequence]):
                 most = min(most, (len(one.ids) - 1) // count, 32)
                 if count >= self.clock.chunk or prompts > 1:
                     return 1
+                if math.isfinite(self._most):  # only the first of the passes was asked for memory
+                    pages = one.pages + self._most - self._used
+                    most = min(most, int(pages * PAGE - one.n_cached) // count)
         if prompts and len(self._waiting) > len(picked):
             most = 1 if most <= 1 or self._overtaken(picked, seconds) else min(most, 4)
         if most <= 1:
@@ -407,10 +433,13 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         program = sequence.program
         if self.policy.share and program.group >= 0:
             known = min(sequence.n_cached, program.shared)
-            before = self._known.get(program.group, 0)
-            if known > before:
+            if known > self._known.get(program.group, 0):
                 self._known[program.group] = known
-                self._used += known // PAGE - before // PAGE
+                # Begun ones, too: whoever fills one up has asked for its memory when it began it.
+                pages = min(-(-known // PAGE), sequence.borrowed)
+                more = max(0, pages - self._common.get(program.group, 0))
+                self._common[program.group] = self._common.get(program.group, 0) + more
+                self._used += more
         self._ask(sequence)
         if sequence.n_cached >= sequence.total:
             self._answers(sequence)

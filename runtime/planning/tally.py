@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from dataclasses import dataclass, field
 
@@ -14,8 +15,8 @@ class Tally:
         ttft, tpot: seconds, of each request; tpot of those with more than one token.
         asked, done, failed: conversations that came, ended, and could not.
         computed, adopted, written: tokens of prompts that were computed, and found; of replies.
-        busy_s: time in passes; bound_s: by what bounds it; host_s: between them; last_s: end
-            of the last request.
+        busy_s: time in passes; bound_s: by what bounds it; host_s: between them.
+        first_s, last_s: when the first conversation came, and the last request ended or failed.
         passes, shared: of all, and those of several sequences.
         evicted, preempted: conversations that lost their cache in a pause, and in a request.
         peak, kv_s: bytes of KV at most; bytes times seconds.
@@ -39,6 +40,7 @@ class Tally:
     preempted: int = 0
     busy_s: float = 0.0
     host_s: float = 0.0
+    first_s: float = math.inf
     last_s: float = 0.0
     peak: float = 0.0
     kv_s: float = 0.0
@@ -54,6 +56,7 @@ class Tally:
             "evicted", "preempted", "busy_s", "host_s", "kv_s",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first_s = min(self.first_s, other.first_s)
         self.last_s, self.peak = max(self.last_s, other.last_s), max(self.peak, other.peak)
         for bound, seconds in other.bound_s.items():
             self.bound_s[bound] = self.bound_s.get(bound, 0.0) + seconds

@@ -86,6 +86,13 @@ def test_recorded_programs_in_order() -> None:
     assert result.tally.computed == sum(one.prompt for one in programs)
 
 
+def test_time_before_the_first_conversation_does_not_count() -> None:
+    """One a thousand seconds: the machine that waited for it was not slow."""
+    result = simulate(_scenario(machines=1, count=1, rate=1e-3), 1)
+    assert result.tally.first_s > 10
+    assert result.seconds == pytest.approx(result.tally.finished[0], rel=1e-3)
+
+
 def test_arrivals_are_a_poisson_process() -> None:
     """Mean and variance of the gaps are those of the rate; 0 is all at once."""
     times = list(arrivals(20_000, 5.0, 1))
