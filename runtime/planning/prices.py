@@ -140,13 +140,22 @@ def load_prices(path: str | Path | None = None) -> PriceBook:
     checked = merged["checked"]
     if not _is_date(checked):
         raise SettingError(f"{where}: checked must be a date such as 2026-11-23, not {checked!r}")
+    if merged["currency"] != "USD":
+        raise SettingError(
+            f"{where}: currency must be USD, as all prices are shown in dollars, "
+            f"not {merged['currency']!r}"
+        )
+    reached = {
+        name: _number(gpu[name], where, f"gpu.{name}")
+        for name in ("prefill_share", "decode_share", "weight_bytes", "step_s")
+    }
+    for name, value in reached.items():
+        if not value and name != "step_s":
+            raise SettingError(f"{where}: gpu.{name} must be above 0")
     return PriceBook(
         checked,
         _number(power["kwh"], where, "power.kwh"),
-        *(
-            _number(gpu[name], where, f"gpu.{name}")
-            for name in ("prefill_share", "decode_share", "weight_bytes", "step_s")
-        ),
+        *reached.values(),
         hardware=hardware,
         apis=apis,
     )

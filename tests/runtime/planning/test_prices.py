@@ -56,6 +56,10 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('[[apis]]\nname = "a"\ninput = 1\noutput = 1\nsource = 3', "source must be a string"),
         ('[[api]]\nname = "a"\ninput = 1\noutput = 1', "'api'; known: checked,"),
         ("[power]\nkw = 1", "power has 'kw'; known: kwh"),
+        ("[gpu]\nprefill_share = 0", "gpu.prefill_share must be above 0"),
+        ("[gpu]\ndecode_share = 0", "gpu.decode_share must be above 0"),
+        ("[gpu]\nweight_bytes = 0.0", "gpu.weight_bytes must be above 0"),
+        ('currency = "EUR"', "currency must be USD"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, told: str, tmp_path: Path) -> None:
