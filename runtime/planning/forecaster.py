@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from ...errors import SettingError
 from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.targets import TARGETS
 from ..bench.reach import USUAL, cost_of, usual_passes
@@ -115,12 +116,20 @@ def of_name(
 
     Returns:
         None if the name is neither.
+
+    Raises:
+        SettingError: the machine's feature set is not known here, such as that of a later version.
     """
     known = by_alias(name)
     if known is None and name.startswith(PREFIX):
         known = _synthetic(SyntheticModel.parse(name))
     if known is None:
         return None
+    if machine.target not in TARGETS:
+        raise SettingError(
+            f"the machine has the feature set {machine.target!r}, which is not known here; known: "
+            f"{', '.join(TARGETS)}"
+        )
     cost = cost_of(known, TARGETS[machine.target].lanes, kv)
     kept = calibration.load(calibration.path_of(cost, machine, kv)) if reached is None else None
     if kept is not None:

@@ -10,10 +10,12 @@ from typing import Any
 
 from ...errors import ReplayError
 from ..physics.latency_model import Efficiency
-from ..physics.machine import LEVELS, MachineProfile
+from ..physics.machine import MachineProfile
 
 _NEEDED = ("cpu", "cores", "target", "threads", "read_gbps", "int8_gops", "fp32_gflops")
 _NEEDED += ("bf16_gflops", "barrier_s")
+_SHARES = ("read", "attention_read", "products", "attention")  # of limits, which are divided by
+_LEAST, _MOST = 1e-15, 1e18
 _PLACES = (("machine", "profile"), ("machine",), ("run", "machine", "profile"))
 
 
@@ -66,24 +68,44 @@ def _profile(fields: Mapping[str, Any], path: Path) -> MachineProfile:
     for name in _NEEDED:
         if name not in fields:
             raise ReplayError(f"machine differs: {path} has no {name}")
-    numbers = ("cores", "threads", "int8_gops", "fp32_gflops", "bf16_gflops", "barrier_s")
-    rates = fields["read_gbps"]
-    values = {name: fields[name] for name in numbers}
+    rates, caches = fields["read_gbps"], fields.get("caches") or {}
     if not isinstance(rates, Mapping) or "DRAM" not in rates:
         raise ReplayError(f"machine differs: {path} has no read_gbps of DRAM")
-    values |= {f"read_gbps.{level}": rates[level] for level in LEVELS if level in rates}
-    for name, value in values.items():
-        if not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise ReplayError(f"machine differs: {path}: {name} is {value!r}, not a number above 0")
-    caches = fields.get("caches") or {}
+    if not isinstance(caches, Mapping):
+        raise ReplayError(f"machine differs: {path}: caches is {caches!r}, not bytes by level")
+    for name in ("cpu", "target"):
+        if not isinstance(fields[name], str):
+            raise ReplayError(f"machine differs: {path}: {name} is {fields[name]!r}, not a name")
+    for name in ("cores", "threads"):
+        _check(name, fields[name], path, whole=True)
+    for name in ("int8_gops", "fp32_gflops", "bf16_gflops", "barrier_s"):
+        _check(name, fields[name], path)
+    for level, rate in rates.items():
+        _check(f"read_gbps.{level}", rate, path)
+    for level, size in caches.items():
+        _check(f"caches.{level}", size, path, zero=True)
+    _check("w8a8_gops", fields.get("w8a8_gops", 0.0), path, zero=True)
     return MachineProfile(**{**{k: v for k, v in fields.items() if k in known}, "caches": caches})
+
+
+def _check(name: str, value: Any, path: Path, *, zero: bool = False, whole: bool = False) -> None:
+    """A number above 0, or also `zero`, of a size with which one can calculate."""
+    good = isinstance(value, int) if whole else isinstance(value, int | float)
+    if not good or not (_LEAST < value < _MOST or (zero and value == 0)):
+        kind = f"a {'whole ' * whole}number {'from' if zero else 'above'} 0"
+        raise ReplayError(f"machine differs: {path}: {name} is {value!r}, not {kind}")
 
 
 def _efficiency(found: Mapping[str, Any], path: Path) -> Efficiency | None:
     fields = found.get("efficiency")
     if fields is None:
         return None
+    if not isinstance(fields, Mapping):
+        raise ReplayError(f"machine differs: {path}: efficiency is {fields!r}, not an object")
     try:
-        return Efficiency(**fields)
+        reached = Efficiency(**fields)
     except TypeError as error:
         raise ReplayError(f"machine differs: {path}: efficiency: {error}") from None
+    for name, value in dataclasses.asdict(reached).items():
+        _check(f"efficiency.{name}", value, path, zero=name not in _SHARES)
+    return reached

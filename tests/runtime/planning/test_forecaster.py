@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from helpers.planned import MACHINE
 
-from triplepoint.errors import ModelError
+from triplepoint.errors import ModelError, SettingError
 from triplepoint.jit.kernels.kvcache import KVFormat
 from triplepoint.runtime.physics.costs import Part
 from triplepoint.runtime.physics.latency_model import Efficiency
@@ -34,6 +34,8 @@ def test_synthetic_models_and_unknown_ones() -> None:
     assert of_name("model.gguf", MACHINE) is None
     with pytest.raises(ModelError):
         of_name("synthetic:nothing:q4_0", MACHINE)
+    with pytest.raises(SettingError, match="'avx4096', which is not known"):
+        of_name("qwen3:4b", replace(MACHINE, target="avx4096"))
 
 
 def test_a_cache_of_half_the_bytes() -> None:

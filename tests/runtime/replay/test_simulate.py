@@ -305,6 +305,12 @@ def test_a_machine_is_read_from_many_files(engine: Engine, trace: Trace, tmp_pat
         (lambda m: m["read_gbps"].pop("DRAM"), "no read_gbps of DRAM"),
         (lambda m: m.update(int8_gops="many"), "int8_gops is 'many', not a number above 0"),
         (lambda m: m["read_gbps"].update(L2=0), "read_gbps.L2 is 0"),
+        (lambda m: m.update(int8_gops=10**400), "int8_gops is 1"),
+        (lambda m: m.update(threads=2.5), "threads is 2.5, not a whole number above 0"),
+        (lambda m: m.update(target=["x"]), "target is .*, not a name"),
+        (lambda m: m.update(caches=[1]), "caches is .*, not bytes by level"),
+        (lambda m: m["caches"].update(L1="32K"), "caches.L1 is '32K', not a number from 0"),
+        (lambda m: m.update(w8a8_gops="x"), "w8a8_gops is 'x'"),
     ],
 )
 def test_a_machine_that_lacks_something_is_told(
@@ -316,6 +322,26 @@ def test_a_machine_that_lacks_something_is_told(
     path = tmp_path / "m.json"
     path.write_text(json.dumps(machine))
 
+    with pytest.raises(ReplayError, match=message):
+        read_machine(path)
+
+
+@pytest.mark.parametrize(
+    ("efficiency", "message"),
+    [
+        ([1], "efficiency is .*, not an object"),
+        ({"speed": 1}, "efficiency: .*speed"),
+        ({"products": 0}, "efficiency.products is 0, not a number above 0"),
+        ({"row_s": -1.0}, "efficiency.row_s is -1.0, not a number from 0"),
+        ({"waiting": None}, "efficiency.waiting is None, not a number from 0"),
+    ],
+)
+def test_shares_of_the_limits_that_make_no_sense_are_told(
+    engine: Engine, tmp_path: Path, efficiency: object, message: str
+) -> None:
+    """Before anything is divided by them."""
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps({"machine": engine.machine.as_dict(), "efficiency": efficiency}))
     with pytest.raises(ReplayError, match=message):
         read_machine(path)
 
