@@ -22,6 +22,8 @@ from .cost import Speeds, Usage
 if TYPE_CHECKING:
     from ..inference.engine import Engine
 
+MOST_CONTEXT = 1 << 24  # tokens of a step
+
 
 @dataclass(frozen=True)
 class Forecaster:
@@ -68,8 +70,17 @@ class Forecaster:
         return found.seconds
 
     def speeds(self, usage: Usage) -> Speeds:
-        """Tokens a second of what is computed of prompts, and of a decode behind them."""
+        """Tokens a second of what is computed of prompts, and of a decode behind them.
+
+        Raises:
+            SettingError: a step has more tokens than any context.
+        """
         context = max(1, round(usage.input / usage.steps))
+        if context > MOST_CONTEXT:  # pass by pass, that would take for ever
+            raise SettingError(
+                f"a step of a question has {context:,} tokens of input, more than any context "
+                f"({MOST_CONTEXT:,}); give the tokens of one question, and how many steps it has"
+            )
         tokens = max(1, round(usage.computed / usage.steps))
         prefill = tokens / self.phase_s(tokens, max(0, context - tokens))
         decode = usage.concurrency / self.phase_s(1, context, usage.concurrency)

@@ -26,6 +26,15 @@ def test_speeds_of_a_known_model() -> None:
     assert 2 < more.decode / speeds.decode < 8
 
 
+def test_a_step_longer_than_any_context_is_refused() -> None:
+    """A month's tokens as one question's: said at once, where passes were added up for hours."""
+    found = of_name("qwen3:4b", MACHINE, reached=Efficiency())
+    assert found is not None
+    with pytest.raises(SettingError, match="100,000,000,000 tokens of input"):
+        found.speeds(Usage(1, 1e11, 0, 100))
+    assert found.speeds(Usage(1, 1e8, 0, 100, steps=1e4)).prefill > 0
+
+
 def test_synthetic_models_and_unknown_ones() -> None:
     """A synthetic model needs no file; a path is nobody's name."""
     found = of_name("synthetic:qwen3-0.6b:q4_0", MACHINE, reached=Efficiency())
