@@ -53,9 +53,16 @@ def test_a_mix_has_its_means() -> None:
     assert programs == list(mix.draw(3000, 1))
 
 
+@pytest.mark.parametrize("requests", [1, 2, 10, 30, 100])
+def test_a_conversation_has_as_many_requests_as_asked_for(requests: int) -> None:
+    """On average, also where they are many; one is always one."""
+    found = [len(one.requests) for one in Mix(requests=requests).draw(2000, 3)]
+    assert statistics.mean(found) == pytest.approx(requests, rel=0.06 if requests > 1 else 0)
+
+
 def test_what_makes_no_sense() -> None:
     """Refused."""
-    for wrong in ({"new": 0}, {"requests": 0}, {"tool_s": -1.0}):
+    for wrong in ({"new": 0}, {"requests": 0}, {"requests": 10**6}, {"tool_s": -1.0}):
         with pytest.raises(SettingError):
             Mix(**wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(SettingError):
