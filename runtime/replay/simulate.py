@@ -7,6 +7,7 @@ chosen as in a run, and then the recorded one is taken. `predict` asks the cost 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -176,10 +177,9 @@ def _expected(
     from ..physics.observation import observe
 
     phase = work.recorded
-    sizes = [work.computed] if phase.phase == "prefill" else [1] * work.computed
     least = [0.0, 0.0, 0.0]
     wall, kernel, at, level = 0.0, 0.0, phase.kv_before, ""
-    for size in sizes:
+    for size in _sizes(work):
         if size:
             expected = calibration.estimate(cost, size, at, machine)
             wall, kernel = wall + expected.seconds, kernel + expected.kernel_s
@@ -207,6 +207,19 @@ def _expected(
         memory_level=level,
         predicted_s=prediction.as_dict(),
     )
+
+
+def _sizes(work: WorkItem) -> list[int]:
+    """Tokens of each pass; those of a decode that jumped or drafted as `ForcedConstraint` has them.
+
+    Of drafts that were refused nothing is counted.
+    """
+    phase, computed = work.recorded, work.computed
+    if phase.phase == "prefill":
+        return [computed]
+    passes = phase.passes if 0 < phase.passes < computed else computed
+    borders = [round(n * computed / max(1, passes)) for n in range(passes + 1)]
+    return [b - a for a, b in itertools.pairwise(borders)]
 
 
 def settings(

@@ -220,6 +220,19 @@ def test_a_prediction_is_the_sum_of_its_passes(engine: Engine) -> None:
     assert ("threads", 99, engine.threads) in report.settings
 
 
+def test_a_decode_that_jumped_is_predicted_by_its_passes(engine: Engine) -> None:
+    """Two passes for five positions: as many as were recorded, not one a token."""
+    trace = made_trace(("prefill", 30, 0, 30), ("decode", 6, 30, 35))
+    trace.phases[1].passes = 2
+    found = calibration(engine)
+
+    now = replay.predict(trace, engine, found).now[1]
+
+    wanted = [found.estimate(engine.cost, *part).seconds for part in ((2, 30), (3, 32))]
+    assert now.wall_s == pytest.approx(sum(wanted))
+    assert (now.tokens, now.kv_after) == (6, 35)
+
+
 def test_a_prediction_for_another_machine(engine: Engine) -> None:
     """A hundredth of every rate: more time, and its CPU among what differs."""
     trace = made_trace(("prefill", 30, 0, 30), ("decode", 4, 30, 33))
