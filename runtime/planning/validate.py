@@ -7,6 +7,7 @@ latency model says of them, and what the host does between two.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import threading
 import time
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
 """How far a forecast may be off."""
+_MEASURED = {"throughput", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"}
+_MOST = 1 << 40  # tokens of a request
 
 
 @contextmanager
@@ -124,7 +127,7 @@ def read_rounds(path: Path) -> list[Round]:
         return [_round(*json.loads(line)) for line in lines]
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"cannot read the rounds {path}: {error}") from None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         raise SettingError(f"{path} has no rounds of `plan --validate`") from None
 
 
@@ -133,7 +136,25 @@ def _round(agents: int, programs: list[Any], measured: dict[str, float]) -> Roun
         Program(tuple(Request(float(p), int(n), int(r)) for p, n, r in requests), *others)
         for requests, *others in programs
     ]
-    return Round(int(agents), tuple(found), {str(k): float(v) for k, v in measured.items()})
+    one = Round(int(agents), tuple(found), {str(k): float(v) for k, v in measured.items()})
+    _check(one)
+    return one
+
+
+def _check(one: Round) -> None:
+    """Whether it can be simulated and compared: a file may say anything."""
+    good = one.agents > 0 and set(one.measured) == _MEASURED
+    good &= all(0 <= value < math.inf for value in one.measured.values())
+    good &= all(one.measured[name] > 0 for name in GOALS if good)
+    for program in one.programs:
+        good &= bool(program.requests) and isinstance(program.kept, bool)
+        good &= isinstance(program.shared, int) and isinstance(program.group, int)
+        good &= all(
+            0 <= pause < math.inf and 0 < new < _MOST and 0 < reply < _MOST
+            for pause, new, reply in program.requests
+        )
+    if not good or not one.programs:
+        raise ValueError("no round")
 
 
 @dataclass
