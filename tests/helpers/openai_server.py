@@ -1,13 +1,16 @@
 """A server that speaks OpenAI's streaming format over a real socket, with scripted answers.
 
 Each answer is a list of steps, sent in order: texts and dicts go out as events, numbers are seconds
-to wait, bytes go out raw, `DROP` closes the connection at once. An int alone in place of a list is
-an HTTP status that is sent instead.
+to wait, bytes go out raw, `DROP` closes the connection at once. In place of a list an int is an
+HTTP status that is sent instead, and `RESET` resets the connection.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 DROP = object()
+RESET = object()
 
 
 def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -91,6 +95,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(*answer)
         elif isinstance(answer, int):
             self._json(answer, {"error": {"message": "busy" if answer == 429 else "refused"}})
+        elif answer is RESET:
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            os.close(self.connection.detach())
         elif answer is not DROP:
             self._stream(answer)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _SILENT = "(interrupted)"  # many templates want user and assistant in turns
 _FIRST_WAIT = 0.5  # seconds before the second try, doubled each time
 MAX_COUNT = 2**53  # of tokens; a server that says more is wrong, and no float takes any number
+_CUT = ("", "length", "error", "abort", "content_filter")  # how an answer ends that is not whole
 _CHARS = 3.5  # characters a token, where the server does not count for us
 
 
@@ -243,7 +244,7 @@ class RemoteConversation(Conversation[int]):
         return given
 
     def _reply(self, said: StreamedReply) -> Reply:
-        whole = said.finish not in ("", "length")
+        whole = said.finish not in _CUT
         calls = said.tool_calls()
         reply = Reply(said.answer.strip(), said.thinking.strip(), calls if whole else [])
         if calls and not whole:
@@ -329,8 +330,13 @@ class RemoteConversation(Conversation[int]):
         if not said.finish:
             what = "it ended early" if said.pieces else "no data"
             raise EngineError(f"the stream from {self.engine.base_url} broke off: {what}")
-        if said.finish != "length":
+        if said.finish not in _CUT:
             return
+        if said.finish != "length":
+            raise EngineError(
+                f"{self.engine.base_url} cut the answer: it ended with {said.finish!r}, not "
+                "because it was done"
+            )
         total = _number(said.usage, "prompt_tokens") + _number(said.usage, "completion_tokens")
         if total >= self.context:
             raise ContextOverflowError(
@@ -345,7 +351,7 @@ class RemoteConversation(Conversation[int]):
         if calls:
             message["tool_calls"] = [
                 {
-                    "id": f"call_{len(self.wire)}_{number}",
+                    "id": _call_id(len(self.wire), number),
                     "type": "function",
                     "function": {"name": name, "arguments": arguments},
                 }
@@ -361,6 +367,11 @@ class RemoteConversation(Conversation[int]):
         for number, call in enumerate(self.wire[-1]["tool_calls"]):
             text = results[number].content if number < len(results) else INTERRUPTED_CALL
             self.wire.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+
+
+def _call_id(message: int, number: int) -> str:
+    """Nine letters and digits: Mistral's servers take no other id."""
+    return f"call{message % 1000:03}{number % 100:02}"
 
 
 def _number(values: Mapping[str, Any], name: str) -> int:

@@ -100,12 +100,20 @@ class RemoteEngine:
 
     def _first_model(self) -> str:
         """The first model that the server lists."""
-        from .sse_client import fetch_json
+        from .sse_client import BusyError, KeyRefusedError, fetch_json
 
         try:
             answer = fetch_json(self.server, "/models", timeout=CONNECT)
-        except EngineError as error:
+        except SettingError:
+            raise
+        except BusyError as error:
             raise ModelError(f"{error}; is the server running?") from None
+        except KeyRefusedError as error:
+            raise ModelError(str(error)) from None
+        except EngineError as error:
+            raise ModelError(
+                f"{error}; the address must go up to /v1. Or name the model (model=…)"
+            ) from None
         models = answer.get("data") if isinstance(answer, dict) else None
         for one in models if isinstance(models, list) else ():
             name = one.get("id") if isinstance(one, dict) else None

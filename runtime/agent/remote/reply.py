@@ -23,6 +23,23 @@ class Pending:
     arguments: str = ""
     id: str = ""
 
+    def named(self, name: str) -> bool:
+        """Whether it has this name already: some servers send it with every piece."""
+        return len(name) > 1 and name == self.name
+
+    def differs(self, name: object, given: object, *, free: bool = False) -> bool:
+        """Whether a piece with a name begins another call than this one.
+
+        Args:
+            name, given: of the piece; `given` is its id.
+            free: the server does not number its calls, so that any other name is another call.
+        """
+        if given and self.id:
+            return given != self.id
+        if free and not (self.arguments.strip() and name == self.name):
+            return True
+        return bool(self.name) and _is_object(self.arguments)
+
 
 @dataclass
 class StreamedReply:
@@ -48,6 +65,7 @@ class StreamedReply:
     timings: dict[str, Any] = field(default_factory=dict)
     _seen: list[int] = field(default_factory=list)
     _places: dict[int, int] = field(default_factory=dict)  # of indices that were given twice
+    _last: int = 0  # place of the call that the last piece belonged to
 
     def take(self, chunk: dict[str, Any]) -> list[tuple[Mode, str]]:
         """Take one chunk in; gives the text in it. What has an unknown form is passed over."""
@@ -56,10 +74,7 @@ class StreamedReply:
             self.usage = chunk["usage"]
         if isinstance(chunk.get("timings"), dict):
             self.timings = chunk["timings"]
-        choices = chunk.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-            return []
-        choice = choices[0]
+        choice = _first_choice(chunk.get("choices"))
         if isinstance(choice.get("finish_reason"), str):
             self.finish = choice["finish_reason"]
         delta = choice.get("delta")
@@ -80,7 +95,11 @@ class StreamedReply:
                 self.thinking += text
                 said.append(("thinking", text))
                 break
-        if isinstance(text := delta.get("content"), str) and text:
+        content = delta.get("content")
+        if text := _thoughts_in(content):
+            self.thinking += text
+            said.append(("thinking", text))
+        if text := _text_in(content) or _text_in(delta.get("refusal")):
             self.answer += text
             self.held += text
             if not _may_be_call(self.answer):
@@ -97,25 +116,36 @@ class StreamedReply:
         function = call.get("function")
         if not isinstance(function, dict):
             return
-        index = call.get("index")
-        if not isinstance(index, int):  # some servers send each call whole, without a number
-            index = len(self.calls)
         name, given = function.get("name"), call.get("id")
-        place = self._places.get(index, index)
-        if place in self.calls and name and given and self.calls[place].id not in ("", given):
-            place = self._places[index] = max(self.calls) + 1  # another one, as from Ollama
+        place = self._place(call.get("index"), name, given)
         if place not in self.calls and len(self.calls) >= MAX_CALLS:
             return
+        self._last = place
         pending = self.calls.setdefault(place, Pending())
         if isinstance(given, str):
             pending.id = pending.id or given
-        if isinstance(name, str):
+        if isinstance(name, str) and not pending.named(name):
             pending.name += name
         arguments = function.get("arguments")
         if isinstance(arguments, str):
             pending.arguments += arguments
         elif isinstance(arguments, dict):
             pending.arguments = json.dumps(arguments, ensure_ascii=False)
+
+    def _place(self, index: object, name: object, given: object) -> int:
+        """Which call a piece belongs to; one that is not there yet is a new one."""
+        free = max(self.calls, default=-1) + 1
+        if not isinstance(index, int):
+            # Without a number: what has no name goes on with a call that has begun.
+            if not self.calls:
+                return free
+            known = [n for n, one in self.calls.items() if given and one.id == given]
+            place = known[0] if known else self._last
+            return free if name and self.calls[place].differs(name, given, free=True) else place
+        place = self._places.get(index, index)
+        if place in self.calls and name and self.calls[place].differs(name, given):
+            place = self._places[index] = free  # another one, as from Ollama
+        return place
 
     def tool_calls(self) -> list[ToolCall]:
         """The calls in order. One that cannot be read says so, and must not run."""
@@ -136,6 +166,36 @@ class StreamedReply:
         self.as_text, self.answer = True, ""
         self.finish = "tool_calls" if self.finish == "stop" else self.finish
         return ""
+
+
+def _first_choice(choices: object) -> dict[str, Any]:
+    """The choice that was asked for, wherever it stands; an empty one where there is none."""
+    for one in choices if isinstance(choices, list) else ():
+        if isinstance(one, dict) and one.get("index") in (0, None):
+            return one
+    return {}
+
+
+def _text_in(content: object) -> str:
+    """The text of a delta's content, which may come as a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    texts = [one.get("text") for one in parts if isinstance(one, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _thoughts_in(content: object) -> str:
+    """The thinking in a list of parts, as Mistral's models send it."""
+    parts = content if isinstance(content, list) else ()
+    return "".join(_text_in(one.get("thinking")) for one in parts if isinstance(one, dict))
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _may_be_call(text: str) -> bool:

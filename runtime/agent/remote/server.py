@@ -58,6 +58,7 @@ class Server:
         self.url = urlunsplit((parts.scheme, _bracketed(host, name), "", "", ""))
         self.url += parts.path.rstrip("/")
         self._query = f"?{parts.query}" if parts.query else ""
+        _check_client_takes(self.address("/chat/completions"))
         self.silence = silence
         self._key = api_key
         self._certificates: ssl.SSLContext | None = None
@@ -71,17 +72,49 @@ class Server:
         """A client of this server; a proxy of the environment is not used for this machine."""
         import httpx
 
+        try:
+            return self._client(timeout)
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            raise SettingError(
+                f"the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) cannot be "
+                f"used for {self.url}: {error}"
+            ) from None
+
+    def _client(self, timeout: float | None) -> httpx.AsyncClient:
+        import httpx
+
         headers = {"User-Agent": "triplepoint"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         if self._certificates is None and self.url.startswith("https:"):
-            self._certificates = httpx.create_ssl_context()  # reading them takes a while
+            try:
+                self._certificates = httpx.create_ssl_context()  # reading them takes a while
+            except OSError as error:
+                raise SettingError(
+                    "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read: "
+                    f"{error}"
+                ) from None
         return httpx.AsyncClient(
             headers=headers,
             timeout=httpx.Timeout(timeout or self.silence, connect=CONNECT),
             trust_env=not self._local,
             verify=False if self._certificates is None else self._certificates,  # http: none
         )
+
+
+def _check_client_takes(address: str) -> None:
+    """What only the client minds: characters that are none, names of hosts, the length.
+
+    Raises:
+        SettingError: it does not take the address.
+    """
+    import httpx
+
+    try:
+        _ = httpx.URL(address).host
+    except (ValueError, httpx.InvalidURL) as error:
+        shown = address if len(address) <= 100 else f"{address[:100]}…"
+        raise SettingError(f"not a server URL: {shown!r}: {error}") from None
 
 
 def _is_plain(text: str) -> bool:

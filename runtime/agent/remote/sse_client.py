@@ -126,7 +126,7 @@ class Exchange:
                     self._queue.put((time.perf_counter(), chunk))
             except BaseException as error:
                 if came and isinstance(error, Exception) and not isinstance(error, EngineError):
-                    raise _broken(self._server, str(error) or type(error).__name__) from error
+                    raise _broken(self._server, _said(error)) from error
                 raise
 
     def _ended(self, error: BaseException | None) -> None:
@@ -213,14 +213,21 @@ async def _network_errors(server: Server) -> AsyncIterator[None]:
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise BusyError(f"cannot reach {url}: {error or 'no answer'}") from None
+        raise BusyError(f"cannot reach {url}: {str(error) or 'no answer'}") from None
     except httpx.TimeoutException:
         raise EngineError(f"no data from {url} for {server.silence:g} seconds") from None
     except httpx.RemoteProtocolError as error:
         told = f"{url} closed the connection before it answered: {error}"
         raise BusyError(told, dropped=True) from None
+    except (httpx.ReadError, httpx.WriteError) as error:
+        told = f"{url} broke the connection before it answered: {_said(error)}"
+        raise BusyError(told, dropped=True) from None
     except httpx.HTTPError as error:
-        raise EngineError(f"{url}: {error or type(error).__name__}") from None
+        raise EngineError(f"{url}: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 async def _events(server: Server, response: httpx.Response) -> AsyncIterator[str]:
@@ -240,11 +247,14 @@ async def _events(server: Server, response: httpx.Response) -> AsyncIterator[str
         for line in lines:
             if line.startswith(b"data:"):
                 came = True
-                yield (data := _data(line))
+                if not (data := _data(line)):
+                    continue  # keeps the connection
+                yield data
                 if data == DONE:  # a server may keep the connection
                     return
     if held.startswith(b"data:"):
-        yield _data(held)
+        if data := _data(held):
+            yield data
     elif begins.strip() and not came:
         said = _message(_error_in(begins))
         raise EngineError(f"{server.url} does not answer with a stream of events: {said}")
@@ -268,8 +278,13 @@ def _parsed(server: Server, data: str) -> dict[str, Any]:
         raise _broken(server, f"an event that is not JSON: {data[:80]!r}") from None
     if not isinstance(chunk, dict):
         raise _broken(server, f"an event that is not an object: {data[:80]!r}")
-    if error := chunk.get("error"):
-        raise EngineError(f"{server.url} failed: {_message(error)}")
+    error = chunk.get("error")
+    if not error and "choices" not in chunk and isinstance(chunk.get("message"), str):
+        error = chunk  # as some servers write it
+    if error:
+        told = f"{server.url} failed: {_message(error)}"
+        code = str(error.get("code")) if isinstance(error, dict) else ""
+        raise BusyError(told) if code in map(str, _BUSY) else EngineError(told)
     return chunk
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.agents import agent_on
-from helpers.openai_server import DROP, calls, delta, openai_server, text, usage
+from helpers.openai_server import DROP, RESET, calls, delta, openai_server, text, usage
 
 from triplepoint import (
     Agent,
@@ -19,6 +19,7 @@ from triplepoint import (
     ModelError,
     PassCancelledError,
     RemoteEngine,
+    SettingError,
     open_session,
     tool,
 )
@@ -91,6 +92,15 @@ def test_a_dropped_connection_is_tried_again(folder: Path) -> None:
     """Closed before a word came: nothing is lost by asking again."""
     with openai_server(DROP, text("Fine.")) as server:
         assert agent_on(server.url, folder).run("Hi").answer == "Fine."
+
+
+def test_a_reset_connection_is_tried_again(folder: Path) -> None:
+    """It is dropped as well; the failure has no text of its own, and is named."""
+    with openai_server(RESET, text("Fine."), *[RESET] * 4) as server:
+        agent = agent_on(server.url, folder)
+        assert agent.run("Hi").answer == "Fine."
+        with pytest.raises(EngineError, match=r"broke the connection .*: \w+Error \(tried 4 times"):
+            agent.run("Again")
 
 
 def test_a_silent_server_is_given_up_and_not_asked_again(folder: Path) -> None:
@@ -316,10 +326,44 @@ def test_a_key_that_cannot_be_sent(key: str) -> None:
     "url",
     [
         *("localhost:8080", "ftp://x/v1", "http://", "http://me:pw@x/v1", "http://x:abc/v1"),
-        *("http://x:99999", "http://[::1"),
+        *(
+            "http://x:99999",
+            "http://[::1",
+            "http://x/\x7f",
+            "http://xn--/v1",
+            "http://x/" + "y" * 70000,
+        ),
     ],
 )
 def test_what_is_no_address(url: str) -> None:
     """Said before anything is sent."""
     with pytest.raises(EngineError, match=r"not a server URL|not in the URL"):
         RemoteEngine(url)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ALL_PROXY", "socks9://x", "proxy .* cannot be used for https://x.invalid/v1"),
+        ("HTTPS_PROXY", "http://:a:b", "proxy .* cannot be used"),
+        ("SSL_CERT_FILE", "/nonexistent", "certificates that SSL_CERT_FILE"),
+    ],
+)
+def test_an_environment_that_cannot_be_used(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy or certificates that are none are named."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingError, match=said):
+        RemoteEngine("https://x.invalid/v1")
+
+
+def test_a_server_without_a_list_of_models_runs() -> None:
+    """Nobody is asked whether it does."""
+    with openai_server() as server:
+        server.models = 404
+        with pytest.raises(ModelError, match=r"HTTP 404 .*; the address must go up to /v1"):
+            RemoteEngine(server.url)
+        server.models = 401
+        with pytest.raises(ModelError, match=r"Is the key .* right\?$"):
+            RemoteEngine(server.url)
