@@ -63,6 +63,7 @@ class OpenAIServer(ThreadingHTTPServer):
         self.answers = list(answers)
         self.headers: dict[str, str] = {}
         self.models: Any = {"data": [{"id": "test-model"}]}
+        """An answer, an HTTP status, or steps."""
         self.requests: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.keys: list[str | None] = []
@@ -83,6 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         models = self.server.models
+        if isinstance(models, list):
+            return self._stream(models)
         self._json(*((models, {}) if isinstance(models, int) else (200, models)))
 
     def do_POST(self) -> None:

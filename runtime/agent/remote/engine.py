@@ -112,7 +112,8 @@ class RemoteEngine:
             raise ModelError(str(error)) from None
         except EngineError as error:
             raise ModelError(
-                f"{error}; the address must go up to /v1. Or name the model (model=…)"
+                f"{error}. The address must go up to /v1; name the model (model=…) where the "
+                "server has no list"
             ) from None
         models = answer.get("data") if isinstance(answer, dict) else None
         for one in models if isinstance(models, list) else ():

@@ -30,6 +30,7 @@ MAX_STREAM = 256 * 2**20  # bytes of all of them
 MAX_ANSWER = 4 * 2**20  # bytes of an answer that is no stream
 MAX_SHOWN = 4096  # bytes of what is no stream that are looked at
 DONE = "[DONE]"  # data of the last event of a stream
+MAX_FETCH = 60.0  # seconds for a whole answer that is no stream
 MAX_WAIT = 30.0  # seconds that a server may tell us to wait before the next try
 
 _BUSY = (429, 502, 503, 504)
@@ -112,7 +113,7 @@ class Exchange:
         ).encode()
         headers = {"Content-Type": "application/json"}
         async with (
-            _network_errors(self._server),
+            _network_errors(self._server, self._server.silence),
             self._server.client() as client,
             client.stream("POST", url, content=sent, headers=headers) as response,
         ):
@@ -136,13 +137,16 @@ class Exchange:
 def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
     """What ``GET {base_url}{path}`` answers.
 
+    Args:
+        timeout: seconds to wait for a byte.
+
     Raises:
         EngineError: it cannot be had, or is no JSON.
     """
 
     async def get() -> Any:
         async with (
-            _network_errors(server),
+            _network_errors(server, timeout),
             server.client(timeout=timeout) as client,
             client.stream("GET", server.address(path)) as response,
         ):
@@ -157,7 +161,11 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
     answers: queue.Queue[Any] = queue.Queue()
 
     async def work() -> None:
-        answers.put(await get())
+        try:
+            answers.put(await asyncio.wait_for(get(), MAX_FETCH))
+        except TimeoutError:
+            told = f"{server.url}{path} has not come to its end in {MAX_FETCH:g} seconds"
+            raise EngineError(told) from None
 
     failures: list[BaseException | None] = []
     worker = _Worker(work(), failures.append)
@@ -205,8 +213,8 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _network_errors(server: Server) -> AsyncIterator[None]:
-    """Failures of the network in our words."""
+async def _network_errors(server: Server, silence: float) -> AsyncIterator[None]:
+    """Failures of the network in our words; `silence` is how long the client waits for a byte."""
     import httpx
 
     url = server.url
@@ -215,7 +223,7 @@ async def _network_errors(server: Server) -> AsyncIterator[None]:
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise BusyError(f"cannot reach {url}: {str(error) or 'no answer'}") from None
     except httpx.TimeoutException:
-        raise EngineError(f"no data from {url} for {server.silence:g} seconds") from None
+        raise EngineError(f"no data from {url} for {silence:g} seconds") from None
     except httpx.RemoteProtocolError as error:
         told = f"{url} closed the connection before it answered: {error}"
         raise BusyError(told, dropped=True) from None

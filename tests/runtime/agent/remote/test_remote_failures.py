@@ -362,8 +362,35 @@ def test_a_server_without_a_list_of_models_runs() -> None:
     """Nobody is asked whether it does."""
     with openai_server() as server:
         server.models = 404
-        with pytest.raises(ModelError, match=r"HTTP 404 .*; the address must go up to /v1"):
+        with pytest.raises(ModelError, match=r"HTTP 404 .*\. The address must go up to /v1"):
             RemoteEngine(server.url)
         server.models = 401
         with pytest.raises(ModelError, match=r"Is the key .* right\?$"):
             RemoteEngine(server.url)
+
+
+def test_a_list_of_models_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is waited for without end where a byte comes now and then, as comments do."""
+    monkeypatch.setattr("triplepoint.runtime.agent.remote.sse_client.MAX_FETCH", 0.3)
+    with openai_server() as server:
+        server.models = [30.0]
+        with pytest.raises(ModelError, match=r"/models has not come to its end in 0\.3 seconds"):
+            RemoteEngine(server.url)
+        assert server.gone.wait(5)
+
+
+def test_a_silent_list_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that is told is the one that was waited."""
+    monkeypatch.setattr("triplepoint.runtime.agent.remote.engine.CONNECT", 0.2)
+    over = threading.Event()
+
+    class Stuck(list):
+        def __iter__(self) -> Any:
+            over.wait(5)
+            return iter(())
+
+    with openai_server() as server:
+        server.models = Stuck()
+        with pytest.raises(ModelError, match=r"no data from .* for 0\.2 seconds"):
+            RemoteEngine(server.url)
+        over.set()
