@@ -22,7 +22,7 @@ from ..conversation import Conversation
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 from ..prompt import INTERRUPTED_CALL, counted, cut_part
 from ..repetition import RepetitionStop, Words
-from .reply import StreamedReply
+from .reply import StreamedReply, sendable
 from .sse_client import BusyError, Exchange, ParameterRefusedError
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class RemoteConversation(Conversation[int]):
         if times.first is None:
             return []
         reply.calls = run.identify(reply.calls)
-        calls = [(call.name, "{}" if call.problem else call.text) for call in reply.calls]
+        calls = [(call.name, sendable(call)) for call in reply.calls]
         self._write("assistant", said.answer, calls)
         phases = self._phases(said, times)
         prefill, decode = phases

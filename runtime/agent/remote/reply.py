@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ....arguments import without_surrogates
 from ...conversation.formats import FORMATS
 from ...conversation.toolcalls import ToolCall, ToolFormat
 
+MAX_DEPTH = 100  # of lists and objects in the arguments of a call
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
 Mode = Literal["answer", "thinking"]
@@ -242,4 +245,48 @@ def _read(pending: Pending) -> ToolCall:
     if not isinstance(arguments, dict):
         problem = f"the arguments of {pending.name} must be a JSON object"
         return ToolCall(pending.name, {}, text, problem)
+    if _is_deep(arguments):
+        problem = f"the arguments of {pending.name} are nested more than {MAX_DEPTH} deep"
+        return ToolCall(pending.name, {}, text, problem)
     return ToolCall(pending.name, arguments, text)
+
+
+def _is_deep(value: object) -> bool:
+    """Whether it is nested so that it could not be written down again, as into a session."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[object] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner += one.values()
+            elif isinstance(one, list):
+                inner += one
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
+def sendable(call: ToolCall) -> str:
+    """The arguments of a call in JSON that every server can read.
+
+    They are what the model wrote, byte by byte, for the server's cache. But Python reads more than
+    JSON has: a NaN, a number too large and half of a character are errors elsewhere, from then on
+    in each request.
+    """
+    if call.problem:
+        return "{}"
+    try:
+        json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        return without_surrogates(json.dumps(_finite(call.arguments), ensure_ascii=False))
+    return call.text
+
+
+def _finite(value: object) -> object:
+    """The same with texts for numbers that JSON lacks."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

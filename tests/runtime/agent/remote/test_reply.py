@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from helpers.agents import agent_on
 from helpers.openai_server import calls, delta, openai_server, text
 
-from triplepoint import EngineError
+from triplepoint import EngineError, open_session
 from triplepoint.runtime.agent.remote.reply import StreamedReply
 
 READ = '{"path": "a.txt"}'
@@ -161,3 +162,45 @@ def test_ids_that_every_server_takes(folder: Path) -> None:
     assert all(re.fullmatch("[a-zA-Z0-9]{9}", one) for one in ids)
     assert len(set(ids)) == 2
     assert [one["tool_call_id"] for one in results] == ids
+
+
+@pytest.mark.parametrize(
+    ("wrote", "sent"),
+    [
+        ('{"path": NaN, "x": [1e999, -Infinity]}', {"path": "nan", "x": ["inf", "-inf"]}),
+        ('{"path": "caf\\udce9"}', {"path": "caf\ufffd"}),
+    ],
+)
+def test_arguments_that_other_servers_cannot_read(
+    folder: Path, wrote: str, sent: dict[str, Any]
+) -> None:
+    """Python reads more than JSON has: what goes back is JSON, or each request would fail."""
+    with openai_server(calls(("list_dir", wrote)), text("Ok.")) as server:
+        agent_on(server.url, folder).run("What is here?")
+
+    call = server.requests[1]["messages"][2]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(call, parse_constant=lambda name: pytest.fail(name)) == sent
+
+
+def test_arguments_go_back_as_they_were_written(folder: Path) -> None:
+    """Byte by byte, so that the server finds them in its cache."""
+    wrote = '{"path":   ".\\u002f"}'
+    with openai_server(calls(("list_dir", wrote)), text("Ok.")) as server:
+        agent_on(server.url, folder).run("What is here?")
+
+    call = server.requests[1]["messages"][2]["tool_calls"][0]["function"]["arguments"]
+    assert call == wrote
+
+
+def test_arguments_that_are_nested_deeply(folder: Path, tmp_path: Path) -> None:
+    """Such a call does not run, and the conversation can be kept."""
+    deep = '{"path": ' + "[" * 500 + "]" * 500 + "}"
+    with openai_server(calls(("list_dir", deep)), text("Ok.")) as server:
+        agent = agent_on(server.url, folder, repetition_stop=False)
+        agent.run("What is here?")
+    with open_session("deep", tmp_path) as session:
+        session.save(agent)
+
+    assert [t.error for t in agent.trace.tools] == [
+        "the arguments of list_dir are nested more than 100 deep"
+    ]
