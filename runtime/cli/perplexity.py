@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .arguments import positive
-from .load_engine import add_pass_options, load_engine
+from .load_engine import MODEL, add_pass_options, load_engine
 from .output import Output
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 def add_text_options(verb: argparse.ArgumentParser) -> None:
     """A model, and a text that it reads in chunks."""
-    verb.add_argument("model", metavar="MODEL", help="a GGUF file, nano, or synthetic:…")
+    verb.add_argument("model", metavar="MODEL", help=MODEL)
     verb.add_argument("file", metavar="FILE", help="text file in UTF-8")
     verb.add_argument(
         "-c",

@@ -113,13 +113,17 @@ def ingest(
     return done
 
 
+_OTHERS = (".sqlite", ".sqlite3", ".csv", ".json", ".jsonl", ".parquet", ".xlsx", ".arrow")
+"""Who names such a file does not want a folder of that name."""
+
+
 def open_store(target: Path) -> Store:
     """The warehouse that a path means, for writing."""
     if target.is_dir() or target.suffix not in DUCKDB_SUFFIXES:
-        if target.is_file():
+        if target.is_file() or (target.suffix in _OTHERS and not target.is_dir()):
             raise TraceError(
-                f"{target} is a file; name a folder for Parquet files, or a file that ends in "
-                ".duckdb"
+                f"{target} is a file, or called as one; name a folder for Parquet files, or a file "
+                "that ends in .duckdb"
             )
         return ParquetStore(target)
     if not target.parent.is_dir():

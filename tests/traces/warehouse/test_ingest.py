@@ -17,7 +17,8 @@ from helpers.pages import names, read, section, table_of
 from triplepoint.errors import TraceError
 from triplepoint.traces import Trace, export_tables, tables
 from triplepoint.traces.warehouse.duckdb_store import connect
-from triplepoint.traces.warehouse.ingest import Summary, find, ingest
+from triplepoint.traces.warehouse.ingest import Summary, find, ingest, open_store
+from triplepoint.traces.warehouse.parquet_store import ParquetStore
 from triplepoint.traces.warehouse.reading import Warehouse
 from triplepoint.traces.warehouse.schema import COLUMNS, CONTENT, USABLE, VERSION, error_kind
 
@@ -440,3 +441,13 @@ except TraceError as error:
     assert done.stdout.startswith(f"cannot open {target}: ")
     assert not target.exists()
     connect(target).close()
+
+
+def test_a_name_that_is_no_folders(tmp_path: Path) -> None:
+    """Who writes `-o traces.sqlite` wants no folder of that name; who has one may go on with it."""
+    with pytest.raises(TraceError, match="or called as one; name a folder"):
+        open_store(tmp_path / "traces.sqlite")
+    (tmp_path / "old.csv").mkdir()
+
+    assert isinstance(open_store(tmp_path / "old.csv"), ParquetStore)
+    assert isinstance(open_store(tmp_path / "traces.v2"), ParquetStore)
