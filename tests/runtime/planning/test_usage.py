@@ -150,3 +150,33 @@ def test_files_without_use(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises((SettingError, TraceError), match=r"odd\.jsonl"):
         read_recorded([path])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"usage": {"input_tokens": 10**400, "output_tokens": 1}}, r"usage\.input_tokens must be"),
+        ({"usage": {"input_tokens": -1, "output_tokens": 1}}, r"usage\.input_tokens must be"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_named(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    """By the file, the row and the field; a count beyond a float was a bug of ours."""
+    path = tmp_path / "rows.jsonl"
+    good: dict[str, Any] = {"usage": {"input_tokens": 9, "output_tokens": 3}, "passed": True}
+    path.write_text("\n".join(json.dumps(row) for row in (good, {**good, **change})))
+    with pytest.raises(SettingError, match=told):
+        read_recorded([path])
+
+
+def test_a_column_that_is_no_verdict(tmp_path: Path) -> None:
+    """A text named `correct` counted as a right answer, also where there was none."""
+    usage = {"prompt": 100, "generated": 10}
+    rows = [{"correct": "Rome", "usage": usage, "status": s} for s in ("answered", "error")]
+    rows += [{"correct": "Rome", "passed": "", "usage": usage, "status": "error"}]
+    rows += [{"correct": verdict, "usage": usage, "status": "error"} for verdict in (True, False)]
+    path = tmp_path / "results.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = read_recorded([path])
+    assert (found.questions, found.answered) == (5, 2)
