@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ReplayError
-from ...traces.sanitize import short
+from ...errors import ReplayError, SettingError
+from ...traces.sanitize import printable, short
 from ...traces.timeline import call_text
 from .engine_from_trace import engine_of, folder_of
 from .output import Output
@@ -37,7 +37,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     for number, one in enumerate(trace.runs):
         assert one.header is not None
         show_header(output, one.header)
-        engine, notes = engine_of(one.header, args, output, one.header.config.get("context"))
+        engine, notes = _engine(one.header, args, output)
 
         def show(check: PhaseCheck) -> None:
             output.line(check_text(check), "" if check.same else "bold red")
@@ -60,6 +60,29 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     good = some and all(report.ok or report.within_rounding for report in reports)
     output.json({"trace": str(trace.path), "ok": ok, "runs": [report_json(r) for r in reports]})
     return 0 if good else 1
+
+
+def _engine(header: RunStart, args: argparse.Namespace, output: Output) -> tuple[Engine, list[str]]:
+    """The engine to verify a run on.
+
+    Raises:
+        SettingError: it cannot hold the run: by --context, or because another model was given.
+    """
+    recorded = header.config.get("context")
+    if args.context and isinstance(recorded, int) and args.context < recorded:
+        raise SettingError(
+            f"--context {args.context} is less than the {recorded} tokens that the run was "
+            "recorded with; leave it out"
+        )
+    try:
+        return engine_of(header, args, output, recorded)
+    except SettingError as error:
+        if args.model is None:
+            raise
+        raise SettingError(
+            f"{error}. The trace was recorded with {printable(header.model.name)}: give that model "
+            "with -m"
+        ) from None
 
 
 def check_text(check: PhaseCheck) -> str:

@@ -14,6 +14,7 @@ from triplepoint.traces import Trace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Terminal = Callable[..., tuple[int, str]]
+SMALL = Path(__file__).parents[2] / "data" / "qwen35-small.gguf"
 
 
 def test_the_recorded_run_is_shown(triplepoint: Run, recorded: Path) -> None:
@@ -167,7 +168,7 @@ def test_the_cost_model_answers_for_another_machine(
 
     assert done.returncode == 0, done.stderr
     assert re.search(r"^machine.cpu: .* → abacus$", done.stdout, re.MULTILINE)
-    assert re.search(r"^phase .* expected  ratio", done.stdout, re.MULTILINE)
+    assert re.search(r"^phase .* expected +ratio", done.stdout, re.MULTILINE)
 
     bad = triplepoint("replay", trace, "--predict", "--machine", folder / "notes.txt")
     assert bad.returncode == 3
@@ -377,6 +378,20 @@ def test_a_run_without_a_sampled_token_is_not_verified(triplepoint: Run, tmp_pat
     assert "not verified: the run has no sampled token to compare (1 phase)" in done.stdout
     told = json.loads(triplepoint("replay", recorded, "--verify", "--json").stdout)
     assert (told["ok"], told["runs"][0]["sampled"]) == (False, 0)
+
+
+@pytest.mark.slow
+def test_what_cannot_hold_the_run_is_named(triplepoint: Run, tmp_path: Path) -> None:
+    """A context that is too short, and another model that was made for less."""
+    recorded = tmp_path / "run.jsonl"
+    assert triplepoint("run", "Hello", "-m", "nano", "--trace", recorded).returncode == 0
+
+    short = triplepoint("replay", recorded, "--verify", "--context", "10")
+    other = triplepoint("replay", recorded, "--verify", "-m", SMALL)
+
+    assert (short.returncode, other.returncode) == (2, 2)
+    assert "--context 10 is less than the 4096 tokens that the run was recorded" in short.stderr
+    assert "recorded with triplepoint-nano: give that model with -m" in other.stderr
 
 
 def test_a_killed_second_question_is_told(triplepoint: Run, recorded: Path) -> None:
