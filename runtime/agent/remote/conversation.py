@@ -219,6 +219,8 @@ class RemoteConversation(Conversation[int]):
         if self._tools:
             body["tools"] = self._tools
         body |= {"temperature": 0.0, **self._sampling()}
+        if "stream_options" in refused:
+            del body["stream_options"]
         if "temperature" in refused and self.config.sampling is None:
             del body["temperature"]
         if self.config.output is not None:

@@ -36,6 +36,7 @@ MAX_WAIT = 30.0  # seconds that a server may tell us to wait before the next try
 _BUSY = (429, 502, 503, 504)
 _POLL_S = 0.05  # seconds between two checks whether to stop
 _OPTIONAL = ("max_tokens", "temperature")  # what a request does without, where it is refused
+_COUNTS = "stream_options"  # asks for what the server counted, which older ones do not know
 _TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")
 
 
@@ -329,6 +330,8 @@ def _status_error(server: Server, response: httpx.Response, body: bytes) -> Engi
         return KeyRefusedError(f"{told}. Is the key (api_key) right?")
     if kind & {"unsupported_parameter", "unsupported_value"} and param in _OPTIONAL:
         return ParameterRefusedError(told, param)
+    if status in (400, 422) and _COUNTS in told:  # in words of their own, Azure's and Mistral's
+        return ParameterRefusedError(told, _COUNTS)
     return EngineError(told)
 
 

@@ -213,6 +213,27 @@ def test_parameters_that_a_server_refuses_are_left_out(folder: Path) -> None:
         assert body["max_completion_tokens"] > 0
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (400, {"error": {"message": "Unrecognized request argument supplied: stream_options"}}),
+        (422, {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs"}]}),
+    ],
+)
+def test_counts_that_a_server_cannot_give(folder: Path, refusal: Any) -> None:
+    """They are not asked for again, and estimated."""
+    with openai_server(refusal, text("Fine."), text("Fine.")) as server:
+        agent = agent_on(server.url, folder)
+        assert [agent.run("Hi").answer for _ in range(2)] == ["Fine.", "Fine."]
+    assert ["stream_options" in one for one in server.requests] == [True, False, False]
+
+    with (
+        openai_server(refusal, refusal) as server,
+        pytest.raises(EngineError, match="stream_options"),
+    ):
+        agent_on(server.url, folder).run("Hi")
+
+
 def test_a_parameter_that_was_given_is_not_left_out(folder: Path) -> None:
     """The error is told."""
     with openai_server(_refusal("temperature"), _refusal("temperature")) as server:
