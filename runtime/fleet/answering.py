@@ -255,13 +255,14 @@ def why_silent(engine: RemoteEngine) -> str:
 
     Raises:
         KeyRefusedError: it wants another key, or any.
+        SettingError: a proxy or certificates of the environment cannot be used.
     """
     from ..agent.remote.server import CONNECT
     from ..agent.remote.sse_client import KeyRefusedError, fetch_json
 
     try:
         fetch_json(engine.server, "/models", timeout=CONNECT)
-    except KeyRefusedError:
+    except (KeyRefusedError, SettingError):
         raise
     except EngineError as error:
         return str(error)
