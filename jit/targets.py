@@ -120,12 +120,14 @@ def is_intel() -> bool:
     return platform.system() == "Darwin" or cpuinfo("vendor_id") == "GenuineIntel"
 
 
+VARIABLE = "TRIPLEPOINT_TARGET"
+"""Of the environment: names the target where nothing else does."""
+
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 _V4_VNNI = (*_V4, "avx512vnni")
-VARIABLE = "TRIPLEPOINT_TARGET"
 _AMX = ("amx-tile", "amx-int8", "amx-bf16")
 
 

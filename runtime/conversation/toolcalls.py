@@ -18,6 +18,7 @@ from typing import Any, Literal
 from .schemas import HARD, strict
 
 MAX_CALLS = 16  # in one turn; a model that goes on past that is lost in a loop
+MOST_LEVELS = 100  # of lists and objects inside each other, in the arguments of a call
 
 Tag = Callable[[str], str]
 """Gives the grammar's word for a tag: its token where there is one, else its letters."""
@@ -30,6 +31,12 @@ JSON_STYLE = {
     # No \uXXXX: half of a surrogate pair would be text that no file name or encoder takes.
     "json_allowed_escapes": 'nrbtf\\"',
 }
+
+
+def is_flat(value: Any, levels: int = MOST_LEVELS) -> bool:
+    """Whether a value is nested no deeper than that: a deeper one cannot be written down again."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(is_flat(item, levels - 1) for item in inside)
 
 
 @dataclass(frozen=True, slots=True)

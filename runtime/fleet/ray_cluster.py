@@ -443,8 +443,8 @@ def _connected(address: str) -> Any:
 
 
 def _check_listening(address: str) -> None:
-    """Ray tries for a quarter of an hour to reach a cluster that is gone but still named: by
-    RAY_ADDRESS, or by the file that `ray start` leaves.
+    """Ray tries for minutes (more than four were seen) to reach a cluster that is gone but still
+    named: by RAY_ADDRESS, or by the file that `ray start` leaves.
 
     Raises:
         FleetError: nothing takes a connection there.

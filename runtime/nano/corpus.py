@@ -193,7 +193,8 @@ OF_EITHER = [
     and not re.search("file|folder|director|document|logs|everything|stored|leave|else", way)
 ]
 _OF_BOTH = [w for w in ways.OPEN if not re.search("line|start|begin|empty|top|end", w)]
-OF_A_FILE = [way for way in _OF_BOTH if way.replace("{f}", "{d}") not in set(ways.LIST)]
+_LISTS = set(ways.LIST)
+OF_A_FILE = [way for way in _OF_BOTH if way.replace("{f}", "{d}") not in _LISTS]
 
 
 def missing(writer: Writer) -> Round:

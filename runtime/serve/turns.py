@@ -12,11 +12,9 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..conversation.chat import Message
-from ..conversation.toolcalls import ToolCall
+from ..conversation.toolcalls import ToolCall, is_flat
 from .api_error import APIError
 from .settings import Limits
-
-MOST_LEVELS = 100  # of lists and objects inside each other, in the arguments of a call
 
 
 class Turns:
@@ -110,15 +108,9 @@ def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:
         arguments = json.loads(given or "{}")
     except (ValueError, RecursionError):
         return {"arguments": given}
-    if not _is_flat(arguments, MOST_LEVELS):
+    if not is_flat(arguments):
         return {"arguments": given}
     return arguments if isinstance(arguments, dict) else {"arguments": arguments}
-
-
-def _is_flat(value: Any, levels: int) -> bool:
-    """Whether a value is nested no deeper than that."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels > 0 and all(_is_flat(item, levels - 1) for item in inside)
 
 
 def joined(texts: Iterable[str]) -> str:

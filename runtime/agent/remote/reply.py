@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from ....arguments import without_surrogates
 from ...conversation.formats import FORMATS
-from ...conversation.toolcalls import ToolCall, ToolFormat
+from ...conversation.toolcalls import MOST_LEVELS, ToolCall, ToolFormat, is_flat
 
-MAX_DEPTH = 100  # of lists and objects in the arguments of a call
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
 Mode = Literal["answer", "thinking"]
@@ -50,7 +49,6 @@ class StreamedReply:
 
     Attributes:
         finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty while it goes on.
-        done: the stream said itself that it is over.
         usage, timings: what the server counted, where it says so.
     """
 
@@ -58,7 +56,6 @@ class StreamedReply:
     thinking: str = ""
     calls: dict[int, Pending] = field(default_factory=dict)
     finish: str = ""
-    done: bool = False
     pieces: int = 0
     as_text: bool = False
     """Whether the server passed the calls on as the text that the model wrote."""
@@ -72,7 +69,6 @@ class StreamedReply:
 
     def take(self, chunk: dict[str, Any]) -> list[tuple[Mode, str]]:
         """Take one chunk in; gives the text in it. What has an unknown form is passed over."""
-        self.done = self.done or chunk.get("done") is True
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         if isinstance(chunk.get("timings"), dict):
@@ -245,26 +241,10 @@ def _read(pending: Pending) -> ToolCall:
     if not isinstance(arguments, dict):
         problem = f"the arguments of {pending.name} must be a JSON object"
         return ToolCall(pending.name, {}, text, problem)
-    if _is_deep(arguments):
-        problem = f"the arguments of {pending.name} are nested more than {MAX_DEPTH} deep"
+    if not is_flat(arguments):
+        problem = f"the arguments of {pending.name} are nested more than {MOST_LEVELS} deep"
         return ToolCall(pending.name, {}, text, problem)
     return ToolCall(pending.name, arguments, text)
-
-
-def _is_deep(value: object) -> bool:
-    """Whether it is nested so that it could not be written down again, as into a session."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        inner: list[object] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner += one.values()
-            elif isinstance(one, list):
-                inner += one
-        if not inner:
-            return False
-        level = inner
-    return True
 
 
 def sendable(call: ToolCall) -> str:
