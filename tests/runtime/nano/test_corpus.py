@@ -406,6 +406,13 @@ def test_evaluation_shares_no_words_and_no_phrasings_with_training() -> None:
         assert not set(getattr(unseen, name)) & set(getattr(phrasings, name)), name
 
 
+def test_held_out_results_name_no_file_that_is_not_there() -> None:
+    """They are judged on a real disk; in training, some speak of files beside those of the case."""
+    held, trained = (rounds(5, 40, size=4, held_out=held_out) for held_out in (True, False))
+    assert not any(item.files.notes or item.files.regex_notes for item in held)
+    assert any(item.files.notes or item.files.regex_notes for item in trained)
+
+
 @pytest.mark.slow
 def test_every_slot_of_a_question_is_filled() -> None:
     """No phrasing names a slot that its family does not fill."""
