@@ -178,6 +178,7 @@ class RemoteConversation(Conversation[int]):
                     yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
                 if self.config.repetition_stop and any(map(stop.push, words.push(said.fresh()))):
                     break
+            said.end()
             if rest := said.read_text() if self._tools and not stop.length else said.held:
                 yield TextDelta(rest)
             if said.as_text and not self._told_of_text:
@@ -262,7 +263,9 @@ class RemoteConversation(Conversation[int]):
             return []
         reply.calls = run.identify(reply.calls)
         calls = [(call.name, sendable(call)) for call in reply.calls]
-        self._write("assistant", said.answer, calls)
+        self._write("assistant", said.content, calls)
+        if calls and said.thinks_as:  # DeepSeek's server takes no results without it
+            self.wire[-1][said.thinks_as] = said.thinking
         phases = self._phases(said, times)
         prefill, decode = phases
         decode.finish_reason = "repetition" if reply.repeated else ""

@@ -14,6 +14,9 @@ from ...conversation.toolcalls import MOST_LEVELS, ToolCall, ToolFormat, is_flat
 
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
+OPENS, CLOSES = "<think>", "</think>"
+"""Thinking at the head of the answer, from servers that do not tell it apart."""
+
 Mode = Literal["answer", "thinking"]
 
 
@@ -49,10 +52,13 @@ class StreamedReply:
 
     Attributes:
         finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty while it goes on.
-        usage, timings: what the server counted, where it says so.
+        content: what it said as its answer, to be sent back: the answer, and thinking within tags.
+    usage, timings: what the server counted, where it says so.
+    thinks_as: the field in which it sends thinking, where it has one.
     """
 
     answer: str = ""
+    content: str = ""
     thinking: str = ""
     calls: dict[int, Pending] = field(default_factory=dict)
     finish: str = ""
@@ -63,6 +69,9 @@ class StreamedReply:
     """Text that may be the beginning of such a call, so that it is not shown yet."""
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
+    thinks_as: str = ""
+    _tagged: bool | None = None  # whether tagged thinking goes on; None: nothing was said yet
+    _rest: str = ""  # text that is not read yet: it may be a part of a tag
     _seen: list[int] = field(default_factory=list)
     _places: dict[int, int] = field(default_factory=dict)  # of indices that were given twice
     _last: int = 0  # place of the call that the last piece belonged to
@@ -92,6 +101,7 @@ class StreamedReply:
         for name in ("reasoning_content", "reasoning"):
             if isinstance(text := delta.get(name), str) and text:
                 self.thinking += text
+                self.thinks_as = self.thinks_as or name
                 said.append(("thinking", text))
                 break
         content = delta.get("content")
@@ -99,16 +109,43 @@ class StreamedReply:
             self.thinking += text
             said.append(("thinking", text))
         if text := _text_in(content) or _text_in(delta.get("refusal")):
-            self.answer += text
-            self.held += text
-            if not _may_be_call(self.answer):
-                said.append(("answer", self.held))
-                self.held = ""
+            self.content += text
+            said += self._said(text)
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 self._call(call)
         self.pieces += bool(said or calls or text)
+        return said
+
+    def _said(self, text: str) -> list[tuple[Mode, str]]:
+        """Take a piece of the answer in, which may begin with thinking in tags."""
+        said: list[tuple[Mode, str]] = []
+        text, self._rest = self._rest + text, ""
+        if self._tagged is None:
+            head = text.lstrip()
+            if OPENS.startswith(head):
+                self._rest = text
+                return []
+            self._tagged = head.startswith(OPENS)
+            text = head.removeprefix(OPENS) if self._tagged else text
+        if self._tagged:
+            thought, closed, text = text.partition(CLOSES)
+            self._tagged = not closed
+            if not closed:
+                ends = (n for n in range(len(CLOSES) - 1, 0, -1) if thought.endswith(CLOSES[:n]))
+                cut = len(thought) - next(ends, 0)
+                thought, self._rest = thought[:cut], thought[cut:]
+            self.thinking += thought
+            if thought:
+                said.append(("thinking", thought))
+        if self.thinking and not self.answer:
+            text = text.lstrip()
+        self.answer += text
+        self.held += text
+        if text and not _may_be_call(self.answer):
+            said.append(("answer", self.held))
+            self.held = ""
         return said
 
     def _call(self, call: dict[str, Any]) -> None:
@@ -150,6 +187,15 @@ class StreamedReply:
         """The calls in order. One that cannot be read says so, and must not run."""
         return [_read(self.calls[index]) for index in sorted(self.calls)]
 
+    def end(self) -> None:
+        """Take in what was held back for a tag of which no more came."""
+        rest, self._rest = self._rest, ""
+        if self._tagged:
+            self.thinking += rest
+        else:
+            self.answer += rest
+            self.held += rest
+
     def read_text(self) -> str:
         """At the end: take calls that came as text for what they are; gives text not shown yet.
 
@@ -162,6 +208,7 @@ class StreamedReply:
         for call in found:
             arguments = json.dumps(call.arguments, ensure_ascii=False)
             self.calls[len(self.calls)] = Pending(call.name, arguments)
+        self.content = self.content[: len(self.content) - len(self.answer)]
         self.as_text, self.answer = True, ""
         self.finish = "tool_calls" if self.finish == "stop" else self.finish
         return ""

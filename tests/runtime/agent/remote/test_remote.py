@@ -115,6 +115,23 @@ def test_thinking_is_told_apart(folder: Path) -> None:
     assert (agent.last_result.answer, agent.last_result.thinking) == ("Yes.", "hm so")
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_thinking_goes_back_with_its_call(folder: Path, name: str) -> None:
+    """By the name that it came by: what a model planned before a call, it needs behind it. With an
+    answer it is over."""
+    planned = [delta(**{name: "look "}), delta(**{name: "there"}), *calls(("list_dir", {}))]
+    answered = [delta(**{name: "seen"}), *text("a.txt")]
+    with openai_server(planned, answered, text("Bye.")) as server:
+        agent = agent_on(server.url, folder)
+        agent.run(QUESTION)
+        agent.run("Thanks")
+
+    sent = [one for one in server.requests[2]["messages"] if one["role"] == "assistant"]
+    assert [one.get(name) for one in sent] == ["look there", None]
+    other = {"reasoning_content", "reasoning"} - {name}
+    assert not any(other & set(one) for one in sent)
+
+
 def test_settings_are_sent(folder: Path) -> None:
     """Greedy is temperature 0; sampling and template options go along, and the limit."""
     with openai_server(text("a"), text("b")) as server:

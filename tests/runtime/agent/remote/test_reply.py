@@ -204,3 +204,55 @@ def test_arguments_that_are_nested_deeply(folder: Path, tmp_path: Path) -> None:
     assert [t.error for t in agent.trace.tools] == [
         "the arguments of list_dir are nested more than 100 deep"
     ]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["<think>\nwhy not</think>\n\nYes."],
+        list("<think>\nwhy not</think>\n\nYes."),
+        ["\n<th", "ink>\nwhy not</", "think>", "\n\n", "Yes."],
+    ],
+)
+def test_thinking_at_the_head_of_the_answer(pieces: list[str]) -> None:
+    """Servers that do not tell it apart send the model's own tags, wherever they are cut."""
+    reply = StreamedReply()
+    told = [one for text in pieces for one in reply.take(delta(content=text))]
+    reply.end()
+
+    assert (reply.answer, reply.thinking.strip()) == ("Yes.", "why not")
+    assert "".join(text for mode, text in told if mode == "answer") == "Yes."
+    assert reply.content == "".join(pieces)  # what goes back is what the model wrote
+
+
+@pytest.mark.parametrize("text", ["<", "<thin", "<thinner> is a tag", "a <think>b</think>", " "])
+def test_what_only_looks_like_a_tag_is_the_answer(text: str) -> None:
+    """Nothing is lost of an answer that begins like thinking, or speaks of it."""
+    reply = StreamedReply()
+    for letter in text:
+        reply.take(delta(content=letter))
+    reply.end()
+
+    assert (reply.answer, reply.thinking) == (text, "")
+
+
+def test_thinking_that_does_not_end() -> None:
+    """A reply that was cut within its thinking has no answer, and keeps all of the thinking."""
+    reply = StreamedReply()
+    reply.take(delta(content="<think>so far</thi"))
+    reply.end()
+
+    assert (reply.answer, reply.thinking) == ("", "so far</thi")
+
+
+def test_calls_as_text_behind_thinking(folder: Path) -> None:
+    """They are calls, and the thinking goes back with them."""
+    call = '<tool_call>\n{"name": "list_dir", "arguments": {}}\n</tool_call>'
+    written = f"<think>look there</think>\n{call}"
+    with openai_server(text(*written), text("a.txt")) as server:
+        result = agent_on(server.url, folder).run("What is here?")
+
+    assert result.answer == "a.txt"
+    sent = server.requests[1]["messages"][2]
+    assert sent["content"].strip() == "<think>look there</think>"
+    assert [one["function"]["name"] for one in sent["tool_calls"]] == ["list_dir"]
