@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
-from .asked import subject
+from .asked import asked, subject
 from .composed import ways as _ways
 from .phrasings import ACTING
 
@@ -34,6 +35,13 @@ AFTER = _ways(
     ", if you don't mind|, it's urgent|? I need it for {s}|? I can't remember|, can you check|"
     "? I have no idea|, can you tell me|? {s} needs it|, just to be sure|, any idea"
 )
+LEAD_INS, TAILS = asked("BEFORE_WRAP"), asked("AFTER_WRAP")
+"""The same in whole sentences, as people write who take their time."""
+PLACED = _ways(
+    "{n} in {d}|{n} in the {d} folder|{n} from {d}|{n} under {d}|{n} in {d}/|the {n} in {d}|"
+    "{n} of the {d} folder|{n} (in {d})|{n} inside {d}|the {n} from the {d} directory"
+)
+"""A file, named by its folder behind its name."""
 OPENERS = tuple(
     _ways(
         "what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has|and |same|"
@@ -88,10 +96,10 @@ def ask(
         text = loosened(rng, text)
     if text.startswith("{x}"):
         text = no_act(any_word) + text[3:]
-    if rng.random() < 0.14:
-        text = rng.choice(BEFORE) + text
-    if rng.random() < 0.07 and not text.endswith("}"):
-        text += rng.choice(AFTER)
+    if rng.random() < 0.2:
+        text = rng.choice(BEFORE) + text if rng.random() < 0.5 else f"{rng.choice(LEAD_INS)} {text}"
+    if rng.random() < 0.1 and not text.endswith("}"):
+        text += rng.choice(AFTER if rng.random() < 0.5 else TAILS)
     if rng.random() < 0.7 and not text.startswith("{"):
         text = text[0].upper() + text[1:]
     elif rng.random() < 0.05:
@@ -107,8 +115,21 @@ def ask(
     while "{x}" in text:
         text = text.replace("{x}", any_word(), 1)
     for slot, value in slots.items():
+        if slot == "f" and _ALONE.search(text) and rng.random() < 0.07:
+            value = placed(rng, value)
         text = text.replace("{" + slot + "}", value)
     return text
+
+
+_ALONE = re.compile(r"(^| )\{f\}([ ,.?!]|$)")
+
+
+def placed(rng: random.Random, path: str) -> str:
+    """A path as `name in folder`; what is no path, or in quotes, as it is."""
+    folder, _, name = path.rpartition("/")
+    if not (folder and name) or re.search(r"[\s`'\"]", path):
+        return path
+    return rng.choice(PLACED).format(n=name, d=folder)
 
 
 def no_act(any_word: Callable[[], str]) -> str:

@@ -330,7 +330,9 @@ ANY_ERROR = with_asked(
 
 ABILITY, WHO = greetings.ABILITY, greetings.WHO
 GREETING = mixed(greetings.GREETING, composed.GREETING, unseen.GREETING)
-THANKS = mixed(greetings.THANKS, composed.THANKS, unseen.THANKS)
+THANKS = with_asked(
+    mixed(greetings.THANKS, composed.THANKS, unseen.THANKS), "THANKS", unseen.THANKS
+)
 BYE = mixed(greetings.BYE, composed.BYE, unseen.BYE)
 OTHER = mixed(greetings.OTHER, composed.OTHER, unseen.OTHER)
 

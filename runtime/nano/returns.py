@@ -120,6 +120,17 @@ def of_part(scene: Scene) -> Round | None:
     return round_of(scene, asked_in(scene, listed, listed, p=part, k=key), reply)
 
 
+def twin(scene: Scene) -> Round | None:
+    """The same of the file of that name in another folder."""
+    folder, _, name = scene.path.rpartition("/")
+    others = [p for p in scene.texts if p != scene.path and p.rpartition("/")[2] == name]
+    if not folder or len(others) != 1 or "/" not in others[0]:
+        return None
+    reply = _again(scene, others[0])
+    place = others[0].rpartition("/")[0]
+    return reply and round_of(scene, asked_in(scene, short.TWIN, short.TWIN, d=place), reply)
+
+
 def folder_after(scene: Scene) -> Round | None:
     """A folder, after a file was spoken of: it is called one."""
     folders = sorted({p.rpartition("/")[0] for p in scene.texts if "/" in p})

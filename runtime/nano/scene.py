@@ -114,6 +114,12 @@ def make_scene(writer: Writer) -> Scene:
     if other not in scene.texts:
         scene.items[other] = tuple(again)
         scene.texts[other] = "\n".join(f"{i.key}{join}{i.value}" for i in again) + "\n"
+    if rng.random() < 0.2 and "/" in settings.path:  # one of the same name
+        twin = f"{words.folder()}/{settings.path.rpartition('/')[2]}"
+        if twin not in scene.texts and twin + "/" not in settings.path:
+            values = [Setting(i.key, words.value().replace("'", ""), i.line) for i in again]
+            scene.items[twin] = tuple(values)
+            scene.texts[twin] = "\n".join(f"{i.key}{join}{i.value}" for i in values) + "\n"
     text = writer.path(ALL_EXTENSIONS)
     if text not in scene.texts:
         lines = [rng.choice((any_line, event))(words) for _ in range(rng.randint(2, 30))]
@@ -152,8 +158,11 @@ def sibling(writer: Writer, path: str) -> str:
 
 def part_of(scene: Scene, path: str) -> str:
     """A word of a file's name that stands in the path of no other one."""
-    stem = path.rpartition("/")[2].rpartition(".")[0]
-    for part in reversed(re.split(r"[._-]", stem)):
+    stem, _, extension = path.rpartition("/")[2].rpartition(".")
+    parts = [*reversed(re.split(r"[._-]", stem))]
+    if scene.rng.random() < 0.4:  # `the toml`
+        parts.insert(0, extension)
+    for part in parts:
         if len(part) > 1 and part.isalpha():
             others = (p for p in scene.texts if p != path)
             folder = path.rpartition("/")[0]

@@ -87,6 +87,9 @@ PART = [
     *combine("_ {p}", "and in|and for|in|and on|same in|what about in|what is it in|and over on"),
     *combine("_ {p} _", "and the|the|what about the|and in the|same for the|how about the|"
              "in the|ok, the|no, the|I meant the|now the", "one|file"),
+    *_ways("n {p}|nah {p}|nah the {p} one|the {p}'s|{p}'s|no, {p}'s|and {p}'s|on {p} too|{p} too|"
+           "what about on {p}|over in {p}|k and {p}|the same in {p} please|not here, in {p}|"
+           "the one for {p}|and the one for {p}|I wanted {p}|{p} instead|as for {p}"),
 ]  # fmt: skip
 """The same of a file that is named by a part of its name."""
 PART_LOG = [
@@ -94,6 +97,16 @@ PART_LOG = [
     *combine("_ {p} _", "and the|the|what about the|same for the|how about the|and in the|now the|"
              "check the|no, the", "log|one|logs"),
 ]  # fmt: skip
+TWIN = [
+    *combine("_ the one _ {d}", "and|no,|what about|I meant|sorry, I meant|how about|now|same for|"
+             "and in|I actually meant|not that one,|ok and|also|check|nah,", "in|from|under"),
+    *combine("_ the {d} _", "and|no,|what about|I meant|same for|how about|now", "one|copy"),
+    *_ways("the one in {d}|the copy in {d}|and the copy in {d}|in the {d} folder I mean|"
+           "I was asking about the one in the {d} folder|the one in the {d} folder, please|"
+           "and its twin in {d}|what does the copy in {d} say|there is one in {d} too, and there|"
+           "now the file of the same name in {d}|and the same file in {d}|the {d} one's"),
+]  # fmt: skip
+"""The same of the file of that name in another folder."""
 A_PART = _ways("the {p} one|the {p} file|the {p} one|the {p} file|{p}'s file")
 A_PART_LOG = _ways("the {p} log|the {p} log|the {p} one|the {p} log file|{p}'s log")
 """How a file is called by a part of its name inside a question."""

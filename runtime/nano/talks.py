@@ -11,7 +11,7 @@ from .asides import ASIDES, chatted, list_folder
 from .folders import and_folder, in_folder
 from .marks import ERRORS
 from .mentions import and_where, and_word, anywhere, nth, sets_it, to_what, word_in_it
-from .returns import back, first_file, folder_after, listed_file, of_part, other_file
+from .returns import back, first_file, folder_after, listed_file, of_part, other_file, twin
 from .said import said_key
 from .scene import (
     Scene,
@@ -358,6 +358,7 @@ ON: tuple[tuple[Step, float], ...] = (
     (other_file, 1.2),
     (first_file, 0.8),
     (of_part, 0.18),
+    (twin, 3.0),
     (folder_after, 0.06),
     (which_file, 0.12),
     (sets_it, 4.0),

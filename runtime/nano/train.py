@@ -204,7 +204,7 @@ class Trainer:
             share, stages = self.elapsed / self.seconds, STAGES
         return next((stage for stage in stages if share < stage.until), stages[-1])
 
-    def update(self, stage: Stage, loss_of: torch.nn.Module) -> tuple[float, float]:
+    def update(self, stage: Stage) -> tuple[float, float]:
         """One step; the mean loss of the assistant's tokens and of the others."""
         number = self.corpus + self.step * self.processes + self.place
         batch = self.batches.get(number, stage)
@@ -213,7 +213,7 @@ class Trainer:
             for array in (batch.ids, batch.rows, batch.labels, batch.weights)
         )
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.narrow):
-            losses = loss_of(ids, rows, labels)
+            losses = self.model.loss(ids, rows, labels)
         ((losses * weights).sum() / weights.sum()).backward()
         rate = self.rate()
         self.muon.step(MATRIX_RATE * rate)
@@ -238,11 +238,12 @@ class Trainer:
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
         saved = shown = self.elapsed
         tokens_shown = self.tokens
-        loss_of = torch.compile(self.model.loss, dynamic=False) if compiled else self.model.loss
+        for block in self.model.blk if compiled else ():  # one by one: the next finds it compiled
+            block.compile(dynamic=False)
         while self.elapsed < self.seconds and not stop.is_set():
             stage = self.stage()
             stage = replace(stage, batch=batch * stage.batch)
-            target, other = self.update(stage, loss_of)  # type: ignore[arg-type]
+            target, other = self.update(stage)
             self.elapsed = time.monotonic() - begun
             if self.step % 50 == 0 and not self.place:
                 speed = (self.tokens - tokens_shown) / (self.elapsed - shown)

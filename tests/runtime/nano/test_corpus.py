@@ -131,13 +131,16 @@ def test_settings_say_where_they_stand() -> None:
 
 
 def test_described_settings_are_asked_for_in_other_words() -> None:
-    """A search for what the question says, and what stands behind the comment."""
-    named = apart = 0
+    """A search for what the question says, and what stands behind the comment; seldom the words
+    stand on the setting's own line, too, and no more is read."""
+    named = apart = read = 0
     for held_out in (False, True):
         for item in rounds(14, 80, size=8, held_out=held_out, family="described"):
-            search, read = (call for call, _ in item.steps[-2:])
-            assert len(item.steps) <= 3 + ("error: no such " in item.steps[0][1])
-            assert (search.name, read.name) == ("search", "read_file")
+            calls = [call for call, _ in item.steps]
+            assert len(calls) <= 3 + ("error: no such " in item.steps[0][1])
+            search = [call for call in calls if call.name == "search"][-1]
+            assert calls[-1] is search or calls[-2] is search
+            read += calls[-1].name == "read_file"
             words = re.split(r"\||\.\?", search.arguments["pattern"])
             asked = item.question.lower()
             single = [solve.singular(word) for word in asked.split()]
@@ -146,6 +149,7 @@ def test_described_settings_are_asked_for_in_other_words() -> None:
             apart += "|" in search.arguments["pattern"]
     assert 80 < named < 160
     assert apart > 100
+    assert read >= 150
 
 
 def test_a_question_that_names_no_key_is_searched_for_by_what_it_says() -> None:
