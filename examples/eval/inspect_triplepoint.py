@@ -210,7 +210,7 @@ def _conversation(
         [_message(one) for one in input],
         tools=schemas,
         calls=choice if schemas else "auto",  # type: ignore[arg-type]
-        call_of=named,
+        call_of=() if named is None else (named,),
         output=schema.json_schema.model_dump(exclude_none=True) if schema else None,
     )
 

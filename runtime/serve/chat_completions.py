@@ -14,10 +14,10 @@ from .generate import GenerationRequest
 from .llama_parameters import OutputFormatBody
 from .models import LoadedModel
 from .openai_messages import (
-    NamedTool,
     ResponseFormat,
     Talk,
     ToolChoice,
+    choice_of,
     messages_of,
     offered,
     output_of,
@@ -25,7 +25,7 @@ from .openai_messages import (
 from .prompts import Conversation
 from .sampling_body import SamplingBody, StreamOptions, check_logprobs
 from .settings import Limits
-from .turns import tools_of
+from .turns import check_choice, tools_of
 from .wire import Answer, read_body
 
 
@@ -72,16 +72,12 @@ class ChatBody(SamplingBody, OutputFormatBody, Talk):
                 "it cannot continue a last message that is not the assistant's",
                 param=name or "add_generation_prompt",
             )
-        calls, call_of = self.tool_choice or "auto", None
-        if isinstance(calls, NamedTool):
-            call_of, calls = calls.function.name, "required"
-            if call_of not in (tool.function.name for tool in self.tools):
-                raise APIError(f"no such tool: {call_of:.100}", param="tool_choice")
-        if calls == "required" and not self.tools:
-            raise APIError("tool_choice needs tools", param="tool_choice")
+        tools = tools_of(offered(self.tools), limits, schema="function.parameters")
+        calls, call_of = choice_of(self.tool_choice or "auto")
+        check_choice(calls, call_of, tools)
         return Conversation(
             messages_of(self.messages, limits),
-            tools_of(offered(self.tools), limits, schema="function.parameters"),
+            tools,
             calls,
             call_of,
             not self.parallel_tool_calls,

@@ -117,7 +117,7 @@ class CountBody(Body):
             messages_of(self.system, self.messages, limits),
             tools_of(offered(self.tools), limits, kind="custom", schema="input_schema"),
             _CALLS[choice.type],
-            named,
+            () if named is None else (named,),
             choice.disable_parallel_tool_use,
             output,
             self._options(model),

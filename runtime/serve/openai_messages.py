@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from ..conversation.chat import Message
+from ..conversation.grammar import CallChoice
 from ..conversation.toolcalls import ToolCall
 from .api_error import APIError
 from .settings import Limits
@@ -140,7 +141,24 @@ class NamedTool(Lenient):
     function: NamedFunction
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+class AllowedTools(Lenient):
+    """The tools that the model may use, of all that it is told of."""
+
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool] = Field(min_length=1)
+
+
+class AllowedChoice(Lenient):
+    """Some of the tools may be used."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+ToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[NamedTool | AllowedChoice, Field(discriminator="type")]
+)
 
 
 class SchemaFormat(Lenient):
@@ -265,6 +283,16 @@ def offered(tools: Sequence[ToolItem]) -> list[Offered]:
     """The tools of a request."""
     functions = [tool.function for tool in tools]
     return [Offered("function", f.name, f.description, f.parameters) for f in functions]
+
+
+def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
+    """Whether there may be calls, and of which tools where not of all."""
+    if isinstance(choice, NamedTool):
+        return "required", (choice.function.name,)
+    if isinstance(choice, AllowedChoice):
+        allowed = choice.allowed_tools
+        return allowed.mode, tuple(tool.function.name for tool in allowed.tools)
+    return choice, ()
 
 
 def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ import functools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -55,7 +55,7 @@ class Conversation:
         messages: in order.
         tools: OpenAI-style schemas.
         calls: whether the answer may be, must be or must not be calls.
-        call_of: the one tool that may be called, where it must be that.
+        call_of: names of the tools that may be called, where not all may.
         one_call: whether there may be one call at most.
         output: JSON schema, or GBNF grammar, of the answer.
         options: variables of the template, of `SWITCHES`.
@@ -67,7 +67,7 @@ class Conversation:
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, Any]] = ()
     calls: CallChoice = "auto"
-    call_of: str | None = None
+    call_of: Collection[str] = ()
     one_call: bool = False
     output: Mapping[str, Any] | str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -297,9 +297,8 @@ class Prompts:
         self, asked: Conversation, chat: Chat
     ) -> tuple[CallGrammar, Sequence[Mapping[str, Any]]]:
         tools, calls = list(asked.tools), asked.calls
-        if asked.call_of is not None:
-            tools = [tool for tool in tools if tool["function"]["name"] == asked.call_of]
-            calls = "required"
+        if asked.call_of:
+            tools = [tool for tool in tools if tool["function"]["name"] in asked.call_of]
         form = chat.form.one_call() if asked.one_call else chat.form
         key = (_text(tools), calls, form.name, form.single, _text(asked.output))
         with _named(asked.output_param):

@@ -26,17 +26,17 @@ from .prompts import Conversation
 from .responses_input import (
     SKIPPED,
     Item,
-    NamedTool,
     TextFormat,
     Tool,
     ToolChoice,
+    choice_of,
     messages_of,
     offered,
     output_of,
 )
 from .sampling_body import SamplingBody, check_logprobs
 from .settings import Limits
-from .turns import check_turns, tools_of
+from .turns import check_choice, check_turns, tools_of
 from .wire import BODY, Answer, Body, checked, read_body
 
 LOGPROBS = "message.output_text.logprobs"  # of `include`
@@ -117,18 +117,13 @@ class ResponsesBody(SamplingBody):
             APIError: a parameter makes no sense beside the others.
         """
         tools = tools_of(offered(self.tools), limits, skipped=SKIPPED)
-        calls, named = self.tool_choice, None
-        if isinstance(calls, NamedTool):
-            calls, named = "required", calls.name
-            if named not in {tool["function"]["name"] for tool in tools}:
-                raise APIError(f"no such tool: {named:.100}", param="tool_choice")
-        if calls == "required" and not tools:
-            raise APIError("tool_choice needs tools", param="tool_choice")
+        calls, call_of = choice_of(self.tool_choice)
+        check_choice(calls, call_of, tools)
         return Conversation(
             messages_of(self.instructions, self.input, limits),
             tools,
             calls,
-            named,
+            call_of,
             not self.parallel_tool_calls,
             output_of(self.text.format, limits),
             effort=self.reasoning.effort,

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ..conversation.chat import Message
+from ..conversation.grammar import CallChoice
 from .api_error import APIError
 from .openai_messages import Content, Lenient, text_of
 from .settings import Limits
-from .turns import Offered, Turns, arguments_of, check_size, check_turns
+from .turns import Offered, Turns, arguments_of, check_size, check_turns, not_done
 
 SKIPPED = frozenset({"namespace", "web_search", "web_search_preview", "image_generation"})
 """Types of tools that Codex always offers, and that the model is not told of."""
@@ -99,7 +100,25 @@ class NamedTool(Lenient):
     name: str
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+class AllowedTool(Lenient):
+    """A tool that the model may use."""
+
+    type: str
+    name: str = ""
+
+
+class AllowedChoice(Lenient):
+    """Some of the tools may be used."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[AllowedTool] = Field(min_length=1)
+
+
+ToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[NamedTool | AllowedChoice, Field(discriminator="type")]
+)
 
 
 class PlainFormat(Lenient):
@@ -160,6 +179,27 @@ def messages_of(
 def offered(tools: Sequence[Tool]) -> list[Offered]:
     """The tools of a request."""
     return [Offered(tool.type, tool.name, tool.description, tool.parameters) for tool in tools]
+
+
+def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
+    """Whether there may be calls, and of which tools where not of all.
+
+    Raises:
+        APIError: it is of tools that are not done here, or only of such as are skipped.
+    """
+    if isinstance(choice, NamedTool):
+        return "required", (choice.name,)
+    if not isinstance(choice, AllowedChoice):
+        return choice, ()
+    names: list[str] = []
+    for number, tool in enumerate(choice.tools):
+        if tool.type == "function":
+            names.append(tool.name)
+        elif tool.type not in SKIPPED:
+            raise not_done(tool.type, f"tool_choice.tools[{number}].type", "function")
+    if not names:
+        raise APIError("tool_choice allows no function", param="tool_choice.tools")
+    return choice.mode, tuple(names)
 
 
 def output_of(form: TextFormat | None, limits: Limits) -> dict[str, Any] | None:

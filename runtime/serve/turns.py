@@ -8,10 +8,11 @@ after another, one turn of the assistant as many items.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..conversation.chat import Message
+from ..conversation.grammar import CallChoice
 from ..conversation.toolcalls import ToolCall, is_flat
 from .api_error import APIError
 from .settings import Limits
@@ -180,11 +181,7 @@ def tools_of(
         if tool.kind in skipped:
             continue
         if tool.kind != kind:
-            raise APIError(
-                f"tools of type {tool.kind!r:.50} are not supported; supported: {kind!r}",
-                param=f"tools[{number}].type",
-                code="unsupported_parameter",
-            )
+            raise not_done(tool.kind, f"tools[{number}].type", kind)
         if not 0 < len(tool.name) <= 256:
             raise APIError(
                 "a tool needs a name of up to 256 characters", param=f"tools[{number}].name"
@@ -193,6 +190,31 @@ def tools_of(
         made.append(_shown(tool.name, tool.description, tool.schema))
     check_size(made, "tools", limits)
     return made
+
+
+def not_done(kind: str, where: str, done: str) -> APIError:
+    """The refusal of a tool of a kind that there is not here."""
+    return APIError(
+        f"tools of type {kind!r:.50} are not supported; supported: {done!r}",
+        param=where,
+        code="unsupported_parameter",
+    )
+
+
+def check_choice(
+    calls: CallChoice, call_of: Iterable[str], tools: Sequence[Mapping[str, Any]]
+) -> None:
+    """Refuse a choice of tools that are not offered.
+
+    Raises:
+        APIError: one is not, or there are none and one must be called.
+    """
+    offered = {tool["function"]["name"] for tool in tools}
+    for name in call_of:
+        if name not in offered:
+            raise APIError(f"no such tool: {name:.100}", param="tool_choice")
+    if calls == "required" and not tools:
+        raise APIError("tool_choice needs tools", param="tool_choice")
 
 
 def _shown(name: str, description: str | None, schema: dict[str, Any] | None) -> dict[str, Any]:

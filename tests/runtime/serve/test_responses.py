@@ -47,6 +47,11 @@ def ask(server: Server, **more: Any) -> Any:
     return server.post(URL, {"input": "hello", "max_output_tokens": 8, **more}).json()
 
 
+def allow(name: str, kind: str = "function") -> dict[str, Any]:
+    """A choice of one tool that may be called."""
+    return {"type": "allowed_tools", "mode": "auto", "tools": [{"type": kind, "name": name}]}
+
+
 def stream(server: Server, **more: Any) -> list[tuple[str, Any]]:
     """The events of an answer."""
     body = {"input": "hello", "max_output_tokens": 8, "stream": True, **more}
@@ -208,6 +213,22 @@ def test_a_tool_call_and_its_result(server: Server) -> None:
     assert [item["type"] for item in none["output"]] == ["message"]
 
 
+def test_allowed_tools(server: Server) -> None:
+    """Of all tools that the model is told of only those are called; a kind that is skipped where
+    tools are offered is skipped here, too."""
+    other = {"type": "function", "name": "list_dir", "parameters": {"type": "object"}}
+    allowed = [{"type": "web_search"}, {"type": "function", "name": "list_dir"}]
+    choice = {"type": "allowed_tools", "mode": "required", "tools": allowed}
+    body = {"input": [QUESTION], "tools": [READ, other], "max_output_tokens": 60}
+    plain = ask(server, **body)
+    answer = ask(server, **body, tool_choice=choice)
+
+    assert plain["output"][-1]["name"] == "read_file"
+    assert [item["name"] for item in answer["output"]] == ["list_dir"]
+    assert answer["usage"]["input_tokens"] == plain["usage"]["input_tokens"]
+    assert answer["tool_choice"]["mode"] == "required"
+
+
 def test_an_answer_of_a_schema(server: Server) -> None:
     """With a schema the answer is JSON that fits it; with json_object it is an object."""
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
@@ -288,6 +309,9 @@ def test_settings_of_llama_server(server: Server) -> None:
         ({"tools": [{**READ, "parameters": {"type": "frob"}}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [READ], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
+        ({"tools": [READ], "tool_choice": allow("x")}, "tool_choice"),
+        ({"tools": [READ], "tool_choice": allow("x", "mcp")}, "tool_choice.tools[0].type"),
+        ({"tools": [READ], "tool_choice": allow("x", "web_search")}, "tool_choice.tools"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format"),
         (
             {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "frob"}}}},
