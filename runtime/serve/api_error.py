@@ -77,12 +77,17 @@ class APIError(Exception):
         }
         return {"error": error}
 
-    def body_at(self, path: str) -> dict[str, Any]:
-        """The object in the wire format of a path, with its names of parameters."""
+    def body_at(self, path: str, *, anthropic: bool = False) -> dict[str, Any]:
+        """The object in the wire format of a path, with its names of parameters.
+
+        Args:
+            path: of the request.
+            anthropic: it is Anthropic's client that asks, whatever the path.
+        """
         if path.startswith(("/v1/responses", "/responses")):
             error = self.body()["error"]
             return {"error": {**error, "param": _RESPONSES.get(self.param or "", self.param)}}
-        if not path.startswith("/v1/messages"):
+        if not (anthropic or path.startswith("/v1/messages")):
             return self.body()
         error = self.body()["error"]
         error["type"] = _ANTHROPIC.get(self.status, "invalid_request_error")
@@ -95,6 +100,11 @@ class APIError(Exception):
     def event(self) -> bytes:
         """The same as an event of a stream that has begun already."""
         return b"data: " + json.dumps(self.body()).encode() + b"\n\n"
+
+
+def by_anthropic(headers: Mapping[str, str]) -> bool:
+    """Whether Anthropic's client asks: some paths are those of OpenAI's, too."""
+    return "anthropic-version" in headers
 
 
 def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:

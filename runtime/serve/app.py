@@ -169,7 +169,7 @@ async def _let_go_idle(models: Models) -> None:
 async def _api_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, APIError)
     await note_refusal(request.app.state.service, request.scope, error)
-    return error_response(as_api_error(error), request.url.path)
+    return error_response(as_api_error(error), request.scope)
 
 
 async def _http_exception(request: Request, error: Exception) -> JSONResponse:
@@ -190,7 +190,7 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
     elif status == 405:
         message = f"{path[:200]} does not accept {request.method}"
     refused = APIError(message, status=status, code=code, type=kind, headers=headers)
-    return error_response(refused, path)
+    return error_response(refused, request.scope)
 
 
 async def _gone(_: Request, __: Exception) -> Response:
@@ -199,4 +199,4 @@ async def _gone(_: Request, __: Exception) -> Response:
 
 
 async def _any_error(request: Request, error: Exception) -> JSONResponse:
-    return error_response(as_api_error(error), request.url.path)
+    return error_response(as_api_error(error), request.scope)

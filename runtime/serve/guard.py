@@ -49,7 +49,7 @@ class Guard:
                 own = self._check(Headers(scope=scope), scope["path"], scope["method"])
                 scope[NAMESPACE] = own
             except APIError as error:
-                await error_response(error, scope["path"])(scope, receive, send)
+                await error_response(error, scope)(scope, receive, send)
                 return
         elif scope["type"] == "websocket":
             return

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from .api_error import busy
+from .api_error import busy, by_anthropic
 from .models import LoadedModel
 from .service import Service
 
@@ -32,8 +33,12 @@ async def health(request: Request) -> JSONResponse:
 
 
 async def list_models(request: Request) -> JSONResponse:
-    """The models that there are."""
+    """The models that there are; to Anthropic's client in its form, and those that it can ask."""
     service: Service = request.app.state.service
+    if by_anthropic(request.headers):
+        found = [_as_anthropic(one) for one in service.models.listing()]
+        ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]}
+        return JSONResponse({"data": found, "has_more": False, **ends})
     agents = [
         {**service.models.describe(service.models.names[0]), "id": name}
         for name in service.settings.agents
@@ -45,9 +50,25 @@ async def show_model(request: Request) -> JSONResponse:
     """One of them."""
     service: Service = request.app.state.service
     name = request.path_params["name"]
+    if by_anthropic(request.headers):
+        return JSONResponse(_as_anthropic(service.models.describe(service.models.check(name))))
     if name in service.settings.agents:
         return JSONResponse({**service.models.describe(service.models.names[0]), "id": name})
     return JSONResponse(service.models.describe(service.models.check(name)))
+
+
+def _as_anthropic(model: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a model, in Anthropic's form."""
+    context = model.get("meta", {}).get("n_ctx")  # known once it is loaded
+    return {
+        "type": "model",
+        "id": model["id"],
+        "display_name": model["id"],
+        "created_at": datetime.fromtimestamp(model["created"], UTC).isoformat(),
+        "lifecycle": "active",
+        "max_input_tokens": context,
+        "max_tokens": context,
+    }
 
 
 async def props(request: Request) -> JSONResponse:

@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from .admission import NAMESPACE, Caller
-from .api_error import APIError
+from .api_error import APIError, by_anthropic
 from .events import Closed, Event, Failed, Silence
 from .mailbox import Channel
 from .service import Job, Prepare, Service
@@ -290,7 +290,7 @@ class Answer(Response):
         except APIError as error:
             if not self._begun:
                 await note_refusal(self._service, scope, error)
-                await error_response(error, scope["path"])(scope, receive, send)
+                await error_response(error, scope)(scope, receive, send)
             else:
                 await _send(send, self._writer.failed(error), more=False)
 
@@ -422,6 +422,7 @@ async def _watched(receive: Receive, jobs: Sequence[Job]) -> AsyncIterator[None]
             await task
 
 
-def error_response(error: APIError, path: str = "") -> JSONResponse:
-    """An error as an answer of its own, in the wire format of a path."""
-    return JSONResponse(error.body_at(path), status_code=error.status, headers=error.headers)
+def error_response(error: APIError, scope: Scope) -> JSONResponse:
+    """An error as an answer of its own, in the wire format of a request."""
+    body = error.body_at(scope["path"], anthropic=by_anthropic(Headers(scope=scope)))
+    return JSONResponse(body, status_code=error.status, headers=error.headers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -344,6 +345,21 @@ def test_a_key(start: Any) -> None:
     assert server.post(URL, body, **{"x-api-key": "secret"}).status_code == 200
 
 
+def test_models(server: Server) -> None:
+    """Anthropic's client, which says its version, gets models and errors about them in its form."""
+    said = {"anthropic-version": "2023-06-01"}
+    page = server.client.get("/v1/models", headers=said).json()
+    one = server.client.get("/v1/models/nano", headers=said).json()
+    none = server.client.get("/v1/models/claude", headers=said)
+
+    assert page == {"data": [one], "has_more": False, "first_id": "nano", "last_id": "nano"}
+    assert (one["type"], one["id"], one["display_name"]) == ("model", "nano", "nano")
+    assert (one["lifecycle"], one["max_input_tokens"]) == ("active", 4096)
+    assert datetime.fromisoformat(one["created_at"]).tzinfo is not None
+    assert (none.status_code, none.json()["error"]["type"]) == (404, "not_found_error")
+    assert server.client.get("/v1/models").json()["object"] == "list"
+
+
 def test_what_claude_code_always_sends(server: Server) -> None:
     """It is taken, also by a model that has no switch for thinking."""
     more = {
@@ -372,6 +388,7 @@ def test_anthropic_python(server: Server, monkeypatch: pytest.MonkeyPatch) -> No
             called = events.get_final_message().content[-1]
         assert (called.name, called.input.keys()) == ("read_file", {"path"})
         assert client.messages.count_tokens(**asked).input_tokens > 20
+        assert [model.display_name for model in client.models.list()] == ["nano"]
         with pytest.raises(anthropic.NotFoundError, match="does not exist"):
             client.messages.create(**{**PROMPT, "model": "claude"}, max_tokens=8)
         with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
