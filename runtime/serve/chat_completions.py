@@ -14,6 +14,7 @@ from .generate import GenerationRequest
 from .llama_parameters import OutputFormatBody
 from .models import LoadedModel
 from .openai_messages import (
+    Effort,
     ResponseFormat,
     Talk,
     ToolChoice,
@@ -44,13 +45,15 @@ class ChatBody(SamplingBody, OutputFormatBody, Talk):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Effort | None = None
     # What says nothing about the answer, or only what is done in any case:
     user: str | None = None
     metadata: dict[str, Any] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
+    verbosity: Literal["medium"] | None = None
     service_tier: Literal["auto", "default"] | None = None
     store: Literal[False] | None = None
     modalities: list[Literal["text"]] | None = None

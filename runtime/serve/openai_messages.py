@@ -193,6 +193,9 @@ class JsonFormat(Lenient):
 ResponseFormat = Annotated[TextFormat | ObjectFormat | JsonFormat, Field(discriminator="type")]
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
 class Talk(Body):
     """The part of a request that says what a model is asked; others have more."""
 

@@ -36,7 +36,8 @@ T = TypeVar("T")
 MOST_KEPT = 32  # templates, and grammars, of as many sets of tools
 _KEEPS = {"keep_past_thinking", "clear_thinking", "truncate_history_thinking"}
 _NO_THINKING = ("none", "minimal")
-_EFFORTS = {"none": "low", "minimal": "low", "xhigh": "high"}  # templates know low to high
+# Templates know low to high.
+_EFFORTS = {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}
 _SWITCHES_OFF = {"enable_thinking", "thinking", "reasoning_effort"}
 _NAMES = {
     "enable_thinking": {"enable_thinking", "thinking"},

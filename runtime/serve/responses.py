@@ -21,7 +21,7 @@ from .events import Call, CallPart, Done, Event, PromptRead, Text, Thought
 from .generate import GenerationRequest
 from .kept_responses import KeptResponses, items_of
 from .models import LoadedModel
-from .openai_messages import Lenient
+from .openai_messages import Effort, Lenient
 from .prompts import Conversation
 from .responses_input import (
     SKIPPED,
@@ -54,7 +54,8 @@ class TextSetting(Body):
 class ReasoningSetting(Lenient):
     """How much to think. Thoughts are told as they are, and not summed up."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    effort: Effort | None = None
+    mode: Literal["standard"] | None = None
 
 
 class ResponseStreamOptions(Body):
@@ -101,6 +102,8 @@ class ResponsesBody(SamplingBody):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
+    max_tool_calls: int | None = Field(default=None, ge=1)  # of tools that a server runs itself
 
     @field_validator("tools")
     @classmethod

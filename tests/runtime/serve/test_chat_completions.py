@@ -414,6 +414,7 @@ def test_sampling_settings(server: Server) -> None:
         ({"tools": [{"type": "function", "function": NO_TOOL}]}, "tools"),
         ({"chat_template_kwargs": {"messages": "x"}}, "chat_template_kwargs.messages"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"verbosity": "low"}, "verbosity"),
         ({"store": True}, "store"),
         ({"repeat_penalty": 1e-310}, "repeat_penalty"),
         ({"stream_options": {"include_nothing": True}}, "stream_options.include_nothing"),
@@ -442,6 +443,20 @@ def test_null_is_not_given(server: Server) -> None:
     names = ("audio", "stop", "seed", "tools", "tool_choice", "response_format", "logit_bias")
 
     assert server.chat(**dict.fromkeys(names)).status_code == 200
+
+
+def test_what_has_no_effect(server: Server) -> None:
+    """How OpenAI caches is taken, and so is what is done in any case."""
+    options = {"mode": "explicit", "ttl": "30m"}
+
+    assert server.chat(verbosity="medium", prompt_cache_options=options).status_code == 200
+
+
+def test_every_effort_is_known(server: Server) -> None:
+    """Nano's template has no switch for thinking, which is another error."""
+    for effort in ("low", "xhigh", "max"):
+        error = server.chat(reasoning_effort=effort).json()["error"]
+        assert error["code"] == "unsupported_parameter"
 
 
 def test_bodies_that_are_no_requests(server: Server) -> None:

@@ -148,6 +148,7 @@ BOTH = EFFORT + "{{ enable_thinking }}"
         (EFFORT, {"effort": "minimal"}, "Reasoning: low<think>"),
         (EFFORT, {"effort": "medium"}, "Reasoning: medium<think>"),
         (EFFORT, {"effort": "xhigh"}, "Reasoning: high<think>"),
+        (EFFORT, {"effort": "max"}, "Reasoning: high<think>"),
         (BOTH, {"effort": "none"}, "Reasoning: medium<think>False"),
     ],
 )

@@ -319,6 +319,7 @@ def test_settings_of_llama_server(server: Server) -> None:
         ),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
+        ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
         ({"input": "word " * 6000}, "input"),
     ],
 )  # fmt: skip
@@ -352,6 +353,16 @@ def test_what_codex_always_sends(server: Server) -> None:
 
     assert body["tools"] == [READ]
     assert body["output"]
+
+
+def test_what_has_no_effect(server: Server) -> None:
+    """How OpenAI caches and limits what is not here is taken; so is what is done in any case."""
+    options = {"mode": "explicit", "ttl": "30m"}
+    body = ask(
+        server, prompt_cache_options=options, max_tool_calls=3, reasoning={"mode": "standard"}
+    )
+
+    assert body["output"][0]["content"] == ask(server)["output"][0]["content"]
 
 
 def test_openai_python(server: Server) -> None:
