@@ -29,7 +29,7 @@ from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError, as_api_error, too_long
 from .programs import normalize
-from .turns import in_turns
+from .turns import in_call_order, in_turns
 
 T = TypeVar("T")
 
@@ -334,7 +334,7 @@ def _opened(
         TemplateError: the template refuses it, or leaves something out, also with its messages put
             into turns.
     """
-    whole, notes = normalize(asked.messages)
+    whole, notes = normalize(in_call_order(asked.messages))
     messages, begun = _begun(whole, asked, chat)
     try:
         return chat.open(messages), begun, whole, notes

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from ..conversation.chat import Message
@@ -99,6 +100,22 @@ def in_turns(messages: Iterable[Message]) -> list[Message]:
         else:
             turns.messages.append(message)
     return turns.messages
+
+
+def in_call_order(messages: Iterable[Message]) -> list[Message]:
+    """The conversation with the results of calls in the order of the calls.
+
+    Clients that run tools at once may send results as they come, each with the identifier of its
+    call. Most templates write none, so a model takes the first result for that of the first call.
+    """
+    made: list[Message] = []
+    for results, group in groupby(messages, key=lambda message: message.role == "tool"):
+        part = list(group)
+        if results and made:
+            places = {call.id: place for place, call in enumerate(made[-1].calls)}
+            part.sort(key=lambda one: places.get(one.call_id, len(places)))
+        made += part
+    return made
 
 
 def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from helpers.serving import Server, events
 
 from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.conversation.template import TemplateRefusalError
+from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.serve.api_error import APIError
 from triplepoint.runtime.serve.prompts import Conversation, Prompts
 
@@ -135,6 +136,20 @@ ALWAYS = PLAIN + "<|im_start|>assistant\n<think>\n"
 SWITCHED = PLAIN + "{% if enable_thinking %}<think>{% endif %}"
 EFFORT = PLAIN + "Reasoning: {{ reasoning_effort | default('medium') }}<think>"
 BOTH = EFFORT + "{{ enable_thinking }}"
+
+
+def test_results_in_the_order_of_their_calls(make_tokenizer: Any) -> None:
+    """A template without identifiers tells by order alone which result is of which call."""
+    prompts = Prompts(make_tokenizer(template=FIRST))
+    calls = tuple(ToolCall(name, {}, id=name) for name in ("a", "b", "c"))
+    results = [Message("tool", f"of {name}", name, name) for name in ("a", "b", "c")]
+    asked = [Message("user", "hi", text="hi"), Message("assistant", "Wait.", calls=calls)]
+
+    def rendered(*order: int) -> str:
+        return prompts.render(Conversation([*asked, *(results[n] for n in order), asked[0]]))
+
+    assert rendered(2, 0, 1) == rendered(0, 1, 2)
+    assert rendered(2, 1).index("of b") < rendered(2, 1).index("of c")
 
 
 @pytest.mark.parametrize(
