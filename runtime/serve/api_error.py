@@ -49,6 +49,7 @@ class APIError(Exception):
         type: the kind of error, in OpenAI's words.
         headers: of the response.
         overflow: tokens of a prompt that is too long, and of the context.
+        details: what Anthropic's clients look for in the error object.
     """
 
     def __init__(
@@ -61,15 +62,17 @@ class APIError(Exception):
         type: str = "invalid_request_error",
         headers: Mapping[str, str] | None = None,
         overflow: tuple[int, int] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message, self.status, self.param = message, status, param
         self.code, self.type = code, type
         self.headers, self.overflow = dict(headers or {}), overflow
+        self.details = details
 
     def body(self) -> dict[str, Any]:
         """The object that is sent."""
-        error = {
+        error: dict[str, Any] = {
             "message": self.message,
             "type": self.type,
             "param": self.param,
@@ -95,6 +98,8 @@ class APIError(Exception):
         if self.overflow is not None:  # Claude Code looks for these words
             tokens, context = self.overflow
             error["message"] = f"prompt is too long: {tokens} tokens > {context} maximum"
+        if self.details is not None:
+            error["details"] = self.details
         return {"type": "error", "error": error}
 
     def event(self) -> bytes:

@@ -141,6 +141,7 @@ class MessagesBody(CountBody):
 
     max_tokens: int = Field(ge=1)
     stream: bool = False
+    thread: dict[str, Any] | None = None
     stop_sequences: list[str] = Field(default_factory=list)
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -166,6 +167,14 @@ async def messages(request: Request) -> Answer:
     limits: Limits = service.settings.limits
     _check_version(request)
     body = await read_body(request, MessagesBody)
+    if body.thread is not None:
+        raise APIError(
+            "this server keeps no message threads; send the whole conversation in messages",
+            param="thread",
+            code="unsupported_parameter",
+            # By this word the client's tool runner does.
+            details={"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+        )
     stops = body.stop_sequences
     if len(stops) > limits.stops or not all(0 < len(stop) <= 256 for stop in stops):
         raise APIError(

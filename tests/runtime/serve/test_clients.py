@@ -84,13 +84,15 @@ def test_openai(ask: Callable[[str], Any]) -> None:
 
 
 def test_anthropic(ask: Callable[[str], Any]) -> None:
-    """A loop with a tool whose input comes in pieces, a count, and an image that is refused."""
+    """Loops with a tool, whose input comes in pieces, and by the client's own runner; a count, the
+    models, and an image that is refused."""
     told = ask("anthropic")
 
     assert told["count"] > 10
     assert (told["stop"], told["pieces"] > 2) == ("tool_use", True)
     assert FOUND in told["answer"]
     assert told["cached"] > 0
+    assert (FOUND in told["runner"], told["names"]) == (True, ["nano"])
     assert told["image"] == ["BadRequestError", "messages[0].content[0].type"]
 
 

@@ -335,6 +335,17 @@ def test_errors_in_the_envelope(server: Server) -> None:
     assert (old.status_code, old.json()["error"]["param"]) == (400, "anthropic-version")
 
 
+def test_threads_are_refused_as_the_tool_runner_expects(server: Server) -> None:
+    """Anthropic's tool runner begins with one, and sends all messages after this error alone."""
+    for thread in ({"type": "create"}, {"type": "continue", "previous_message_id": "msg_x"}):
+        answer = server.post(URL, {**PROMPT, "max_tokens": 8, "thread": thread})
+        error = answer.json()["error"]
+
+        assert (answer.status_code, error["param"]) == (400, "thread")
+        assert error["details"]["error_code"] == "thread_unsupported_request"
+        assert error["details"]["unsupported"] == ["thread"]
+
+
 def test_a_key(start: Any) -> None:
     """It comes in x-api-key; without it there is an error in Anthropic's envelope."""
     server = start(keys=("secret",))

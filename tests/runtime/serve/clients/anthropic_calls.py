@@ -45,6 +45,11 @@ with anthropic.Anthropic(base_url=URL, api_key="x", max_retries=0) as client:
     )
     told["answer"] = "".join(block.text for block in second.content if block.type == "text")
     told["cached"] = second.usage.cache_read_input_tokens
+    runner = client.beta.messages.tool_runner(
+        model="nano", messages=asked, tools=[anthropic.beta_tool(search)], max_tokens=200
+    )
+    told["runner"] = runner.until_done().content[-1].text
+    told["names"] = [model.display_name for model in client.models.list()]
     image = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/x.png"}}
     try:
         client.messages.create(
