@@ -151,7 +151,7 @@ async def responses(request: Request) -> Answer:
     service = request.app.state.service
     limits: Limits = service.settings.limits
     body = await read_body(request, ResponsesBody)
-    if body.top_logprobs is not None:
+    if body.top_logprobs:
         if LOGPROBS not in body.include:
             raise APIError(f"top_logprobs needs include: [{LOGPROBS!r}]", param="top_logprobs")
         check_logprobs(True, body.top_logprobs, limits)

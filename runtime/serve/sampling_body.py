@@ -228,7 +228,7 @@ def check_logprobs(
     Raises:
         APIError: they cannot; names the parameter.
     """
-    if top is not None and not wanted:
+    if top and not wanted:  # some clients write out the 0, and responses say it
         raise APIError("top_logprobs needs logprobs: true", param="top_logprobs")
     if top is not None and top > limits.logprobs:
         raise APIError(f"Invalid '{name}': at most {limits.logprobs}, not {top}.", param=name)

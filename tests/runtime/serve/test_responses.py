@@ -365,6 +365,17 @@ def test_what_has_no_effect(server: Server) -> None:
     assert body["output"][0]["content"] == ask(server)["output"][0]["content"]
 
 
+def test_the_settings_of_a_response_can_be_asked_again(server: Server) -> None:
+    """What a response says of its request is a request that is taken."""
+    first = ask(server, metadata={"a": "b"}, temperature=0.5)
+    names = first.keys() & ResponsesBody.model_fields.keys()
+    again = ask(server, **{name: first[name] for name in names})
+
+    assert again["status"] == "incomplete", again
+    assert again["metadata"] == {"a": "b"}
+    assert "top_logprobs" in names
+
+
 def test_openai_python(server: Server) -> None:
     """The official client: an answer, a stream, a call and an error."""
     openai = pytest.importorskip("openai", reason="pip install openai")
