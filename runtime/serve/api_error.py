@@ -152,7 +152,8 @@ def as_api_error(error: BaseException) -> APIError:
         message = f"{error} (context_length_exceeded)"
         return APIError(message, param="messages", code="context_length_exceeded")
     if isinstance(error, TemplateError):
-        return APIError(str(error), param="messages")
+        # No request can give another one.
+        return APIError(str(error).partition("; another template")[0], param="messages")
     if isinstance(error, GrammarError):
         text = str(error).replace("simplify output_type", "simplify it")
         held = "grammar" if "GBNF" in text else "response_format" if "the answer" in text else ""

@@ -12,7 +12,7 @@ from helpers.serving import Server, events
 from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.conversation.template import TemplateRefusalError
 from triplepoint.runtime.conversation.toolcalls import ToolCall
-from triplepoint.runtime.serve.api_error import APIError
+from triplepoint.runtime.serve.api_error import APIError, as_api_error
 from triplepoint.runtime.serve.prompts import Conversation, Prompts
 
 URL = "/v1/chat/completions"
@@ -111,8 +111,10 @@ def test_strict_templates_get_turns(make_tokenizer: Any) -> None:
     for _ in range(2):
         users = _rendered(prompts, ("system", "A"), ("user", "hi"), ("user", "there"))
         assert users.startswith("<|im_start|>user\nA\n\nhi\n\nthere<|im_end|>")
-    with pytest.raises(TemplateRefusalError):
+    with pytest.raises(TemplateRefusalError) as refused:
         _rendered(prompts, ("user", "a"), ("assistant", "b"), ("assistant", "c"), ("user", "d"))
+    told = as_api_error(refused.value)
+    assert told.message.endswith("must alternate"), "what an agent could do is not for requests"
 
 
 def test_no_thinking_where_there_is_none(server: Server) -> None:
