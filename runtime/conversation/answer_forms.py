@@ -18,7 +18,8 @@ A field is of a call (`path`, `pattern`, `start`), of its result (`files`: all t
 `lines`: all their numbers, in one file; `entries` of a folder; `places` that an error names), or
 of a line that it shows (`file`, `number` and `text`, or `blank`: the number of an empty one; `end`:
 the line from any word on). A claim that ends with how results begin is made of the results since
-the last question alone; the others, where no tool was called since then, of all before.
+the last question alone, and ends in `_AS_FAR` where that result left something out; the others,
+where no tool was called since then, of all before.
 
 The embedded model's file has them: it cannot write a word that stands nowhere, a name with the
 value of another, half of a list, or that a file is empty which is not.
@@ -59,6 +60,7 @@ _PLACES = re.compile(r"\(there are (.*)\)$")
 _PARTED = re.compile(r'["|]')
 """What divides a line into parts, each of which may be the end of what it says."""
 _CUT = "[cut: "
+_AS_FAR = ", as far as I searched."
 _NAMES = 4
 """How many words from its beginning on a line may name what it sets."""
 _BEFORE = re.compile(r"\s*((-|export|set|env|ENV|ARG|const|let|var)\s+)*[\"'<]?")
@@ -105,12 +107,17 @@ class Result:
         known = self.fields
         return self.text.startswith(_FIELD.sub(lambda match: known.get(match[1], match[0]), sign))
 
+    @property
+    def cut(self) -> bool:
+        """Whether it ends with a note on what was left out."""
+        return self.text.split("\n")[-1].startswith(_CUT)
+
     @cached_property
     def fields(self) -> dict[str, str]:
         """What claims can say of it as a whole."""
         asked = self.arguments
         known = {name: str(asked[name]) for name in ("path", "start") if name in asked}
-        rows, cut = self.rows, self.text.split("\n")[-1].startswith(_CUT)
+        rows, cut = self.rows, self.cut
         if "pattern" in asked:
             pattern = str(asked["pattern"]).replace(".?", " ")
             if not (asked.get("regex") and "|" in pattern):
@@ -156,11 +163,15 @@ class _Rules:
         for result in self.said.results:
             if sign is not None and not (self.said.fresh and result.begins(sign)):
                 continue
+            if sign is not None and result.cut:  # that nothing was found is not that it is nowhere
+                said = template.removesuffix(".") + _AS_FAR
+            else:
+                said = template
             whole = result.fields
             rows = [whole] if wanted <= {*whole, "QUOTE", "NUMBER"} else []
             for known in rows or (whole | row.fields() for row in result.rows):
                 if all(name in known or name.isupper() for name in wanted):
-                    seen[self._filled(template, known)] = None
+                    seen[self._filled(said, known)] = None
         yield from seen
 
     def _filled(self, template: str, known: Mapping[str, str]) -> str:

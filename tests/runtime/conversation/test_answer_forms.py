@@ -194,6 +194,20 @@ def test_a_claim_that_a_result_must_begin_with(
     assert claims(tokenizer, forms, "?", "What?", ({"path": "a.txt"}, "a.txt has 3 lines"))
 
 
+def test_a_claim_of_what_was_not_found_says_where_the_result_left_something_out(
+    tokenizer: Tokenizer,
+) -> None:
+    """A search that ended early, or met what it may not read, found nothing as far as it went."""
+    forms = 'ANSWER: A\n%claim A "No file mentions {QUOTE}." "No matches found."'
+    whole = ("Which mentions port?", ({"pattern": "port"}, "No matches found."))
+    cut = (whole[0], ({"pattern": "port"}, "No matches found.\n[cut: a could not be read]"))
+    plain, limited = "No file mentions port.", "No file mentions port, as far as I searched."
+    assert claims(tokenizer, forms, plain, *whole)
+    assert not claims(tokenizer, forms, limited, *whole)
+    assert claims(tokenizer, forms, limited, *cut)
+    assert not claims(tokenizer, forms, plain, *cut)
+
+
 def test_claims_are_about_the_results_since_the_last_question(tokenizer: Tokenizer) -> None:
     """Of earlier ones, where no tool was called, those that no result must begin with."""
     forms = (
