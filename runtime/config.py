@@ -94,8 +94,13 @@ def keep_model(name: str) -> Path:
 def _read(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:  # it may be in the home of another user, after su or sudo
+        raise SettingError(
+            f"cannot read {path}: {error.strerror}; name another folder of settings with "
+            "XDG_CONFIG_HOME, or make it readable"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise SettingError(f"cannot read {path}: {why}; fix or remove it") from error

@@ -32,15 +32,16 @@ def check_place(path: str | None) -> None:
         TraceError: it, or its folder, may not be written to or is not there.
     """
     wanted = place = Path(path) if path else default_folder()
-    if path and not place.parent.exists():
+    # Not Path.exists, which fails where a folder above may not be entered.
+    while not os.path.exists(place) and place != place.parent:
+        place = place.parent
+    if path and place not in (wanted, wanted.parent) and os.access(place, os.X_OK):
         raise TraceError(
-            f"cannot write a trace to {wanted}: the folder {place.parent} does not exist; create "
+            f"cannot write a trace to {wanted}: the folder {wanted.parent} does not exist; create "
             "it first"
         )
-    while not place.exists() and place != place.parent:
-        place = place.parent
     why = "is not writable" if not os.access(place, os.W_OK) else ""
-    if place != wanted and not place.is_dir():
+    if place != wanted and not os.path.isdir(place):
         why = "is not a folder"
     if why:
         raise TraceError(

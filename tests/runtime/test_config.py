@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -127,4 +128,18 @@ def test_a_file_that_cannot_be_read() -> None:
     config_path().rmdir()
     config_path().write_bytes(b"\xff\xfe")
     with pytest.raises(SettingError, match="it is not UTF-8 text; fix or remove it"):
+        default_model({})
+
+
+def test_a_home_that_is_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with HOME=/dev/null: there is no file."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/dev/null")
+    assert default_model({}).is_built_in
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+def test_the_home_of_another_user() -> None:
+    """As after `su`, where HOME stays root's: what the file says cannot be known."""
+    config_path().parent.mkdir(parents=True, mode=0)
+    with pytest.raises(SettingError, match=r"Permission denied; name another .*XDG_CONFIG_HOME"):
         default_model({})
