@@ -27,6 +27,9 @@ def main() -> int:
         status = run(sys.argv[1:])
     except KeyboardInterrupt as error:  # while modules were imported, or threads and files closed
         status = error.args[0] if error.args else INTERRUPTED
+    # Where a signal came in code that is made from text, as that of dataclasses is, `python -m`
+    # would end as if by Ctrl-C, whatever the status, unless other text was run since.
+    eval("0")
     if status == INTERRUPTED:
         import signal
 
