@@ -18,8 +18,8 @@ A field is of a call (`path`, `pattern`, `start`), of its result (`files`: all t
 `lines`: all their numbers, in one file; `entries` of a folder; `places` that an error names), or
 of a line that it shows (`file`, `number` and `text`, or `blank`: the number of an empty one; `end`:
 the line from any word on). A claim that ends with how results begin is made of the results since
-the last question alone, and ends in `_AS_FAR` where that result left something out; the others,
-where no tool was called since then, of all before.
+the last question alone, and says so where the tool did not see all (`Result.reservation`); the
+others, where no tool was called since then, of all before.
 
 The embedded model's file has them: it cannot write a word that stands nowhere, a name with the
 value of another, half of a list, or that a file is empty which is not.
@@ -60,6 +60,7 @@ _PLACES = re.compile(r"\(there are (.*)\)$")
 _PARTED = re.compile(r'["|]')
 """What divides a line into parts, each of which may be the end of what it says."""
 _CUT = "[cut: "
+_ERROR = "error: "
 _AS_FAR = ", as far as I searched."
 _NAMES = 4
 """How many words from its beginning on a line may name what it sets."""
@@ -112,6 +113,19 @@ class Result:
         """Whether it ends with a note on what was left out."""
         return self.text.split("\n")[-1].startswith(_CUT)
 
+    def reservation(self, sign: str | None) -> str | None:
+        """How a claim must end which `sign` makes of it: empty where it may say what it says.
+
+        That nothing was found is not that it is nowhere, where the tool did not see all. None: of a
+        call that failed for reasons of its own there is no claim.
+        """
+        if sign is None or sign.startswith(_ERROR):
+            return ""
+        if not self.text.startswith(_ERROR):
+            return _AS_FAR if self.cut else ""
+        told = self.text.removeprefix(_ERROR).split("\n")[0]
+        return f" that I could see: {told}" if self.fields.get("path", "\n") in told else None
+
     @cached_property
     def fields(self) -> dict[str, str]:
         """What claims can say of it as a whole."""
@@ -163,15 +177,15 @@ class _Rules:
         for result in self.said.results:
             if sign is not None and not (self.said.fresh and result.begins(sign)):
                 continue
-            if sign is not None and result.cut:  # that nothing was found is not that it is nowhere
-                said = template.removesuffix(".") + _AS_FAR
-            else:
-                said = template
+            if (reserved := result.reservation(sign)) is None:
+                continue
+            stem = template.removesuffix(".") if reserved else template
             whole = result.fields
             rows = [whole] if wanted <= {*whole, "QUOTE", "NUMBER"} else []
             for known in rows or (whole | row.fields() for row in result.rows):
                 if all(name in known or name.isupper() for name in wanted):
-                    seen[self._filled(said, known)] = None
+                    end = f" {_quoted(reserved)}" if reserved else ""
+                    seen[self._filled(stem, known) + end] = None
         yield from seen
 
     def _filled(self, template: str, known: Mapping[str, str]) -> str:

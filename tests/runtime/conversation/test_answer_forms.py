@@ -208,6 +208,19 @@ def test_a_claim_of_what_was_not_found_says_where_the_result_left_something_out(
     assert not claims(tokenizer, forms, plain, *cut)
 
 
+def test_a_call_that_failed_does_not_say_that_something_is_nowhere(tokenizer: Tokenizer) -> None:
+    """An answer made of it says why; what failed for other reasons makes none."""
+    forms = 'ANSWER: "No." | A\n%claim A "There is no error in {path}." ""'
+    call = {"pattern": "error", "path": "{text}.log"}
+    denied = ("An error?", (call, "error: no permission to read: {text}.log"))
+    plain = "There is no error in {text}.log."
+    told = "There is no error in {text}.log that I could see: no permission to read: {text}.log"
+    assert claims(tokenizer, forms, told, *denied)
+    assert not claims(tokenizer, forms, plain, *denied)
+    assert claims(tokenizer, forms, plain, "An error?", (call, "No matches found."))
+    assert not claims(tokenizer, forms, plain, "An error?", (call, "error: the pattern is empty"))
+
+
 def test_claims_are_about_the_results_since_the_last_question(tokenizer: Tokenizer) -> None:
     """Of earlier ones, where no tool was called, those that no result must begin with."""
     forms = (
