@@ -155,12 +155,21 @@ def _mention(found: re.Match[str], files: Workspace, output: Output) -> str:
 
 
 def _look_up(text: str, root: Path) -> Path | None:
-    """The file or folder: in the workspace, else from where we are."""
+    """The file or folder: in the workspace, else from where we are.
+
+    Raises:
+        ToolError: it is in a folder that may not be entered.
+    """
     for place in (root / text, Path(text)):
         try:
             path = place if place.is_relative_to(root) else place.expanduser()
             if path.exists():
                 return path
+        except PermissionError:
+            if "/" not in text:  # where we are may not be entered, and this may be a mere word
+                continue
+            shown = printable(text.rstrip(_AFTER))
+            raise ToolError(f"cannot read @{shown}: Permission denied") from None
         except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
             continue
     return None

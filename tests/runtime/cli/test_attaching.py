@@ -100,6 +100,18 @@ def test_what_cannot_be_attached_is_named(agent: Agent, folder: Path) -> None:
         assert says in str(e.value)
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+@pytest.mark.parametrize("path", ["closed/a.log", "{outside}/a.log"])
+def test_a_folder_that_may_not_be_entered(agent: Agent, folder: Path, path: str) -> None:
+    """A file in it is not taken for a word of the question."""
+    (folder / "closed").mkdir(mode=0)
+    (folder.parent / "closed").mkdir(mode=0)
+    path = path.format(outside=folder.parent / "closed")
+    with pytest.raises(ToolError, match=f"^cannot read @{path}: Permission denied$"):
+        asked(f"What does @{path}?", agent)
+    assert asked("What is @dataclass?", agent) == "What is @dataclass?"
+
+
 @pytest.mark.parametrize(
     ("question", "expected"),
     [
