@@ -73,10 +73,10 @@ class TargetPath:
             raise _failed("look at", self.path, error) from None
 
     def read(self) -> Content | None:
-        """The whole file; None when there is none.
+        """The whole file, to be changed; None when there is none.
 
         Raises:
-            ToolError: it is no regular file, is too large, or cannot be read.
+            ToolError: it is no regular file, is too large, or cannot be read or written.
         """
         found = self.stat()
         if found is None:
@@ -91,6 +91,10 @@ class TargetPath:
                 attributes = _attributes(file.fileno())
         except OSError as error:
             raise _failed("read", self.path, error) from None
+        # Its folder alone would let another file take its name: it is write-protected for a reason.
+        effective = os.access in os.supports_effective_ids
+        if not os.access(self.name, os.W_OK, dir_fd=self._folder, effective_ids=effective):
+            raise ToolError(f"no permission to write: {shown(self.path)}")
         if len(data) > MAX_BYTES:
             raise ToolError(f"file too large to change: {shown(self.path)} (over 8 MiB)")
         return Content(data, found, attributes)
@@ -150,6 +154,10 @@ class TargetPath:
         except OSError as error:
             if error.errno == errno.EINVAL:
                 raise ToolError(f"cannot move {shown(self.path)} into itself") from None
+            if error.errno == errno.EXDEV:
+                raise ToolError(
+                    f"cannot move {shown(self.path)}: {shown(other.path)} is on another file system"
+                ) from None
             raise _failed("move", self.path, error) from None
 
     def _check_regular(self, found: os.stat_result) -> None:
@@ -238,8 +246,12 @@ def to_trash(workspace: Workspace, path: str) -> str:
             raise ToolError(formats.no_such_path(shown(path)))
         # It may lie deeper than we make folders: it is there, so its folders fit into the trash.
         deepest = max(MAX_DEPTH, kept.count("/"))
-        with place(workspace, kept, make=True, deepest=deepest) as there:
-            here.rename_to(there)
+        try:
+            with place(workspace, kept, make=True, deepest=deepest) as there:
+                here.rename_to(there)
+        except ToolError:
+            _remove_empty(workspace, kept.rpartition("/")[0])
+            raise
     return kept
 
 
@@ -268,6 +280,26 @@ def _make_folders(workspace: Workspace, path: str, deepest: int) -> None:
         raise _failed("make a folder for", path, error) from None
     finally:
         os.close(current)
+
+
+def _remove_empty(workspace: Workspace, path: str) -> None:
+    """Remove the folders of a path, from the last one up to the first that is not empty."""
+    while path:
+        above, _, name = path.rpartition("/")
+        try:
+            folder = workspace.folder(above or ".")
+        except ToolError:  # not made yet: those above may be
+            path = above
+            continue
+        try:
+            os.rmdir(name, dir_fd=folder)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return
+        finally:
+            os.close(folder)
+        path = above
 
 
 def _is_folder(workspace: Workspace, path: str) -> bool:
