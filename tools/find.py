@@ -76,5 +76,6 @@ class FindTools:
             shown.append(printable(below))
         notes += late
         if missed:
-            notes.append(f"[cut: {len(missed)} folders could not be read]")
+            folders = "1 folder" if len(missed) == 1 else f"{len(missed)} folders"
+            notes.append(f"[cut: {folders} could not be read]")
         return "\n".join([*(shown or [NO_FILES]), *notes])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triplepoint.errors import ToolError
-from triplepoint.tools import FileTools, Workspace
+from triplepoint.tools import FileTools, FindTools, Workspace
 from triplepoint.tools import search as search_module
 from triplepoint.tools.formats import split_lines
 from triplepoint.tools.search import MAX_COUNTED_LINE, MAX_REGEX_LINE, matcher
@@ -249,6 +249,17 @@ def test_bounds(files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch) -
         patch.setattr(search_module, "MAX_SECONDS", -1.0)
         late = stopped("-1 seconds, at line 2 of f0")
         assert files.search("hit") == f"No matches found.\n{late}"
+
+
+@pytest.mark.slow
+def test_a_folder_of_many_files(files: FileTools, root: Path) -> None:
+    """Where no narrower path can be named, the last file must be found all the same."""
+    (root / "f").write_text("x\n")
+    for number in range(25_000):
+        os.link(root / "f", root / f"f{number}")
+    (root / "last").write_text("hit\n")
+    assert files.search("hit") == "last:1:hit"
+    assert FindTools(files.workspace).find("la*") == "last"
 
 
 def test_the_deadline_is_kept_where_there_are_no_lines(
