@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 
 from ..errors import ToolError
 from . import formats
-from .paths import TRASH, clean_path, shown
+from .alike import meant
+from .paths import TRASH, shown
 from .workspace import MAX_DEPTH, Workspace
 
 MAX_BYTES = 8 * 2**20  # of a file that is edited or written
@@ -187,7 +188,7 @@ def place(
         ToolError: the path leads out, through a symlink, or into a folder that is not ours to
             change; or too many folders would be made.
     """
-    path = clean_path(path)
+    path = meant(workspace, path)
     check_changeable(path)
     if path.partition("/")[0] in workspace.attached:
         raise ToolError(f"{shown(path)} was attached to the question: it can only be read")
@@ -236,7 +237,7 @@ def to_trash(workspace: Workspace, path: str) -> str:
     Raises:
         ToolError: there is nothing, it is in the trash already, or it cannot be moved.
     """
-    path = clean_path(path)
+    path = meant(workspace, path)
     if path.split("/")[0] == TRASH:
         raise ToolError(f"in the trash already: {shown(path)}; a person may empty it")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import ToolError
+from .alike import meant, other_names
 from .atomic_changes import Content, check_size, place, to_trash
 from .diff import diff
 from .formats import binary_file, no_such_file, split_lines
@@ -43,9 +44,10 @@ class EditTools:
         """
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
         self._previews: dict[tuple[str, ...], bytes | None] = {}  # by call: what the file held
+        other = self._other_name
         self._tools = (
-            tool(effect="write", preview=self._show_write)(self.write_file),
-            tool(effect="write", preview=self._show_edit)(self.edit_file),
+            tool(effect="write", preview=self._show_write, reaches=other)(self.write_file),
+            tool(effect="write", preview=self._show_edit, reaches=other)(self.edit_file),
             tool(effect="write", reaches=self._in_folder)(self.move),
             tool(effect="write", reaches=self._in_folder)(self.delete),
         )
@@ -111,7 +113,7 @@ class EditTools:
         with place(self.workspace, path) as here:
             if here.stat() is None:
                 raise ToolError(f"no such file or folder: {shown(here.path)}")
-            if clean_path(to).startswith(f"{here.path}/"):
+            if meant(self.workspace, to).startswith(f"{here.path}/"):
                 raise ToolError(f"cannot move {shown(here.path)} into itself")
             with place(self.workspace, to, make=True) as there:
                 here.rename_to(there)
@@ -127,9 +129,14 @@ class EditTools:
 
     # What the rules of a policy hold for besides the path that is named.
 
+    def _other_name(self, path: str, **_: object) -> Iterator[str]:
+        return other_names(self.workspace, path)
+
     def _in_folder(self, path: str, to: str | None = None) -> Iterator[str]:
         """What lies in the folder that is moved or deleted, where it is and where it will be."""
-        path = clean_path(path)
+        yield from other_names(self.workspace, path, to)
+        path = meant(self.workspace, path)
+        to = to and meant(self.workspace, to)
         with place(self.workspace, path) as here:
             found = here.stat()
         if found is None or not stat.S_ISDIR(found.st_mode):
@@ -142,7 +149,7 @@ class EditTools:
                 )
             yield below
             if to is not None:
-                yield clean_path(to) + below[len(path) :]
+                yield to + below[len(path) :]
 
     # What a person is shown before a change is made.
 

@@ -12,7 +12,8 @@ from stat import S_ISDIR
 from ..arguments import check_whole
 from ..errors import ToolError
 from . import formats
-from .paths import MAX_SHOWN, clean_path, printable, shown
+from .alike import meant, other_names
+from .paths import MAX_SHOWN, printable, shown
 from .policy import Policy
 from .search import MAX_FILES, SKIPPED_FOLDERS, Search
 from .text import BUDGET, TextFile
@@ -55,9 +56,13 @@ class FileTools:
         self._max_lines = max_lines
         self._max_chars = max_chars
         self._policy = policy
-        self._tools = (tool(self.list_dir), tool(self.read_file), tool(self.search))
+        as_tool = tool(reaches=self._other_name)
+        self._tools = (as_tool(self.list_dir), as_tool(self.read_file), as_tool(self.search))
         for one in self._tools:
             one.self_truncates = True
+
+    def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
+        return other_names(self.workspace, path)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools)
@@ -71,7 +76,7 @@ class FileTools:
         Args:
             path: The folder, relative to the workspace.
         """
-        path = clean_path(path)
+        path = meant(self.workspace, path)
         with self._pointing(path, files=False):
             listing = self.workspace.listdir(path, first=formats.MAX_ENTRIES)
         names = (printable(e.name) + "/" * e.is_folder for e in listing.entries)
@@ -86,7 +91,7 @@ class FileTools:
             end: The last line to read; without it, all lines from start on.
         """
         _check_range(start, end)
-        path = clean_path(path)
+        path = meant(self.workspace, path)
         with self._pointing(path, folders=False):
             opened = self.workspace.open(path)
         with opened as file:
@@ -125,7 +130,7 @@ class FileTools:
             path: The file, or the folder with all files below it, relative to the workspace.
             regex: Whether the pattern is a regular expression.
         """
-        path = clean_path(path)
+        path = meant(self.workspace, path)
         search = Search(self.workspace, pattern, regex)
         with self._pointing(path):
             is_folder = S_ISDIR(self.workspace.stat(path).st_mode)

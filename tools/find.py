@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import formats
+from .alike import meant, other_names
 from .globs import glob_matcher
-from .paths import clean_path, printable
+from .paths import one_form, printable
 from .search import MAX_FILES, MAX_SECONDS, SKIPPED_FOLDERS
 from .tool import Tool, tool
 from .workspace import Workspace
@@ -29,7 +30,10 @@ class FindTools:
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter((tool(self.find),))
+        return iter((tool(reaches=self._other_name)(self.find),))
+
+    def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
+        return other_names(self.workspace, path)
 
     def find(self, pattern: str, path: str = ".") -> str:
         """Find files by name, in a folder and all folders below it.
@@ -39,7 +43,8 @@ class FindTools:
                 name alone.
             path: The folder, relative to the workspace.
         """
-        path = clean_path(path)
+        path = meant(self.workspace, path)
+        pattern = one_form(pattern)
         matches = glob_matcher(pattern)
         in_folders = "/" in pattern
         if pattern.startswith("./"):
@@ -68,7 +73,7 @@ class FindTools:
                 )
                 break
             name = below[prefix:] if in_folders else below.rpartition("/")[2]
-            if not matches(name):
+            if not matches(one_form(name)):
                 continue
             if len(shown) == formats.MAX_ENTRIES:
                 notes.append(f"[cut: more than {len(shown)} files; narrow the pattern or the path]")

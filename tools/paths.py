@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 
 from ..errors import ToolError
 from .formats import outside_workspace
@@ -79,6 +80,11 @@ def printable(path: str) -> str:
     model or a terminal reads must not.
     """
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), path)
+
+
+def one_form(text: str) -> str:
+    """The text with each letter and its accent as one character, where there is one for both."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def shown(path: str) -> str:

@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ..arguments import as_list, as_mapping, as_path, read_text
 from ..errors import AgentError, ToolError
 from .globs import glob_matcher
+from .paths import one_form
 from .schema_tool import SchemaTool
 from .tool import Effect, Tool
 
@@ -121,9 +122,13 @@ class Rule:
         names = _PATHS if name == "path" else (name,)
         values = [given.get(one, tool.defaults.get(one)) for one in names]
         values = [value for value in values if value is not None]
-        matches = glob_matcher(glob)
+        as_written, in_one_form = glob_matcher(glob), glob_matcher(one_form(glob))
         if self.action == "allow":
-            return bool(values) and all(matches(_meant(name, value)) for value in values)
+            return bool(values) and all(as_written(_meant(name, value)) for value in values)
+
+        def matches(text: str) -> bool:
+            return as_written(text) or in_one_form(one_form(text))
+
         texts = [_text(value) for value in values]
         written = [value for value in values if isinstance(value, str)]
         tidy = [way(value) for value in written for way in (_tidy_path, _tidy_url)]
@@ -135,7 +140,8 @@ class Rule:
             return False
         if any(_is_above(one, glob, tool.effect) for one in tidy):
             return True
-        return any(map(matches, tool.reaches(given)))
+        effect = tool.effect
+        return any(matches(one) or _is_above(one, glob, effect) for one in tool.reaches(given))
 
 
 class Recorded(Protocol):

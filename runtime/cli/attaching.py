@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ...errors import SettingError, ToolError
+from ...tools.alike import meant
 from ...tools.paths import printable
 from ...tools.text import BUDGET, CHUNK, HEAD, is_binary
 
@@ -147,20 +148,21 @@ def _mention(found: re.Match[str], files: Workspace, output: Output) -> str:
     for end in range(len(text), 0, -1):
         if end < len(text) and (quoted or text[end] not in _AFTER):
             break
-        if (path := _look_up(text[:end], files.root)) is not None:
+        if (path := _look_up(text[:end], files)) is not None:
             return _named(path, text[:end], files) + text[end:]
     if "/" in text or "." in text.strip(_AFTER):
         output.note(f"@{text} names no file and stays as text")
     return found[0]
 
 
-def _look_up(text: str, root: Path) -> Path | None:
+def _look_up(text: str, files: Workspace) -> Path | None:
     """The file or folder: in the workspace, else from where we are.
 
     Raises:
         ToolError: it is in a folder that may not be entered.
     """
-    for place in (root / text, Path(text)):
+    root = files.root
+    for place in (root / text, Path(text), root / _meant(text, files)):
         try:
             path = place if place.is_relative_to(root) else place.expanduser()
             if path.exists():
@@ -173,6 +175,14 @@ def _look_up(text: str, root: Path) -> Path | None:
         except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
             continue
     return None
+
+
+def _meant(text: str, files: Workspace) -> str:
+    """The path of a file in the workspace whose names look like these, where there is one."""
+    try:
+        return meant(files, text)
+    except ToolError:  # no path in the workspace
+        return text
 
 
 def _named(path: Path, text: str, files: Workspace) -> str:

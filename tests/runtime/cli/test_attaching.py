@@ -61,6 +61,12 @@ def test_a_file_of_the_folder_is_named(agent: Agent, question: str, expected: st
     assert not agent.files.attached
 
 
+def test_a_name_that_looks_the_same(agent: Agent, folder: Path) -> None:
+    """A letter with its accent may be one character here and two there."""
+    (folder / "re\u0301sume\u0301.txt").write_text("x\n")
+    assert asked("What is in @r\u00e9sum\u00e9.txt?", agent) == "What is in re\u0301sume\u0301.txt?"
+
+
 def test_a_file_elsewhere_is_attached(agent: Agent, folder: Path) -> None:
     """Under its own name, once however often it is named; the folder stays as it is."""
     before = sorted(folder.iterdir())
