@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from . import phrasings as ways
-from . import short, unseen
+from . import short, solve, unseen
 from .manner import quoted
 from .scene import (
     Scene,
     asked_in,
+    pointed,
     round_of,
     rows_of,
     some_needle,
@@ -82,10 +83,13 @@ def and_where(scene: Scene) -> Round | None:
         path, listed = place_of(way, found) or path, [way]
     else:
         listed = short.AND_WHERE
+    part = pointed(scene, path) if roll > 0.7 else ""
     reply = tell_where(scene, path, needle)
+    if reply is not None and part:
+        listed, reply = short.SAYS_PART, solve.by_name(scene.files, part, path, reply)
     if reply is None:
         return None
-    return round_of(scene, asked_in(scene, listed, listed, f=path), reply)
+    return round_of(scene, asked_in(scene, listed, listed, f=path, p=part), reply)
 
 
 def place_of(way: str, found: list[str]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 
 from . import phrasings as ways
 from . import scene as full
@@ -385,8 +386,11 @@ def talk(writer: Writer) -> list[Round]:
             steps = ASIDES
         for _ in range(40):
             step = rng.choices([s for s, _ in steps], [share for _, share in steps])[0]
+            before = copy(scene)
             item = step(scene)
-            if item is not None:
+            if item is None:  # it may have begun to speak of something else
+                scene = before
+            else:
                 if step not in _KEEPS_LIST:
                     scene.listed = []
                 out.append(item)
