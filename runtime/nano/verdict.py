@@ -82,12 +82,12 @@ def accept(turn: Turn, answer: str) -> bool:
 
 _WORDS = (
     "a about after all also an and another any are as at before both but by can cannot configured "
-    "could defined does else empty entries entry error errors exists file files first folder "
+    "could defined does else empty entries entry error errors exists far file files first folder "
     "folders found from further has have here holds i in is it its key last left line lines list "
     "log maybe mentioned mentions model more name named names next no none not nothing of off on "
-    "one only or other path places read reads same says search second section see set setting "
-    "shown stands start text than that the their them then there these they third this those to "
-    "too two under up value values was were what when where which with word you your"
+    "one only or other path places read reads same says search searched second section see set "
+    "setting shown stands start text than that the their them then there these they third this "
+    "those to too two under up value values was were what when where which with word you your"
 )
 _FRAME = frozenset(_WORDS.split())
 """Words of the model's own sentences between what it copies."""
