@@ -10,7 +10,7 @@ from pathlib import Path
 from . import formats
 from .alike import meant, other_names
 from .globs import glob_matcher
-from .paths import one_form, printable
+from .paths import check_text, one_form, printable
 from .search import MAX_FILES, MAX_SECONDS, SKIPPED_FOLDERS
 from .tool import Tool, tool
 from .workspace import Workspace
@@ -44,6 +44,7 @@ class FindTools:
             path: The folder, relative to the workspace.
         """
         path = meant(self.workspace, path)
+        check_text("the pattern", pattern)
         pattern = one_form(pattern)
         matches = glob_matcher(pattern)
         in_folders = "/" in pattern
