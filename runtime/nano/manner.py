@@ -42,6 +42,8 @@ PLACED = _ways(
     "{n} of the {d} folder|{n} (in {d})|{n} inside {d}|the {n} from the {d} directory"
 )
 """A file, named by its folder behind its name."""
+_ALONE = re.compile(r"(^| )\{f\}([ ,.?!]|$)")
+"""Where the name of a file may be of several words."""
 OPENERS = tuple(
     _ways(
         "what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has|and |same|"
@@ -119,9 +121,6 @@ def ask(
             value = placed(rng, value)
         text = text.replace("{" + slot + "}", value)
     return text
-
-
-_ALONE = re.compile(r"(^| )\{f\}([ ,.?!]|$)")
 
 
 def placed(rng: random.Random, path: str) -> str:

@@ -105,6 +105,11 @@ def make_scene(writer: Writer) -> Scene:
     scene.items[settings.path] = settings.items
     scene.texts[settings.path] = settings.text
     join = rng.choice((" = ", "=", ": "))
+
+    def add(path: str, items: list[Setting]) -> None:
+        scene.items[path] = tuple(items)
+        scene.texts[path] = "\n".join(f"{i.key}{join}{i.value}" for i in items) + "\n"
+
     keys = list(dict.fromkeys(item.key for item in settings.items))
     keys = rng.sample(keys, rng.randint(1, len(keys)))
     again = [Setting(key, words.value().replace("'", ""), n) for n, key in enumerate(keys, 1)]
@@ -112,14 +117,11 @@ def make_scene(writer: Writer) -> Scene:
     if settings.path.endswith(tuple(f".{end}" for end in LIKE)) and rng.random() < 0.6:
         other = sibling(writer, settings.path)
     if other not in scene.texts:
-        scene.items[other] = tuple(again)
-        scene.texts[other] = "\n".join(f"{i.key}{join}{i.value}" for i in again) + "\n"
+        add(other, again)
     if rng.random() < 0.2 and "/" in settings.path:  # one of the same name
         twin = f"{words.folder()}/{settings.path.rpartition('/')[2]}"
         if twin not in scene.texts and twin + "/" not in settings.path:
-            values = [Setting(i.key, words.value().replace("'", ""), i.line) for i in again]
-            scene.items[twin] = tuple(values)
-            scene.texts[twin] = "\n".join(f"{i.key}{join}{i.value}" for i in values) + "\n"
+            add(twin, [Setting(i.key, words.value().replace("'", ""), i.line) for i in again])
     text = writer.path(ALL_EXTENSIONS)
     if text not in scene.texts:
         lines = [rng.choice((any_line, event))(words) for _ in range(rng.randint(2, 30))]

@@ -10,12 +10,14 @@ from typing import Any, Literal
 
 from ....arguments import without_surrogates
 from ...conversation.formats import FORMATS
+from ...conversation.reasoning_tags import Thinking
+from ...conversation.stop_strings import overlap
 from ...conversation.toolcalls import MOST_LEVELS, ToolCall, ToolFormat, is_flat
 
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
-OPENS, CLOSES = "<think>", "</think>"
-"""Thinking at the head of the answer, from servers that do not tell it apart."""
+TAGS = Thinking()
+"""Around thinking at the head of the answer, from servers that do not tell it apart."""
 
 Mode = Literal["answer", "thinking"]
 
@@ -53,8 +55,8 @@ class StreamedReply:
     Attributes:
         finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty while it goes on.
         content: what it said as its answer, to be sent back: the answer, and thinking within tags.
-    usage, timings: what the server counted, where it says so.
-    thinks_as: the field in which it sends thinking, where it has one.
+        usage, timings: what the server counted, where it says so.
+        thinks_as: the field in which it sends thinking, where it has one.
     """
 
     answer: str = ""
@@ -124,17 +126,16 @@ class StreamedReply:
         text, self._rest = self._rest + text, ""
         if self._tagged is None:
             head = text.lstrip()
-            if OPENS.startswith(head):
+            if TAGS.opening.startswith(head):
                 self._rest = text
                 return []
-            self._tagged = head.startswith(OPENS)
-            text = head.removeprefix(OPENS) if self._tagged else text
+            self._tagged = head.startswith(TAGS.opening)
+            text = head.removeprefix(TAGS.opening) if self._tagged else text
         if self._tagged:
-            thought, closed, text = text.partition(CLOSES)
+            thought, closed, text = text.partition(TAGS.closing)
             self._tagged = not closed
             if not closed:
-                ends = (n for n in range(len(CLOSES) - 1, 0, -1) if thought.endswith(CLOSES[:n]))
-                cut = len(thought) - next(ends, 0)
+                cut = len(thought) - overlap(thought, TAGS.closing)
                 thought, self._rest = thought[:cut], thought[cut:]
             self.thinking += thought
             if thought:
