@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable
 
+from . import chatter
 from .asked import asked, subject
 from .composed import ways as _ways
 from .phrasings import ACTING
@@ -98,7 +99,12 @@ def ask(
         text = loosened(rng, text)
     if text.startswith("{x}"):
         text = no_act(any_word) + text[3:]
-    if rng.random() < 0.2:
+    if rng.random() < 0.08:
+        text = chatter.fronted(rng, text, any_word)
+    asks = text.lower().startswith(OPENERS)
+    if rng.random() < 0.15:
+        text = chatter.around(rng, text, any_word)
+    elif rng.random() < 0.2:
         text = rng.choice(BEFORE) + text if rng.random() < 0.5 else f"{rng.choice(LEAD_INS)} {text}"
     if rng.random() < 0.1 and not text.endswith("}"):
         text += rng.choice(AFTER if rng.random() < 0.5 else TAILS)
@@ -108,7 +114,7 @@ def ask(
         text = text.replace("what", "WHAT").replace("error", "ERROR").replace("file", "FILE")
     if rng.random() < 0.05:
         text = text.replace("'", "").replace(",", "")
-    if text.lower().startswith(OPENERS):
+    if asks or text.lower().startswith(OPENERS):
         text += "?" if rng.random() < 0.85 else ""
     else:
         text += rng.choice(("", "", "", ".", "?", "!"))
