@@ -8,6 +8,10 @@ Q6_K has a zero point of 32 instead of mins, and its inner sums start from -32 *
 int32. The mins of all sub-blocks meet the activations' sums in a dot product of int16 pairs, which
 costs less than a multiplication for each sub-block.
 
+Where the inner sums are int16 pairs (`target.dot` is ``maddubs``), the instruction that makes int32
+of them multiplies them by scale_j for nothing: the sum over j is an integer, too, at most
+256 * 63 * 127 * 128, and d and dmin come in once a block. Q6_K's zero point is taken off as mins.
+
 From `unpack_from` tokens on a thread first unpacks a panel's weights to bytes and its scales to
 float32 in memory of its own, and all tiles read those: the same values, so the same bits.
 """
@@ -32,7 +36,7 @@ BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they s
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
 SMALL = ("q2_k", "q3_k", *gemm_xs.TABLED)
 UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 10, **dict.fromkeys(SMALL, 25)}
-NARROW_UNPACK_FROM = 5  # where `narrow_tiles` holds
+NARROW_UNPACK_FROM = {"q4_k": 9, "q5_k": 8, "q6_k": 6}  # where `narrow_tiles` holds
 MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 # Formats whose register tiles are not the one below.
 TILES = {
@@ -44,8 +48,8 @@ TILES = {
 def narrow_tiles(fmt: str, target: CpuTarget) -> bool:
     """Whether running sums are int16 and registers few.
 
-    Then tiles of four tokens are best, and unpacking pays soon: 8 tokens take 0.7 (Q4_K) and 0.63
-    (Q6_K) of the time that tiles of two take which unpack for themselves (AVX2 on a Zen 4).
+    Then tiles of four tokens are best, and unpacking pays soon: from 9 tokens on they take 0.89 to
+    0.95 (Q4_K) and 0.73 to 0.78 (Q5_K, Q6_K) of the time without it (AVX2 on a Zen 4).
     """
     return fmt not in TILES and few_registers(target)
 
@@ -62,7 +66,7 @@ def narrow_tile(fmt: str, target: CpuTarget) -> int:
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
     """Tokens from which a panel is unpacked."""
-    return NARROW_UNPACK_FROM if narrow_tiles(fmt, target) else UNPACK_FROM[fmt]
+    return (NARROW_UNPACK_FROM if narrow_tiles(fmt, target) else UNPACK_FROM)[fmt]
 
 
 @kernel
@@ -133,14 +137,17 @@ class _Tile:
         # So many of them fit into a running sum of int16, where there is one.
         self.running = max(n for n in (2, 4, 8) if n <= self.steps and n * MOST[fmt] * 254 < 32768)
         self.dot = Dot(k, MOST[fmt], self.running)
+        # Where running sums are int16 pairs, the product that widens them takes a scale with it.
+        self.integer = self.dot.narrow and k.target.dot == "maddubs"
+        self.element = i32 if self.integer else f32  # of unpacked scales, and of a block's parts
         # A block is asked for in eight pieces, one with each activation block that meets it.
         self.share = -(-self.at["end"] // (8 * LINE)) * LINE
         self.scales = 8 // self.steps  # sub-blocks that meet one activation block
-        # An unpacked panel: bytes of all blocks, then float32 scales of all sub-blocks.
+        # An unpacked panel: bytes of all blocks, then the scales of all sub-blocks.
         self.scale_at = blocks * SUPER * 2 * k.lanes
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
-        """A panel's weights as bytes and its scales as float32, for all tiles to read."""
+        """A panel's weights as bytes and its scales as `_scales` has them, for all tiles."""
         k, lanes = self.k, self.lanes
         with k.range(0, self.blocks, name="unpack") as block:
             data = panel.at(block * self.at["end"])
@@ -152,13 +159,12 @@ class _Tile:
                         w = self._weights(data, sub, group, half)
                         words.store((2 * group + half) * lanes, w)
                 for n in range(self.scales):
-                    for half in range(2):
-                        scale = d[half] * self._scale(data, sub, n, half)
+                    for half, scale in enumerate(self._scales(data, d, sub, n)):
                         self._unpacked_scale(scratch, block, sub, n).store(half * lanes, scale)
 
     def _unpacked_scale(self, scratch: Ptr, block: Value, sub: Value, n: int) -> Ptr:
         index = (block * 8 + sub) * self.scales + n
-        return scratch.at(self.scale_at).cast(f32).at(index * (2 * self.lanes))
+        return scratch.at(self.scale_at).cast(self.element).at(index * (2 * self.lanes))
 
     def emit(
         self,
@@ -169,41 +175,57 @@ class _Tile:
         unit: Value,
         unpacked: Ptr | None,
     ) -> None:
-        k, zero = self.k, self.k.zeros(f32, self.lanes)
-        sums = [[k.var(zero) for _ in range(2)] for _ in rows]
-        parts = [[k.var(zero) for _ in range(2)] for _ in rows]
+        k, lanes = self.k, self.lanes
+        sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
+        parts = [[k.var(k.zeros(self.element, lanes)) for _ in range(2)] for _ in rows]
         ask_outputs(k, self.epilogue, outs, unit)
         with k.range(0, self.blocks, name="super") as block:
             data = panel.at(block * self.at["end"])
             xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]
             d = [self._half_floats(data, "d", half) for half in range(2)]
-            if self.fmt == "q6_k":
-                for part in (v for pair in parts for v in pair):
-                    part.set(zero)
+            if self.fmt != "q6_k" and not self.integer:
+                self._start_with_mins(data, xs, parts)
             else:
-                self._mins(data, xs, parts)
+                for part in (v for pair in parts for v in pair):
+                    part.set(k.zeros(self.element, lanes))
+            # One token alone waits for its sums: what does not need them comes first.
+            early = self.fmt != "q6_k" and self.integer and len(xs) == 1
+            mins = [self._mins(data, xs, half) for half in range(2)] if early else None
             with k.range(0, 8, name="sub") as sub:
                 prefetcher.prefetch(block * 8 + sub, self.share)
                 if unpacked is None:
                     self._sub_blocks(data, xs, sub, d, parts)
                 else:
                     self._unpacked_blocks(unpacked, xs, block, sub, parts)
-            for x, pair, totals in zip(xs, parts, sums, strict=True):
-                x_scale = x.cast(f32).splat(0, self.lanes)
-                for part, total in zip(pair, totals, strict=True):
-                    total.set(k.fma(part.value, x_scale, total.value))
+            for half in range(2):
+                ended = [pair[half].value for pair in parts]
+                if self.integer:
+                    taken = mins[half] if mins else self._mins(data, xs, half)
+                    ended = self._closed(data, ended, taken, half)
+                for x, part, pair in zip(xs, ended, sums, strict=True):
+                    x_scale = x.cast(f32).splat(0, lanes)
+                    pair[half].set(k.fma(part, x_scale, pair[half].value))
         apply_epilogue(k, self.epilogue, sums, outs, unit)
 
     def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
         bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
         return f16_to_f32(self.k, bits)
 
+    def _closed(self, data: Ptr, totals: list[Value], mins: list[Value], half: int) -> list[Value]:
+        """A block's integer sums as float32, less its mins or its zero point."""
+        k, d = self.k, self._half_floats(data, "d", half)
+        both = zip(totals, mins, strict=True)
+        if self.fmt == "q6_k":
+            return [(total - (zero << 5)).to(f32) * d for total, zero in both]
+        dmin = 0.0 - self._half_floats(data, "dmin", half)
+        return [k.fma(total.to(f32), d, taken.to(f32) * dmin) for total, taken in both]
+
     def _sub_blocks(
         self, data: Ptr, xs: list[Ptr], sub: Value, d: list[Value], parts: list[list[Var]]
     ) -> None:
         """The 32 values of activation block `sub`: one sub-block, or two of 16."""
         for n in range(self.scales):
-            scales = [d[half] * self._scale(data, sub, n, half) for half in range(2)]
+            scales = self._scales(data, d, sub, n)
             groups = range(n * self.steps, (n + 1) * self.steps)
             weights = ([self._weights(data, sub, g, half) for half in range(2)] for g in groups)
             self._products(xs, sub, n, groups, weights, scales, parts)
@@ -235,23 +257,31 @@ class _Tile:
     ) -> None:
         """One sub-block: int8 products of its K-groups, times its scale, onto the parts."""
         k, lanes = self.k, self.lanes
-        totals = [[start] * 2 for start in self._starts(xs, sub, n)]
+        if self.integer:
+            factors: list[Value | None] = [scale.bitcast(i16) for scale in scales]
+            totals = [[part.value for part in pair] for pair in parts]
+        else:
+            factors = [None, None]
+            totals = [[start] * 2 for start in self._starts(xs, sub, n)]
         accs = [[self.dot.begin(total) for total in pair] for pair in totals]
+
+        def ended() -> list[list[Value]]:
+            return [
+                [self.dot.end(*both) for both in zip(*pairs, factors, strict=True)]
+                for pairs in zip(accs, totals, strict=True)
+            ]
+
         for at, (group, ws) in enumerate(zip(groups, weights, strict=True)):
             if at and at % self.running == 0:
-                totals = [
-                    [self.dot.end(*both) for both in zip(*pairs, strict=True)]
-                    for pairs in zip(accs, totals, strict=True)
-                ]
+                totals = ended()
                 accs = [[self.dot.begin(total) for total in pair] for pair in totals]
             for t, x in enumerate(xs):
                 xv = x.at(sub * BLOCK_BYTES + 8).cast(i32).splat(group, lanes)
                 for half in range(2):
                     accs[t][half] = self.dot.step(accs[t][half], ws[half], xv)
-        for t, pair in enumerate(parts):
-            for half, part in enumerate(pair):
-                total = self.dot.end(accs[t][half], totals[t][half]).to(f32)
-                part.set(k.fma(total, scales[half], part.value))
+        for pair, wholes in zip(parts, ended(), strict=True):
+            for part, whole, scale in zip(pair, wholes, scales, strict=True):
+                part.set(whole if self.integer else k.fma(whole.to(f32), scale, part.value))
 
     def _starts(self, xs: list[Ptr], sub: Value, n: int) -> list[Value]:
         """What each row's sums start from: Q6_K's zero point times the activations' sum."""
@@ -285,28 +315,42 @@ class _Tile:
         high = data.at(self.at["high"]).cast(i32).load(group * 2 * lanes + half * lanes, lanes)
         return low | (((high >> sub.to(i32).splat(lanes)) & 0x01010101) << 4)
 
+    def _scales(self, data: Ptr, d: list[Value], sub: Value, n: int) -> list[Value]:
+        """What multiplies the sums of sub-block n of activation block `sub`, both halves.
+
+        float32 [lanes] with the block's `d` in it; or the integer scale as int16 pairs.
+        """
+        scales = [self._scale(data, sub, n, half) for half in range(2)]
+        if self.integer:
+            return [(scale & 0xFFFF) | (scale << 16) for scale in scales]
+        return [one * scale.to(f32) for one, scale in zip(d, scales, strict=True)]
+
     def _scale(self, data: Ptr, sub: Value, n: int, half: int) -> Value:
-        """The integer scale of sub-block n of activation block `sub`, as float32 [lanes]."""
+        """The integer scale of sub-block n of activation block `sub`, int32 [lanes]."""
         lanes, scales = self.lanes, data.at(self.at["scale"])
         where = sub * (2 * lanes) + half * lanes
         if self.fmt == "q6_k":
             pair = scales.cast(i16).load(where, lanes)
-            one = pair.sar(8) if n else (pair << 8).sar(8)
-            return one.to(i32).to(f32)
-        return scales.cast(i8).load(where, lanes).to(i32, signed=False).to(f32)
+            return (pair.sar(8) if n else (pair << 8).sar(8)).to(i32)
+        return scales.cast(i8).load(where, lanes).to(i32, signed=False)
 
-    def _mins(self, data: Ptr, xs: list[Ptr], parts: list[list[Var]]) -> None:
+    def _start_with_mins(self, data: Ptr, xs: list[Ptr], parts: list[list[Var]]) -> None:
         """Start a block's parts with its mins times the activations' sums."""
-        k, lanes = self.k, self.lanes
-        at = data.at(self.at["min"])
         for half in range(2):
             factor = 0.0 - self._half_floats(data, "dmin", half)
-            accs = [k.zeros(i32, lanes) for _ in xs]
-            for pair in range(4):
-                where = (pair * 2 * lanes + half * lanes) * 2
-                mins = at.at(where).load(0, 2 * lanes).to(i16, signed=False).bitcast(i32)
-                for t, x in enumerate(xs):
-                    both = x.at(2 * pair * BLOCK_BYTES + 4).cast(i32).splat(0, lanes)
-                    accs[t] = dot_words(k, accs[t], mins, both)
-            for t in range(len(xs)):
-                parts[t][half].set(accs[t].to(f32) * factor)
+            for pair, mins in zip(parts, self._mins(data, xs, half), strict=True):
+                pair[half].set(mins.to(f32) * factor)
+
+    def _mins(self, data: Ptr, xs: list[Ptr], half: int) -> list[Value]:
+        """For each row the sum over sub-blocks of min (Q6_K: scale) times the activations' sum."""
+        k, lanes, each = self.k, self.lanes, self.fmt == "q6_k"
+        at = data.at(self.at["scale" if each else "min"])
+        accs = [k.zeros(i32, lanes) for _ in xs]
+        for pair in range(8 if each else 4):
+            mins = at.at((pair * 2 + half) * 2 * lanes).load(0, 2 * lanes)
+            words = mins.to(i16, signed=each).bitcast(i32)
+            for t, x in enumerate(xs):
+                block = pair if each else 2 * pair
+                both = x.at(block * BLOCK_BYTES + 4).cast(i32).splat(0, lanes)
+                accs[t] = dot_words(k, accs[t], words, both)
+        return accs
