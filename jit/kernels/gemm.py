@@ -50,8 +50,8 @@ def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
 
 
 # Tokens from which a panel is unpacked once, which else each tile does. With int16 sums and few
-# registers (a Zen 3) 36 take 0.60 to 1.01 of the time then (docs/measured.md); Q4_0 gains nothing.
-UNPACK_FROM = {"q5_0": 6, "q5_1": 6, "iq4_nl": 6, "mxfp4": 7, "nvfp4": 16, "q4_1": 20}
+# registers (a Zen 3) 36 take 0.60 to 1.01 of the time then (docs/measured.md).
+UNPACK_FROM = {"q4_0": 48, "q5_0": 6, "q5_1": 6, "iq4_nl": 6, "mxfp4": 7, "nvfp4": 16, "q4_1": 20}
 UNPACK_FROM_VNNI = 48  # Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapids), 13 up to 1.25
 
 
@@ -137,6 +137,7 @@ class _Tile:
         activation = self.form.activation(k.target, blocks * 32)
         self.factored, self.group = activation.kind == "factors", activation.group
         self.looped = looped_tile_tokens(k.target, self.form)
+        self.unpacked_loop = fmt == "q4_0"  # of the others unpacked words take longer in a loop
         # Tokens of a tile at most. A tile looks its weights up anew: in a larger one they serve
         # more tokens. (From 6 to 12 it loses more by its spilled sums: MXFP4 on AVX-512, 0.79 of
         # Q4_0's speed for 0.95.)
@@ -219,11 +220,13 @@ class _Tile:
         if form.has_min:
             halves = data.cast(i16).at(2 * lanes)
             mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
-        in_loop = bool(self.looped) and len(xs) > 2 and unpacked is None
+        in_loop = bool(self.looped) and len(xs) > 2 and (unpacked is None or self.unpacked_loop)
         words = iter(()) if in_loop else self._weights(data, unpacked, block)
         for sub in range(form.sub_blocks):
             totals = (
-                self._looped_sums(data, xs) if in_loop else [[self._start(x, sub)] * 2 for x in xs]
+                self._looped_sums(data, unpacked, block, xs)
+                if in_loop
+                else [[self._start(x, sub)] * 2 for x in xs]
             )
             accs = [[dot.begin(total) for total in pair] for pair in totals]
             for n, (step, ws) in enumerate(itertools.islice(words, 8 // form.sub_blocks)):
@@ -301,20 +304,30 @@ class _Tile:
         if unpacked is None:
             yield from k_groups(self.k, self.form, data)
             return
-        words = self._unpacked_words(unpacked, block)
         for step in range(8):
-            yield step, [words.load((step * 2 + half) * self.lanes, self.lanes) for half in (0, 1)]
+            yield step, self._unpacked_group(unpacked, block, step)
 
-    def _looped_sums(self, data: Ptr, xs: list[Ptr]) -> list[list[Value]]:
+    def _unpacked_group(self, unpacked: Ptr, block: Value, step: int | Value) -> list[Value]:
+        words = self._unpacked_words(unpacked, block)
+        return [words.load((step * 2 + half) * self.lanes, self.lanes) for half in (0, 1)]
+
+    def _looped_sums(
+        self, data: Ptr, unpacked: Ptr | None, block: Value, xs: list[Ptr]
+    ) -> list[list[Value]]:
         """A block's int32 sums for each row, both halves; the words of weights in a loop."""
         k, lanes, dot = self.k, self.lanes, self.dot
-        words = 8 if self.form.name == "q8_0" else 4
+        words = 8 if unpacked is not None or self.form.name == "q8_0" else 4
         length = words * self.running // 8  # of a running sum
         sums: list[list[Value]] = []
         for first in range(0, words, length):
             accs = [[k.var(dot.begin(k.zeros(i32, lanes))) for _ in range(2)] for _ in xs]
             with k.range(first, first + length, name="word") as word:
-                for step, ws in _word_groups(k, self.form, data, word):
+                groups = (
+                    _word_groups(k, self.form, data, word)
+                    if unpacked is None
+                    else [(word, self._unpacked_group(unpacked, block, word))]
+                )
+                for step, ws in groups:
                     for x, pair in zip(xs, accs, strict=True):
                         xv = x.at(8).cast(i32).splat(step, lanes)
                         for acc, w in zip(pair, ws, strict=True):
