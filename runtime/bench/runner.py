@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...errors import SettingError
 from ..inference.speculative_config import SpeculativeConfig
 from ..inference.teacher_forcing import decode_teacher_forced
 from ..physics.costs import PassCost, Prediction, decode_cost, pass_cost, predict
@@ -141,7 +142,13 @@ class Runner:
     def __init__(self, engine: Engine, todo: Sequence[Case], *, seed: int = 1) -> None:
         """Raises `EngineError` if a case is longer than the model's context."""
         chance = random.Random(seed)
-        longest = max(case.end for case in todo)
+        longest_case = max(todo, key=lambda case: case.end)
+        longest = longest_case.end
+        if longest > engine.context:
+            raise SettingError(
+                f"test {longest_case.name} needs {longest:,} tokens of context; the model's "
+                f"context is {engine.context:,}"
+            )
         self.engine = engine
         self.session = engine.session(context=longest)
         # A decode here is one pass after the other, whatever there was to draft.
@@ -249,9 +256,14 @@ def run(
     from ..physics.roofline_probe import RooflineProbe
 
     if not todo:
-        return
-    runner = Runner(engine, todo)
+        return iter(())
     limits = limits or RooflineProbe(engine.library, engine.pool)
+    return _measured(Runner(engine, todo), todo, repeat, limits)
+
+
+def _measured(
+    runner: Runner, todo: Sequence[Case], repeat: int, limits: RooflineProbe
+) -> Iterator[Result]:
     for case in todo:
         samples = Samples(case)
         runner.measure(case)
@@ -262,7 +274,7 @@ def run(
             after = limits.sample()
             samples.limits.append(before.merged(after))
             before = after
-        yield samples.result(engine)
+        yield samples.result(runner.engine)
 
 
 def least(engine: Engine, case: Case, limits: MachineProfile) -> Prediction:

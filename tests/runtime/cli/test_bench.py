@@ -88,12 +88,13 @@ def test_csv_and_json_agree_on_names(triplepoint: Run) -> None:
 
 @pytest.mark.usefixtures("nano")
 def test_a_length_that_does_not_fit_is_told(triplepoint: Run) -> None:
-    """A prompt beyond the model's context is an error that names both."""
-    done = triplepoint("bench", "-p", "999999")
+    """A prompt beyond the model's context is an error that names both, before any table."""
+    done = triplepoint("bench", "-p", "36,999999")
 
-    assert done.returncode != 0
-    assert done.stderr.startswith("triplepoint: error: ")
-    assert "context" in done.stderr
+    assert done.returncode == 2
+    assert done.stderr.startswith("triplepoint: error: test pp999999 needs 1,000,000 tokens")
+    assert "the model's context is 4,096" in done.stderr
+    assert not done.stdout
 
 
 @pytest.mark.slow
