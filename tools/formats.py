@@ -8,7 +8,9 @@ text. Text is `str`, counts are characters, lines are numbered from 1.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 MAX_ENTRIES = 200  # names shown by list_dir
 MAX_LINES = 200  # lines shown by one read_file
@@ -16,6 +18,8 @@ MAX_CHARS = 16_384  # characters of one result, about 4,000 to 5,000 tokens
 MAX_LINE = 500  # characters shown of one line by read_file
 MAX_HITS = 50  # matching lines shown by search
 MAX_HIT = 300  # characters shown of one matching line
+ALIKE = 3  # lines shown of those that differ only in numbers, where not all can be
+MAX_LOOKED = 20_000  # matching lines looked at for others than these
 
 EMPTY_FILE = "(empty file)"
 EMPTY_FOLDER = "(empty folder)"
@@ -158,18 +162,44 @@ def search_result(
 ) -> str:
     """What search returns: `hits` from `search_hit` in order of path and line.
 
-    Takes at most one hit more than it shows, so `hits` may be a generator that still searches;
-    `notes` (what was not searched, and why) are read after the last hit.
+    If they are too many, only the first `ALIKE` of a file's lines that differ in nothing but
+    numbers are shown: one error among a thousand heartbeats is what the search was for.
+
+    Takes no more hits than it needs and `MAX_LOOKED` at most, so `hits` may be a generator that
+    still searches; `notes` (what was not searched, and why) are read after the last hit.
     """
-    shown: list[str] = []
+    hits = islice(hits, MAX_LOOKED)
+    first: list[str] = []
     size = 0
     for hit in hits:
+        first.append(hit)
+        size += len(hit) + 1
+        if len(first) > MAX_HITS or (size > max_chars and len(first) > 1):
+            break
+    else:
+        return "\n".join([*(first or [NO_MATCHES]), *notes])
+    shown: list[str] = []
+    kinds: Counter[str] = Counter()
+    size = 0
+    for hit in chain(first, hits):
+        kind = _kind(hit)
+        kinds[kind] += 1
+        if kinds[kind] > ALIKE:
+            continue
         size += len(hit) + 1
         if len(shown) == MAX_HITS or (shown and size > max_chars):
-            shown.append(f"[cut: more than {len(shown)} matches; narrow the pattern or the path]")
-            return "\n".join(shown)
+            notes = ()
+            break
         shown.append(hit)
-    return "\n".join([*(shown or [NO_MATCHES]), *notes])
+    alike = f", of lines alike the first {ALIKE}" if kinds.most_common(1)[0][1] > ALIKE else ""
+    cut = f"[cut: more than {len(shown)} matches{alike}; narrow the pattern or the path]"
+    return "\n".join([*shown, cut, *notes])
+
+
+def _kind(hit: str) -> str:
+    """A hit without its numbers, but for those of its path."""
+    path, _, rest = hit.partition(":")
+    return f"{path}:{re.sub(r'[0-9]+', '0', rest)}"
 
 
 # --------------------------------------------------------------------------- what is elsewhere

@@ -109,7 +109,7 @@ def test_search_hits() -> None:
 
 def test_search_takes_one_hit_more_than_it_shows() -> None:
     """50 hits are whole; a 51st only adds the note, and the search may stop there."""
-    hits = [f"a:{n}:x" for n in range(1, 61)]
+    hits = [f"a:{n}:x" + "y" * n for n in range(1, 61)]
     assert formats.search_result(hits[:50]) == "\n".join(hits[:50])
 
     source = iter(hits)
@@ -117,3 +117,16 @@ def test_search_takes_one_hit_more_than_it_shows() -> None:
     assert shown[:50] == hits[:50]
     assert shown[50:] == ["[cut: more than 50 matches; narrow the pattern or the path]"]
     assert len(list(source)) == 9
+
+
+def test_search_shows_few_of_lines_alike() -> None:
+    """What differs in more than numbers is shown, up to the bound of hits that are looked at."""
+    beats = [f"a:{n}:beat {n}" for n in range(1, formats.MAX_LOOKED + 1)]
+    other = [f"a1:{n}:beat {n}" for n in range(1, 5)]
+    note = "[cut: more than {} matches, of lines alike the first 3; narrow the pattern or the path]"
+
+    mixed = [*beats[:100], "a:101:beat x", *other]
+    want = [*beats[:3], "a:101:beat x", *other[:3], note.format(7), "[cut: why]"]
+    assert formats.search_result(mixed, ["[cut: why]"]).split("\n") == want
+    late = formats.search_result([*beats, "a:1:too late"])
+    assert late.split("\n") == [*beats[:3], note.format(3)]

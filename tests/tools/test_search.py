@@ -172,14 +172,29 @@ def test_literal_case_folding() -> None:
 
 def test_many_hits(files: FileTools, root: Path) -> None:
     """50 lines and a note; exactly 50 need no note."""
-    (root / "a").write_text("hit\nmiss\n" * 50)
+    words = [f"hit {chr(97 + n // 10)}{chr(97 + n % 10)}" for n in range(50)]
+    (root / "a").write_text("\nmiss\n".join(words))
     assert len(files.search("hit").split("\n")) == 50
 
     (root / "b").write_text("hit\n")
     shown = files.search("hit").split("\n")
     assert len(shown) == 51
-    assert shown[49] == "a:99:hit"
+    assert shown[49] == "a:99:hit ej"
     assert shown[50] == "[cut: more than 50 matches; narrow the pattern or the path]"
+
+
+def test_one_among_many_alike(files: FileTools, root: Path) -> None:
+    """Where not all can be shown, a thousand heartbeats do not hide the one line that matters."""
+    beats = [f"{n:02d}:00 heartbeat ok, errors=0, load {n % 7}" for n in range(1000)]
+    (root / "a.log").write_text("\n".join([*beats[:870], "error: no key", *beats[870:]]))
+    (root / "b.log").write_text("7 errors=0\n")
+
+    assert files.search("error").split("\n") == [
+        *(f"a.log:{n + 1}:{beats[n]}" for n in range(3)),
+        "a.log:871:error: no key",
+        "b.log:1:7 errors=0",
+        "[cut: more than 5 matches, of lines alike the first 3; narrow the pattern or the path]",
+    ]
 
 
 def test_long_lines(files: FileTools, root: Path) -> None:
