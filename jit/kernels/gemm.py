@@ -36,6 +36,7 @@ from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, Format
 from .prefetch import Prefetcher, silent
 from .tiles import TileGemm, panel_product, rows_in_order, tile_tokens
+from .turned import Turned, block_bytes, turned
 
 
 def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
@@ -51,7 +52,9 @@ def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
 
 # Tokens from which a panel is unpacked once, which else each tile does. With int16 sums and few
 # registers (a Zen 3) 36 take 0.60 to 1.01 of the time then (docs/measured.md).
-UNPACK_FROM = {"q4_0": 48, "q5_0": 6, "q5_1": 6, "iq4_nl": 6, "mxfp4": 7, "nvfp4": 16, "q4_1": 20}
+UNPACK_FROM = {
+    "q4_0": 48, "q4_1": 20, "q5_0": 6, "q5_1": 6, "q8_0": 17, "iq4_nl": 9, "mxfp4": 7, "nvfp4": 16,
+}  # fmt: skip
 UNPACK_FROM_VNNI = 48  # Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapids), 13 up to 1.25
 
 
@@ -66,7 +69,11 @@ def unpack_from(fmt: str, target: CpuTarget) -> int:
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
     """Bytes that one thread needs to unpack a panel of `depth` values a row."""
-    return 2 * target.lanes * depth if unpack_from(fmt, target) else 64
+    if not unpack_from(fmt, target):
+        return 64
+    if turned(fmt, target):
+        return depth // 32 * block_bytes(target.lanes)
+    return 2 * target.lanes * depth
 
 
 @kernel
@@ -136,22 +143,27 @@ class _Tile:
         self.dot = Dot(k, self.form.most, self.running)
         activation = self.form.activation(k.target, blocks * 32)
         self.factored, self.group = activation.kind == "factors", activation.group
+        self.turned = Turned(k) if turned(fmt, k.target) else None
         self.looped = looped_tile_tokens(k.target, self.form)
         self.unpacked_loop = fmt == "q4_0"  # of the others unpacked words take longer in a loop
         # Tokens of a tile at most. A tile looks its weights up anew: in a larger one they serve
         # more tokens. (From 6 to 12 it loses more by its spilled sums: MXFP4 on AVX-512, 0.79 of
         # Q4_0's speed for 0.95.)
-        wide = fmt in TABLES and few_registers(k.target)
+        wide = (fmt in TABLES or self.turned is not None) and few_registers(k.target)
         self.tokens = tile_tokens(k.target) * 2 if wide else self.looped or tile_tokens(k.target)
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
         """A panel's weights as bytes, for all tiles to read; scales stay where they are."""
         k = self.k
         with k.range(0, self.blocks, name="unpack") as block:
-            words = self._unpacked_words(scratch, block)
-            for step, ws in k_groups(k, self.form, panel.at(block * self.block_bytes)):
-                for half, w in enumerate(ws):
-                    words.store((step * 2 + half) * self.lanes, w)
+            groups = k_groups(k, self.form, panel.at(block * self.block_bytes))
+            if self.turned:
+                self.turned.store(groups, scratch.at(block * block_bytes(self.lanes)))
+            else:
+                words = self._unpacked_words(scratch, block)
+                for step, ws in groups:
+                    for half, w in enumerate(ws):
+                        words.store((step * 2 + half) * self.lanes, w)
 
     def emit(
         self,
@@ -220,6 +232,11 @@ class _Tile:
         if form.has_min:
             halves = data.cast(i16).at(2 * lanes)
             mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
+        if self.turned and unpacked is not None:
+            wholes = self._turned_sums(unpacked.at(block * block_bytes(lanes)), xs)
+            scales = [block_scales(k, form, data, half) for half in range(2)]
+            self._scaled(wholes, scales, None, xs, x_scales, sums)
+            return
         in_loop = bool(self.looped) and len(xs) > 2 and (unpacked is None or self.unpacked_loop)
         words = iter(()) if in_loop else self._weights(data, unpacked, block)
         for sub in range(form.sub_blocks):
@@ -310,6 +327,13 @@ class _Tile:
     def _unpacked_group(self, unpacked: Ptr, block: Value, step: int | Value) -> list[Value]:
         words = self._unpacked_words(unpacked, block)
         return [words.load((step * 2 + half) * self.lanes, self.lanes) for half in (0, 1)]
+
+    def _turned_sums(self, block: Ptr, xs: list[Ptr]) -> Iterator[Value]:
+        """An unpacked block's int32 sums for each row, times its factor."""
+        assert self.turned
+        for x, pair in zip(xs, self.turned.sums(block, [x.at(8) for x in xs]), strict=True):
+            factor = x.cast(i16).load(0).to(i32).splat(self.lanes)
+            yield from (total * factor for total in pair)
 
     def _looped_sums(
         self, data: Ptr, unpacked: Ptr | None, block: Value, xs: list[Ptr]

@@ -31,12 +31,13 @@ from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 from .prefetch import LINE, Prefetcher
 from .tiles import TileGemm, panel_product, rows_in_order, tile_tokens
+from .turned import EIGHT_BITS, block_bytes, turned
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
 SMALL = ("q2_k", "q3_k", *gemm_xs.TABLED)
 UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 10, **dict.fromkeys(SMALL, 25)}
-NARROW_UNPACK_FROM = {"q4_k": 9, "q5_k": 8, "q6_k": 6}  # where `narrow_tiles` holds
+NARROW_UNPACK_FROM = {"q4_k": 9, "q5_k": 8, "q6_k": 6, "iq4_xs": 8}  # where there are few registers
 MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 # Formats whose register tiles are not the one below.
 TILES = {
@@ -59,14 +60,15 @@ def narrow_tile(fmt: str, target: CpuTarget) -> int:
 
     On a Zen 3 tiles of three take 0.95 to 0.98 of the time of tiles of two with Q2_K.
     """
-    if narrow_tiles(fmt, target):
+    if narrow_tiles(fmt, target) or turned(fmt, target):
         return 4
     return 3 if fmt == "q2_k" and few_registers(target) else 0
 
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
     """Tokens from which a panel is unpacked."""
-    return (NARROW_UNPACK_FROM if narrow_tiles(fmt, target) else UNPACK_FROM)[fmt]
+    narrow = narrow_tiles(fmt, target) or turned(fmt, target)
+    return (NARROW_UNPACK_FROM if narrow else UNPACK_FROM)[fmt]
 
 
 @kernel
@@ -102,7 +104,8 @@ def gemm_k(
 def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
     """Bytes that one thread needs to unpack a panel of `depth` values a row."""
     scales = depth // (16 if fmt in ("q2_k", "q3_k", "q6_k", *PAIRED) else 32)
-    return 2 * lanes * (depth + 4 * scales)
+    weights = depth // 32 * block_bytes(lanes) if fmt in EIGHT_BITS else 2 * lanes * depth
+    return weights + 8 * lanes * scales
 
 
 def k_product(

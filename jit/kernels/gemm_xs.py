@@ -26,6 +26,7 @@ from .panels import FORMATS
 from .panels_k import SUPER, offsets
 from .panels_small import GRIDS, three_bits
 from .prefetch import LINE, Prefetcher
+from .turned import Turned, block_bytes, turned
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 TABLED = ("iq4_xs", *GRIDS, *EIGHTS)
@@ -47,8 +48,10 @@ class Tile:
         self.dot = Dot(k, None if fmt == "iq4_xs" else max(self.table), self.steps)
         # A block is asked for in eight pieces, one with each activation block that meets it.
         self.share = -(-self.at["end"] // (8 * LINE)) * LINE
-        # An unpacked panel: bytes of all blocks, then float32 scales of all sub-blocks.
-        self.scale_at = blocks * SUPER * 2 * k.lanes
+        self.turned = Turned(k) if turned(fmt, k.target) else None
+        # An unpacked panel: weights of all blocks, then float32 scales of all sub-blocks.
+        self.words = block_bytes(k.lanes) if self.turned else 64 * k.lanes  # bytes of 32 weights
+        self.scale_at = blocks * BLOCKS * self.words
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
         """A panel's weights as bytes and its scales as float32, for all tiles to read."""
@@ -58,16 +61,19 @@ class Tile:
             d = self._d(data)
             with k.range(0, 8, name="sub") as sub:
                 words, floats = self._unpacked(scratch, block, sub)
-                for group, pair in self._weights(data, sub):
-                    for half, w in enumerate(pair):
-                        words.store((2 * group + half) * lanes, w)
+                if self.turned:
+                    self.turned.store(self._weights(data, sub), words)
+                else:
+                    for group, pair in self._weights(data, sub):
+                        for half, w in enumerate(pair):
+                            words.store((2 * group + half) * lanes, w)
                 for n, scale in enumerate(self._scales(data, sub, d)):
                     floats.store(n * lanes, scale)
 
     def _unpacked(self, scratch: Ptr, block: Value, sub: Value) -> tuple[Ptr, Ptr]:
         """Where an activation block's weights and scales are when they are unpacked."""
         index, lanes = block * 8 + sub, self.lanes
-        words = scratch.at(index * (64 * lanes)).cast(i32)
+        words = scratch.at(index * self.words).cast(i32)
         return words, scratch.at(self.scale_at).cast(f32).at(index * (2 * self.subs * lanes))
 
     def emit(
@@ -95,21 +101,33 @@ class Tile:
                 prefetcher.prefetch(block * 8 + sub, self.share)
                 here = [x.at(sub * BLOCK_BYTES) for x in xs]
                 if unpacked is None:
-                    weights = self._weights(data, sub)
                     scales = self._scales(data, sub, d)
+                    self._products(here, self._weights(data, sub), scales, parts)
                 else:
-                    words, floats = self._unpacked(unpacked, block, sub)
-                    weights = (
-                        (group, [words.load((2 * group + half) * lanes, lanes) for half in (0, 1)])
-                        for group in range(8)
-                    )
-                    scales = [floats.load(n * lanes, lanes) for n in range(2 * self.subs)]
-                self._products(here, weights, scales, parts)
+                    self._unpacked_products(here, *self._unpacked(unpacked, block, sub), parts)
             for x, pair, totals in zip(xs, parts, sums, strict=True):
                 scale = x.cast(f32).splat(0, lanes)
                 for part, total in zip(pair, totals, strict=True):
                     total.set(k.fma(part.value, scale, total.value))
         apply_epilogue(k, self.epilogue, sums, outs, unit)
+
+    def _unpacked_products(
+        self, xs: list[Ptr], words: Ptr, floats: Ptr, parts: list[list[Var]]
+    ) -> None:
+        """An activation block and what was unpacked for it."""
+        k, lanes = self.k, self.lanes
+        scales = [floats.load(n * lanes, lanes) for n in range(2 * self.subs)]
+        if self.turned:
+            totals = self.turned.sums(words, [x.at(8) for x in xs])
+            for pair, sums in zip(parts, totals, strict=True):
+                for part, total, scale in zip(pair, sums, scales, strict=True):
+                    part.set(k.fma(total.to(f32), scale, part.value))
+            return
+        weights = (
+            (group, [words.load((2 * group + half) * lanes, lanes) for half in (0, 1)])
+            for group in range(8)
+        )
+        self._products(xs, weights, scales, parts)
 
     def _products(
         self,

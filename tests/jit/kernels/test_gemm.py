@@ -282,19 +282,26 @@ def _as_blocks(q: np.ndarray, activation: ActivationFormat, factor: int = 1) -> 
 
 @pytest.mark.parametrize("fmt", QUANTIZED)
 def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
-    """The largest weights times the largest activations: no 16-bit sum saturates or wraps."""
+    """The largest weights times the largest activations: no 16-bit sum saturates or wraps.
+
+    So few tokens that each tile unpacks for itself, and so many that a panel is unpacked.
+    """
     weights = _extreme_weights(fmt, DEPTH)
     product = Product(runner, weights)
-    x = _extreme_activations(DEPTH)
+    x = np.tile(_extreme_activations(DEPTH), (12, 1))
     want = x.astype(np.int64) @ weights.values.astype(np.int64).T
 
     if product.activation.kind == "factors":
         for factor in (1, FACTOR):
-            got = product.run(_as_blocks(x, product.activation, factor))[:, : weights.rows]
+            blocks = _as_blocks(x, product.activation, factor)
+            got = product.run(blocks)[:, : weights.rows]
             assert np.allclose(got, want * (1 + factor * 2**-23), rtol=3e-7)
+            assert np.array_equal(product.run(blocks[:4])[:, : weights.rows], got[:4])
     else:
-        got = product.run(_as_blocks(x, product.activation))
-        assert np.array_equal(got[:, : weights.rows], want)
+        blocks = _as_blocks(x, product.activation)
+        got = product.run(blocks)[:, : weights.rows]
+        assert np.array_equal(got, want)
+        assert np.array_equal(product.run(blocks[:4])[:, : weights.rows], got[:4])
 
 
 @kernel
