@@ -46,15 +46,17 @@ class Caller:
         session: that an agent names.
         deadline_s: when the first token has to be there, from the arrival on; None: no matter.
         parent: trace and span of the client that the request is part of.
+        request_id: of the request, in HTTP.
     """
 
     namespace: str = ""
     session: str | None = None
     deadline_s: float | None = None
     parent: tuple[str, str] | None = None
+    request_id: str = ""
 
     @classmethod
-    def of(cls, headers: Mapping[str, str], namespace: str) -> Caller:
+    def of(cls, headers: Mapping[str, str], namespace: str, request_id: str = "") -> Caller:
         """By a request's headers.
 
         Raises:
@@ -71,7 +73,7 @@ class Caller:
             )
         seconds = None if deadline is None else int(deadline) / 1000
         parent = parent_of(headers.get("traceparent"))
-        return cls(namespace, session_of(headers), seconds, parent)
+        return cls(namespace, session_of(headers), seconds, parent, request_id)
 
 
 ANYBODY = Caller()

@@ -27,6 +27,7 @@ _RESPONSES = {
 }
 """How parameters are called there that have another name in the chat format."""
 _MESSAGES = {"response_format": "output_config.format"}
+_ANTHROPIC_PATH = "/v1/messages"
 _ANTHROPIC = {
     401: "authentication_error",
     403: "permission_error",
@@ -90,7 +91,7 @@ class APIError(Exception):
         if path.startswith(("/v1/responses", "/responses")):
             error = self.body()["error"]
             return {"error": {**error, "param": _RESPONSES.get(self.param or "", self.param)}}
-        if not (anthropic or path.startswith("/v1/messages")):
+        if not (anthropic or path.startswith(_ANTHROPIC_PATH)):
             return self.body()
         error = self.body()["error"]
         error["type"] = _ANTHROPIC.get(self.status, "invalid_request_error")
@@ -110,6 +111,11 @@ class APIError(Exception):
 def by_anthropic(headers: Mapping[str, str]) -> bool:
     """Whether Anthropic's client asks: some paths are those of OpenAI's, too."""
     return "anthropic-version" in headers
+
+
+def is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request is in Anthropic's format."""
+    return path.startswith(_ANTHROPIC_PATH) or by_anthropic(headers)
 
 
 def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:
@@ -142,8 +148,8 @@ def too_long(
     )
 
 
-def as_api_error(error: BaseException) -> APIError:
-    """Any error as clients get it; one that nobody has foreseen is logged whole."""
+def as_api_error(error: BaseException, request_id: str = "") -> APIError:
+    """Any error as clients get it; one that nobody has foreseen is logged whole, by its request."""
     if isinstance(error, APIError):
         return error
     if isinstance(error, ContextOverflowError):
@@ -168,7 +174,8 @@ def as_api_error(error: BaseException) -> APIError:
         return refused
     if isinstance(error, MemoryError):
         return busy("the server has too little memory for this request")
-    log.error("a request failed: %s", error, exc_info=error)
+    of_it = f" {request_id}" if request_id else ""
+    log.error("a request%s failed: %s", of_it, error, exc_info=error)
     return APIError(
         f"internal error: {type(error).__name__}", status=500, code="internal", type="server_error"
     )

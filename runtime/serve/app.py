@@ -15,6 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from .api_error import APIError, as_api_error
 from .chat_completions import chat_completions
@@ -27,6 +28,7 @@ from .metrics import Metrics, metrics
 from .models import Load, Models
 from .native_completion import infill, native_completion
 from .openapi import openapi
+from .request_ids import REQUEST_ID, identified
 from .responses import responses
 from .service import Service
 from .settings import ServerSettings
@@ -65,7 +67,19 @@ ABSENT = {
     "api": "ollama's format",
 }
 """What clients of others ask for, by a word of the path, and that is not here."""
+TOLD = ("x-request-id", "request-id", "retry-after", "x-should-retry")
+"""Headers of answers that scripts of other pages may read."""
 LOOK_S = 5.0  # between looks for models that nobody uses, and for files that changed
+
+
+class Application(Starlette):
+    """Every answer has the identifier of its request, those of failed and refused ones too."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request (ASGI)."""
+        if scope["type"] == "http":
+            send = identified(scope, send)
+        await super().__call__(scope, receive, send)
 
 
 def build_app(settings: ServerSettings, load: Load) -> Starlette:
@@ -94,8 +108,9 @@ def build_app(settings: ServerSettings, load: Load) -> Starlette:
     middleware = [Middleware(Guard, settings=settings)]
     if settings.origins:  # around all others: a page reads why it is refused, too
         allowed = {"allow_origins": settings.origins, "allow_methods": ["*"]}
+        allowed["expose_headers"] = TOLD
         middleware.insert(0, Middleware(CORSMiddleware, **allowed, allow_headers=["*"]))
-    return Starlette(
+    return Application(
         routes=routes(),
         middleware=middleware,
         lifespan=lifespan,
@@ -199,4 +214,4 @@ async def _gone(_: Request, __: Exception) -> Response:
 
 
 async def _any_error(request: Request, error: Exception) -> JSONResponse:
-    return error_response(as_api_error(error), request.scope)
+    return error_response(as_api_error(error, request.scope[REQUEST_ID]), request.scope)

@@ -120,6 +120,7 @@ class Recorder(Protocol):
     """Hears of the phases of a request."""
 
     id: str
+    request_id: str
 
     def phase_ended(self, session: Session, choice: int) -> None:
         """See `Session.last_phase`."""
@@ -185,7 +186,8 @@ class Generation:
             if self._cancelled and isinstance(error, PassCancelledError):
                 self._emit(self.last_event)
             else:
-                self._emit(Failed(as_api_error(error)))
+                own = "" if self._record is None else self._record.request_id
+                self._emit(Failed(as_api_error(error, own)))
         else:
             self._emit(Closed())
         finally:

@@ -67,7 +67,8 @@ class RequestRecord:
     """Times, phases and outcome of one request. Times are of `time.perf_counter`, but for `at`.
 
     Attributes:
-        id: of the request, and of the run in its trace.
+        id: of the run in its trace.
+        request_id: of the request in HTTP, of which several records may be.
         model: the name of its model; empty where there is none of that name.
         at: when it arrived, in Unix seconds.
         started: when its model began to work on it.
@@ -82,10 +83,12 @@ class RequestRecord:
     Args:
         model: see above.
         meters: count its tokens as they come, with those of others.
+        request_id: see above.
     """
 
-    def __init__(self, model: str, meters: Meters | None = None) -> None:
+    def __init__(self, model: str, meters: Meters | None = None, request_id: str = "") -> None:
         self.id = new_run_id()
+        self.request_id = request_id
         self.model = model
         self.at, self.arrived = time.time(), time.perf_counter()
         self.started: float | None = None

@@ -75,12 +75,12 @@ class RequestTraces:
             return  # refused, or gone before anything was computed
         self._write(record.id, events_of(record, model))
 
-    def refused(self, path: str, body: bytes, error: APIError) -> None:
+    def refused(self, path: str, body: bytes, error: APIError, request_id: str = "") -> None:
         """Write the trace of a request that was refused for what it asked: its body, and why."""
         if self.which == "off" or not body:
             return
         text = body[:REFUSED_BYTES].decode("utf-8", "replace")
-        self._write(new_run_id(), refused_events(path, "", text, error))
+        self._write(new_run_id(), refused_events(path, "", text, error, request_id))
 
     def _write(self, run: str, events: Iterable[AnyEvent]) -> None:
         path = self.folder / f"{run}.jsonl"
@@ -104,14 +104,22 @@ class RequestTraces:
         retention.enforce(self.folder, self._most)
 
 
-def refused_events(path: str, model: str, body: str, error: APIError) -> list[AnyEvent]:
+def refused_events(
+    path: str, model: str, body: str, error: APIError, request_id: str = ""
+) -> list[AnyEvent]:
     """What a trace holds of a request that was refused before it ran."""
     refusal = {"path": path, "status": error.status, "param": error.param, "code": error.code}
+    config: dict[str, Any] = {"refused": refusal, **_identified(request_id)}
     return [
-        RunStart(task="", model=ModelRecord(name=model), config={"refused": refusal}),
+        RunStart(task="", model=ModelRecord(name=model), config=config),
         MessageEvent(role="user", content=body, turn=1),
         RunEnd(status="error", message=error.message),
     ]
+
+
+def _identified(request_id: str) -> dict[str, str]:
+    """What a run's settings say of its request in HTTP."""
+    return {"request_id": request_id} if request_id else {}
 
 
 def events_of(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
@@ -189,6 +197,7 @@ def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
         tools=recipe.pop("tools", []),
         config={
             "served_as": model.name,
+            **_identified(record.request_id),
             "context": record.context or engine.context,
             "max_tokens": request.max_tokens,
             "stop": list(request.stops),

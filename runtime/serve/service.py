@@ -62,7 +62,9 @@ class Job:
         self._first = first
         self._service, self._name, self._prepare = service, name, prepare
         self._caller = caller
-        self.record = RequestRecord(service.models.known(name), service.metrics.meters)
+        self.record = RequestRecord(
+            service.models.known(name), service.metrics.meters, caller.request_id
+        )
         self._awaited: int | None = None
         self._generation = Generation(self._post, caller.namespace, self, self.record)
         self._future: Future[None] | None = None
@@ -115,7 +117,7 @@ class Job:
             with models.use(self._name, self._awaited):
                 pass
         except BaseException as error:
-            self._end(Failed(as_api_error(error)))
+            self._end(Failed(as_api_error(error, self.record.request_id)))
             return
         self._submit(self._service.readers, self._begin)
 
@@ -137,7 +139,7 @@ class Job:
             left = None if deadline is None else deadline + self.arrived - time.perf_counter()
             service.line.join(place, left)
         except BaseException as error:  # of loading and preparing; `run` tells of its own
-            self._end(Failed(as_api_error(error)))
+            self._end(Failed(as_api_error(error, self.record.request_id)))
             return
         if self._generation.cancelled and service.line.leave(place):
             self._end(self._generation.last_event)
@@ -183,7 +185,7 @@ class Job:
                     self._generation.run(model.engine, self._request)
                     self._tell(model)
         except BaseException as error:  # of loading and preparing anew; `run` tells of its own
-            self._post(Failed(as_api_error(error)))
+            self._post(Failed(as_api_error(error, self.record.request_id)))
         finally:
             self._end(None)
 

@@ -64,6 +64,7 @@ class Telemetry:
         about: dict[str, Any] = {
             "gen_ai.request.model": record.model,
             "gen_ai.response.id": record.id,
+            "triplepoint.request_id": record.request_id,
             "triplepoint.queue_s": (record.started or record.arrived) - record.arrived,
         }
         if record.error is not None:

@@ -28,6 +28,7 @@ from .admission import NAMESPACE, Caller
 from .api_error import APIError, by_anthropic
 from .events import Closed, Event, Failed, Silence
 from .mailbox import Channel
+from .request_ids import REQUEST_ID
 from .service import Job, Prepare, Service
 from .turns import check_turns
 
@@ -273,7 +274,8 @@ class Answer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run it (ASGI)."""
         try:
-            caller = Caller.of(Headers(scope=scope), scope.get(NAMESPACE, ""))
+            namespace, own = scope.get(NAMESPACE, ""), scope.get(REQUEST_ID, "")
+            caller = Caller.of(Headers(scope=scope), namespace, own)
             async with contextlib.AsyncExitStack() as stack:
                 channel: Channel[Event] = Channel(self._service.mailbox)
                 jobs: list[Job] = []
@@ -396,7 +398,8 @@ class _Silence:
 async def note_refusal(service: Service, scope: Scope, error: APIError) -> None:
     """Leave a trace of a request that is refused for what it asks."""
     if error.status in (400, 404) and service.traces.which != "off" and (body := scope.get(BODY)):
-        await anyio.to_thread.run_sync(service.traces.refused, scope["path"], body, error)
+        own = scope.get(REQUEST_ID, "")
+        await anyio.to_thread.run_sync(service.traces.refused, scope["path"], body, error, own)
 
 
 async def _send(send: Send, data: bytes, *, more: bool) -> None:
@@ -425,4 +428,6 @@ async def _watched(receive: Receive, jobs: Sequence[Job]) -> AsyncIterator[None]
 def error_response(error: APIError, scope: Scope) -> JSONResponse:
     """An error as an answer of its own, in the wire format of a request."""
     body = error.body_at(scope["path"], anthropic=by_anthropic(Headers(scope=scope)))
+    if body.get("type") == "error":  # Anthropic's form
+        body["request_id"] = scope.get(REQUEST_ID)
     return JSONResponse(body, status_code=error.status, headers=error.headers)

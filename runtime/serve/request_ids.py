@@ -1,0 +1,42 @@
+"""Identifiers of requests: clients and proxies log the same one as this server and its traces.
+
+OpenAI's clients read it in ``x-request-id``, Anthropic's in ``request-id``.
+"""
+
+from __future__ import annotations
+
+import re
+from secrets import token_hex
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Message, Scope, Send
+
+from .api_error import is_anthropic
+
+REQUEST_ID = "triplepoint.request_id"
+"""Of a request's scope: its identifier."""
+_KNOWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:=+/-]{0,127}")  # of a client or a proxy
+
+
+def identified(scope: Scope, send: Send) -> Send:
+    """Give a request its identifier, that of its client if it has one, and tell it in the answer.
+
+    Args:
+        scope: of the request; the identifier is put there.
+        send: of the request.
+    """
+    headers = Headers(scope=scope)
+    given = headers.get("x-request-id", "")
+    own = given if _KNOWN.fullmatch(given) else f"req_{token_hex(12)}"
+    scope[REQUEST_ID] = own
+    anthropic = is_anthropic(scope["path"], headers)
+
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            answered = MutableHeaders(scope=message)
+            answered["x-request-id"] = own
+            if anthropic:
+                answered["request-id"] = own
+        await send(message)
+
+    return told
