@@ -127,6 +127,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wait()
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+            if self.parser.get_http_version() == "1.0":
+                _end_with_connection(self.cycle)
             self._cycles = (*self._unanswered, self.cycle)
             if 1 < len(self._cycles) <= READ_AHEAD:
                 self.flow.resume_reading()  # else nobody would see that the client goes
@@ -212,6 +214,24 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.write(f"{line}content-length: 0\r\nconnection: close\r\n\r\n".encode())
         self._came()
         self.transport.close()
+
+
+def _end_with_connection(cycle: RequestResponseCycle) -> None:
+    """Have an answer of unknown length end where its connection does: HTTP/1.0 knows no chunks."""
+    send, known = cycle.send, True
+
+    async def plain(message: Any) -> None:
+        nonlocal known
+        if message["type"] == "http.response.start":
+            known = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+            if not known:
+                cycle.chunked_encoding = False
+        elif not known:  # of a body without chunks, what is left is counted down to nothing
+            more = message.get("more_body", False)
+            cycle.expected_content_length = len(message.get("body", b"")) + more
+        await send(message)
+
+    cycle.send = plain
 
 
 def make_room() -> None:

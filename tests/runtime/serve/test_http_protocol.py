@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from helpers.serving import LONG_CHAT, Server
+from helpers.serving import LONG_CHAT, Server, events
 
 from triplepoint.runtime.serve import http_protocol
 from triplepoint.runtime.serve.http_protocol import BoundedProtocol
@@ -101,6 +101,33 @@ def test_a_connection_on_which_nothing_comes(
         time.sleep(0.5)
         connection.sendall(b"Host: localhost\r\nConnection: close\r\n\r\n")
         assert answer_of(connection).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("kept", [b"", b"Connection: keep-alive\r\n"], ids=["", "keep-alive"])
+def test_a_stream_in_http_1_0(server: Server, kept: bytes) -> None:
+    """It has no chunks, which that version does not know: it ends with its connection."""
+    asked = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "stream": True}
+    body = json.dumps(asked).encode()
+    with connected(server) as connection:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.0\r\nHost: localhost\r\n" + kept)
+        connection.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        head, _, stream = answer_of(connection).partition(b"\r\n\r\n")
+
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head.lower()
+    *chunks, done = events(stream.decode())
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    assert done == "[DONE]"
+
+
+def test_an_answer_of_known_length_in_http_1_0(server: Server) -> None:
+    """It is sent by its length."""
+    with connected(server) as connection:
+        connection.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        head, _, body = answer_of(connection).partition(b"\r\n\r\n")
+
+    assert b"content-length: 15" in head.lower()
+    assert body == b'{"status":"ok"}'
 
 
 def test_a_head_of_usual_size(server: Server) -> None:
