@@ -50,12 +50,13 @@ UNSUPPORTED = {
     "reranking": "reranking",
     "audio": "sounds",
     "slots": "saving and erasing of slots",
+    "compact": "compaction of conversations",
     "control": "control of running completions",
     "load": "loading of models by requests",
     "unload": "unloading of models by requests",
     "cors-proxy": "proxy",
 }
-"""What llama-server has, in some set-up, and is not here, by a word of the path: 501, as there."""
+"""What is not here, by a word of the path: 501, as of llama-server where a set-up lacks it."""
 ABSENT = {
     "images": "images",
     "moderations": "moderation",
@@ -63,6 +64,8 @@ ABSENT = {
     "batches": "batches",
     "assistants": "assistants",
     "threads": "threads",
+    "conversations": "conversations",
+    "cancel": "responses in the background",
     "lora-adapters": "LoRA adapters",
     "api": "ollama's format",
 }

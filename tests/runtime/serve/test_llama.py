@@ -350,10 +350,11 @@ def test_tokens_of_conversations(server: Server) -> None:
 @pytest.mark.parametrize(
     ("path", "what"),
     [("/v1/rerank", "reranking"),
+     ("/v1/responses/compact", "compaction"),
      ("/v1/audio/speech", "sounds"), ("/slots/0?action=save", "slots"),
      ("/v1/chat/completions/control", "control"), ("/models/load", "loading")],
 )  # fmt: skip
-def test_what_llama_server_may_have(server: Server, path: str, what: str) -> None:
+def test_what_other_servers_have(server: Server, path: str, what: str) -> None:
     """It is refused by name with its status, in a way that no client tries again."""
     answer = server.post(path, {"input": "x"})
 
@@ -364,7 +365,13 @@ def test_what_llama_server_may_have(server: Server, path: str, what: str) -> Non
 
 @pytest.mark.parametrize(
     ("path", "what"),
-    [("/api/chat", "ollama"), ("/v1/images/generations", "images"), ("/lora-adapters", "POST")],
+    [
+        ("/api/chat", "ollama"),
+        ("/v1/images/generations", "images"),
+        ("/lora-adapters", "POST"),
+        ("/v1/conversations", "conversations"),
+        ("/v1/responses/resp_1/cancel", "background"),
+    ],
 )
 def test_what_is_not_there(server: Server, path: str, what: str) -> None:
     """It is refused by name."""
