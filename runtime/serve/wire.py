@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from math import inf
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -103,11 +104,19 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class Body(Given):
-    """A request's body: nothing is taken for what it is not, and nothing is ignored."""
+    """A request's body: nothing is taken for what it is not, and nothing is ignored that asks."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     turns: ClassVar[str] = ""
     """The parameter that holds a conversation, of which a server takes so many messages."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nothing(cls, value: Any) -> Any:
+        """An empty list of what is not here asks for nothing."""
+        if not isinstance(value, dict) or [] not in value.values():
+            return value
+        return {name: item for name, item in value.items() if item != [] or name in _names(cls)}
 
     @property
     def told(self) -> set[str]:
@@ -117,6 +126,12 @@ class Body(Given):
             for name, field in type(self).model_fields.items()
         }
         return {name for name in self.model_fields_set if getattr(self, name) != usual[name]}
+
+
+@functools.cache
+def _names(kind: type[Body]) -> set[str]:
+    """All names of what a body may hold."""
+    return {*kind.model_json_schema()["properties"]}
 
 
 async def read_body(request: Request, kind: type[B]) -> B:

@@ -327,7 +327,7 @@ def test_sampling_settings(server: Server) -> None:
     [
         ({"audio": {}}, "audio"),
         ({"grammar": "root ::= x"}, "grammar"),
-        ({"functions": []}, "functions"),
+        ({"functions": [{"name": "f"}]}, "functions"),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),
         ({"max_tokens": -2}, "max_tokens"),

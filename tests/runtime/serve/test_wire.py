@@ -29,6 +29,37 @@ MANY = 100_000
 
 
 @pytest.mark.parametrize(
+    ("kind", "body", "name"),
+    [
+        (ChatBody, HELLO, "functions"),
+        (ChatBody, HELLO, "stop_token_ids"),
+        (ResponsesBody, {"input": "hello"}, "context_management"),
+        (MessagesBody, {**HELLO, "max_tokens": 1}, "mcp_servers"),
+    ],
+)
+def test_an_empty_list_asks_for_nothing(kind: type[Body], body: dict[str, Any], name: str) -> None:
+    """Of what is not here it counts as not given; anything in it is refused by name."""
+    checked(kind, {**body, name: []})
+
+    for asked in ([{}], {}, ""):
+        with pytest.raises(APIError, match=f"'{name}' is not supported"):
+            checked(kind, {**body, name: asked})
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("chat/completions", "messages"), ("completions", "prompt"), ("responses", "input")],
+)
+def test_an_empty_list_of_what_is_here_is_looked_at(server: Server, path: str, name: str) -> None:
+    """A conversation must not be empty, which is not the same as that it is missing."""
+    refused = server.post(f"/v1/{path}", {name: []})
+
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == name
+    assert "Missing" not in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
     ("kind", "body", "param"),
     [
         (ChatBody, {"messages": [1] * MANY}, "messages[0]"),
