@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -14,6 +17,8 @@ from .settings import Limits
 from .turns import Offered, Turns, check_turns, joined
 
 _HEADER = "x-anthropic-billing-header:"
+_CARRIES = "thought1."  # begins a signature that holds the thought itself
+MOST_THOUGHT = 4 << 20  # bytes of it
 
 
 class TextBlock(Lenient):
@@ -24,10 +29,11 @@ class TextBlock(Lenient):
 
 
 class ThinkingBlock(Lenient):
-    """What the model has thought; its signature is not looked at."""
+    """What the model has thought; where it was not shown, its signature holds it."""
 
     type: Literal["thinking"]
     thinking: str
+    signature: str = ""
 
 
 class RedactedBlock(Lenient):
@@ -152,7 +158,7 @@ def _assistant(turns: Turns, blocks: Sequence[Block], where: str) -> None:
         if isinstance(block, TextBlock):
             turns.said(block.text)
         elif isinstance(block, ThinkingBlock):
-            turns.thought(block.thinking)
+            turns.thought(block.thinking or carried(block.signature))
         elif isinstance(block, ToolUseBlock):
             turns.called(block.id, block.name, block.input)
         elif not isinstance(block, RedactedBlock):
@@ -193,6 +199,31 @@ def _text_of(content: Texts, where: str) -> str:
             raise _refused(block.type, f"{where}[{place}].type")
         texts.append(block.text)
     return joined(texts)
+
+
+def signature_of(thought: str, *, carrying: bool = False) -> str:
+    """The signature of a thought: clients drop those that have none.
+
+    Args:
+        thought: its text.
+        carrying: whether the text is to be found in it, since the client is not shown it. It goes
+            on in later requests, also after this server was started anew.
+    """
+    if not carrying:
+        return hashlib.sha256(thought.encode()).hexdigest()[:32]
+    return _CARRIES + base64.b64encode(zlib.compress(thought.encode())).decode()
+
+
+def carried(signature: str) -> str:
+    """The thought in a signature; none if it is not one that holds any."""
+    if not signature.startswith(_CARRIES):
+        return ""
+    try:
+        packed = base64.b64decode(signature.removeprefix(_CARRIES), validate=True)
+        # Bounded: a few bytes may stand for gigabytes.
+        return zlib.decompressobj().decompress(packed, MOST_THOUGHT).decode()
+    except (ValueError, zlib.error):
+        return ""
 
 
 def _refused(kind: str, where: str) -> APIError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from json.encoder import encode_basestring
 from secrets import token_hex
 from typing import Any, ClassVar, Literal
@@ -21,6 +20,7 @@ from .anthropic_messages import (
     ToolItem,
     messages_of,
     offered,
+    signature_of,
 )
 from .api_error import APIError
 from .events import Call, CallPart, Done, Event, PromptRead, Text, Thought
@@ -41,10 +41,11 @@ _CALLS: dict[str, CallChoice] = {
 
 
 class ThinkingSetting(Lenient):
-    """Whether to think; a budget is a wish."""
+    """Whether to think, and whether the thoughts are shown; a budget is a wish."""
 
     type: Literal["enabled", "adaptive", "between_tools", "disabled"]
     budget_tokens: int | None = Field(default=None, ge=1)
+    display: Literal["summarized", "omitted"] = "summarized"
 
 
 class OutputFormat(Lenient):
@@ -181,7 +182,8 @@ async def messages(request: Request) -> Answer:
             f"give at most {limits.stops} texts of 1 to 256 characters", param="stop_sequences"
         )
     name = service.models.check(body.model)
-    writer = MessagesWriter(name, body.max_tokens)
+    omitted = body.thinking is not None and body.thinking.display == "omitted"
+    writer = MessagesWriter(name, body.max_tokens, thoughts=not omitted)
 
     def prepare(model: LoadedModel) -> GenerationRequest:
         return body.generation(model, limits)
@@ -212,9 +214,16 @@ def _check_version(request: Request) -> None:
 
 
 class MessagesWriter:
-    """Answers in Anthropic's format (see `Writer`): blocks, one after the other."""
+    """Answers in Anthropic's format (see `Writer`): blocks, one after the other.
 
-    def __init__(self, model: str, max_tokens: int) -> None:
+    Args:
+        model: its name.
+        max_tokens: that the answer may have.
+        thoughts: whether they are shown; else their blocks are empty but for their signatures.
+    """
+
+    def __init__(self, model: str, max_tokens: int, *, thoughts: bool = True) -> None:
+        self._thoughts = thoughts
         self._id, self._model, self._most = f"msg_{token_hex(12)}", model, max_tokens
         self._read: PromptRead | None = None
         self._done: Done | None = None
@@ -317,6 +326,8 @@ class MessagesWriter:
             told = f',"delta":{{"type":"{kind}_delta","{kind}":'
             self._delta = b"event: content_block_delta\ndata: " + to_json(head)[:-1] + told.encode()
         self._pieces.append(text)
+        if kind == "thinking" and not self._thoughts:
+            return begun
         return begun + self._delta + encode_basestring(text).encode() + b"}}\n\n"
 
     def _call_begun(self, name: str) -> bytes:
@@ -340,11 +351,10 @@ class MessagesWriter:
             return b""
         text, index = "".join(self._pieces), len(self._content) - 1
         block, signed = self._content[-1], b""
-        if self._open != "tool_use":
+        if self._open == "text" or (self._open == "thinking" and self._thoughts):
             block[self._open] = text
         if self._open == "thinking":
-            # Clients drop thoughts that are not signed. Nobody looks at it here.
-            block["signature"] = hashlib.sha256(text.encode()).hexdigest()[:32]
+            block["signature"] = signature_of(text, carrying=not self._thoughts)
             delta = {"type": "signature_delta", "signature": block["signature"]}
             signed = _event("content_block_delta", index=index, delta=delta)
         self._open, self._pieces = "", []

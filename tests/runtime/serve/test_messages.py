@@ -10,7 +10,12 @@ import pytest
 from helpers.serving import Server, named_events
 
 from triplepoint.runtime.conversation.chat import Message
-from triplepoint.runtime.serve.anthropic_messages import messages_of
+from triplepoint.runtime.serve.anthropic_messages import (
+    MOST_THOUGHT,
+    carried,
+    messages_of,
+    signature_of,
+)
 from triplepoint.runtime.serve.events import Call, CallPart, Done, Event, PromptRead, Text, Thought
 from triplepoint.runtime.serve.messages import CountBody, MessagesWriter
 from triplepoint.runtime.serve.settings import Limits
@@ -127,6 +132,57 @@ def test_blocks_of_a_stream() -> None:
     assert found["usage"]["input_tokens"] == 6
     assert found["usage"]["cache_read_input_tokens"] == 4
     assert found["usage"]["output_tokens_details"] == {"thinking_tokens": 3}
+
+
+def test_thoughts_that_are_not_shown() -> None:
+    """Their blocks are empty; with their signatures they come back as they were."""
+    writer, whole = MessagesWriter("m", 100, thoughts=False), MessagesWriter("m", 100)
+    events = named_events(b"".join([*map(writer.stream, EVENTS), writer.end()]).decode())
+    for event in EVENTS:
+        whole.add(event)
+    of_it = [data for _, data in events if data.get("index") == 0]
+    block = writer.whole()["content"][0]
+    begun, signed, ended = of_it
+
+    assert begun["content_block"] == {"type": "thinking", "thinking": "", "signature": ""}
+    assert signed["delta"] == {"type": "signature_delta", "signature": block["signature"]}
+    assert ended["type"] == "content_block_stop"
+    assert block["thinking"] == ""
+    assert writer.whole()["content"][1] == whole.whole()["content"][1]
+    (said,) = shown(messages=[{"role": "user", "content": "a"}, *_said(block)])[1:]
+    assert said.thinking == "Let me see."
+
+
+@pytest.mark.parametrize(
+    "signature",
+    ["", "x", "thought1.", "thought1.***", "thought1.AAAA"],
+)
+def test_a_signature_that_holds_no_thought(signature: str) -> None:
+    """Nothing was thought, then."""
+    block = {"type": "thinking", "thinking": "", "signature": signature}
+    (said,) = shown(messages=[{"role": "user", "content": "a"}, *_said(block)])[1:]
+
+    assert said.thinking == ""
+
+
+def test_a_signature_that_would_fill_memory() -> None:
+    """What is found in it is bounded."""
+    made = signature_of("a" * (20 * MOST_THOUGHT), carrying=True)
+
+    assert len(carried(made)) == MOST_THOUGHT
+
+
+def test_display_omitted(server: Server) -> None:
+    """It is taken in both kinds of thinking; other words are not."""
+    for kind in ("enabled", "adaptive"):
+        asked = {"type": kind, "budget_tokens": 1024, "display": "omitted"}
+        assert ask(server, thinking=asked)["type"] == "message"
+    refused = ask(server, thinking={"type": "enabled", "display": "all"})["error"]
+    assert refused["param"] == "thinking.display"
+
+
+def _said(block: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "assistant", "content": [block, {"type": "text", "text": "b"}]}]
 
 
 def test_a_call_that_is_cut() -> None:
