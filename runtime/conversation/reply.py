@@ -356,7 +356,7 @@ class ReplyReader:
             self._line = (self._line + text).rpartition("\n")[2]
         text = self._blank + text
         if mode == "thinking" and self._awaited:
-            if self._awaited.startswith(text) and not ends:
+            if self._awaited.startswith(text):
                 self._blank = text
                 return []
             text = text.removeprefix(self._awaited).lstrip()

@@ -264,3 +264,17 @@ def test_a_begun_call_ends(tokenizer: Tokenizer, begun: str) -> None:
 
     assert piece == reply.answer == ""
     assert [call.arguments for call in reply.calls] == [{"a": 1}]
+
+
+@pytest.mark.parametrize(
+    "text", ["<|channel>", "<|channel>thou", "<|channel>thought", "<|channel>thought<channel|>"]
+)
+def test_the_title_of_a_thought_is_no_thought(make_tokenizer: MakeTokenizer, text: str) -> None:
+    """Also where nothing follows it, or the turn is cut within it."""
+    tokenizer = make_tokenizer(("<|channel>", "<channel|>"))
+    tags = Thinking("<|channel>", "<channel|>", title="thought")
+    reader = ReplyReader(tokenizer, HERMES, tags=tags)
+    for token in tokenizer.encode(text, special=True):
+        assert not reader.push(token)
+
+    assert (reader.finish(), reader.rest) == (Reply(), [])
