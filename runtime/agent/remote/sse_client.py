@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import queue
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -33,6 +34,7 @@ DONE = "[DONE]"  # data of the last event of a stream
 MAX_FETCH = 60.0  # seconds for a whole answer that is no stream
 MAX_WAIT = 30.0  # seconds that a server may tell us to wait before the next try
 
+_BREAK = re.compile(rb"\r\n|\n|\r")
 _BUSY = (429, 502, 503, 504)
 _POLL_S = 0.05  # seconds between two checks whether to stop
 _OPTIONAL = ("max_tokens", "temperature")  # what a request does without, where it is refused
@@ -122,8 +124,8 @@ class Exchange:
                 raise _status_error(self._server, response, await _read_body(response))
             came = False
             try:
-                async for data in _events(self._server, response):
-                    chunk = _parsed(self._server, data)
+                async for value in _events(self._server, response):
+                    chunk = _parsed(self._server, value)
                     came = True
                     self._queue.put((time.perf_counter(), chunk))
             except BaseException as error:
@@ -239,54 +241,96 @@ def _said(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-async def _events(server: Server, response: httpx.Response) -> AsyncIterator[str]:
-    """The data of each server-sent event, up to ``[DONE]``, which is yielded too."""
+async def _events(server: Server, response: httpx.Response) -> AsyncIterator[object]:
+    """What each server-sent event holds, read as JSON, up to ``[DONE]``, which is yielded too."""
     held, begins = bytearray(), bytearray()
     total = 0
     came = False
+    event = _Event(server)
     async for piece in response.aiter_bytes():
         if not came:
             begins = (begins + piece)[:MAX_SHOWN]
+        seeks = held.endswith(b"\r") or _BREAK.search(piece)  # not through all of a long line again
         held += piece
         total += len(piece)
-        *lines, rest = held.split(b"\n")
-        if len(rest) > MAX_LINE or total > MAX_STREAM:
+        lines: list[Any] = []
+        if seeks:
+            # A line break at the end may be the first half of one.
+            cut = len(held) - held.endswith(b"\r")
+            *lines, rest = _BREAK.split(held[:cut])
+            held = rest + held[cut:]
+        if len(held) > MAX_LINE or total > MAX_STREAM:
             raise EngineError("the server's stream is longer than any answer")
-        held = bytearray(rest)
         for line in lines:
-            if line.startswith(b"data:"):
-                came = True
-                if not (data := _data(line)):
-                    continue  # keeps the connection
-                yield data
-                if data == DONE:  # a server may keep the connection
+            came = came or line.startswith(b"data:")
+            for value in event.read(line):
+                yield value
+                if value == DONE:  # a server may keep the connection
                     return
-    if held.startswith(b"data:"):
-        if data := _data(held):
-            yield data
-    elif begins.strip() and not came:
+    for line in (*_BREAK.split(held), b""):
+        came = came or line.startswith(b"data:")
+        for value in event.read(line):
+            yield value
+    if begins.strip() and not came:
         said = _message(_error_in(begins))
         raise EngineError(f"{server.url} does not answer with a stream of events: {said}")
 
 
-def _data(line: bytes | bytearray) -> str:
-    return bytes(line[5:]).decode("utf-8", "replace").strip()
+class _Event:
+    """Puts an event together of its lines.
+
+    A line of data that is whole is an event, as some servers leave out the empty line that would
+    end it; one that is not goes on in the next.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._data: list[bytes] = []
+        self._size = 0
+
+    def read(self, line: bytes | bytearray) -> Iterator[object]:
+        """The event that a line ends, if it ends one.
+
+        Raises:
+            EngineError: it is not JSON, or too long.
+        """
+        if line.startswith(b"data:"):
+            data = bytes(line[5:]).strip()
+            if not self._data:
+                try:
+                    if data:  # else it keeps the connection
+                        yield _value(data)
+                    return
+                except (ValueError, RecursionError):
+                    pass
+            self._data.append(data)
+            self._size += len(data)
+            if self._size > MAX_LINE:
+                raise EngineError("the server's stream is longer than any answer")
+        elif not line and self._data:
+            data, self._data, self._size = b"\n".join(self._data), [], 0
+            try:
+                yield _value(data)
+            except (ValueError, RecursionError):
+                shown = data.decode("utf-8", "replace")[:80]
+                raise _broken(self._server, f"an event that is not JSON: {shown!r}") from None
 
 
-def _parsed(server: Server, data: str) -> dict[str, Any]:
+def _value(data: bytes) -> object:
+    text = data.decode("utf-8", "replace")
+    return DONE if text == DONE else json.loads(text)
+
+
+def _parsed(server: Server, chunk: object) -> dict[str, Any]:
     """A chunk; ``{"done": true}`` for the end.
 
     Raises:
         EngineError: it is none, or tells of an error.
     """
-    if data == DONE:
+    if chunk == DONE:
         return {"done": True}
-    try:
-        chunk = json.loads(data)
-    except (ValueError, RecursionError):
-        raise _broken(server, f"an event that is not JSON: {data[:80]!r}") from None
     if not isinstance(chunk, dict):
-        raise _broken(server, f"an event that is not an object: {data[:80]!r}")
+        raise _broken(server, f"an event that is not an object: {json.dumps(chunk)[:80]!r}")
     error = chunk.get("error")
     if not error and "choices" not in chunk and isinstance(chunk.get("message"), str):
         error = chunk  # as some servers write it
