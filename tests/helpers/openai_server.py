@@ -1,8 +1,8 @@
 """A server that speaks OpenAI's streaming format over a real socket, with scripted answers.
 
 Each answer is a list of steps, sent in order: texts and dicts go out as events, numbers are seconds
-to wait, bytes go out raw, `DROP` closes the connection at once. In place of a list an int is an
-HTTP status that is sent instead, and `RESET` resets the connection.
+to wait, bytes go out raw, `DROP` closes the connection at once and `RESET` resets it. In place of a
+list an int is an HTTP status that is sent instead, and either of the two comes before any answer.
 """
 
 from __future__ import annotations
@@ -99,9 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif isinstance(answer, int):
             self._json(answer, {"error": {"message": "busy" if answer == 429 else "refused"}})
         elif answer is RESET:
-            linger = struct.pack("ii", 1, 0)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            os.close(self.connection.detach())
+            self._reset()
         elif answer is not DROP:
             self._stream(answer)
 
@@ -113,12 +111,20 @@ class _Handler(BaseHTTPRequestHandler):
             for step in steps:
                 if step is DROP:
                     return
+                if step is RESET:
+                    time.sleep(0.1)  # what was sent has to arrive
+                    return self._reset()
                 if isinstance(step, int | float):
                     self._sleep(step)
                 else:
                     self.wfile.write(step if isinstance(step, bytes) else _event(step))
         except OSError:
             self.server.gone.set()
+
+    def _reset(self) -> None:
+        linger = struct.pack("ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        os.close(self.connection.detach())
 
     def _sleep(self, seconds: float) -> None:
         """Wait, with a comment now and then, as servers send to keep a connection."""

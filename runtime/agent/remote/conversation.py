@@ -169,7 +169,7 @@ class RemoteConversation(Conversation[int]):
         words = Words()
         stop = RepetitionStop(words.decode, self._given)
         try:
-            for at, chunk in exchange.chunks(run.check_stop):
+            for at, chunk in _until_whole(exchange.chunks(run.check_stop), said):
                 pieces = said.take(chunk)
                 if (said.pieces or said.finish) and times.first is None:
                     times.first, times.first_clock = at, time.time()
@@ -184,10 +184,6 @@ class RemoteConversation(Conversation[int]):
             if said.as_text and not self._told_of_text:
                 self._told_of_text = True
                 yield Notice("the server sends tool calls as text; they are parsed from it")
-        except BusyError as error:
-            if said.pieces:
-                raise EngineError(str(error)) from None
-            raise
         finally:
             exchange.close()
             reply = self._reply(said)
@@ -372,6 +368,20 @@ class RemoteConversation(Conversation[int]):
         for number, call in enumerate(self.wire[-1]["tool_calls"]):
             text = results[number].content if number < len(results) else INTERRUPTED_CALL
             self.wire.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+
+
+def _until_whole(
+    chunks: Iterator[tuple[float, dict[str, Any]]], said: StreamedReply
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    """The chunks of an answer; what fails once it is whole, takes no more than its counts."""
+    try:
+        yield from chunks
+    except EngineError as error:
+        if said.finish not in _CUT:
+            return
+        if isinstance(error, BusyError) and said.pieces:  # to ask again would say it twice
+            raise EngineError(str(error)) from None
+        raise
 
 
 def _call_id(message: int, number: int) -> str:

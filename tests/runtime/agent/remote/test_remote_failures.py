@@ -88,6 +88,28 @@ def test_a_broken_answer_ends_the_run(folder: Path, answer: Any, message: str) -
     assert roles == ["system", "user", "assistant", "user"]
 
 
+@pytest.mark.parametrize(
+    "late",
+    [{"error": {"message": "late", "code": 503}}, b"data: {not json\n\n", RESET],
+    ids=["an error", "nonsense", "a reset"],
+)
+def test_what_breaks_behind_a_whole_answer(folder: Path, late: Any) -> None:
+    """The server had said that it was done: only its counts are missing."""
+    answer = [delta(content="It is four."), delta("stop"), late]
+    with openai_server(answer) as server:
+        agent = agent_on(server.url, folder)
+        result = agent.run("Hi")
+
+    assert (result.answer, len(server.requests)) == ("It is four.", 1)
+
+
+def test_what_breaks_behind_an_answer_that_is_none(folder: Path) -> None:
+    """The reason is told that the server gives."""
+    answer = [delta(content="It is"), delta("error"), {"error": {"message": "overheated"}}]
+    with openai_server(answer) as server, pytest.raises(EngineError, match="overheated"):
+        agent_on(server.url, folder).run("Hi")
+
+
 def test_a_dropped_connection_is_tried_again(folder: Path) -> None:
     """Closed before a word came: nothing is lost by asking again."""
     with openai_server(DROP, text("Fine.")) as server:
