@@ -186,6 +186,7 @@ class RemoteConversation(Conversation[int]):
                 yield Notice("the server sends tool calls as text; they are parsed from it")
         finally:
             exchange.close()
+            said.end()  # where it was interrupted
             reply = self._reply(said)
             reply.repeated = stop.length
             phases = self._keep(run, said, reply, times)

@@ -110,6 +110,28 @@ def test_what_breaks_behind_an_answer_that_is_none(folder: Path) -> None:
         agent_on(server.url, folder).run("Hi")
 
 
+@pytest.mark.parametrize(
+    ("said", "answer", "thinking"),
+    [
+        ("<thi", "<thi", ""),
+        ("<think>Hm. </thi", "", "Hm. </thi"),
+        ("It is </thi", "It is </thi", ""),
+    ],
+)
+def test_an_answer_that_is_interrupted_within_a_tag(
+    folder: Path, said: str, answer: str, thinking: str
+) -> None:
+    """Nothing that was said of it is lost."""
+    broken = [delta(content=said), {"error": {"message": "overheated"}}]
+    with openai_server(broken) as server:
+        agent = agent_on(server.url, folder)
+        with pytest.raises(EngineError, match="overheated"):
+            agent.run("Hi")
+
+    assert agent.last_result is not None
+    assert (agent.last_result.answer, agent.last_result.thinking) == (answer, thinking)
+
+
 def test_a_dropped_connection_is_tried_again(folder: Path) -> None:
     """Closed before a word came: nothing is lost by asking again."""
     with openai_server(DROP, text("Fine.")) as server:
