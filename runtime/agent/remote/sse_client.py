@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import json
 import queue
 import re
@@ -394,7 +395,12 @@ def _message(error: object) -> str:
 
 
 def _retry_after(text: str) -> float | None:
+    """Seconds to wait, which a server may tell as a moment, too."""
     try:
-        return min(MAX_WAIT, max(0.0, float(text)))
+        wait_s = float(text)
     except ValueError:
-        return None
+        try:
+            wait_s = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return min(MAX_WAIT, max(0.0, wait_s))

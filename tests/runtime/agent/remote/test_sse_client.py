@@ -1,18 +1,20 @@
-"""Events of a stream, however a server writes them and a network cuts them."""
+"""Events of a stream, however a server writes them and a network cuts them, and busy servers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from email.utils import formatdate
 from typing import Any
 
 import httpx
 import pytest
-from helpers.openai_server import delta
+from helpers.openai_server import delta, openai_server
 
 from triplepoint import EngineError
 from triplepoint.runtime.agent.remote.server import Server
-from triplepoint.runtime.agent.remote.sse_client import MAX_LINE, Exchange
+from triplepoint.runtime.agent.remote.sse_client import MAX_LINE, BusyError, Exchange, fetch_json
 
 ONE, TWO = delta(content="é 😀"), delta("stop", content=" end")
 SPREAD = json.dumps(ONE, indent=1, ensure_ascii=False).split("\n")
@@ -76,3 +78,36 @@ def test_an_event_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     line = b"data: [" + b"1," * 50_000 + b"\n"
     with pytest.raises(EngineError, match="longer than any answer"):
         chunks_of(monkeypatch, [line] * (MAX_LINE // len(line) + 2))
+
+
+@pytest.mark.parametrize(
+    ("told", "least", "most"),
+    [
+        (lambda: formatdate(time.time() + 20, usegmt=True), 15, 21),
+        (lambda: formatdate(time.time() + 9000, usegmt=True), 30, 30),
+        (lambda: formatdate(time.time() - 9000, usegmt=True), 0, 0),
+        (lambda: "Wed, 21 Oct 2015 07:28:00 -0000", 0, 0),
+        (lambda: "7.5", 7.5, 7.5),
+        (lambda: "nan", 0, 0),
+    ],
+)
+def test_how_long_a_server_says_to_wait(told: Callable[[], str], least: float, most: float) -> None:
+    """In seconds, or as a moment; never longer than a client waits."""
+    with openai_server() as server:
+        server.models, server.headers = 429, {"Retry-After": told()}
+        with pytest.raises(BusyError) as busy:
+            fetch_json(Server(server.url, None, 10), "/models", timeout=10)
+
+    assert busy.value.wait_s is not None
+    assert least <= busy.value.wait_s <= most
+
+
+@pytest.mark.parametrize("told", ["soon", "", "Wed, 99 Oct 2015 07:28:00 GMT", "99999999999999999"])
+def test_what_says_no_time(told: str) -> None:
+    """It counts as not given, or as very long."""
+    with openai_server() as server:
+        server.models, server.headers = 429, {"Retry-After": told}
+        with pytest.raises(BusyError) as busy:
+            fetch_json(Server(server.url, None, 10), "/models", timeout=10)
+
+    assert busy.value.wait_s in (None, 30)
