@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _SILENT = "(interrupted)"  # many templates want user and assistant in turns
 _FIRST_WAIT = 0.5  # seconds before the second try, doubled each time
 MAX_COUNT = 2**53  # of tokens; a server that says more is wrong, and no float takes any number
+PATIENCE = 2  # times the tokens that it may write, until a server is ended that goes on
 _CUT = ("", "length", "error", "abort", "content_filter")  # how an answer ends that is not whole
 _CHARS = 3.5  # characters a token, where the server does not count for us
 
@@ -176,6 +177,9 @@ class RemoteConversation(Conversation[int]):
                 times.last = at
                 for mode, text in pieces:
                     yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
+                if said.pieces > PATIENCE * left and self._over(said, left):
+                    said.finish = "length"
+                    break
                 if self.config.repetition_stop and any(map(stop.push, words.push(said.fresh()))):
                     break
             said.end()
@@ -199,6 +203,15 @@ class RemoteConversation(Conversation[int]):
         else:
             self._check_whole(run, said, reply)
         return reply
+
+    def _over(self, said: StreamedReply, left: int) -> bool:
+        """Whether a reply is so much too long that its server has not read the limit.
+
+        By its letters, too: there are servers that send each in a piece of its own. And without
+        its thoughts, which some do not count.
+        """
+        calls = "".join(call.arguments for call in said.calls.values())
+        return self.count(said.answer + calls) > PATIENCE * left
 
     def _given(self) -> list[str]:
         """What the model was given and may copy."""

@@ -13,6 +13,7 @@ from helpers.openai_server import calls, delta, openai_server, text, usage
 from triplepoint import (
     Agent,
     AgentError,
+    LimitReachedError,
     PhaseFinished,
     RemoteEngine,
     ReplayError,
@@ -394,3 +395,32 @@ def test_a_query_of_the_address_goes_along(folder: Path) -> None:
     assert {path.partition("/v1")[2] for path in server.paths} == {
         "/chat/completions?api-version=2"
     }
+
+
+def words(count: int) -> list[Any]:
+    """Pieces of an answer, each about a token, that does not repeat itself."""
+    return [delta(content=f"w{n} ") for n in range(count)]
+
+
+def test_a_server_that_does_not_read_the_limit(folder: Path) -> None:
+    """Its reply is cut, if it is by far too long, and the connection closed."""
+    with openai_server([*words(300), 5, "[DONE]"]) as server:
+        agent = agent_on(server.url, folder, max_tokens=50)
+        with pytest.raises(LimitReachedError, match="cut after 50 generated tokens"):
+            agent.run("Count.")
+        assert server.gone.wait(5)
+    assert agent.last_result is not None
+    assert 100 <= len(agent.last_result.answer.split()) < 300
+
+
+THOUGHT = [delta(reasoning_content=f"w{n} ") for n in range(300)]
+
+
+@pytest.mark.parametrize(
+    "pieces", [words(80), [delta(content=c) for c in "It is on line two. " * 8], THOUGHT]
+)
+def test_a_server_that_counts_otherwise(folder: Path, pieces: list[Any]) -> None:
+    """Somewhat more than was allowed, a piece for each letter, or a long thought is not cut."""
+    with openai_server([*pieces, delta("stop"), "[DONE]"]) as server:
+        agent = agent_on(server.url, folder, max_tokens=50, repetition_stop=False)
+        assert agent.run("Count.").status == "answered"
