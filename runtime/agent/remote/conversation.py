@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _SILENT = "(interrupted)"  # many templates want user and assistant in turns
 _FIRST_WAIT = 0.5  # seconds before the second try, doubled each time
 MAX_COUNT = 2**53  # of tokens; a server that says more is wrong, and no float takes any number
+COUNTS_S = 10.0  # seconds that a server has for its counts, once the answer is whole
 PATIENCE = 2  # times the tokens that it may write, until a server is ended that goes on
 _CUT = ("", "length", "error", "abort", "content_filter")  # how an answer ends that is not whole
 _CHARS = 3.5  # characters a token, where the server does not count for us
@@ -169,8 +170,14 @@ class RemoteConversation(Conversation[int]):
         exchange = Exchange(self.engine.server, self._body(left))
         words = Words()
         stop = RepetitionStop(words.decode, self._given)
+
+        def check() -> None:
+            run.check_stop()
+            if said.finish and time.perf_counter() > times.last + COUNTS_S:
+                raise EngineError(f"{self.engine.base_url} does not end the stream")
+
         try:
-            for at, chunk in _until_whole(exchange.chunks(run.check_stop), said):
+            for at, chunk in _until_whole(exchange.chunks(check), said):
                 pieces = said.take(chunk)
                 if (said.pieces or said.finish) and times.first is None:
                     times.first, times.first_clock = at, time.time()
@@ -391,7 +398,7 @@ def _until_whole(
     try:
         yield from chunks
     except EngineError as error:
-        if said.finish not in _CUT:
+        if said.finish not in _CUT or said.finish == "length":
             return
         if isinstance(error, BusyError) and said.pieces:  # to ask again would say it twice
             raise EngineError(str(error)) from None

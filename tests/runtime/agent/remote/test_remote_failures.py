@@ -25,6 +25,7 @@ from triplepoint import (
 )
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.agent.prompt import INTERRUPTED_CALL
+from triplepoint.runtime.agent.remote import conversation
 from triplepoint.runtime.inference.sampling import Sampling
 
 QUESTION = "What is in a.txt?"
@@ -101,6 +102,17 @@ def test_what_breaks_behind_a_whole_answer(folder: Path, late: Any) -> None:
         result = agent.run("Hi")
 
     assert (result.answer, len(server.requests)) == ("It is four.", 1)
+
+
+def test_a_stream_that_does_not_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server sends to keep its connection is not waited for once the answer is whole."""
+    monkeypatch.setattr(conversation, "COUNTS_S", 0.2)
+    with openai_server([delta(content="It is four."), delta("stop"), 60]) as server:
+        assert agent_on(server.url, folder).run("Hi").answer == "It is four."
+        assert server.gone.wait(5)
+    cut = [delta(content="It is"), delta("length"), 60]
+    with openai_server(cut) as server, pytest.raises(LimitReachedError, match="was cut"):
+        agent_on(server.url, folder).run("Hi")
 
 
 def test_what_breaks_behind_an_answer_that_is_none(folder: Path) -> None:
