@@ -36,10 +36,12 @@ class KVMemory:
 
     Attributes:
         used: bytes that pages take, those of several owners once.
+        promised: bytes of the pages of a pass that is about to begin: nobody else may have them.
         budget: what they should take at most; None: no matter.
     """
 
     used: int = 0
+    promised: int = 0
     budget: int | None = None
     _spares: list[Spare] = field(default_factory=list)  # for the next pages, the first one first
 
@@ -89,4 +91,6 @@ class KVMemory:
 
     def lacks(self, nbytes: int) -> int:
         """Bytes that have to be let go of before so many more fit; 0: none."""
-        return 0 if self.budget is None else max(0, self.used + nbytes - self.budget)
+        if self.budget is None:
+            return 0
+        return max(0, self.used + self.promised + nbytes - self.budget)

@@ -144,6 +144,7 @@ class PassPolicy(ABC, Generic[T]):
         self.deadline_s = DEADLINE_S
         self._waiting: list[T] = []
         self._preempted: list[T] = []  # while passes are put together
+        self._promised = 0  # bytes of pages that the last one needs
 
     # --- what is to be said
 
@@ -237,7 +238,7 @@ class PassPolicy(ABC, Generic[T]):
             outputs, room, promised = outputs + wanted, room - count, promised + needed
             why = why if whole else end
         changed += self._preempted
-        self._preempted = []
+        self._preempted, self._promised = [], promised
         return picked, changed, why
 
     def _part(self, rows: RowsView, room: int) -> int:

@@ -178,6 +178,7 @@ class Runner:
         choice, start = loaded.outputs, rows.start
         loaded.check_files()
         sequence.cache.make_writable(start, start + count, undo=rows.outputs > 1)
+        loaded.layout.memory.promised = 0
         tuning.before(count, start)
         whole = count == len(rows.ids)
         outputs = rows.outputs if whole else 0
@@ -247,6 +248,7 @@ class Runner:
                 if outputs > given:
                     masks += [None] * (outputs - given)
             total, behind = total + count, behind + start * count
+        loaded.layout.memory.promised = 0
         behind //= total
         shared = self._look(self._prefixes, places, batch)
         reading = APART if shared is None else shared.reading(*self._plans.prefill.graph.joined)

@@ -145,14 +145,24 @@ class Scheduler(PassPolicy[Ticket]):
                 if start != sequence.n_cached or sequence.stopped:
                     return True
                 if not cache.ready(start, start + count):
-                    if loaded.layout.memory.lacks(cache.wants(start, start + count)):
-                        return False
+                    with self.mutex:
+                        if not self._promise(cache.wants(start, start + count)):
+                            return False
                     sequence.admitted = sequence.admitted or time.monotonic()
                 self.passes += 1
                 self._last = 1, count
                 self._runner.run(rows, count)
             finally:
                 self.computed(sequence)
+        return True
+
+    def _promise(self, nbytes: int) -> bool:
+        """Whether there is room for the pages of a pass, which nobody else may take any more."""
+        memory = self._loaded.layout.memory
+        memory.promised = 0
+        if memory.lacks(nbytes):
+            return False
+        memory.promised = nbytes
         return True
 
     def computed(self, sequence: TokenSequence) -> None:
@@ -270,10 +280,13 @@ class Scheduler(PassPolicy[Ticket]):
         changed: list[Ticket] = []
         why: PassEnd = "all"
         began, error = time.perf_counter(), None
+        memory = self._loaded.layout.memory
         try:
             with self._loaded.lock:
                 with self.mutex:
+                    memory.promised = 0
                     picked, changed, why = self._pick()
+                    memory.promised = self._promised
                     for ticket, _ in picked:
                         ticket.taken = ticket.rows.sequence.computing = True
                 if len(picked) == 1:
@@ -435,11 +448,12 @@ class Scheduler(PassPolicy[Ticket]):
         """
         with self.mutex:
             ticket = Ticket(rows)
+            self._loaded.layout.memory.promised = 0
             needed = self._needed(ticket, len(rows.ids), 0, [])
             if ticket.error is not None:
                 self._preempted.remove(ticket)
                 raise ticket.error
-            return needed is not None
+            return needed is not None and self._promise(needed)
 
     def rows_aside(self, most: int, start: int) -> int:
         """Rows of a pass that nobody shares: beside decodes, as few as the deadline asks for."""

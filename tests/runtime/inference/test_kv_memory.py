@@ -74,6 +74,28 @@ def test_a_first_token_waits_for_no_page_yet_to_come() -> None:
         assert spare not in memory._spares
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_nobody_takes_what_a_pass_is_promised(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    """From its choice on, until its pages are there: another one may read some from disk."""
+    memory, run = engine.layout.memory, engine.runner.run
+    lacking: list[int] = []
+
+    def looked(*given: Any, **more: Any) -> None:
+        lacking.append(memory.lacks(PAGES * HUGE_PAGE))
+        run(*given, **more)
+
+    monkeypatch.setattr(engine.runner, "run", looked)
+    if not alone:
+        monkeypatch.setattr(engine.scheduler, "_run_alone", lambda _: False)
+    session = engine.session()
+    session.prefill(PROMPTS[0][: PAGE - 10])
+
+    assert lacking[0] == HUGE_PAGE
+    assert (memory.used, memory.promised) == (HUGE_PAGE, 0)
+
+
 @pytest.mark.slow
 def test_pages_are_counted(engine: Engine) -> None:
     """Each page once, however many have it, until the last one lets go."""
