@@ -13,7 +13,7 @@ anything else on a page that is not its own takes a copy first.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, count
@@ -270,15 +270,26 @@ class KVCache:
         state = 0 if self.state is None else self.state.layout.nbytes
         return state + -(-end // PAGE) * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE
 
-    def wants(self, start: int, end: int) -> int:
-        """Bytes of the pages that `make_writable` would make."""
+    def wants(self, start: int, end: int, claimed: Collection[Page] = ()) -> int:
+        """Bytes of the pages that `make_writable` would make.
+
+        claimed: pages that others fill up before it does, in the same pass.
+        """
         state = self.state.wants() if self.state is not None else 0
         if self.ready(start, end):
             return state
         new = max(0, -(-end // PAGE) - len(self._held))
         for index in range(start // PAGE, min(-(-end // PAGE), len(self._held))):
-            new += not self._writes(self._held[index], start - index * PAGE)
+            page = self._held[index]
+            new += page in claimed or not self._writes(page, start - index * PAGE)
         return state + new * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE  # as `Arena` takes it
+
+    def claims(self, start: int, end: int) -> list[Page]:
+        """The pages of others that it fills up where it writes positions start … end - 1."""
+        first = start // PAGE
+        pages = enumerate(self._held[first : -(-end // PAGE)], first)
+        shared = [(number, page) for number, page in pages if page.refcount > 1]
+        return [page for number, page in shared if self._writes(page, start - number * PAGE)]
 
     def _writes(self, page: Page, start: int) -> bool:
         """Whether this cache may write on a page from a position of it on."""

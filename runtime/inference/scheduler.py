@@ -389,7 +389,13 @@ class Scheduler(PassPolicy[Ticket]):
         its end, and nobody computes again by turns. `promised`: bytes for others of this pass.
         """
         sequence = ticket.rows.sequence
-        needed = sequence.cache.wants(sequence.n_cached, sequence.n_cached + count)
+        start, end = sequence.n_cached, sequence.n_cached + count
+        claimed = {
+            page
+            for other, rows in picked
+            for page in other.rows.sequence.cache.claims(other.rows.start, other.rows.start + rows)
+        }
+        needed = sequence.cache.wants(start, end, claimed)
         memory = self._loaded.layout.memory
         if not needed or not memory.lacks(promised + needed):
             sequence.admitted = sequence.admitted or time.monotonic()
@@ -416,14 +422,13 @@ class Scheduler(PassPolicy[Ticket]):
             ):
                 # It may lack room for a copy of a page that only the tree has beside it.
                 self._prefix_cache.forget(page)
-                needed = sequence.cache.wants(sequence.n_cached, sequence.n_cached + count)
+                needed = sequence.cache.wants(start, end, claimed)
                 self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
         if not memory.lacks(promised + needed):
             sequence.admitted = sequence.admitted or time.monotonic()
             return needed
         if not alone and self.parks:
             return None
-        start, end = sequence.n_cached, sequence.n_cached + count
         others = memory.used - sum(page.nbytes for page in sequence.cache.held)
         whole = sequence.cache.needs(end) + max(0, others)
         ticket.error = ContextOverflowError(

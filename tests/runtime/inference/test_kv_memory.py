@@ -96,6 +96,39 @@ def test_nobody_takes_what_a_pass_is_promised(
     assert (memory.used, memory.promised) == (HUGE_PAGE, 0)
 
 
+def test_who_writes_behind_a_common_prompt_in_one_pass(engine: Engine) -> None:
+    """One of them fills the page up that nobody else does; the copies of the others count."""
+    prompt, cache = PROMPTS[0][: PAGE + 100], engine.prefix_cache
+    first = engine.session()
+    first.shares = True
+    first.prefill(prompt)
+    first.keep_prefix()
+    first.close()
+    tickets: list[tuple[Ticket, int]] = []
+    promised = 0
+    sessions = [engine.session() for _ in range(7)]
+    for n, session in enumerate(sessions):
+        session.shares = True
+        session.append([*prompt, n])
+        session.take_over(len(session.tokens))
+        ticket = Ticket(Rows(session, session.n_cached, [n]))
+        needed = engine.scheduler._needed(ticket, 1, promised, tickets)
+        if needed is not None:
+            tickets.append((ticket, 1))
+            promised += needed
+    memory, before = engine.layout.memory, engine.layout.memory.used
+    for ticket, _ in tickets:
+        sequence = ticket.rows.sequence
+        sequence.cache.make_writable(sequence.n_cached, sequence.n_cached + 1)
+
+    assert promised == memory.used - before == 4 * HUGE_PAGE
+    assert memory.used == memory.budget
+    assert len(tickets) == 5, "the others have no room"
+    for session in sessions:
+        session.close()
+    cache.clear()
+
+
 @pytest.mark.slow
 def test_pages_are_counted(engine: Engine) -> None:
     """Each page once, however many have it, until the last one lets go."""
