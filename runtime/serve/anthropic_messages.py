@@ -13,8 +13,7 @@ from pydantic import Discriminator, Field, Tag
 from ..conversation.chat import Message
 from .api_error import APIError
 from .openai_messages import Lenient
-from .settings import Limits
-from .turns import Offered, Turns, check_turns, joined
+from .turns import Offered, Turns, joined
 
 _HEADER = "x-anthropic-billing-header:"
 _CARRIES = "thought1."  # begins a signature that holds the thought itself
@@ -116,13 +115,12 @@ class ToolChoice(Lenient):
     disable_parallel_tool_use: bool = False
 
 
-def messages_of(system: Texts, messages: Sequence[BlocksMessage], limits: Limits) -> list[Message]:
+def messages_of(system: Texts, messages: Sequence[BlocksMessage]) -> list[Message]:
     """A conversation as templates take it.
 
     Raises:
-        APIError: a content is of a kind that no model here takes, or there are too many messages.
+        APIError: a content is of a kind that no model here takes, or nothing is asked.
     """
-    check_turns(messages, "messages", limits)
     if len(messages) == 1 and messages[0].role == "assistant":
         raise APIError("the first message must not be the assistant's", param="messages[0].role")
     turns = Turns()

@@ -79,7 +79,7 @@ class ChatBody(SamplingBody, OutputFormatBody, Talk):
         calls, call_of = choice_of(self.tool_choice or "auto")
         check_choice(calls, call_of, tools)
         return Conversation(
-            messages_of(self.messages, limits),
+            messages_of(self.messages),
             tools,
             calls,
             call_of,

@@ -115,7 +115,7 @@ class CountBody(Body):
             output = self.output_config.format.schema_ or {"type": "object"}
             check_size(output, "output_config.format.schema", limits)
         return Conversation(
-            messages_of(self.system, self.messages, limits),
+            messages_of(self.system, self.messages),
             tools_of(offered(self.tools), limits, kind="custom", schema="input_schema"),
             _CALLS[choice.type],
             () if named is None else (named,),

@@ -12,7 +12,7 @@ from ..conversation.grammar import CallChoice
 from ..conversation.toolcalls import ToolCall
 from .api_error import APIError
 from .settings import Limits
-from .turns import Offered, arguments_of, check_size, check_turns, joined
+from .turns import Offered, arguments_of, check_size, joined
 from .wire import Body, Given
 
 MOST_OPTIONS = 32  # of a template, in one request
@@ -221,16 +221,15 @@ class Talk(Body):
         return tools
 
 
-def messages_of(messages: Sequence[AnyMessage], limits: Limits) -> list[Message]:
+def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
     """A conversation as templates take it.
 
     Calls get identifiers by their place: so what clients, or we, chose at random is no part of a
     prompt that begins as the one before.
 
     Raises:
-        APIError: a content is of a kind that no model here takes, or there are too many messages.
+        APIError: a content is of a kind that no model here takes.
     """
-    check_turns(messages, "messages", limits)
     made: list[Message] = []
     names: dict[str, tuple[str, str]] = {}  # of calls: name and identifier here
     turns = 0

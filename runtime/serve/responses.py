@@ -123,7 +123,7 @@ class ResponsesBody(SamplingBody):
         calls, call_of = choice_of(self.tool_choice)
         check_choice(calls, call_of, tools)
         return Conversation(
-            messages_of(self.instructions, self.input, limits),
+            messages_of(self.instructions, self.input),
             tools,
             calls,
             call_of,

@@ -12,7 +12,7 @@ from ..conversation.grammar import CallChoice
 from .api_error import APIError
 from .openai_messages import Content, Lenient, text_of
 from .settings import Limits
-from .turns import Offered, Turns, arguments_of, check_size, check_turns, not_done
+from .turns import Offered, Turns, arguments_of, check_size, not_done
 
 SKIPPED = frozenset({"namespace", "web_search", "web_search_preview", "image_generation"})
 """Types of tools that Codex always offers, and that the model is not told of."""
@@ -138,20 +138,17 @@ class SchemaFormat(Lenient):
 TextFormat = Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")]
 
 
-def messages_of(
-    instructions: str | None, items: str | Sequence[Item], limits: Limits
-) -> list[Message]:
+def messages_of(instructions: str | None, items: str | Sequence[Item]) -> list[Message]:
     """A conversation as templates take it.
 
     Raises:
-        APIError: an item is of a kind that no model here takes, or there are too many.
+        APIError: an item is of a kind that no model here takes.
     """
     turns = Turns()
     turns.system(instructions or "")
     if isinstance(items, str):
         turns.user(items)
         return turns.messages
-    check_turns(items, "input", limits)
     for number, item in enumerate(items):
         where = f"input[{number}]"
         if isinstance(item, MessageItem):

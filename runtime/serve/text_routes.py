@@ -83,7 +83,7 @@ async def apply_template(request: Request) -> JSONResponse:
 
     def work(model: LoadedModel) -> str:
         asked = Conversation(
-            messages_of(body.messages, limits),
+            messages_of(body.messages),
             tools_of(offered(body.tools), limits, schema="function.parameters"),
             options=body.chat_template_kwargs,
             goes_on=True,

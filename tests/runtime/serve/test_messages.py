@@ -18,7 +18,6 @@ from triplepoint.runtime.serve.anthropic_messages import (
 )
 from triplepoint.runtime.serve.events import Call, CallPart, Done, Event, PromptRead, Text, Thought
 from triplepoint.runtime.serve.messages import CountBody, MessagesWriter
-from triplepoint.runtime.serve.settings import Limits
 
 URL = "/v1/messages"
 READ = {
@@ -61,7 +60,7 @@ def stream(server: Server, **more: Any) -> list[tuple[str, Any]]:
 def shown(**asked: Any) -> list[Message]:
     """What a template is given of a conversation."""
     body = CountBody.model_validate({"model": "nano", **asked})
-    return messages_of(body.system, body.messages, Limits())
+    return messages_of(body.system, body.messages)
 
 
 def test_an_answer(server: Server) -> None:

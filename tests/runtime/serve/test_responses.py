@@ -14,7 +14,6 @@ from triplepoint.runtime.serve.api_error import APIError
 from triplepoint.runtime.serve.events import Call, CallPart, Done, Event, PromptRead, Text, Thought
 from triplepoint.runtime.serve.responses import ResponsesBody, ResponsesWriter
 from triplepoint.runtime.serve.responses_input import messages_of
-from triplepoint.runtime.serve.settings import Limits
 
 URL = "/v1/responses"
 READ = {
@@ -83,7 +82,7 @@ def writer(**more: Any) -> ResponsesWriter:
 def shown(items: list[dict[str, Any]], instructions: str | None = None) -> list[Message]:
     """What a template is given of a conversation."""
     body = ResponsesBody.model_validate({"input": items})
-    return messages_of(instructions, body.input, Limits())
+    return messages_of(instructions, body.input)
 
 
 def test_an_answer(server: Server) -> None:
