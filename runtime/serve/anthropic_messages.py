@@ -11,12 +11,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ..conversation.chat import Message
+from ..conversation.grammar import CallChoice
 from .api_error import APIError
 from .openai_messages import Lenient
 from .turns import Offered, Turns, joined
 
 _HEADER = "x-anthropic-billing-header:"
 _CARRIES = "thought1."  # begins a signature that holds the thought itself
+_CALLS: dict[str, CallChoice] = {
+    "auto": "auto", "any": "required", "tool": "required", "none": "none",
+}  # fmt: skip
 MOST_THOUGHT = 4 << 20  # bytes of it
 
 
@@ -235,3 +239,8 @@ def _refused(kind: str, where: str) -> APIError:
 def offered(tools: Sequence[ToolItem]) -> list[Offered]:
     """The tools of a request."""
     return [Offered(tool.type, tool.name, tool.description, tool.input_schema) for tool in tools]
+
+
+def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
+    """Whether there may be calls, and of which tool where not of all."""
+    return _CALLS[choice.type], (choice.name or "",) if choice.type == "tool" else ()

@@ -11,13 +11,13 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from ..conversation.grammar import CallChoice
 from ..inference.sampling import Sampling
 from .anthropic_messages import (
     BlocksMessage,
     Texts,
     ToolChoice,
     ToolItem,
+    choice_of,
     messages_of,
     offered,
     signature_of,
@@ -29,15 +29,12 @@ from .models import LoadedModel
 from .openai_messages import Lenient
 from .prompts import Conversation
 from .settings import Limits
-from .turns import check_size, tools_of
+from .turns import check_choice, check_size, tools_of
 from .wire import Answer, Body, read_body
 
 VERSIONS = ("2023-06-01", "2026-10-21")
 """The later one takes no settings of sampling; here both do."""
 _EFFORTS = {"xhigh": "high", "max": "high"}  # templates know up to high
-_CALLS: dict[str, CallChoice] = {
-    "auto": "auto", "any": "required", "tool": "required", "none": "none",
-}  # fmt: skip
 
 
 class ThinkingSetting(Lenient):
@@ -104,21 +101,19 @@ class CountBody(Body):
         Raises:
             APIError: a parameter makes no sense beside the others.
         """
+        tools = tools_of(offered(self.tools), limits, kind="custom", schema="input_schema")
         choice = self.tool_choice or ToolChoice(type="auto")
-        named = choice.name if choice.type == "tool" else None
-        if choice.type == "tool" and named not in {tool.name for tool in self.tools}:
-            raise APIError(f"no such tool: {named!r:.100}", param="tool_choice.name")
-        if choice.type == "any" and not self.tools:
-            raise APIError("tool_choice needs tools", param="tool_choice")
+        calls, call_of = choice_of(choice)
+        check_choice(calls, call_of, tools)
         output = None
         if self.output_config.format is not None:
             output = self.output_config.format.schema_ or {"type": "object"}
             check_size(output, "output_config.format.schema", limits)
         return Conversation(
             messages_of(self.system, self.messages),
-            tools_of(offered(self.tools), limits, kind="custom", schema="input_schema"),
-            _CALLS[choice.type],
-            () if named is None else (named,),
+            tools,
+            calls,
+            call_of,
             choice.disable_parallel_tool_use,
             output,
             self._options(model),

@@ -346,7 +346,8 @@ SEEN = {"type": "tool_result", "tool_use_id": "x", "content": [IMAGE]}
         ({"tools": [READ, READ]}, "tools"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
-        ({"tools": [READ], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name"),
+        ({"tools": [READ], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice"),
+        ({"tools": [READ], "tool_choice": {"type": "tool"}}, "tool_choice"),
         ({"tools": [{**READ, "input_schema": {"type": "frob"}}]}, "tools"),
         (
             {"output_config": {"format": {"type": "json_schema", "schema": {"type": "frob"}}}},
