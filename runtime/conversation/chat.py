@@ -424,7 +424,8 @@ class Chat:
             text = message.content if message.text is None else message.text
             thinking = "\n\n".join(filter(None, (message.thinking, text)))
             message = replace(message, text="", thinking=thinking)
-        return whole_answer(message, index, marks, form)
+        in_parts = bool(message.thinking) and self._thoughts.in_parts
+        return whole_answer(message, index, marks, form, in_parts=in_parts)
 
     def _safe(self, value: Any, marks: Marks) -> Any:
         """A schema in which text that holds a control token is marked as a message would be."""

@@ -54,8 +54,14 @@ def shown_to_template(
     return shown
 
 
+def parts_of(thought: str, text: str) -> list[dict[str, str]]:
+    """A content in parts, one of them a thought."""
+    parts = [{"type": "thinking", "thinking": thought}]
+    return [*parts, {"type": "text", "text": text}] if text else parts
+
+
 def whole_answer(
-    message: Message, index: int, marks: Marks, form: ToolFormat | None
+    message: Message, index: int, marks: Marks, form: ToolFormat | None, *, in_parts: bool = False
 ) -> dict[str, Any]:
     """An assistant's message that is still to be read: what it said, thought and called.
 
@@ -64,13 +70,15 @@ def whole_answer(
         index: its number in the conversation.
         marks: where its texts are kept.
         form: how its calls are written into the text; None for a template that writes them.
+        in_parts: whether a thought is a part of its content, and has no field of its own.
     """
     text = message.content if message.text is None else message.text
     shown: dict[str, Any] = {"role": "assistant", "content": ""}
     if text:
         shown["content"] = marks.put(text, "model", index)
-    if message.thinking:
-        shown["reasoning_content"] = marks.put(message.thinking, "model", index)
+    thought = marks.put(message.thinking, "model", index) if message.thinking else ""
+    if thought and not in_parts:
+        shown["reasoning_content"] = thought
     if message.calls and form is None:
         shown["tool_calls"] = [call_shown(call, index, marks) for call in message.calls]
     elif message.calls and form is not None:
@@ -83,6 +91,8 @@ def whole_answer(
             for call in message.calls
         ]
         shown["content"] += ("\n" if text else "") + form.render(marked)
+    if thought and in_parts:
+        shown["content"] = parts_of(thought, shown["content"])
     return shown
 
 

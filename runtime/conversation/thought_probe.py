@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import TemplateError
 from ..tokens.segments import Marks
-from .messages import call_shown
+from .messages import call_shown, parts_of
 from .reasoning_tags import Thinking
 from .toolcalls import ToolCall
 
@@ -51,6 +51,17 @@ class ThoughtProbe:
         """Whether thoughts stay: by whether they are of a turn before the last question."""
         shown = {old: self._shows_field(old) for old in (False, True)}
         return shown if any(shown.values()) else {old: self._shows_tags(old) for old in shown}
+
+    @cached_property
+    def in_parts(self) -> bool:
+        """Whether the template takes a thought as a part of the content, as Mistral's do."""
+        word = token_hex(8)
+        said = {"role": "assistant", "content": parts_of(word, _SAID)}
+        try:
+            shown = self._render([_ASKED, said, _NEXT])
+        except TemplateError:
+            return False
+        return f"{self._tags.opening}{word}{self._tags.closing}" in shown
 
     def left(self) -> str:
         """What stands in the place of a thought that is dropped from an old turn."""

@@ -175,7 +175,7 @@ def test_a_template_that_knows_no_tools(
 def test_a_history_from_elsewhere(make_tokenizer: MakeTokenizer, family: Family) -> None:
     """Messages with calls, results and thoughts that are opened as a whole read as the template
     renders them."""
-    thought = "" if family.in_text or not family.thinks else "I look."
+    thought = "I look." if family.thinks else ""
     call = CALLS[0]
     tokenizer = tokenizer_of(family, make_tokenizer)
     schemas = ToolSet([look]).schemas()
