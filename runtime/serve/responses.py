@@ -186,7 +186,8 @@ async def continued(
             code="unsupported_parameter",
         )
     before = body.previous_response_id
-    refers = any(getattr(one, "type", "") == "item_reference" for one in body.input)
+    parts = ("type", "content", "summary")
+    refers = any(_refers(*(getattr(one, name, None) for name in parts)) for one in body.input)
     if before is None and not refers and not (body.store and kept.enabled):
         return body, []
     return await anyio.to_thread.run_sync(_with_kept, request, body, refers)
@@ -219,12 +220,20 @@ def _with_kept(
     return body.model_copy(update={"input": whole}), items
 
 
+def _refers(kind: str | None, content: object, summary: object) -> bool:
+    """Whether an item stands for one of a response by its name: as a reference, or as a thought
+    without its text, as LangChain's streams keep it."""
+    return kind == "item_reference" or (kind == "reasoning" and not (content or summary))
+
+
 def _item(kept: KeptResponses, space: str, item: dict[str, Any], number: int) -> dict[str, Any]:
     """An item of the input; one that is a reference stands for an item of a response."""
-    if item.get("type") != "item_reference":
+    if not _refers(item.get("type"), item.get("content"), item.get("summary")):
         return item
     name = str(item.get("id"))
     found = kept.item(space, name)
+    if found is None and item["type"] == "reasoning":
+        return item  # of another server
     if found is None:
         raise APIError(
             f"Item with id '{name:.100}' not found: responses are kept only for a while; send the "

@@ -43,6 +43,19 @@ def test_items_that_are_named(server: Server) -> None:
     assert kept.item("another key", named[0]["id"]) is None
 
 
+def test_a_thought_that_is_named(server: Server) -> None:
+    """LangChain's streams keep its identifier alone; of another server's, nothing is known."""
+    thought = {"type": "reasoning_text", "text": "It must be four."}
+    known = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [thought]}
+    server.service.kept.put("", {"id": "resp_1", "output": [known]}, [])
+    begin, end = {"role": "user", "content": "hello"}, {"role": "user", "content": "and then?"}
+    bare = {"type": "reasoning", "summary": [], "content": [], "status": "in_progress"}
+    answer = ask(server, [begin, {**bare, "id": "rs_1"}, {**bare, "id": "rs_2"}, bare, end])
+    listed = server.client.get(f"{URL}/{answer['id']}/input_items?order=asc").json()["data"]
+
+    assert [one.get("content") for one in listed[1:4]] == [[thought], [], []]
+
+
 def test_it_goes_on(server: Server) -> None:
     """What is said next is answered as in the whole conversation; instructions do not go on."""
     first = ask(server, "hello", instructions="Be short.")
