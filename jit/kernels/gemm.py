@@ -1,9 +1,9 @@
 """Matrix products with panel weights: out[t, row] = sum over K of w[row, K] * x[t, K].
 
 One kernel serves decode (one token: a GEMV) and prefill (a GEMM): a unit is one panel of
-`2 * lanes` rows, the tokens are cut into near-equal tiles of at most `tile_tokens`, and each output
-value is one chain of operations over K in file order. So a token's result has the same bits whether
-it came alone, in a chunk of 7 or in a whole prompt.
+`2 * lanes` rows, the tokens are cut into near-equal tiles of at most `quant_tile_tokens`, and each
+output value is one chain of operations over K in file order. So a token's result has the same bits
+whether it came alone, in a chunk of 7 or in a whole prompt.
 
 Quantized weights (blocks of 32 along K, weight scale s_w, zero point z) meet activations that are
 quantized in the same blocks, with a scale s_x each (`activations.py`):
@@ -35,19 +35,18 @@ from .epilogue import Epilogue, apply_epilogue, ask_outputs
 from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, Format
 from .prefetch import Prefetcher, silent
-from .tiles import TileGemm, panel_product, rows_in_order, tile_tokens
+from .tiles import TileGemm, panel_product, quant_tile_tokens, rows_in_order
 from .turned import Turned, block_bytes, turned
 
 
-def looped_tile_tokens(target: CpuTarget, form: Format) -> int:
-    """Tokens in a tile whose K-groups are a loop; 0: there is no such tile.
+def sums_in_loop(target: CpuTarget, form: Format) -> bool:
+    """Whether the K-groups of a tile of three tokens or more are a loop.
 
     Where a running sum is one register of int16, four tokens fit into 16 registers, if the loop
     keeps LLVM from computing K-groups side by side: then it spills half of them (Q4_0 with AVX2 on
-    a Zen 4: 1.4 times as fast as tiles of two). From three tokens on.
+    a Zen 4: 1.4 times as fast as tiles of two).
     """
-    narrow = few_registers(target) and form.most is not None
-    return 4 if narrow and form.sub_blocks == 1 else 0
+    return few_registers(target) and form.most is not None and form.sub_blocks == 1
 
 
 # Tokens from which a panel is unpacked once, which else each tile does. With int16 sums and few
@@ -96,8 +95,8 @@ def gemm_quant(
 
     `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]; `scratch` is this
     thread's own, `scratch_bytes` of it. `tile`: tokens of a register tile at most; 0:
-    `tile_tokens`. Up to `max_single_tile` tokens are one tile, though it does not fit into the
-    registers; 0: `single_tile_tokens`.
+    `quant_tile_tokens`. Up to `max_single_tile` tokens are one tile, though it does not fit into
+    the registers; 0: `single_tile_tokens`.
     """
     product = quant_product(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)
     panel_bytes = FORMATS[fmt].panel_bytes(blocks, k.lanes)
@@ -123,7 +122,7 @@ def quant_product(
         k,
         tile_of,
         scratch,
-        most=tile or tile_of.tokens,
+        most=tile or quant_tile_tokens(k.target),
         unpack_from=unpack_from(fmt, k.target),
         max_single_tile=max_single_tile,
         silent=silent(k.target),
@@ -144,13 +143,8 @@ class _Tile:
         activation = self.form.activation(k.target, blocks * 32)
         self.factored, self.group = activation.kind == "factors", activation.group
         self.turned = Turned(k) if turned(fmt, k.target) else None
-        self.looped = looped_tile_tokens(k.target, self.form)
+        self.looped = sums_in_loop(k.target, self.form)
         self.unpacked_loop = fmt == "q4_0"  # of the others unpacked words take longer in a loop
-        # Tokens of a tile at most. A tile looks its weights up anew: in a larger one they serve
-        # more tokens. (From 6 to 12 it loses more by its spilled sums: MXFP4 on AVX-512, 0.79 of
-        # Q4_0's speed for 0.95.)
-        wide = (fmt in TABLES or self.turned is not None) and few_registers(k.target)
-        self.tokens = tile_tokens(k.target) * 2 if wide else self.looped or tile_tokens(k.target)
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
         """A panel's weights as bytes, for all tiles to read; scales stay where they are."""
@@ -237,7 +231,7 @@ class _Tile:
             scales = [block_scales(k, form, data, half) for half in range(2)]
             self._scaled(wholes, scales, None, xs, x_scales, sums)
             return
-        in_loop = bool(self.looped) and len(xs) > 2 and (unpacked is None or self.unpacked_loop)
+        in_loop = self.looped and len(xs) > 2 and (unpacked is None or self.unpacked_loop)
         words = iter(()) if in_loop else self._weights(data, unpacked, block)
         for sub in range(form.sub_blocks):
             totals = (

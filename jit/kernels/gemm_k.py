@@ -30,14 +30,14 @@ from .grids8 import PAIRED
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 from .prefetch import LINE, Prefetcher
-from .tiles import TileGemm, panel_product, rows_in_order, tile_tokens
-from .turned import EIGHT_BITS, block_bytes, turned
+from .tiles import TileGemm, panel_product, quant_tile_tokens, rows_in_order
+from .turned import EIGHT_BITS, block_bytes
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
 SMALL = ("q2_k", "q3_k", *gemm_xs.TABLED)
 UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 10, **dict.fromkeys(SMALL, 25)}
-NARROW_UNPACK_FROM = {"q4_k": 9, "q5_k": 8, "q6_k": 6, "iq4_xs": 8}  # where there are few registers
+FEW_UNPACK_FROM = {"q5_k": 8, "q6_k": 6}  # where there are few registers; others from 9
 MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 # Formats whose register tiles are not the one below.
 TILES = {
@@ -46,29 +46,13 @@ TILES = {
 }
 
 
-def narrow_tiles(fmt: str, target: CpuTarget) -> bool:
-    """Whether running sums are int16 and registers few.
-
-    Then tiles of four tokens are best, and unpacking pays soon: from 9 tokens on they take 0.89 to
-    0.95 (Q4_K) and 0.73 to 0.78 (Q5_K, Q6_K) of the time without it (AVX2 on a Zen 4).
-    """
-    return fmt not in TILES and few_registers(target)
-
-
-def narrow_tile(fmt: str, target: CpuTarget) -> int:
-    """Tokens of a tile where running sums are int16 and registers few; 0: as elsewhere.
-
-    On a Zen 3 tiles of three take 0.95 to 0.98 of the time of tiles of two with Q2_K.
-    """
-    if narrow_tiles(fmt, target) or turned(fmt, target):
-        return 4
-    return 3 if fmt == "q2_k" and few_registers(target) else 0
-
-
 def unpack_from(fmt: str, target: CpuTarget) -> int:
-    """Tokens from which a panel is unpacked."""
-    narrow = narrow_tiles(fmt, target) or turned(fmt, target)
-    return (NARROW_UNPACK_FROM if narrow else UNPACK_FROM)[fmt]
+    """Tokens from which a panel is unpacked.
+
+    With few registers that is soon: then 9 take 0.89 to 0.95 of the time with Q4_K, and 0.73 to
+    0.78 with Q5_K and Q6_K (AVX2 on a Zen 4).
+    """
+    return FEW_UNPACK_FROM.get(fmt, 9) if few_registers(target) else UNPACK_FROM[fmt]
 
 
 @kernel
@@ -122,7 +106,7 @@ def k_product(
         k,
         TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks),
         scratch,
-        most=tile or narrow_tile(fmt, k.target) or tile_tokens(k.target),
+        most=tile or quant_tile_tokens(k.target),
         unpack_from=unpack_from(fmt, k.target),
         max_single_tile=max_single_tile,
     )

@@ -28,7 +28,7 @@ from ...jit.compile import Library, source_hash, spec
 from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.kernels.gemm import gemm_quant, scratch_bytes
 from ...jit.kernels.panels import FORMATS
-from ...jit.kernels.tiles import single_tile_tokens, tile_tokens
+from ...jit.kernels.tiles import quant_tile_tokens, single_tile_tokens
 from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, CompiledTape, Tape
 from ...jit.targets import CpuTarget
@@ -64,12 +64,12 @@ class TilePlan:
 
 def default(target: CpuTarget) -> TilePlan:
     """The plan of a machine where nothing was measured."""
-    return TilePlan(tile_tokens(target), single_tile_tokens(target), {})
+    return TilePlan(quant_tile_tokens(target), single_tile_tokens(target), {})
 
 
 def constants(target: CpuTarget, tile: int, max_single_tile: int) -> dict[str, int]:
     """What to tell a product's kernel; nothing for the usual plan, so that it is the same one."""
-    found = {} if tile == tile_tokens(target) else {"tile": tile}
+    found = {} if tile == quant_tile_tokens(target) else {"tile": tile}
     # Up to the larger of the two a pass is one tile.
     same = max(tile, max_single_tile) == max(tile, single_tile_tokens(target))
     return found | ({} if same else {"max_single_tile": max(tile, max_single_tile)})
@@ -77,7 +77,7 @@ def constants(target: CpuTarget, tile: int, max_single_tile: int) -> dict[str, i
 
 def candidates(target: CpuTarget) -> tuple[list[int], list[int]]:
     """Tiles that may be better than the usual one; and numbers of tokens for `max_single_tile`."""
-    tile, max_single_tile = tile_tokens(target), single_tile_tokens(target)
+    tile, max_single_tile = quant_tile_tokens(target), single_tile_tokens(target)
     return [tile + max(1, tile // 3)], [
         tile if max_single_tile > tile else tile + max(2, tile // 2)
     ]

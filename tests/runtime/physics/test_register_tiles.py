@@ -44,7 +44,9 @@ def test_the_usual_plan_is_the_usual_kernel() -> None:
     assert constants(WIDE, 8, 9) == {"tile": 8}
     assert constants(WIDE, 8, 4) == {"tile": 8, "max_single_tile": 8}
     assert constants(WIDE, 12, 9) == {"tile": 12}
-    assert constants(NARROW, 3, 4) == {"tile": 3, "max_single_tile": 4}
+    assert (default(NARROW).tile, default(NARROW).max_single_tile) == (4, 4)
+    assert constants(NARROW, 3, 4) == {"tile": 3}
+    assert constants(NARROW, 3, 6) == {"tile": 3, "max_single_tile": 6}
 
 
 def test_a_plan_is_measured_and_kept(tmp_path: Path) -> None:
