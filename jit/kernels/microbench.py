@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from .. import amx
-from ..dot import Dot, bf16_dot
+from ..dot import Dot, bf16_dot, few_registers
 from ..simd import I64, I8s, Kernel, Ptr, f32, i8, i32, kernel
 from ..targets import CpuTarget
 
@@ -66,7 +66,9 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     element = i32 if whole else f32
     words = operands.cast(i32)
     a, b = words.load(0, lanes), words.load(lanes, lanes)
-    dot = Dot(k, most=None if peak == "w8a8" else 15)
+    # Sizes and signs apart (`turned.py`): products of sizes, and a sign on what they multiply.
+    signs = peak == "w8a8" and few_registers(k.target)
+    dot = Dot(k, most=127 if signs else None if peak == "w8a8" else 15)
     zero = k.zeros(element, lanes)
     starts = operands.cast(element).at(OPERANDS * lanes)
     sums = [
@@ -80,6 +82,7 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
             if whole:
                 if peak == "w8a8" and not one:  # a weight meets many tokens: its size is taken once
                     w, x = own.load(0, lanes), own.load(n * lanes, lanes)
+                    x = x ^ b if signs else x
                 else:
                     w, x = a if one else own.load(n * lanes, lanes), b
                 total.set(dot.step(total.value, w, x))
