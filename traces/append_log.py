@@ -2,7 +2,8 @@
 
 An append that returns has handed its whole line to the operating system, so it outlives the
 process. A writer that dies in its middle, or a disk that fills up, leaves at most one unfinished
-line at the end of the file; the next append ends that line and says so before it goes on.
+line at the end of the file; the next append ends that line and says so before it goes on. A file
+that was made for lines of which none could be written is removed when it is closed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import TraceError
@@ -43,10 +45,15 @@ class AppendLog:
         self._version = version
         self._seal = seal
         self._whole = False  # the file is known to end with a whole line
+        self._worthless = False  # it is of our making, and has no line yet
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         flags |= getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not hang
         try:
-            self._fd: int | None = os.open(path, flags, 0o600)
+            try:
+                self._fd: int | None = os.open(path, flags | os.O_EXCL, 0o600)
+                self._worthless = True
+            except FileExistsError:
+                self._fd = os.open(path, flags, 0o600)
         except FileNotFoundError as error:
             raise TraceError(
                 f"cannot write the trace {path}: the folder {path.parent} does not exist; create "
@@ -81,14 +88,24 @@ class AppendLog:
                 if data == b"\n":  # without it alone the line would read as one that is whole
                     os.ftruncate(self._fd, os.fstat(self._fd).st_size - 1)
             self._whole = True
+            self._worthless = self._worthless and not line
         except OSError as error:
             raise TraceError(f"cannot write the trace {self.path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
         if self._fd is not None:
+            if self._worthless:
+                self._remove()
             os.close(self._fd)
             self._fd = None
+
+    def _remove(self) -> None:
+        """Remove the file, if its name still leads to it."""
+        assert self._fd is not None
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
+                self.path.unlink()
 
     def _claim(self) -> None:
         """Only one writer at a time: a second would take the first one's write for a torn tail."""

@@ -29,11 +29,13 @@ def resolve(name: str, folder: Path) -> Path:
     path = Path(name)
     if path.exists() or path.suffix == SUFFIX or len(path.parts) > 1:
         return path
-    kept = files(folder)
+    stats = with_stat(folder)
+    kept = list(stats)
     if name == LAST:
         if not kept:
             raise TraceError(f"there are no traces in {folder}; `triplepoint run` writes one")
-        return kept[0]
+        # A run that is just beginning, or was killed then, has nothing to show.
+        return next((path for path in kept if stats[path].st_size), kept[0])
     found = [path for path in kept if path.stem.startswith(name)]
     exact = [path for path in found if path.stem == name]
     if len(exact or found) == 1:

@@ -58,7 +58,7 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
                 status = status or Exit.FAILED
         finally:
             for agent in chats.agents if not args.quiet else ():
-                if agent.turn and agent.trace.path:
+                if agent.turn and agent.trace.path and agent.trace.events:
                     output.aside.line(f"trace: {agent.trace.path}", "dim")
     finally:
         chats.close()

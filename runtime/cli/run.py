@@ -62,10 +62,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
             result = _watch(agent, question, output, args)
         finally:
             is_kept = keep(kept, agent, output)
-            output.facts["trace"] = str(agent.trace.path)
+            if agent.trace.events:  # else it has no file
+                output.facts["trace"] = str(agent.trace.path)
             if (ended := agent.last_result) is not None:
                 show_statistics(output, ended, args, name=True)
-            elif not args.quiet:
+            elif agent.trace.events and not args.quiet:
                 output.aside.line(trace_name(agent.trace), "dim")
         if result.status != "answered":
             output.error(as_flags(result.message))

@@ -193,8 +193,40 @@ def test_a_line_that_lacks_only_its_newline_is_refused(
     assert [tool.name for tool in Trace.load(path).tools] == ["first", "after"]
 
 
+@pytest.mark.parametrize("room", [0, 100], ids=["empty", "torn"])
+def test_a_file_without_a_line_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """On a full disk a run that was refused leaves nothing; a file that was there stays."""
+    write = os.write
+
+    def short(fd: int, data: bytes) -> int:
+        if os.fstat(fd).st_size >= room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data[:room])
+
+    (tmp_path / "there.jsonl").touch()
+    for name in ("new.jsonl", "there.jsonl"):
+        with TraceWriter(tmp_path / name) as writer, monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            with pytest.raises(TraceError, match="No space left"):
+                writer.write(ToolEvent(name="refused"))
+    assert [path.name for path in tmp_path.iterdir()] == ["there.jsonl"]
+
+    with TraceWriter(tmp_path / "new.jsonl") as writer:  # there is room again before it is closed
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            with pytest.raises(TraceError, match="No space left"):
+                writer.write(ToolEvent(name="refused"))
+        writer.write(ToolEvent(name="after"))
+    assert [tool.name for tool in Trace.load(tmp_path / "new.jsonl").tools] == ["after"]
+
+
 def check_filled(path: Path, acknowledged: int) -> bool:
     """As `check_and_append`; the number of a line that was refused is not used again."""
+    if not acknowledged:
+        assert not path.exists()
+        return False
     assert raw_control_bytes(path.read_bytes()) == set()
     before = Trace.load(path)
     assert [t.result.split("\x1b")[0] for t in before.tools] == [*map(str, range(acknowledged))]

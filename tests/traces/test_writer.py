@@ -275,9 +275,8 @@ def test_a_closed_writer_says_so(tmp_path: Path) -> None:
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     """A trace holds what was in the files: nobody else may read it."""
-    TraceWriter(tmp_path / "t.jsonl").close()
-
-    assert (tmp_path / "t.jsonl").stat().st_mode & 0o077 == 0
+    with TraceWriter(tmp_path / "t.jsonl"):
+        assert (tmp_path / "t.jsonl").stat().st_mode & 0o077 == 0
 
 
 def test_threads_share_a_writer(tmp_path: Path) -> None:
