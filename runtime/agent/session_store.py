@@ -168,8 +168,8 @@ class SavedSession:
         """Save the conversation as it is now.
 
         Raises:
-            AgentError: it cannot be written; what was saved before is still there. Or `close` has
-                released it, so that another process may have it.
+            AgentError: it cannot be written, or not all of it; what was saved before is still
+                there. Or `close` has released it, so that another process may have it.
         """
         _check_agent(agent)
         self._check_open("save")
@@ -201,8 +201,16 @@ class SavedSession:
                     self.folder, -(-conversation.session.n_cached // PAGE) * cache.page_bytes
                 )
                 conversation.session.save(self.folder)
-        except (OSError, EngineError) as error:
-            raise AgentError(f"session {self.name} could not be saved: {error}") from error
+        except OSError as error:
+            where = error.filename or self.folder  # a write names no file
+            raise AgentError(
+                f"session {self.name} could not be saved: {where}: {error.strerror}"
+            ) from error
+        except EngineError as error:  # only the KV cache is missing
+            raise AgentError(
+                f"session {self.name} is saved without the KV cache of this turn, which is "
+                f"recomputed when it continues: {error}"
+            ) from error
 
     def _check_open(self, what: str) -> None:
         if self._lock < 0:

@@ -134,16 +134,22 @@ def _save(chats: ChatSet, rest: str) -> None:
     agent = chats.agent
     if not agent.turn:
         raise AgentError("no question yet")
+    text = transcript(agent.messages, f"Chat with {printable(agent.engine.model.name)}")
     try:
         path = as_path(rest or f"chat-{new_run_id()}.md", "FILE", AgentError).expanduser()
-        with path.open("x", encoding="utf-8") as file:
-            file.write(
-                transcript(agent.messages, f"Chat with {printable(agent.engine.model.name)}")
-            )
-    except FileExistsError:
-        raise AgentError(f"{rest} exists; give another name") from None
     except RuntimeError:
         raise AgentError(f"{rest}: there is no such user") from None
+    made = False
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            made = True
+            file.write(text)
+    except FileExistsError:
+        raise AgentError(f"{rest} exists; give another name") from None
+    except OSError as error:
+        if made:  # a part of it would be in the way of the next try
+            path.unlink(missing_ok=True)
+        raise AgentError(f"cannot write {path}: {error.strerror or error}") from None
     chats.output.line(f"saved: {path}")
 
 
