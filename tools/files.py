@@ -146,7 +146,7 @@ class FileTools:
             yield
         except ToolError as error:
             missing = (formats.no_such_file, formats.no_such_folder, formats.no_such_path)
-            if str(error) not in [says(shown(path)) for says in missing]:
+            if not str(error).startswith(tuple(says(shown(path)) for says in missing)):
                 raise
             try:
                 places = self._named(path, files, folders)

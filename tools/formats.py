@@ -272,6 +272,14 @@ def no_such_path(path: str) -> str:
     return f"no such file or folder: {path}"
 
 
+def link_to_nothing(link: str) -> str:
+    """What an error that nothing is at a path adds where a symlink on the way leads to nothing.
+
+    Not with "is", behind which the embedded model looks for another path.
+    """
+    return f" (the link {link} leads to nothing)"
+
+
 def not_a_file(path: str) -> str:
     return f"not a file: {path} is a folder"
 

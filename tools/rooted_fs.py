@@ -164,3 +164,31 @@ class NoFollowFS:
             if stat.S_ISLNK(found.st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
             raise
+
+
+def link_to_nothing(rooted: RootedFS, path: str) -> str:
+    """The part of a path that is a symlink to something that is not there; empty for none.
+
+    Only where a way follows symlinks: to others every link is one that is not followed.
+    """
+    if not hasattr(os, "O_PATH"):
+        return ""
+    names = path.split("/")
+    for count in range(1, len(names) + 1):
+        part = "/".join(names[:count])
+        try:
+            rooted.stat(part)
+        except OSError:
+            return part if _is_link(rooted, part) else ""
+    return ""
+
+
+def _is_link(rooted: RootedFS, path: str) -> bool:
+    try:
+        descriptor = rooted.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISLNK(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)

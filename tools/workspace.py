@@ -22,7 +22,7 @@ from . import formats
 from .attached import Attached
 from .hidden import HidingFS, paths_below
 from .paths import clean_path, join, shown
-from .rooted_fs import FOLDER, READ, NoFollowFS, Openat2, RootedFS
+from .rooted_fs import FOLDER, READ, NoFollowFS, Openat2, RootedFS, link_to_nothing
 
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ class Workspace:
         try:
             return self._rooted.stat(path)
         except OSError as error:
-            raise ToolError(_message(error, path, formats.no_such_path)) from None
+            raise ToolError(self._message(error, path, formats.no_such_path)) from None
 
     def open(self, path: str) -> FileIO:
         """A regular file, unbuffered, for reading bytes.
@@ -233,7 +233,7 @@ class Workspace:
             _check_regular(self._rooted.stat(path), path)
             descriptor = self._rooted.open(path, READ)
         except OSError as error:
-            raise ToolError(_message(error, path)) from None
+            raise ToolError(self._message(error, path)) from None
         try:
             # Another thing may have taken the name since the check; this is what was opened.
             _check_regular(os.fstat(descriptor), path)
@@ -367,7 +367,19 @@ class Workspace:
         except NotADirectoryError:
             raise ToolError(self._not_a_folder(path)) from None
         except OSError as error:
-            raise ToolError(_message(error, path, formats.no_such_folder)) from None
+            raise ToolError(self._message(error, path, formats.no_such_folder)) from None
+
+    def _message(
+        self,
+        error: OSError,
+        path: str,
+        missing: Callable[[str], str] = formats.no_such_file,
+    ) -> str:
+        """As the function of that name; says so of a link to nothing, which a listing shows."""
+        told = _message(error, path, missing)
+        if error.errno == errno.ENOENT and (link := link_to_nothing(self._rooted, path)):
+            told += formats.link_to_nothing(shown(link))
+        return told
 
     def _not_a_folder(self, path: str) -> str:
         try:

@@ -234,6 +234,19 @@ def test_the_incident_example() -> None:
 # -------------------------------------------------------------------------- what is elsewhere
 
 
+def test_a_link_to_nothing_is_told_and_pointed_past(files: FileTools, root: Path) -> None:
+    """A listing has it, so the error says what it is, and where else its name is."""
+    (root / "logs").mkdir()
+    (root / "logs/x.log").write_text("x\n")
+    (root / "x.log").symlink_to("current/x.log")
+
+    assert files.list_dir() == "logs/\nx.log"
+    if files.workspace.resolver == "openat2":
+        assert refusal(lambda: files.read_file("x.log")) == (
+            "no such file: x.log (the link x.log leads to nothing) (there is logs/x.log)"
+        )
+
+
 def test_a_name_that_is_elsewhere_is_pointed_to(files: FileTools, root: Path) -> None:
     """An error about a missing path says where its last name is: three places at most."""
     for folder in ("logs", "logs/old", "z/logs"):

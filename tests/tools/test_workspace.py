@@ -85,6 +85,24 @@ def test_symlinks_that_leave(
     assert seen() == b""
 
 
+def test_symlinks_to_nothing(workspace: Workspace, root: Path) -> None:
+    """A listing shows them, so they are told from names that are not there; a loop is a loop."""
+    (root / "gone").symlink_to("nothing/here")
+    (root / "round").symlink_to("round")
+    (root / "to").symlink_to("gone")
+
+    assert [entry.name for entry in workspace.listdir().entries] == ["gone", "round", "to"]
+    if workspace.resolver == "openat2":
+        says = " (the link {} leads to nothing)"
+        gone = says.format("gone")
+        assert refusal(lambda: workspace.open("gone")) == "no such file: gone" + gone
+        assert refusal(lambda: workspace.open("gone/x/y")) == "no such file: gone/x/y" + gone
+        assert refusal(lambda: workspace.listdir("gone")) == "no such folder: gone" + gone
+        assert refusal(lambda: workspace.stat("to")).endswith(says.format("to"))
+    for name in ("round", "round/x"):
+        assert refusal(lambda name=name: workspace.open(name)).startswith("symlink not followed: ")
+
+
 def test_symlinks_that_stay(workspace: Workspace, root: Path) -> None:
     """openat2 follows a symlink that stays inside; the walk refuses and says so."""
     (root / "logs").mkdir()
