@@ -46,10 +46,8 @@ class FindTools:
         path = meant(self.workspace, path)
         check_text("the pattern", pattern)
         pattern = one_form(pattern)
-        matches = glob_matcher(pattern)
         in_folders = "/" in pattern
-        if pattern.startswith("./"):
-            matches = glob_matcher(re.sub(r"^(\./+)+", "", pattern))
+        matches = glob_matcher(re.sub(r"^(\./+)+", "", pattern))
         prefix = 0 if path == "." else len(path) + 1
         missed: list[str] = []
         end = time.monotonic() + MAX_SECONDS
