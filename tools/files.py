@@ -13,7 +13,7 @@ from ..arguments import check_whole
 from ..errors import ToolError
 from . import formats
 from .alike import meant, other_names
-from .paths import MAX_SHOWN, printable, shown
+from .paths import MAX_SHOWN, one_form, printable, shown
 from .policy import Policy
 from .search import MAX_FILES, SKIPPED_FOLDERS, Search
 from .text import BUDGET, TextFile
@@ -157,13 +157,15 @@ class FileTools:
     def _named(self, path: str, files: bool, folders: bool) -> list[str]:
         """The first paths with that last name, of those that may be named, in bytes order.
 
-        Looks at as many files as a search does, for a second; then what was found must do.
+        Letters with accents count as one, however they are written. Looks at as many files as a
+        search does, for a second; then what was found must do.
         """
         end = time.monotonic() + MAX_LOOK
         walk = self.workspace.walk(
             skip=SKIPPED_FOLDERS, first=MAX_FILES, late=lambda: time.monotonic() > end
         )
-        found = formats.named(path, islice(walk, MAX_FILES), files=files, folders=folders)
+        below = map(one_form, islice(walk, MAX_FILES))
+        found = formats.named(one_form(path), below, files=files, folders=folders)
         # A name that is written otherwise than it is, or cut, cannot be asked for.
         plain = (one for one in found if one == printable(one) and len(one) <= MAX_SHOWN)
         seen = (one for one in plain if not self._hidden(one))

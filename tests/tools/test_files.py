@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -232,6 +233,19 @@ def test_the_incident_example() -> None:
 
 
 # -------------------------------------------------------------------------- what is elsewhere
+
+
+def test_a_name_with_accents_is_pointed_to(files: FileTools, root: Path) -> None:
+    """However it is written here and there; what is named can be asked for."""
+    one, two = (unicodedata.normalize(form, "café/résumé.txt") for form in ("NFC", "NFD"))
+    (root / two).parent.mkdir()
+    (root / two).write_text("x\n")
+
+    for name in ("résumé.txt", unicodedata.normalize("NFD", "résumé.txt")):
+        assert refusal(lambda name=name: files.read_file(name)).endswith(f"(there is {one})")
+    assert refusal(lambda: files.list_dir("old/café")).endswith(f"(there is {one[:4]})")
+    assert refusal(lambda: files.read_file("RÉSUMÉS")).endswith(f"(there is {one})")
+    assert files.read_file(one) == "1\tx"
 
 
 def test_a_link_to_nothing_is_told_and_pointed_past(files: FileTools, root: Path) -> None:
