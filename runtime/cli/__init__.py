@@ -51,11 +51,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.FAILED
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _NO_ROOM and _stdout_is_lost():
+            if (signalled := _signal_behind(error)) is not None:
+                return signalled
             output.error(f"standard output: {error.strerror or error}")
             return Exit.FILE
         if os.environ.get("TRIPLEPOINT_DEBUG"):
             raise
         return _fail(output, *explain(error))
+
+
+def _signal_behind(error: BaseException | None) -> int | None:
+    """The status of the signal that was ending the command when an error came; None without one.
+
+    So it is where a terminal closes: its SIGHUP ends the command, and nothing can be shown then.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) and error.args:
+            return error.args[0]
+        error = error.__context__
+    return None
 
 
 def _stdout_is_lost() -> bool:

@@ -81,20 +81,18 @@ class LiveDisplay:
         """Show them as they come; returns the result of the turn."""
         result = None
         progress, self._agent.on_progress = self._agent.on_progress, self._progress
-        try:
+        with contextlib.ExitStack() as last:  # each of them, also if Ctrl-C comes once more
+            last.callback(self._pause)
+            last.callback(self._end_text)
+            last.callback(setattr, self._agent, "on_progress", progress)
+            if isinstance(events, Generator):
+                last.callback(events.close)  # where nobody reads on: the run ends before its trace
             self._resume()
             for event in events:
                 if isinstance(event, RunFinished):
                     result = event.result
                 else:
                     self._show(event)
-        finally:
-            with contextlib.ExitStack() as last:  # each of them, also if Ctrl-C comes once more
-                last.callback(self._pause)
-                last.callback(self._end_text)
-                self._agent.on_progress = progress
-                if isinstance(events, Generator):
-                    events.close()  # where nobody reads on: the run ends before its trace does
         assert result is not None, "an agent's stream ends with RunFinished or an error"
         return result
 

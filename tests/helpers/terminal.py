@@ -96,6 +96,12 @@ class Terminal:
             pass
         return self.process.wait(seconds)
 
+    def hang_up(self, seconds: float = 60) -> int:
+        """Close the terminal under the program; returns the status."""
+        os.close(self._ours)
+        self._ours = os.open(os.devnull, os.O_RDWR)
+        return self.process.wait(seconds)
+
     def close(self) -> None:
         """End it in any case."""
         if self.process.poll() is None:

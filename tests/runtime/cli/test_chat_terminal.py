@@ -366,6 +366,20 @@ def test_a_signal_ends_a_program(chat: Any, work: Path, number: signal.Signals) 
     assert _is_over((work / "pid").read_text())
 
 
+@pytest.mark.parametrize("term", ["dumb", "xterm-256color"])
+def test_a_terminal_that_closes_under_an_answer(chat: Any, env: dict[str, str], term: str) -> None:
+    """The status is that of SIGHUP, though nothing can be shown; the trace has its end."""
+    terminal = chat([delta(content="Begun"), 30.0], term=term)
+    terminal.type("Talk")
+    terminal.wait_for("Begun")
+    assert terminal.hang_up() == 128 + signal.SIGHUP
+
+    (path,) = (Path(env["XDG_STATE_HOME"]) / "triplepoint" / "traces").iterdir()
+    end = Trace.load(path).end
+    assert end is not None
+    assert end.status == "cancelled"
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_a_program(chat: Any, work: Path) -> None:
     """What run_command has started ends with the answer; the chat goes on."""
