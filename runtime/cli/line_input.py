@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...arguments import user_folder
 from ..files import make_folder
+from .job_control import when_stopped
 from .output import Output
 
 MAX_HISTORY = 1000  # lines that are kept
@@ -85,7 +86,8 @@ class Reader:
 
     def _line(self, prompt: str) -> str:
         if self._output.is_terminal:
-            line = input(prompt)
+            with self._stoppable(prompt):
+                line = input(prompt)
             self._keep_history()
         else:  # answers go to a file: the prompt is for the person
             print(prompt, end="", file=sys.stderr, flush=True)
@@ -93,6 +95,35 @@ class Reader:
                 raise EOFError
             line = line.removesuffix("\n")
         return line
+
+    @contextlib.contextmanager
+    def _stoppable(self, prompt: str) -> Iterator[None]:
+        """After Ctrl-Z and `fg`, show what is being typed: Python's readline knows of neither."""
+        if self._history is None:
+            yield
+            return
+        import readline
+        import termios
+
+        terminal = sys.stdin.fileno()
+        try:
+            before = typing = termios.tcgetattr(terminal)
+        except termios.error:  # it has closed, which reading from it tells
+            yield
+            return
+
+        def leave() -> None:
+            nonlocal typing
+            typing = termios.tcgetattr(terminal)
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+        def back() -> None:
+            termios.tcsetattr(terminal, termios.TCSADRAIN, typing)
+            sys.stdout.write(prompt + readline.get_line_buffer())
+            sys.stdout.flush()
+
+        with when_stopped(leave, back):
+            yield
 
     def _half_typed(self) -> bool:
         """Whether there is something on the line that Ctrl-C was pressed on."""

@@ -6,6 +6,7 @@ Only for terminals that can draw; elsewhere the text goes out as it comes (`conv
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -24,6 +25,7 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from .job_control import when_stopped
 from .markdown_stream import MarkdownStream, as_markdown
 from .transcript import show_call, show_result
 
@@ -82,6 +84,7 @@ class LiveDisplay:
         result = None
         progress, self._agent.on_progress = self._agent.on_progress, self._progress
         with contextlib.ExitStack() as last:  # each of them, also if Ctrl-C comes once more
+            last.enter_context(when_stopped(self._show_cursor, self._hide_cursor))
             last.callback(self._pause)
             last.callback(self._end_text)
             last.callback(setattr, self._agent, "on_progress", progress)
@@ -168,6 +171,14 @@ class LiveDisplay:
             with _no_interrupts():  # one that is half stopped draws over everything that follows
                 self._live.stop()
                 self._live = None
+
+    def _show_cursor(self) -> None:
+        if self._live is not None:
+            os.write(self._output.stream.fileno(), b"\x1b[?25h")
+
+    def _hide_cursor(self) -> None:
+        if self._live is not None:
+            os.write(self._output.stream.fileno(), b"\x1b[?25l")
 
     def _region(self) -> RenderableType:
         from rich.console import Group

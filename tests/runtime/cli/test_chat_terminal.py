@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import signal
 import sys
 import time
@@ -201,6 +203,42 @@ def test_ctrl_c_drops_what_was_half_typed(chat: Any) -> None:
 
     trace = Trace.load(terminal.shown.rpartition("trace: ")[2].strip())
     assert [turn.question for turn in trace.turns] == ["Whole?"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs a shell that stops programs")
+@pytest.mark.skipif(
+    "PYTEST_XDIST_WORKER" in os.environ,
+    reason="a terminal that a worker of xdist starts does not get this Ctrl-Z: pytest -n 0",
+)
+def test_ctrl_z_and_fg(env: dict[str, str], work: Path) -> None:
+    """The shell gets its cursor back; at the prompt, what was half typed is shown again."""
+    env = env | {"TERM": "xterm-256color", "PS1": "$ "}
+    with (
+        openai_server([delta(content="Begun "), 3.0, *text("and done.")], text("Fine.")) as server,
+        Terminal(["/usr/bin/env", "bash", "--norc", "-i"], env=env, cwd=work) as terminal,
+    ):
+        terminal.wait_for("$ ")
+        terminal.type(shlex.join([*CHAT, "-m", server.url, "--dir", "."]))
+        terminal.wait_for("/exit ends it")
+        terminal.wait_for("? ")
+        terminal.type("Talk")
+        terminal.wait_for("Begun")
+        terminal.press(b"\x1a")
+        terminal.wait_for("Stopped")
+        assert terminal.raw.rindex("\x1b[?25h") > terminal.raw.rindex("\x1b[?25l")
+        terminal.type("fg")
+        terminal.wait_for("and done.")
+        terminal.wait_for("\n? ")
+        terminal.press(b"Half")
+        terminal.wait_for("Half")
+        time.sleep(1.5)  # readline loses a signal that comes just before it waits
+        terminal.press(b"\x1a")
+        terminal.wait_for("Stopped")
+        terminal.type("fg")
+        terminal.wait_for("\n? Half")
+        terminal.type(" of it")
+        terminal.wait_for("Fine.")
+        assert server.requests[-1]["messages"][-1]["content"] == "Half of it"
 
 
 @pytest.mark.slow

@@ -1,0 +1,34 @@
+"""Ctrl-Z and `fg`: what has changed the terminal puts it back for the shell, and goes on after."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def when_stopped(leave: Callable[[], None], back: Callable[[], None]) -> Iterator[None]:
+    """Within it, call `leave` before Ctrl-Z stops the program, and `back` when it goes on."""
+    number = getattr(signal, "SIGTSTP", None)  # Windows has none
+    if (
+        number is None
+        or threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(number) is not signal.SIG_DFL  # such as where it is ignored
+    ):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        leave()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)  # returns when the shell lets the program go on
+        signal.signal(number, stop)
+        back()
+
+    signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        signal.signal(number, signal.SIG_DFL)
