@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,7 @@ from ..arguments import check_whole
 from ..errors import ToolError
 from . import formats
 from .alike import meant, other_names
+from .globs import glob_matcher
 from .paths import MAX_SHOWN, one_form, printable, shown
 from .policy import Policy
 from .search import MAX_FILES, SKIPPED_FOLDERS, Search
@@ -57,12 +58,20 @@ class FileTools:
         self._max_chars = max_chars
         self._policy = policy
         as_tool = tool(reaches=self._other_name)
-        self._tools = (as_tool(self.list_dir), as_tool(self.read_file), as_tool(self.search))
+        listing = tool(reaches=self._listed)(self.list_dir)
+        self._tools = (listing, as_tool(self.read_file), as_tool(self.search))
         for one in self._tools:
             one.self_truncates = True
 
     def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
         return other_names(self.workspace, path)
+
+    def _listed(self, path: str = ".") -> Iterator[str]:
+        """The folder, too, where the last name is a pattern."""
+        yield from other_names(self.workspace, path)
+        folder, fits = self._pattern(path)
+        if fits is not None:
+            yield folder
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools)
@@ -74,13 +83,35 @@ class FileTools:
         """List the names in a folder. Names of folders end in "/".
 
         Args:
-            path: The folder, relative to the workspace.
+            path: The folder, relative to the workspace; "logs/2026*" lists only such names in logs.
         """
-        path = meant(self.workspace, path)
+        path, fits = self._pattern(path)
         with self._pointing(path, files=False):
-            listing = self.workspace.listdir(path, first=formats.MAX_ENTRIES)
+            listing = self.workspace.listdir(
+                path, first=formats.MAX_ENTRIES + 1, fits=fits or (lambda _: True)
+            )
+        if fits is not None and not listing.total:
+            return formats.NO_MATCHES
         names = (printable(e.name) + "/" * e.is_folder for e in listing.entries)
-        return formats.list_result(names, listing.total, max_chars=self._max_chars)
+        return formats.list_result(
+            names, listing.total, folder=shown(path), max_chars=self._max_chars
+        )
+
+    def _pattern(self, path: str) -> tuple[str, Callable[[str], bool] | None]:
+        """The folder that is meant, and which of its names: None for all.
+
+        A name that is there is no pattern, whatever signs it has.
+        """
+        whole = meant(self.workspace, path)
+        folder, _, name = whole.rpartition("/")
+        if "*" not in name and "?" not in name:
+            return whole, None
+        try:
+            self.workspace.stat(whole)
+        except ToolError:
+            matches = glob_matcher(one_form(name))
+            return folder or ".", lambda name: matches(one_form(printable(name)))
+        return whole, None
 
     def read_file(self, path: str, start: int = 1, end: int | None = None) -> str:
         """Read a text file. Each line comes with its number.

@@ -127,13 +127,19 @@ def name_order(name: str) -> bytes:
 
 
 def list_result(
-    names: Iterable[str], total: int | None = None, *, max_chars: int = MAX_CHARS
+    names: Iterable[str],
+    total: int | None = None,
+    *,
+    folder: str = ".",
+    max_chars: int = MAX_CHARS,
 ) -> str:
     """What list_dir returns; names of folders end in ``/`` already.
 
     Args:
-        names: the names of a folder in any order, or the first of them.
-        total: how many the folder holds, where `names` are only the first.
+        names: the names of a folder in any order, or the first of them: one more than is shown,
+            where there are so many, for the note on how to list the others.
+        total: how many there are, where `names` are only the first.
+        folder: where they are.
         max_chars: cap on the characters of the names shown.
     """
     ordered = sorted(names, key=name_order)
@@ -147,9 +153,17 @@ def list_result(
         if shown and size > max_chars:
             break
         shown.append(name)
-    if len(shown) < total:
-        shown.append(f"[cut: {total - len(shown)} of {total} entries not shown]")
+    if (left := total - len(shown)) > 0:
+        more = _others(ordered[len(shown)], folder) if len(shown) < len(ordered) else ""
+        shown.append(f"[cut: {left} of {total} entries not shown{more}]")
     return "\n".join(shown)
+
+
+def _others(name: str, folder: str) -> str:
+    """How the names from this one on are listed."""
+    start = "*" if name[0] in "*?[\\" else f"{name[0]}*"  # those signs mean something else there
+    place = "" if folder == "." else f"{folder}/"
+    return f", from {name} on; list some with a pattern such as path={place}{start}"
 
 
 def search_hit(path: str, number: int, text: str, length: int | None = None) -> str:

@@ -258,22 +258,30 @@ class Workspace:
         except OSError as error:
             raise ToolError(_message(error, path, formats.no_such_folder)) from None
 
-    def listdir(self, path: str = ".", *, first: int | None = None) -> Listing:
+    def listdir(
+        self,
+        path: str = ".",
+        *,
+        first: int | None = None,
+        fits: Callable[[str], bool] = lambda _: True,
+    ) -> Listing:
         """The entries of a folder, in order of the bytes of their names.
 
         Args:
             path: the folder.
             first: how many entries to keep, so that a folder of millions needs little memory.
+            fits: which names count.
         """
         path = clean_path(path)
         with self._scan(path) as found:
-            counted = _Counted(found)
+            counted = _Counted(item for item in found if fits(item.name))
             chosen = _in_order(counted, first, key=_by_name)
             entries = [self._entry(path, item) for item in chosen]
         if path == "." and self._attached:
-            entries += [Entry(name, is_folder=False) for name in self._attached]
+            documents = [name for name in self._attached if fits(name)]
+            entries += [Entry(name, is_folder=False) for name in documents]
             entries = sorted(entries, key=lambda entry: os.fsencode(entry.name))[:first]
-            counted.total += len(self._attached)
+            counted.total += len(documents)
         return Listing(entries, counted.total)
 
     def walk(

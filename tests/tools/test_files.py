@@ -67,7 +67,8 @@ def test_list_dir_of_many(files: FileTools, root: Path) -> None:
 
     shown = files.list_dir().split("\n")
     assert shown[0] == "f000"
-    assert shown[199:] == ["f199", "[cut: 57 of 257 entries not shown]"]
+    pattern = "list some with a pattern such as path=f*"
+    assert shown[199:] == ["f199", f"[cut: 57 of 257 entries not shown, from f200 on; {pattern}]"]
 
 
 def test_list_dir_of_strange_names(files: FileTools, root: Path) -> None:
@@ -157,7 +158,9 @@ def test_own_caps(workspace: object, root: Path, resolver: str) -> None:
 
     cut = "[cut: lines 3 to 9 of 9 not shown; read on with start=3]"
     assert files.read_file("file0") == f"1\tword\n2\tword\n{cut}"
-    assert files.list_dir() == "file0\nfile1\nfile2\n[cut: 6 of 9 entries not shown]"
+    pattern = "list some with a pattern such as path=f*"
+    cut = f"[cut: 6 of 9 entries not shown, from file3 on; {pattern}]"
+    assert files.list_dir() == f"file0\nfile1\nfile2\n{cut}"
     narrow = "[cut: more than 1 matches; narrow the pattern or the path]"
     assert files.search("word") == f"file0:1:word\n{narrow}"
 
@@ -230,6 +233,41 @@ def test_the_incident_example() -> None:
     assert "app.log" in files.list_dir().split("\n")
     assert error in files.read_file("app.log")
     assert files.search("error", "app.log").split(":", 2)[2] == error
+
+
+def test_names_of_a_large_folder_by_pattern(files: FileTools, root: Path) -> None:
+    """Past 200 the listing says how others are listed; a name with such a sign is that name."""
+    (root / "big/sub").mkdir(parents=True)
+    for number in range(250):
+        (root / f"big/f{number:03}.log").touch()
+    accent = unicodedata.normalize("NFD", "é.txt")
+    (root / "big" / accent).touch()
+
+    shown = files.list_dir("big").split("\n")
+    assert shown[-1] == (
+        "[cut: 52 of 252 entries not shown, from f199.log on; "
+        "list some with a pattern such as path=big/f*]"
+    )
+    assert files.list_dir("big/f2*").split("\n") == [f"f{n}.log" for n in range(200, 250)]
+    assert files.list_dir("./big/?ub") == "sub/"
+    assert files.list_dir("big/é*") == accent
+    assert files.list_dir("big/*.txt/") == accent
+    assert files.list_dir("big/x*") == "No matches found."
+    assert refusal(lambda: files.list_dir("small/x*")) == "no such folder: small"
+    assert refusal(lambda: files.list_dir("../x*")).startswith("outside the workspace: ")
+    (root / "big/f2*").mkdir()
+    (root / "big/f2*/inside").touch()
+    assert files.list_dir("big/f2*") == "inside"
+
+
+def test_a_pattern_is_under_the_rules_for_its_folder(files: FileTools, root: Path) -> None:
+    """What may not be listed is not listed by the names in it either."""
+    (root / "secret").mkdir()
+    rule = Rule("list_dir", "deny", {"path": "secret"})
+    listing = next(one for one in files if one.name == "list_dir")
+    for path in ("secret", "secret/*", "./secret//?"):
+        assert not Policy(rules=[rule]).decide(listing, {"path": path}, {"path": path}).allowed
+    assert Policy(rules=[rule]).decide(listing, {"path": "*"}, {"path": "*"}).allowed
 
 
 # -------------------------------------------------------------------------- what is elsewhere

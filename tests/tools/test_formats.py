@@ -87,12 +87,19 @@ def test_listing_order() -> None:
 
 
 def test_listing_cut() -> None:
-    """200 names and a count of the rest."""
+    """200 names, a count of the rest, and how those after them are listed."""
     names = [f"f{n:03}" for n in range(257)]
 
     shown = formats.list_result(reversed(names)).split("\n")
     assert shown[:200] == names[:200]
-    assert shown[200:] == ["[cut: 57 of 257 entries not shown]"]
+    pattern = "entries not shown, from f200 on; list some with a pattern such as path="
+    assert shown[200:] == [f"[cut: 57 of 257 {pattern}f*]"]
+    cut = formats.list_result(names[:201], 257, folder="a/b").split("\n")
+    assert cut[200:] == [f"[cut: 57 of 257 {pattern}a/b/f*]"]
+    # The next name is not known, or begins with a sign of patterns.
+    unknown = formats.list_result(names[:200], 257).split("\n")
+    assert unknown[200:] == ["[cut: 57 of 257 entries not shown]"]
+    assert formats.list_result(["*a", "*b"], max_chars=1).endswith("such as path=*]")
 
 
 def test_search_hits() -> None:
