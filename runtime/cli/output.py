@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_AFTER = 1.0  # seconds a prefill must take to be worth a line
 _COLUMNS = 80  # of a terminal that does not tell
+_DUMB = ("", "dumb", "unknown")  # what TERM says where a terminal cannot, or may not, draw
 _PROGRESS_EVERY = 0.1  # seconds between two drawings of it
 
 
@@ -40,7 +41,8 @@ class Output:
         self.as_json = as_json
         self._environ = environ
         self.is_terminal = self.stream.isatty()
-        self.on_terminal = self.is_terminal and environ.get("TERM") != "dumb" and not as_json
+        is_able = environ.get("TERM", "") not in _DUMB
+        self.on_terminal = self.is_terminal and is_able and not as_json
         self.in_color = self.on_terminal and not environ.get("NO_COLOR")
         self.progress = Progress(sys.stderr)
         self._console: Console | None = None
@@ -158,7 +160,12 @@ class Output:
                 markup=False,
                 emoji=False,
                 no_color=not self.in_color,
-                # rich takes any number that COLUMNS has, and 0 would show nothing.
+                # rich takes any number that these have: 0 would show nothing, and "²" is an error.
+                _environ={
+                    name: value
+                    for name, value in self._environ.items()
+                    if name not in ("COLUMNS", "LINES")
+                },
                 width=self.width if self._environ.get("COLUMNS") else None,
             )
         return self._console

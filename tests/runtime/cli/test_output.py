@@ -51,13 +51,28 @@ def test_json_is_the_only_thing_on_stdout(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("columns", ["0", "-5", "abc", "", "\u00b2"])
 def test_a_width_that_is_none(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """COLUMNS that say nothing of use are not taken: tables and answers are shown."""
+    """COLUMNS and LINES that say nothing of use are not taken: tables and answers are shown."""
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", columns)
     monkeypatch.setattr("sys.stdout", screen := Screen())
     output = Output()
     assert output.width == 80
     output.console.print("hello")
     assert screen.getvalue().strip() == "hello"
+
+
+@pytest.mark.parametrize(
+    ("term", "able"), [("xterm-256color", True), ("dumb", False), ("unknown", False), ("", False)]
+)
+def test_a_terminal_that_cannot_draw(
+    term: str, able: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that says nothing of itself, as under cron or a bare ssh, is not given escapes."""
+    monkeypatch.setattr("sys.stdout", Screen())
+    output = Output(environ={"TERM": term})
+    assert output.in_color is able
+    assert Output(environ={}).on_terminal is False
 
 
 def test_progress_does_not_wrap() -> None:
