@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -> int:
     from .conversation import begin, keep, resume
     from .line_input import Reader
-    from .slash_commands import COMMANDS, ChatSet, run_command
+    from .slash_commands import COMMANDS, ChatSet
 
     engine = load_model(args, output)
     chats = ChatSet(args, output, engine)
@@ -48,7 +48,7 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
                 if line.partition(" ")[0] in ("/exit", "/quit"):
                     break
                 if line.startswith("/"):
-                    run_command(line, chats)
+                    _command(line, chats)
                 elif line:
                     try:
                         status = _answer(line, chats, live=reader.on_terminal and output.in_color)
@@ -70,6 +70,24 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
     return status
 
 
+def _command(line: str, chats: ChatSet) -> None:
+    """What a line that begins with a slash says, such as to load another model."""
+    from .slash_commands import run_command
+
+    try:
+        run_command(line, chats)
+    except KeyboardInterrupt as error:
+        _interrupted(error, chats.output)
+
+
+def _interrupted(error: KeyboardInterrupt, output: Output) -> Exit:
+    """Say that Ctrl-C has ended what was done, and not the chat."""
+    if error.args:  # not Ctrl-C, but a signal that ends the program
+        raise error
+    output.error("interrupted; the chat continues (Ctrl-C again or /exit ends it)")
+    return Exit.INTERRUPTED
+
+
 def _answer(question: str, chats: ChatSet, *, live: bool) -> Exit:
     """One turn. What ends it early is told, and the chat goes on; returns its status."""
     from .attaching import with_attachments
@@ -86,11 +104,9 @@ def _answer(question: str, chats: ChatSet, *, live: bool) -> Exit:
         else:
             result = follow(agent.stream(question), output, quiet=quiet)
     except KeyboardInterrupt as error:
-        if error.args:  # not Ctrl-C, but a signal that ends the program
-            raise
-        output.error("interrupted; the chat continues (Ctrl-C again or /exit ends it)")
-        output.json({"status": "cancelled", "error": "interrupted", "exit": Exit.INTERRUPTED})
-        return Exit.INTERRUPTED
+        status = _interrupted(error, output)
+        output.json({"status": "cancelled", "error": "interrupted", "exit": status})
+        return status
     except TriplepointError as error:
         status, message = explain(error)
         output.error(message)

@@ -178,6 +178,26 @@ def test_ctrl_c_once_stops_and_twice_leaves(chat: Any) -> None:
     assert "trace: " in terminal.shown
 
 
+@pytest.mark.slow
+def test_ctrl_c_stops_a_command(chat: Any) -> None:
+    """Such as /model with a server that says nothing: the conversation goes on with its model."""
+    terminal = chat(text("Blue."), text("Still."))
+    terminal.type("Which color?")
+    terminal.wait_for("\n? ")
+    with openai_server() as silent:
+        silent.models = [30.0]
+        terminal.type(f"/model {silent.url}")
+        time.sleep(1)
+        terminal.press(b"\x03")
+        terminal.wait_for("interrupted; the chat continues")
+    terminal.wait_for("? ")
+    terminal.type("And now?")
+    terminal.wait_for("Still.")
+    terminal.wait_for("\n? ")
+    terminal.type("/exit")
+    assert terminal.end() == 0
+
+
 @pytest.mark.skipif(
     "PYTEST_XDIST_WORKER" in os.environ,
     reason="a terminal that a worker of xdist starts does not get this Ctrl-C: pytest -n 0",
