@@ -202,7 +202,14 @@ def read_answer(question: str) -> str:
 
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     print(question, end=" ", file=sys.stderr, flush=True)
-    return sys.stdin.readline()
+    line = ""
+    try:
+        line = sys.stdin.readline()
+    finally:
+        if not line.endswith("\n"):  # Ctrl-C or Ctrl-D: what is said next has a line of its own
+            with may_be_lost():
+                print(file=sys.stderr, flush=True)
+    return line
 
 
 def _columns(stream: TextIO) -> int:

@@ -124,6 +124,28 @@ def test_a_change_is_asked_about(chat: Any, work: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (b"\x03", "^C\ntriplepoint: error: interrupted; the chat continues"),
+        (b"\x04", "\n  error: nobody answered whether it may run"),
+    ],
+    ids=["Ctrl-C", "Ctrl-D"],
+)
+def test_a_question_that_is_not_answered(chat: Any, work: Path, key: bytes, said: str) -> None:
+    """Nothing is changed, and what is said of it begins a line."""
+    write = calls(("write_file", {"path": "b.txt", "content": "b\n"}))
+    terminal = chat(write, text("Done."), args=("--tools", "edit"))
+    terminal.type("Write")
+    terminal.wait_for("[y/n/a] ")
+    time.sleep(0.5)  # until the answer is waited for
+    terminal.press(key)
+    assert terminal.wait_for(said).startswith(said)
+    terminal.wait_for("? ")
+    assert not (work / "b.txt").exists()
+
+
+@pytest.mark.slow
 def test_always_is_not_offered_for_what_is_not_shown(chat: Any, work: Path) -> None:
     """Of a long diff the middle is left out; its last line is in sight."""
     lines = "".join(f"echo {n}\n" for n in range(200)) + "the end\n"
