@@ -28,6 +28,7 @@ from ..agent.events import (
 )
 from .agent_options import policy_of, sampling_of, tools_of
 from .exit_codes import Exit
+from .job_control import no_interrupts
 from .traces import default_folder
 from .transcript import show_call, show_result
 
@@ -163,11 +164,15 @@ def resume(
 
 
 def keep(kept: SavedSession | None, agent: Agent[Any], output: Output) -> bool:
-    """Keep the conversation; what prevents it is told, and ends nothing: False then."""
+    """Keep the conversation; what prevents it is told, and ends nothing: False then.
+
+    An impatient second Ctrl-C does not prevent it.
+    """
     if kept is None:
         return True
     try:
-        kept.save(agent)
+        with no_interrupts():
+            kept.save(agent)
     except AgentError as error:
         output.error(str(error))
         return False

@@ -1,4 +1,4 @@
-"""Ctrl-Z and `fg`: what has changed the terminal puts it back for the shell, and goes on after."""
+"""Ctrl-Z and `fg`, and what Ctrl-C must not cut in two."""
 
 from __future__ import annotations
 
@@ -32,3 +32,16 @@ def when_stopped(leave: Callable[[], None], back: Callable[[], None]) -> Iterato
         yield
     finally:
         signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def no_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment, where that can be done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

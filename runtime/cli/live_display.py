@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
 from ...traces.sanitize import printable
@@ -25,7 +23,7 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .job_control import when_stopped
+from .job_control import no_interrupts, when_stopped
 from .markdown_stream import MarkdownStream, as_markdown
 from .transcript import show_call, show_result
 
@@ -168,7 +166,7 @@ class LiveDisplay:
 
     def _pause(self) -> None:
         if self._live is not None:
-            with _no_interrupts():  # one that is half stopped draws over everything that follows
+            with no_interrupts():  # one that is half stopped draws over everything that follows
                 self._live.stop()
                 self._live = None
 
@@ -196,19 +194,6 @@ class LiveDisplay:
         speed = f", {rate(self._pieces / seconds)} a second" if seconds > 0.2 else ""
         what = "thinking" if self._thinking else "writing"
         return f"{what}: {self._pieces:,} pieces{speed}; before: {self._doing}"
-
-
-@contextlib.contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment, where that can be done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def regime_text(phase: PhaseEvent) -> str:

@@ -201,6 +201,21 @@ def test_ctrl_c_once_stops_and_twice_leaves(chat: Any) -> None:
 
 
 @pytest.mark.slow
+def test_an_impatient_ctrl_c_keeps_the_session(chat: Any, env: dict[str, str]) -> None:
+    """Pressed again and again, it ends the chat, and what was said so far is kept."""
+    terminal = chat([delta(content="Begun"), 30.0], args=("--session", "it"))
+    terminal.type("Talk")
+    terminal.wait_for("Begun")
+    for _ in range(4):
+        terminal.press(b"\x03")
+        time.sleep(0.01)
+    assert terminal.press_until_end(b"\x03") == 130
+
+    kept = Path(env["XDG_STATE_HOME"]) / "triplepoint" / "sessions" / "it" / "conversation.json"
+    assert "Begun" in kept.read_text()
+
+
+@pytest.mark.slow
 def test_ctrl_c_stops_a_command(chat: Any) -> None:
     """Such as /model with a server that says nothing: the conversation goes on with its model."""
     terminal = chat(text("Blue."), text("Still."))
