@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -353,38 +352,13 @@ def test_a_full_disk_is_told(
 
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
-            message = f"session it could not be saved: {kept.folder}: No space left on device"
-            with pytest.raises(AgentError, match=re.escape(message)):
+            with pytest.raises(AgentError, match=r"could not be saved: .*/it: No space left on"):
                 kept.save(agent)
     again = _agent(engine, work)
     with open_session("it", root) as kept:
         assert len(kept.resume(again)) == 1
     _ask(again, SECOND)
     assert again.ledger.ids == ids
-
-
-def test_a_disk_that_is_full_after_the_conversation(
-    engine: Engine, work: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error says that only the KV cache is missing; the session continues."""
-    agent = _agent(engine, work)
-    with open_session("it", root) as kept:
-        _ask(agent, FIRST)
-        replace = os.replace
-
-        def full(place: Path, target: Path) -> None:
-            if not str(target).endswith(".json"):
-                raise OSError(28, "No space left on device")
-            replace(place, target)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "replace", full)
-            with pytest.raises(AgentError, match=r"it is saved without the KV cache of this turn"):
-                kept.save(agent)
-    again = _agent(engine, work)
-    with open_session("it", root) as kept:
-        kept.resume(again)
-    assert again.messages == agent.messages
 
 
 def test_only_an_agent_that_has_not_begun(engine: Engine, work: Path, root: Path) -> None:

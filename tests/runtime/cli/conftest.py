@@ -9,10 +9,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.fake_hub import FakeHub
 from helpers.fork_server import ForkServer
+from helpers.openai_server import openai_server
+from helpers.terminal import Terminal
 
 import triplepoint as package
 from triplepoint.runtime.cli import main
@@ -183,3 +186,31 @@ def in_folder(
         return status, shown.out, shown.err
 
     return lambda verb: partial(run, verb)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.txt").write_text("one\n")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def chat(env: dict[str, str], work: Path) -> Iterator[Any]:
+    """Starts a chat with a server of the given answers; ends it in any case."""
+    opened: list[Any] = []
+
+    def start(*answers: Any, term: str = "dumb", args: tuple[str, ...] = ()) -> Terminal:
+        server = openai_server(*answers)
+        url = server.__enter__().url
+        opened.append(server)
+        command = [*COMMAND, "chat", "-m", url, "--dir", str(work), *args]
+        terminal = Terminal(command, env=env | {"TERM": term}, cwd=work)
+        opened.append(terminal)
+        terminal.wait_for("/exit ends it")
+        terminal.wait_for("? ")
+        return terminal
+
+    yield start
+    for one in reversed(opened):
+        one.__exit__(None, None, None)

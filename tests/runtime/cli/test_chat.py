@@ -12,8 +12,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from triplepoint.traces import Trace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -56,32 +54,6 @@ def test_a_limit_does_not_end_the_chat(triplepoint: Run, nano: Path, folder: Pat
     assert [turn["status"] for turn in found] == ["limit", "answered"]
     assert "no answer after 1 step" in done.stderr
     assert done.returncode == 0
-
-
-@pytest.mark.slow
-def test_a_conversation_that_cannot_be_saved(
-    nano: Path, folder: Path, tmp_path: Path, env: dict
-) -> None:
-    """On a full disk /save names the file, and leaves none that the next try would stop at."""
-    target = tmp_path / "chat.md"
-    limit = "import resource as r, runpy, signal, sys; sys.argv[0] = 'triplepoint'; "
-    limit += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); r.setrlimit(r.RLIMIT_FSIZE, (9, 9)); "
-    limit += "import triplepoint.traces.append_log as a; a.AppendLog.append = lambda *_: None; "
-    limit += "runpy.run_module('triplepoint', run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-c", limit, "chat", "--dir", str(folder), "-q"],
-        input=f"Hello!\n/save {target}\n/save {tmp_path}/none/chat.md\n",
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-    assert done.stderr.splitlines() == [
-        f"triplepoint: error: cannot write {target}: File too large",
-        f"triplepoint: error: cannot write {tmp_path}/none/chat.md: No such file or directory",
-    ]
-    assert not target.exists()
 
 
 def test_ctrl_c_at_the_prompt_ends_the_chat(nano: Path, folder: Path, env: dict) -> None:

@@ -479,35 +479,6 @@ def test_a_file_that_cannot_be_written_is_named(
     assert target.read_text() != "before"
 
 
-@pytest.mark.parametrize("verb", ["run", "chat"])
-def test_a_run_without_room_for_its_trace_leaves_none(
-    triplepoint: Run, nano: Path, folder: Path, env: dict[str, str], verb: str
-) -> None:
-    """The error is the last word, no trace is named, and `last` is the run before it."""
-    assert triplepoint("run", "Which files are here?", "--dir", folder).returncode == 0
-    limit = "import resource as r, runpy, signal, sys; sys.argv[0] = 'triplepoint'; "
-    limit += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); r.setrlimit(r.RLIMIT_FSIZE, (9, 9)); "
-    limit += "runpy.run_module('triplepoint', run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-c", limit, verb, *(["-"] * (verb == "run")), "--dir", str(folder)],
-        input="hello\n",
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-    assert done.returncode == 3
-    assert re.fullmatch(
-        r"triplepoint: error: cannot write the trace \S+: File too large\n", done.stderr
-    )
-    shown = triplepoint("replay", "last")
-    assert "Which files are here?" in shown.stdout
-    traces = Path(env["XDG_STATE_HOME"]) / "triplepoint" / "traces"
-    (traces / "20990101-000000-000-aaaaaa.jsonl").touch()  # of a run that was killed at its start
-    assert triplepoint("replay", "last").stdout == shown.stdout
-
-
 @pytest.mark.parametrize("args", [["run", "hello"], ["chat"], ["run", "hello", "--trace", "TRACE"]])
 def test_a_trace_that_cannot_be_written_is_said_first(
     triplepoint: Run, tmp_path: Path, args: list[str]
