@@ -122,7 +122,8 @@ def test_a_model_out_of_its_mind(engine: Engine, folder: Path, seed: int) -> Non
 
 def test_overflow_on_the_real_engine(engine: Engine, folder: Path) -> None:
     """A file that does not fit ends the run with the lengths; a smaller question still works."""
-    (folder / "app.log").write_text("10:00 ERROR disk full again and again\n" * 60)
+    names = (first + second for first in "abcdefgh" for second in "abcdefgh")
+    (folder / "app.log").write_text("".join(f"10:00 ERROR disk {n} is full again\n" for n in names))
     agent = Agent(engine, workspace=folder, context=512, trace=False, max_tokens=160)
 
     with pytest.raises(ContextOverflowError, match=r"search \(message 3\)"):
