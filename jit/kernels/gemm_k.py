@@ -12,8 +12,8 @@ Where the inner sums are int16 pairs (`target.dot` is ``maddubs``), the instruct
 of them multiplies them by scale_j for nothing: the sum over j is an integer, too, at most
 256 * 63 * 127 * 128, and d and dmin come in once a block. Q6_K's zero point is taken off as mins.
 
-From `unpack_from` tokens on a thread first unpacks a panel's weights to bytes and its scales to
-float32 in memory of its own, and all tiles read those: the same values, so the same bits.
+From `unpack_from` tokens on a thread first unpacks a panel's weights to bytes, and its scales to
+what multiplies, in memory of its own, and all tiles read those: the same values, so the same bits.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..dot import Dot, few_registers
 from ..simd import Kernel, Ptr, Value, i8, i32
 from ..targets import CpuTarget
 
-EIGHT_BITS = ("q8_0", "iq4_nl", "iq4_xs")
+EIGHT_BITS = ("q8_0", "iq4_nl", "iq4_xs")  # the last two are looked up in a table
 GROUP = 4  # vectors of a K-group: size and mask of both halves of a panel
 VECTORS = 8 * GROUP + 2  # of a block of 32; the starts of both halves come last
 STEP = 2  # K-groups that one turn of the loop takes

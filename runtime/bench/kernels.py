@@ -20,6 +20,7 @@ from ...jit.kernels.kvcache import PAGE, KVFormat
 from ...jit.kernels.microbench import Peak
 from ...jit.kernels.panels import FORMATS, Format
 from ...jit.kernels.rope import tables
+from ...jit.kernels.turned import EIGHT_BITS
 from ...jit.pool import Pool
 from ...jit.tape import CompiledTape, Op, Tape
 from ...jit.targets import CpuTarget
@@ -43,8 +44,6 @@ HEADS = HeadShape(16, 8, 128)
 POSITIONS = ((1, 1024), (1, 4096), (252, 0), (252, 4096))  # tokens, positions before them
 VOCABULARY = 151936
 WIDTH = 1024
-EIGHT_BITS = ("q8_0", "iq4_nl", "iq4_xs")
-"""Formats whose weights are multiplied as 8 bits: the last two are looked up in a table."""
 STREAM = 16  # up to so many tokens the weights come from DRAM
 STREAM_BYTES = 128 << 20  # what is streamed at least; more where L3 is large
 TIMES = 32  # ops of one run, for kernels that work in the caches
