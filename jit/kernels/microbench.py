@@ -68,6 +68,7 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     a, b = words.load(0, lanes), words.load(lanes, lanes)
     # Sizes and signs apart (`turned.py`): products of sizes, and a sign on what they multiply.
     signs = peak == "w8a8" and few_registers(k.target)
+    mask = words.load(OPERANDS * lanes, lanes)  # zero: no sign
     dot = Dot(k, most=127 if signs else None if peak == "w8a8" else 15)
     zero = k.zeros(element, lanes)
     starts = operands.cast(element).at(OPERANDS * lanes)
@@ -82,7 +83,7 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
             if whole:
                 if peak == "w8a8" and not one:  # a weight meets many tokens: its size is taken once
                     w, x = own.load(0, lanes), own.load(n * lanes, lanes)
-                    x = x ^ b if signs else x
+                    x = x ^ mask if signs else x
                 else:
                     w, x = a if one else own.load(n * lanes, lanes), b
                 total.set(dot.step(total.value, w, x))

@@ -128,14 +128,14 @@ def test_the_model_of_a_session(
 def test_a_session_that_cannot_be_kept(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:
-    """The answer is given, the reason is told, and the exit status says it."""
+    """The answer is given, what is missing is told, and the exit status says it."""
     index = tmp_path / "state" / "triplepoint" / "sessions" / "s" / "index.json"
     (index / "x").mkdir(parents=True)  # no file can take its place
     done = triplepoint("run", QUESTION, "--dir", folder, "--session", "s", "-q")
 
     assert "app.log" in done.stdout
     assert done.returncode == 1
-    assert "session s could not be saved: " in done.stderr
+    assert "session s is saved without the KV cache of this turn" in done.stderr
     chat = triplepoint("chat", "--dir", folder, "--session", "s", stdin=f"{QUESTION}\n")
     assert "app.log" in chat.stdout
     assert chat.returncode == 1
