@@ -77,8 +77,10 @@ class Exchange:
 
     def __init__(self, server: Server, body: Mapping[str, Any]) -> None:
         self._server = server
-        self._queue: queue.Queue[tuple[float, dict[str, Any] | BaseException | None]] = (
-            queue.Queue()
+        # Not a `Queue`: a signal that ends the program may leave the lock of one taken, and then
+        # the worker would wait for it for ever, and `close` for the worker.
+        self._queue: queue.SimpleQueue[tuple[float, dict[str, Any] | BaseException | None]] = (
+            queue.SimpleQueue()
         )
         self._worker = _Worker(self._read(body), self._ended)
 
@@ -162,7 +164,7 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
             except (ValueError, RecursionError):
                 raise EngineError(f"{server.url}{path} does not answer with JSON") from None
 
-    answers: queue.Queue[Any] = queue.Queue()
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     async def work() -> None:
         try:
