@@ -7,9 +7,10 @@ from typing import Literal
 import numpy as np
 
 from .. import amx
-from ..dot import Dot, bf16_dot, few_registers
+from ..dot import Dot, bf16_dot
 from ..simd import I64, I8s, Kernel, Ptr, f32, i8, i32, kernel
 from ..targets import CpuTarget
+from .turned import turned
 
 Peak = Literal["int8", "w8a8", "fp32", "bf16"]
 """int8: of weights up to 15, the fastest that the target multiplies; w8a8: of 8-bit weights, which
@@ -67,7 +68,7 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     words = operands.cast(i32)
     a, b = words.load(0, lanes), words.load(lanes, lanes)
     # Sizes and signs apart (`turned.py`): products of sizes, and a sign on what they multiply.
-    signs = peak == "w8a8" and few_registers(k.target)
+    signs = peak == "w8a8" and turned("q8_0", k.target)
     mask = words.load(OPERANDS * lanes, lanes)  # zero: no sign
     dot = Dot(k, most=127 if signs else None if peak == "w8a8" else 15)
     zero = k.zeros(element, lanes)
