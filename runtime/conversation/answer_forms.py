@@ -15,7 +15,8 @@ which it is true:
     %claim NAME "{path} is empty." "(empty file)"
 
 A field is of a call (`path`, `pattern`, `start`), of its result (`files`: all that a search found;
-`lines`: all their numbers, in one file; `entries` of a folder; `places` that an error names), or
+`lines`: all their numbers, in one file; `entries` of a folder, of a large one the first `and
+more`; `places` that an error names), or
 of a line that it shows (`file`, `number` and `text`, or `blank`: the number of an empty one; `end`:
 the line from any word on). A claim that ends with how results begin is made of the results since
 the last question alone, and says so where the tool did not see all (`Result.reservation`); the
@@ -68,6 +69,8 @@ _BEFORE = re.compile(r"\s*((-|export|set|env|ENV|ARG|const|let|var)\s+)*[\"'<]?"
 """What may stand before the name that a line sets; a comment is no such line."""
 MOST_PLACES = 12
 """How many places of a name one answer can list."""
+MOST_LISTED = 1200
+"""UTF-8 bytes of a folder's names that one answer lists; of more, it says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ class Result:
             if len(files) == 1 and len(rows) > 1 and not cut:
                 known["lines"] = ", ".join(str(row.number) for row in rows)
         elif not rows and not self.text.startswith(("error: ", "(")):
-            known["entries"] = self.text.replace("\n", ", ")
+            known["entries"] = entries(self.text)
         if places := _PLACES.search(self.text):
             known["places"] = places[1]
         return known
@@ -214,6 +217,20 @@ class _Rules:
         rest = f" & ({_ANY} {_quoted(last)})" if last else r" & /[^\n]+/"
         self.lines += [f"{name}: P{name}{rest}", f"P{name}: {_part_of(text)}"]
         return name
+
+
+def entries(listing: str) -> str:
+    """A folder's names in a row, in an answer: the first of them `and more`, if there are many."""
+    names = listing.split("\n")
+    cut = len(names) > 1 and names[-1].startswith(_CUT)
+    shown, size = 0, 0
+    for name in names[: len(names) - cut]:
+        size += len(name.encode()) + len(", ")
+        if shown and size > MOST_LISTED:
+            cut = True
+            break
+        shown += 1
+    return ", ".join(names[:shown]) + " and more" * cut
 
 
 def rules(forms: str, said: Said) -> str:

@@ -148,7 +148,7 @@ def listing(writer: Writer) -> Round:
     if not here and rng.random() < 0.1:
         folder = f"{writer.words.folder()}/{folder}"
     prefix = "" if here else folder + "/"
-    count = max(1, min(writer.lines(), 40))
+    count = max(1, min(writer.lines(), 40 if rng.random() < 0.8 else 160))
     with writer.words.few(max(4, count // 2)) if rng.random() < 0.5 else nullcontext():
         texts = {prefix + writer.words.path(ALL_EXTENSIONS, deep=0.15): "x" for _ in range(count)}
     roll = rng.random()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ...tools.formats import elsewhere
+from ..conversation.answer_forms import entries
 from .files import Call, MemoryFiles
 from .logs import Log
 from .marks import ERRORS, SIGNS
@@ -441,7 +442,7 @@ def listing(files: MemoryFiles, folder: str = ".", *, opens: bool = False) -> Re
         return Reply((call, *there.calls), there.answer)
     if result == "(empty folder)":
         return Reply((call,), "The folder is empty.")
-    return Reply((call,), "The folder holds: " + result.replace("\n", ", "))
+    return Reply((call,), f"The folder holds: {entries(result)}")
 
 
 def mentioned(result: str) -> tuple[list[str], bool]:

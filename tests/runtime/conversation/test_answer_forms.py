@@ -148,6 +148,7 @@ SEARCH = ({"pattern": "x.?y", "regex": True}, "a.log:1:x y\nb c.log:2:the x_y\nb
 ONE = ({"pattern": "x", "path": "a.log"}, 'a.log:3: ERROR: x failed\na.log:12:{"error": "x"}')
 READ = ({"path": "a.log", "start": 3, "end": 4}, "3\tx failed: x\n4\t")
 LIST = ({}, "a.log\nb/")
+MANY = ({}, "\n".join("ä" * 9 for _ in range(90)))
 
 
 @pytest.mark.parametrize(
@@ -164,6 +165,8 @@ LIST = ({}, "a.log\nb/")
         ("in {file}: {end}", SEARCH, ["in a.log: x y"], ["in b c.log: x y", "in a.log: x"]),
         ("{entries}", LIST, ["a.log, b/"], ["a.log", "b/, a.log"]),
         ("{entries}", READ, [], ["3\tx failed: x, 4\t"]),
+        ("{entries}", ({}, "a\nb\n[cut: 3 of 5 entries not shown]"), ["a, b and more"], ["a, b"]),
+        ("{entries}", MANY, [", ".join("ä" * 9 for _ in range(60)) + " and more"], ["ä" * 9]),
         ("no {QUOTE} in {path}", ONE, ["no failed in a.log"], ["no tea in a.log", "no x in b"]),
     ],
 )
