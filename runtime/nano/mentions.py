@@ -95,9 +95,9 @@ def and_where(scene: Scene) -> Round | None:
 def place_of(way: str, found: list[str]) -> str | None:
     """Which of several files a question means by its place in the list."""
     for place, word in enumerate(("first", "second", "third")):
-        if f" {word}" in way:
+        if re.search(rf"\b{word}\b", way):
             return found[place] if place < len(found) else None
-    return found[-1] if " last" in way else found[0] if len(found) == 1 else None
+    return found[-1] if re.search(r"\blast\b", way) else found[0] if len(found) == 1 else None
 
 
 def nth(scene: Scene) -> Round | None:

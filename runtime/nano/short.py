@@ -68,8 +68,8 @@ THIRD = [
     *_ways("and the third|the third one|and a third|third error|and number three|the third|3rd"),
     *combine("_ the third _", "and|what's|show me|give me|what about|ok,", "one|error"),
     *combine("is there a third _", "one|error|failure"),
-    *asked("THIRD"),
 ]
+THIRD = often(asked("THIRD"), THIRD, ())
 """After the second error, or where that was the last."""
 WORD = _ways(
     "and {w}|what about {w}|same for {w}|and for {w}|how about {w}|ok and {w}|now {w}|{w} too|"
@@ -91,15 +91,15 @@ PART = [
     *_ways("n {p}|nah {p}|nah the {p} one|the {p}'s|{p}'s|no, {p}'s|and {p}'s|on {p} too|{p} too|"
            "what about on {p}|over in {p}|k and {p}|the same in {p} please|not here, in {p}|"
            "the one for {p}|and the one for {p}|I wanted {p}|{p} instead|as for {p}"),
-    *asked("PART"),
 ]  # fmt: skip
+PART = often(asked("PART"), PART, ())
 """The same of a file that is named by a part of its name."""
 PART_LOG = [
     *combine("_ {p}", "and|what about|same for|how about|and for|ok and|and the|what about the"),
     *combine("_ {p} _", "and the|the|what about the|same for the|how about the|and in the|now the|"
              "check the|no, the", "log|one|logs"),
-    *asked("PART_LOG"),
 ]  # fmt: skip
+PART_LOG = often(asked("PART_LOG"), PART_LOG, ())
 TWIN = [
     *combine("_ the one _ {d}", "and|no,|what about|I meant|sorry, I meant|how about|now|same for|"
              "and in|I actually meant|not that one,|ok and|also|check|nah,", "in|from|under"),
@@ -108,8 +108,8 @@ TWIN = [
            "I was asking about the one in the {d} folder|the one in the {d} folder, please|"
            "and its twin in {d}|what does the copy in {d} say|there is one in {d} too, and there|"
            "now the file of the same name in {d}|and the same file in {d}|the {d} one's"),
-    *asked("TWIN"),
 ]  # fmt: skip
+TWIN = often(asked("TWIN"), TWIN, ())
 """The same of the file of that name in another folder."""
 SAYS_PART = [
     *PART,
@@ -128,7 +128,7 @@ OTHER_LOG = combine(
     "log|log file",
 )
 OTHER_LOG = [way.strip() + " say" * ("what does" in way) for way in OTHER_LOG]
-OTHER_LOG += asked("OTHER_LOG")
+OTHER_LOG = often(asked("OTHER_LOG"), OTHER_LOG, ())
 """After the error of one of two logs."""
 WORD_IN_IT = [
     *_ways(
@@ -142,8 +142,8 @@ WORD_IN_IT = [
         "in that file, where is {w}|see if it mentions {w}|can you find {w} in there"
     ),
     *combine("_ it _ {w}", "does|and does|so does", "mention|contain|say|talk about"),
-    *asked("WORD_IN_IT"),
 ]
+WORD_IN_IT = often(asked("WORD_IN_IT"), WORD_IN_IT, ())
 """A word in the file that was spoken of."""
 ANYWHERE = _ways(
     "is it in any other file|which other files have it|does any other file have it|anywhere else|"
@@ -152,19 +152,22 @@ ANYWHERE = _ways(
     "where else does it appear|search everywhere for it|look for it in all files|"
     "which other file mentions it|does it occur in other files|and in all the files|"
     "is it somewhere else too|what other files have that|find it everywhere|in other files too"
-) + asked("ANYWHERE")
+)
+ANYWHERE = often(asked("ANYWHERE"), ANYWHERE, ())
 """What was spoken of, in all files."""
 BACK = _ways(
     "back to {f}|back in {f}|going back to {f}|in {f} again|{f} again|once more {f}|"
     "ok back to {f}|again in {f}|now back to {f}|returning to {f}|and back to {f}|for {f} again"
-) + asked("BACK")
+)
+BACK = often(asked("BACK"), BACK, ())
 BACK_KEY = _ways("what's {k}|what is the {k}|which {k} does it set|and {k}|the {k}|what was {k}")
-BACK_KEY += asked("BACK_KEY")
+BACK_KEY = often(asked("BACK_KEY"), BACK_KEY, ())
 BACK_ERROR = _ways(
     "what was the error|what's the error|which error was it|what failed there|what went wrong"
-) + asked("BACK_ERROR")
+)
+BACK_ERROR = often(asked("BACK_ERROR"), BACK_ERROR, ())
 BACK_LINE = _ways("line {n}|what's on line {n}|show me line {n}|read line {n}")
-BACK_LINE += asked("BACK_LINE")
+BACK_LINE = often(asked("BACK_LINE"), BACK_LINE, ())
 
 AND_KEY = often(phrasings.AND_KEY, KEY, unseen.AND_KEY)
 # `what does {f} say` opens a file, whatever was asked before.
