@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import ToolError
+from . import seen
 from .alike import meant, other_names
 from .atomic_changes import Content, check_size, place, to_trash
 from .diff import diff
@@ -43,7 +44,7 @@ class EditTools:
             ToolError: there is no such folder.
         """
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
-        self._previews: dict[tuple[str, ...], bytes | None] = {}  # by call: what the file held
+        self._previews: dict[tuple[str, ...], str | None] = {}  # by call: what the file held
         other = self._other_name
         self._tools = (
             tool(effect="write", preview=self._show_write, reaches=other)(self.write_file),
@@ -70,13 +71,15 @@ class EditTools:
         name = shown(clean_path(path))
         check_text("the content", content)
         check_size(content.encode())  # before folders are made for it
-        seen = self._take_preview("write_file", path=path, content=content)
+        previewed = self._take_preview("write_file", path=path, content=content)
         with place(self.workspace, path, make=True) as here:
             before = here.read()
-            _check_seen(seen, before, name)
+            _check_preview(previewed, before, name)
+            self._check_known(here.path, before)
             text = _text_of(before, name) if before is not None else None
             data = _encode(_with_line_ends(content, text), text)
             here.write(data, before)
+            seen.note(self.workspace, here.path, _digest(data))
         what = f"{_count(content)}, {len(data):,} bytes"
         return f"wrote {name}: {what}" if text is None else f"replaced {name}: {what}"
 
@@ -91,15 +94,19 @@ class EditTools:
         name = shown(clean_path(path))
         check_text("old", old)
         check_text("new", new)
-        seen = self._take_preview("edit_file", path=path, old=old, new=new)
+        previewed = self._take_preview("edit_file", path=path, old=old, new=new)
         with place(self.workspace, path) as here:
             before = here.read()
             if before is None:
                 raise ToolError(no_such_file(name))
             text = _text_of(before, name)
             start, edited = _edited(text, old, new, name)
-            _check_seen(seen, before, name)
-            here.write(_encode(edited, text), before)
+            _check_preview(previewed, before, name)
+            data = _encode(edited, text)
+            here.write(data, before)
+            # Else the model knows a part of it.
+            if seen.known(self.workspace, here.path) == _digest(before.data):
+                seen.note(self.workspace, here.path, _digest(data))
         line = text.count("\n", 0, start) + 1
         return f"edited {name} at line {line}: {_count(old)} replaced by {_count(new)}"
 
@@ -117,6 +124,7 @@ class EditTools:
                 raise ToolError(f"cannot move {shown(here.path)} into itself")
             with place(self.workspace, to, make=True) as there:
                 here.rename_to(there)
+                seen.note_move(self.workspace, here.path, there.path)
         return f"moved {shown(clean_path(path))} to {shown(clean_path(to))}"
 
     def delete(self, path: str) -> str:
@@ -126,6 +134,15 @@ class EditTools:
             path: What to delete, relative to the workspace.
         """
         return f"deleted {shown(clean_path(path))}; it is kept as {to_trash(self.workspace, path)}"
+
+    def _check_known(self, path: str, before: Content | None) -> None:
+        """Raise ToolError if the file is not what the conversation saw of it last, if it did."""
+        known = seen.known(self.workspace, path)
+        if known and before is not None and known != _digest(before.data):
+            raise ToolError(
+                f"{shown(path)} has changed since you last read or wrote it, so nothing was "
+                "written; read it again"
+            )
 
     # What the rules of a policy hold for besides the path that is named.
 
@@ -158,9 +175,11 @@ class EditTools:
         check_text("the content", content)
         try:
             with place(self.workspace, path) as here:
-                before = here.read()
+                before, path_meant = here.read(), here.path
         except ToolError:  # a folder on the way is not there yet, or the call will say what
             before = None
+        else:
+            self._check_known(path_meant, before)  # nobody is asked about what will be refused
         self._keep_preview(_call("write_file", path=path, content=content), before)
         text = "" if before is None else _text_of(before, name)
         return diff(text, _with_line_ends(content, text or None), name)
@@ -183,9 +202,9 @@ class EditTools:
     def _keep_preview(self, call: tuple[str, ...], before: Content | None) -> None:
         if len(self._previews) >= MAX_PREVIEWS:
             self._previews.clear()
-        self._previews[call] = _digest(before)
+        self._previews[call] = None if before is None else _digest(before.data)
 
-    def _take_preview(self, name: str, **arguments: str) -> tuple[bytes | None, ...]:
+    def _take_preview(self, name: str, **arguments: str) -> tuple[str | None, ...]:
         """What the file held when a person was shown this call; empty if nobody was.
 
         It counts for one call: one that was denied may be allowed unseen the next time.
@@ -198,17 +217,17 @@ def _call(name: str, **arguments: str) -> tuple[str, ...]:
     return (name, *(word for pair in sorted(arguments.items()) for word in pair))
 
 
-def _check_seen(seen: tuple[bytes | None, ...], before: Content | None, name: str) -> None:
+def _check_preview(previewed: tuple[str | None, ...], before: Content | None, name: str) -> None:
     """Raise ToolError if the file is not what it was when a person was shown the change."""
-    if seen and seen[0] != _digest(before):
+    if previewed and previewed[0] != (None if before is None else _digest(before.data)):
         raise ToolError(
             f"{name} was changed while this change waited for approval, so nothing was "
             "written; read it again"
         )
 
 
-def _digest(content: Content | None) -> bytes | None:
-    return None if content is None else hashlib.sha256(content.data).digest()
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _text_of(content: Content, name: str) -> str:

@@ -11,8 +11,9 @@ from stat import S_ISDIR
 
 from ..arguments import check_whole
 from ..errors import ToolError
-from . import formats
+from . import formats, seen
 from .alike import meant, other_names
+from .atomic_changes import MAX_BYTES
 from .globs import glob_matcher
 from .paths import MAX_SHOWN, one_form, printable, shown
 from .policy import Policy
@@ -126,7 +127,11 @@ class FileTools:
         with self._pointing(path, folders=False):
             opened = self.workspace.open(path)
         with opened as file:
-            return self._numbered(TextFile(file, path), shown(path), start, end)
+            # Before the text, so that what changes meanwhile counts as not seen.
+            digest = seen.digest_of(file.fileno(), MAX_BYTES)
+            result = self._numbered(TextFile(file, path), shown(path), start, end)
+        seen.note(self.workspace, path, digest)
+        return result
 
     def _numbered(self, text: TextFile, name: str, start: int, end: int | None) -> str:
         result = formats.NumberedLines(start, max_lines=self._max_lines, max_chars=self._max_chars)

@@ -67,8 +67,12 @@ class Run:
         self._conversation = setup.conversation
         self._task = task
         self._new, self._first = list(new), first
+        conversation = setup.conversation
+        seen: dict[str, str] = {}
+        for message in (*conversation.messages, *conversation.pending, *new):
+            seen |= message.seen
         self._executor = ToolExecutor(
-            setup.tools, setup.policy, setup.results, context.cancellation
+            setup.tools, setup.policy, setup.results, context.cancellation, seen
         )
         self._output: Any = None
         self._misfits = 0
@@ -229,7 +233,7 @@ class Run:
             if decision is not None:
                 event.decision, event.decided_by = decision.word, decision.by
             # First of all: a call that has run is not run again, whatever comes of telling it.
-            results.append(Message("tool", outcome.result, call.name, call.id))
+            results.append(Message("tool", outcome.result, call.name, call.id, seen=outcome.seen))
             context.trace.write(event)
             if decision is None or not decision.allowed:
                 self._refused[call.name] += 1

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ToolError
 from ...tools.policy import AskError
+from ...tools.seen import seeing
 from ...tools.timeouts import TimedTask
 from .loop_detector import LoopDetector
 from .prompt import DENIED, REPEATED_CALL
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ...tools import Policy, Tool, ToolSet
     from ...tools.policy import Decision
     from ..conversation.toolcalls import ToolCall
@@ -32,6 +35,8 @@ class Outcome:
     effect: str = ""
     decision: Decision | None = None
     """None for a call that never got as far."""
+    seen: dict[str, str] = field(default_factory=dict)
+    """What the conversation now knows of files: see `Message.seen`."""
 
 
 class ToolExecutor:
@@ -42,6 +47,7 @@ class ToolExecutor:
         policy: which calls may run.
         results: keeps what is returned to its budget.
         cancellation: a tool is not waited for beyond it.
+        seen: what the conversation knows of files: see `Message.seen`.
     """
 
     def __init__(
@@ -50,11 +56,13 @@ class ToolExecutor:
         policy: Policy,
         results: ToolOutputStore,
         cancellation: CancellationToken,
+        seen: Mapping[str, str] | None = None,
     ) -> None:
         self._tools = tools
         self._policy = policy
         self._results = results
         self._cancellation = cancellation
+        self._seen = dict(seen or {})
         self._loop_detector = LoopDetector()
 
     def run(self, call: ToolCall) -> Outcome:
@@ -73,10 +81,13 @@ class ToolExecutor:
                 raise ToolError(call.problem)
             outcome.effect = tool.effect
             arguments = tool.validate(call.arguments)
-            decision = self._policy.decide(tool, arguments, call.arguments)
-            outcome.decision = decision
+            with seeing(self._seen) as seen:
+                decision = self._policy.decide(tool, arguments, call.arguments)
+                outcome.decision = decision
+                result = self._run_tool(tool, arguments) if decision.allowed else ""
             if decision.allowed:
-                result = self._run_tool(tool, arguments)
+                outcome.seen = dict(seen)
+                self._seen |= seen
                 outcome.result = result if tool.self_truncates else self._results.truncate(result)
             else:
                 outcome.error = DENIED.format(reason=decision.reason)

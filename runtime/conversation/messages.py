@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..tokens.segments import Marks, Origin
@@ -32,6 +32,8 @@ class Message:
     """Of an assistant: what it said beside them; its content where it is not given."""
     thinking: str = ""
     """Of an assistant: what it thought before."""
+    seen: dict[str, str] = field(default_factory=dict, compare=False)
+    """Of a tool result: the files that it told of or changed, as `tools.seen` records them."""
 
 
 def shown_to_template(

@@ -1,0 +1,77 @@
+"""What a conversation has seen of files goes with it: to the next question, a fork, a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.agents import END, MakeEngine, call
+
+from triplepoint import Agent, EditTools, Engine
+from triplepoint.runtime.agent.session_store import open_session
+
+READ = call("read_file", path="a.txt") + END
+WRITE = call("write_file", path="a.txt", content="mine\n") + END
+DONE = "Done." + END
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_text("one\n")
+    return tmp_path / "files"
+
+
+def _agent(engine: Any, root: Path, **settings: Any) -> Agent:
+    settings.setdefault("policy", "yes")
+    return Agent(engine, workspace=root, tools=EditTools(root), trace=False, **settings)
+
+
+def _refused(agent: Agent, root: Path) -> bool:
+    """Ask for a write that the user's own change came before; whether that is still there."""
+    (root / "a.txt").write_text("the user's\n")
+    agent.run("Write it")
+    error = agent.trace.tools[-1].error or ""
+    kept = (root / "a.txt").read_text() == "the user's\n"
+    assert ("since you last read or wrote it" in error) == kept
+    return kept
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_the_next_question(scripted: MakeEngine, root: Path, timeout: float | None) -> None:
+    """Also where tools run in threads of their own; the model reads again, and then writes."""
+    replies = (READ, DONE, WRITE, READ, WRITE, DONE)
+    agent = _agent(scripted(*replies), root, timeout=timeout)
+    agent.run("Read it")
+    (root / "a.txt").write_text("the user's\n")
+    agent.run("Write it")
+
+    assert [event.error is None for event in agent.trace.tools] == [True, False, True, True]
+    assert (root / "a.txt").read_text() == "mine\n"
+
+
+def test_a_fork_and_what_is_undone(scripted: MakeEngine, root: Path) -> None:
+    """A fork knows what was read before it, and what one side reads the other has not seen."""
+    agent = _agent(scripted(READ, DONE, READ, DONE, WRITE, DONE, WRITE, DONE), root)
+    agent.run("Read it")
+    fork = agent.fork(trace=False)
+    (root / "a.txt").write_text("the user's\n")
+    fork.run("Read it again")
+    assert _refused(agent, root)
+
+    fork.undo()
+    assert _refused(fork, root)
+
+
+def test_a_session_that_continues(scripted: MakeEngine, root: Path, tmp_path: Path) -> None:
+    """Saved with the messages."""
+    with Engine.load("nano") as engine, open_session("s", tmp_path / "kept") as kept:
+        first = Agent(engine, workspace=root, trace=False)
+        first.run("What does a.txt say?")
+        assert [event.name for event in first.trace.tools] == ["read_file"]
+        kept.save(first)
+    with open_session("s", tmp_path / "kept") as kept:
+        second = _agent(scripted(WRITE, DONE), root)
+        kept.resume(second)
+        assert _refused(second, root)

@@ -1,0 +1,101 @@
+"""A file that was changed since a conversation saw it is not written over by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import ToolError
+from triplepoint.tools import EditTools, FileTools
+from triplepoint.tools.seen import seeing
+
+
+@pytest.fixture
+def read(root: Path) -> FileTools:
+    return FileTools(root)
+
+
+@pytest.fixture
+def edit(root: Path) -> EditTools:
+    """In a workspace of its own, as an agent's often is."""
+    return EditTools(root)
+
+
+def test_a_change_of_others_is_not_written_over(
+    root: Path, read: FileTools, edit: EditTools
+) -> None:
+    """The result says what to do; after that the file can be written, more than once."""
+    (root / "a.txt").write_text("one\n")
+    with seeing({}):
+        read.read_file("a.txt")
+        (root / "a.txt").write_text("one\nby the user\n")
+        with pytest.raises(ToolError) as caught:
+            edit.write_file("a.txt", "two\n")
+
+        assert str(caught.value) == (
+            "a.txt has changed since you last read or wrote it, so nothing was written; "
+            "read it again"
+        )
+        assert (root / "a.txt").read_text() == "one\nby the user\n"
+        read.read_file("a.txt", end=1)
+        edit.write_file("a.txt", "two\nby the user\n")
+        edit.write_file("a.txt", "three\nby the user\n")
+    assert (root / "a.txt").read_text() == "three\nby the user\n"
+
+
+def test_what_the_model_wrote_it_has_seen(root: Path, edit: EditTools) -> None:
+    """Nobody is asked about what would be refused; the same text written anew is no change."""
+    write = next(iter(edit))
+    with seeing({}) as seen:
+        edit.write_file("a.txt", "one\n")
+        (root / "a.txt").unlink()
+        (root / "a.txt").write_text("one\n")
+        edit.write_file("a.txt", "two\n")
+    (root / "a.txt").write_text("by the user\n")
+    with seeing(seen), pytest.raises(ToolError, match="since you last read or wrote it"):
+        write.preview({"path": "a.txt", "content": "three\n"})
+
+
+def test_an_edit_is_no_look_at_the_rest(root: Path, read: FileTools, edit: EditTools) -> None:
+    """It tells the model nothing of what others changed in the same file."""
+    (root / "a.txt").write_text("one\ntwo\n")
+    with seeing({}):
+        read.read_file("a.txt")
+        edit.edit_file("a.txt", "one", "1")
+        edit.write_file("a.txt", "1\n2\n")
+        (root / "a.txt").write_text("1\n2\nby the user\n")
+        edit.edit_file("a.txt", "2", "zwei")
+        with pytest.raises(ToolError, match="has changed"):
+            edit.write_file("a.txt", "1\nzwei\n")
+
+
+def test_what_was_never_read_is_replaced(root: Path, edit: EditTools) -> None:
+    """As the tool says it does, also by a program of a person's own, in which nothing is seen."""
+    (root / "a.txt").write_text("old\n")
+    with seeing({}):
+        assert edit.write_file("a.txt", "new\n").startswith("replaced a.txt")
+    (root / "a.txt").write_text("old\n")
+    assert edit.write_file("a.txt", "new\n").startswith("replaced a.txt")
+
+
+def test_a_file_is_known_by_any_of_its_names(root: Path, read: FileTools, edit: EditTools) -> None:
+    """Through a symlink, another workspace, and after a move, also of its folder."""
+    (root / "docs").mkdir()
+    (root / "docs/a.txt").write_text("one\n")
+    (root / "link.txt").symlink_to("docs/a.txt")
+    with seeing({}):
+        read.read_file("link.txt")
+        edit.move("docs", "papers")
+        edit.move("papers/a.txt", "papers/b.txt")
+        (root / "papers/b.txt").write_text("by the user\n")
+        with pytest.raises(ToolError, match="has changed"):
+            EditTools(root / "papers").write_file("b.txt", "two\n")
+
+
+def test_no_file_is_too_large_to_be_read(root: Path, read: FileTools) -> None:
+    """One that no tool can change is not read a second time, and not noted."""
+    (root / "large.log").write_bytes(b"line\n" * 2**21)
+    with seeing({}) as seen:
+        read.read_file("large.log", end=1)
+    assert list(seen.values()) == [""]
