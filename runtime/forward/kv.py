@@ -252,8 +252,13 @@ class KVCache:
         while len(self._held) * PAGE < positions:
             self._hold(len(self._held), Page.empty(self.table, self.layout))
 
-    def ready(self, start: int, end: int) -> bool:
-        """Whether it may write positions start … end - 1, on one page, as things are."""
+    def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
+        """Whether it may write positions start … end - 1, on one page, as things are.
+
+        undo: and the pass may be taken back, which takes a second state.
+        """
+        if undo and self.state is not None and self.state.wants(undo=True):
+            return False
         index = start // PAGE
         if end > (index + 1) * PAGE or index >= len(self._held):
             return False
@@ -265,17 +270,24 @@ class KVCache:
         index = position // PAGE
         return self._held[index] if position % PAGE and index < len(self._held) else None
 
-    def needs(self, end: int) -> int:
-        """Bytes of all pages of `end` positions, and of the state."""
-        state = 0 if self.state is None else self.state.layout.nbytes
+    def needs(self, end: int, *, undo: bool = False) -> int:
+        """Bytes of all pages of `end` positions, and of the state, or of both: see `ready`."""
+        state = 0 if self.state is None else self.state.layout.nbytes * (1 + undo)
         return state + -(-end // PAGE) * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE
 
-    def wants(self, start: int, end: int, claimed: Collection[Page] = ()) -> int:
-        """Bytes of the pages that `make_writable` would make.
+    def can_undo(self, end: int) -> bool:
+        """Whether a pass up to `end` could be taken back, were all memory its own."""
+        budget = self.layout.memory.budget
+        return self.state is None or budget is None or self.needs(end, undo=True) <= budget
+
+    def wants(
+        self, start: int, end: int, claimed: Collection[Page] = (), *, undo: bool = False
+    ) -> int:
+        """Bytes of the pages, and of the states, that `make_writable` would make.
 
         claimed: pages that others fill up before it does, in the same pass.
         """
-        state = self.state.wants() if self.state is not None else 0
+        state = self.state.wants(undo=undo) if self.state is not None else 0
         if self.ready(start, end):
             return state
         new = max(0, -(-end // PAGE) - len(self._held))

@@ -159,9 +159,17 @@ class SequenceState:
         _count(self._memory, room.nbytes)
         return room
 
-    def wants(self) -> int:
-        """Bytes that the next pass takes for it."""
-        return 0 if self._own is not None else self.layout.nbytes
+    def wants(self, *, undo: bool = False) -> int:
+        """Bytes that the next pass takes for it; undo: as `begin` has it."""
+        lacks_spare = undo and self._current and self._spare is None
+        return self.layout.nbytes if self._own is None or lacks_spare else 0
+
+    def give_up_spare(self) -> None:
+        """Let go of the second state; nothing goes back any more to before the last pass."""
+        if self._spare is not None:
+            nbytes, self._spare, self._before = self._spare.nbytes, None, NOWHERE
+            self._size[0] -= nbytes
+            _count(self._memory, -nbytes)
 
     # --- going back
 

@@ -339,7 +339,7 @@ class Decoding:
     def _draft(self, known: int) -> list[int]:
         """What may come after the `known` tokens of a pass, if that is worth a draft."""
         sequence, drafts = self.sequence, self._drafter
-        if drafts is None:
+        if drafts is None or not self._may_undo():
             return []
         left = self.max_tokens - len(self._ids)
         found = drafts.after(known, min(left, sequence.context - len(sequence.tokens)) - 1)
@@ -349,6 +349,16 @@ class Decoding:
                 drafts.refused()
         end = next((n for n, token in enumerate(found) if token in self.stop), len(found))
         return found[: end + 1]
+
+    def _may_undo(self) -> bool:
+        """Whether there is room for what drafts take beside pages; nobody loses any for it."""
+        cache = self.sequence.cache
+        if cache.state is None:
+            return True
+        if not cache.can_undo(len(self.sequence.tokens) + VERIFY_TOKENS):
+            return False
+        lacks = cache.state.wants(undo=True)
+        return not lacks or self.sequence.engine.prefix_cache.make_room(lacks)
 
     def _escaped(self) -> bool:
         """Whether no line may end here, as in a JSON string: there it is written with letters."""

@@ -42,8 +42,11 @@ def seniority(admitted: float, asked: float) -> tuple[bool, float]:
 class CacheView(Protocol):
     """A sequence's KV cache."""
 
-    def ready(self, start: int, end: int) -> bool:
-        """Whether it has pages for these positions, and for itself alone."""
+    def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
+        """Whether it has what it takes for these positions, and for itself alone.
+
+        undo: also to take them back, as drafts may be.
+        """
         ...
 
 
@@ -207,7 +210,7 @@ class PassPolicy(ABC, Generic[T]):
             elif outputs + wanted > ROWS or taken + count > most:
                 why = "limit"
             else:
-                if not rows.sequence.cache.ready(start, start + count):
+                if not rows.sequence.cache.ready(start, start + count, undo=wanted > 1):
                     needed = self._needed(ticket, count, promised, picked)
                     if needed is None:
                         why = "memory"

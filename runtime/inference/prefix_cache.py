@@ -324,6 +324,14 @@ class PrefixCache:
                     return
                 node = following
 
+    def make_room(self, nbytes: int) -> bool:
+        """Whether so many bytes more fit, once what no session has is let go of."""
+        memory = self._layout.memory
+        with self.lock:
+            if lacks := memory.lacks(nbytes):
+                self.evict(lacks)
+            return not memory.lacks(nbytes)
+
     def evict(self, wanted: int, *, kept: bool = False) -> int:
         """Let go of leaves that no session has until `wanted` bytes are free; how many are.
 

@@ -130,6 +130,11 @@ class Rows:
         self.shared: SharedPass | None = None
         self.place = 0
 
+    @property
+    def undo(self) -> bool:
+        """Whether some of them may be taken back, as drafts are."""
+        return self.outputs > 1
+
 
 class Runner:
     """Runs the passes of one engine, one at a time.
@@ -177,7 +182,7 @@ class Runner:
         loaded, tuning, sequence = self._loaded, self._loaded.tuning, rows.sequence
         choice, start = loaded.outputs, rows.start
         loaded.check_files()
-        sequence.cache.make_writable(start, start + count, undo=rows.outputs > 1)
+        sequence.cache.make_writable(start, start + count, undo=rows.undo)
         loaded.layout.memory.promised = 0
         tuning.before(count, start)
         whole = count == len(rows.ids)
@@ -235,7 +240,7 @@ class Runner:
         total = behind = wanted = 0
         for rows, count in batch:
             cache, start, ids, outputs = rows.sequence.cache, rows.start, rows.ids, rows.outputs
-            cache.make_writable(start, start + count, undo=outputs > 1)
+            cache.make_writable(start, start + count, undo=rows.undo)
             if count < len(ids):
                 ids, outputs = ids[:count], 0
             spans.append(Span(cache.table, start, ids, outputs))

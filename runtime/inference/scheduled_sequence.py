@@ -252,13 +252,11 @@ class ScheduledSequence(TokenSequence):
 
     def _take_in(self, number: int, data: np.ndarray) -> bool:
         """Go on behind the page with this number, as it was read from disk, if there is room."""
-        engine, memory = self.engine, self.engine.layout.memory
+        engine = self.engine
         with engine.scheduler.mutex:
             if self.entered != self.closes:
                 return False
-            if lacks := memory.lacks(len(data)):
-                engine.prefix_cache.evict(lacks)
-            if self.n_cached // PAGE != number or memory.lacks(len(data)):
+            if self.n_cached // PAGE != number or not engine.prefix_cache.make_room(len(data)):
                 return False
             if not self.cache.goes_on(number * PAGE):
                 return False

@@ -16,6 +16,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -144,9 +145,9 @@ class Scheduler(PassPolicy[Ticket]):
             try:
                 if start != sequence.n_cached or sequence.stopped:
                     return True
-                if not cache.ready(start, start + count):
+                if not cache.ready(start, start + count, undo=rows.undo):
                     with self.mutex:
-                        if not self._promise(cache.wants(start, start + count)):
+                        if not self._promise(cache.wants(start, start + count, undo=rows.undo)):
                             return False
                     sequence.admitted = sequence.admitted or time.monotonic()
                 self.passes += 1
@@ -389,14 +390,16 @@ class Scheduler(PassPolicy[Ticket]):
         its end, and nobody computes again by turns. `promised`: bytes for others of this pass.
         """
         sequence = ticket.rows.sequence
-        start, end = sequence.n_cached, sequence.n_cached + count
+        start, end, undo = sequence.n_cached, sequence.n_cached + count, ticket.rows.undo
         claimed = {
             page
             for other, rows in picked
             for page in other.rows.sequence.cache.claims(other.rows.start, other.rows.start + rows)
         }
-        needed = sequence.cache.wants(start, end, claimed)
+        needed = sequence.cache.wants(start, end, claimed, undo=undo)
         memory = self._loaded.layout.memory
+        if sequence.cache.state is not None and not undo and memory.lacks(promised + needed):
+            sequence.cache.state.give_up_spare()  # it drafts no more, or not now
         if not needed or not memory.lacks(promised + needed):
             sequence.admitted = sequence.admitted or time.monotonic()
             return needed
@@ -422,7 +425,7 @@ class Scheduler(PassPolicy[Ticket]):
             ):
                 # It may lack room for a copy of a page that only the tree has beside it.
                 self._prefix_cache.forget(page)
-                needed = sequence.cache.wants(start, end, claimed)
+                needed = sequence.cache.wants(start, end, claimed, undo=undo)
                 self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
         if not memory.lacks(promised + needed):
             sequence.admitted = sequence.admitted or time.monotonic()
@@ -430,13 +433,13 @@ class Scheduler(PassPolicy[Ticket]):
         if not alone and self.parks:
             return None
         others = memory.used - sum(page.nbytes for page in sequence.cache.held)
-        whole = sequence.cache.needs(end) + max(0, others)
+        whole = sequence.cache.needs(end, undo=undo) + max(0, others)
         ticket.error = ContextOverflowError(
             f"{end} tokens need {whole:,} bytes of KV cache, but there are "
             f"{memory.budget:,} for all; load the model with more kv_memory, or a smaller context"
         )
         assert memory.budget is not None, "nothing is lacking without one"
-        rest, wants = memory.budget - memory.used, sequence.cache.wants
+        rest, wants = memory.budget - memory.used, partial(sequence.cache.wants, undo=undo)
         more = bisect_right(range(start + 1, end), rest, key=lambda n: wants(start, n))
         ticket.error.memory = end, start + more
         self._preempted.append(ticket)

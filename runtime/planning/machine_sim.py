@@ -79,7 +79,7 @@ class _Sequence:
         self.began = self.asked = self.first = arrived
         self.admitted = 0.0
 
-    def ready(self, start: int, end: int) -> bool:
+    def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
         """See `CacheView`."""
         return end <= self.pages * PAGE
 

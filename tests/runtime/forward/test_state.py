@@ -185,3 +185,21 @@ def test_a_budget_for_copies() -> None:
     assert states.copies.used <= states.copies.budget
     assert cache.state.checkpoints[-1].position == 80
     assert len(cache.state.checkpoints) == 3
+
+
+def test_the_state_before_a_pass_is_counted_before_it_is_taken() -> None:
+    """What a pass wants is what it takes: nothing for the second state once that is there."""
+    cache = make()
+    memory = cache.layout.memory
+    for start, undo in ((0, False), (10, True), (11, True), (12, False)):
+        ready = cache.ready(start, start + 1, undo=undo)
+        wanted, before = cache.wants(start, start + 1, undo=undo), memory.used
+        assert ready == (not wanted)
+        cache.make_writable(start, start + 1, undo=undo)
+        assert memory.used - before == wanted
+        cache.computed(10 if start == 0 else start + 1)
+        if start == 0:
+            memory.budget = cache.needs(PAGE, undo=True)
+            assert cache.can_undo(PAGE)
+            assert not cache.can_undo(PAGE + 1)
+    assert cache.needs(PAGE, undo=True) == memory.used

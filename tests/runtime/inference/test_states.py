@@ -16,6 +16,7 @@ from triplepoint.runtime.inference.prefix_cache import MOST_STATES
 from triplepoint.runtime.inference.runner import Rows
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+from triplepoint.runtime.memory import HUGE_PAGE
 
 IDS = np.random.default_rng(9).integers(0, tiny.VOCAB, 400).tolist()
 OTHER = np.random.default_rng(10).integers(0, tiny.VOCAB, 60).tolist()
@@ -137,6 +138,61 @@ def test_drafts(engine: Engine) -> None:
     assert made > right > 0
     assert drafted == plain
     assert np.array_equal(after, before)
+
+
+@pytest.mark.parametrize("states", [1, 2])
+def test_drafts_keep_to_the_budget(path: Path, states: int) -> None:
+    """The second state that they take counts; where there can be no room for it, none are made."""
+    with Engine.load(path, threads=1) as engine:
+        assert engine.layout.states is not None
+        room = HUGE_PAGE + states * engine.layout.states.nbytes
+    with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
+        session = engine.session()
+        session.prefill(IDS[:9])
+        used = [
+            engine.layout.memory.used
+            for _ in session.decode(max_tokens=120, constraint=FewTokens())
+        ]
+        assert session.last_phase is not None
+        assert (session.last_phase.drafted_tokens > 0) == (states == 2)
+
+    assert max(used) <= room
+    assert len(used) == 120
+
+
+def test_a_text_goes_on_where_drafts_have_no_room_any_more(path: Path) -> None:
+    """The second state is given up for the page that follows."""
+    with Engine.load(path, threads=1) as engine:
+        assert engine.layout.states is not None
+        room = 2 * HUGE_PAGE + engine.layout.states.nbytes
+    with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
+        session = engine.session()
+        session.prefill(IDS[:150])
+        used = [
+            engine.layout.memory.used
+            for _ in session.decode(max_tokens=200, stop=(), constraint=FewTokens())
+        ]
+        assert session.last_phase is not None
+        assert session.last_phase.drafted_tokens > 0
+    assert max(used) <= room
+    assert len(used) == 200
+
+
+def test_nobody_loses_pages_for_a_draft(path: Path) -> None:
+    """Room for the second state is made of what no session has, or nothing is drafted."""
+    with Engine.load(path, threads=1) as engine:
+        assert engine.layout.states is not None
+        room = 2 * HUGE_PAGE + 2 * engine.layout.states.nbytes
+    with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
+        first, second = engine.session(), engine.session()
+        first.prefill(IDS[:9])
+        second.prefill(IDS[:9])
+        for closed in (False, True):
+            list(second.decode(max_tokens=60, constraint=FewTokens()))
+            assert second.last_phase is not None
+            assert (second.last_phase.drafted_tokens > 0) == closed
+            assert engine.scheduler.preempted == 0
+            first.close()
 
 
 def test_a_decode_that_is_left_within_a_draft(engine: Engine, expected: Expected) -> None:
