@@ -155,7 +155,7 @@ class Engine(EngineCore):
         from .kv_snapshot import load
 
         session = self.session(context)
-        session.restore_error = load(self, session, folder, self.scheduler.mutex)
+        session.restore_error = load(self, session, folder, self.scheduler)
         return session
 
     @cached_property

@@ -23,7 +23,6 @@ import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,17 +31,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...arguments import as_path
-from ...errors import EngineError
+from ...errors import ContextOverflowError, EngineError
 from ...jit.compile import source_hash
 from ...jit.kernels import cache_q8, conv, kept_rows, kvcache, latent, rope, state_tile
 from ...jit.kernels.kvcache import PAGE
 from .. import checked_files
 from ..checked_files import UnreadableError
 from ..forward.state import Checkpoint
+from .runner import Rows
 
 if TYPE_CHECKING:
     from ..forward.kv import KVCache
     from .loaded_model import LoadedModel
+    from .scheduler import Scheduler
     from .sequence import TokenSequence
 
 VERSION = 2
@@ -144,11 +145,11 @@ def load(
     loaded: LoadedModel,
     session: TokenSequence,
     folder: str | Path,
-    mutex: AbstractContextManager[object],
+    scheduler: Scheduler,
 ) -> str:
     """Fill a new session with what was kept in a folder; see `Engine.load_session`.
 
-    mutex: the scheduler's, which may take the pages back at any time, as it does of others.
+    scheduler: makes room for its pages, and may take them back at any time, as it does of others.
 
     Returns why not all that was kept could be used; an empty text otherwise.
 
@@ -198,13 +199,18 @@ def load(
             if isinstance(page, str):  # what follows it is of no use: this has to be read first
                 wrong = f"page {number + 1} of {len(names)} on disk {page}"
                 break
-            with mutex:
+            with loaded.lock, scheduler.mutex:
                 if session.n_cached != number * PAGE:  # taken back meanwhile
                     break
+                end = min(cached, (number + 1) * PAGE)
+                if not _has_room(session, tokens[session.n_cached : end], scheduler):
+                    wrong = f"the KV memory has no room for page {number + 1} of {len(names)}"
+                    break
                 cache.append(page)
-                session.n_cached = min(cached, (number + 1) * PAGE)
+                loaded.layout.memory.promised = 0
+                session.n_cached = end
                 session.used = time.monotonic()
-    with mutex:
+    with scheduler.mutex:
         if cache.state is not None:
             state = _load_states(loaded, session, where, body.get("states", []))
             if cache.state.position < session.n_cached:
@@ -216,6 +222,14 @@ def load(
             session.go_back(0)  # what its windows would see there was let go of
         cache.slide(session.n_cached)
     return wrong
+
+
+def _has_room(session: TokenSequence, ids: list[int], scheduler: Scheduler) -> bool:
+    """Whether these tokens may follow those of a session, as if a pass were to compute them."""
+    try:
+        return scheduler.admit(Rows(session, session.n_cached, ids))
+    except ContextOverflowError:
+        return False
 
 
 def _load_states(

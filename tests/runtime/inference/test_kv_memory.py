@@ -291,6 +291,34 @@ def test_saved_and_loaded_under_pressure(engine: Engine, tmp_path: Path) -> None
     assert list(again.decode(max_tokens=10)) == want
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_session_from_disk_keeps_to_the_budget(
+    engine: Engine, tmp_path: Path, fits: bool
+) -> None:
+    """Room is made for it as for a pass; what has none is computed when it goes on."""
+    session = engine.session()
+    session.prefill(PROMPTS[0])
+    session.save(tmp_path)
+    session.close()
+    want = _run(engine, PROMPTS[0], 10)
+    gc.collect()
+    others = [engine.session() for _ in range(2)]
+    for other, prompt in zip(others, PROMPTS[1:], strict=False):
+        other.prefill(prompt)
+    memory = engine.layout.memory
+    memory.budget, before = (PAGES if fits else 1) * HUGE_PAGE, memory.budget
+    try:
+        again = engine.load_session(tmp_path)
+        assert bool(again.restore_error) == (not fits)
+        assert again.n_cached == (len(PROMPTS[0]) if fits else PAGE)
+        assert memory.used <= memory.budget
+        assert memory.promised == 0
+    finally:
+        memory.budget = before
+    assert list(again.decode(max_tokens=10)) == want
+    assert [other.tokens for other in others] == PROMPTS[1:3]
+
+
 @pytest.mark.slow
 def test_memory_is_wanted_while_a_session_is_read_from_disk(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
