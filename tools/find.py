@@ -10,6 +10,7 @@ from pathlib import Path
 from . import formats
 from .alike import meant, other_names
 from .globs import glob_matcher
+from .links import Links
 from .paths import check_text, one_form, printable
 from .search import MAX_FILES, MAX_SECONDS, SKIPPED_FOLDERS
 from .tool import Tool, tool
@@ -60,8 +61,14 @@ class FindTools:
                 )
             return bool(late)
 
+        links = Links(self.workspace, path, SKIPPED_FOLDERS, names=True)
         walk = self.workspace.walk(
-            path, skip=SKIPPED_FOLDERS, first=MAX_FILES + 1, missed=missed, late=is_late
+            path,
+            skip=SKIPPED_FOLDERS,
+            first=MAX_FILES + 1,
+            missed=missed,
+            linked=links,
+            late=is_late,
         )
         shown: list[str] = []
         notes: list[str] = []
@@ -82,4 +89,5 @@ class FindTools:
         if missed:
             folders = "1 folder" if len(missed) == 1 else f"{len(missed)} folders"
             notes.append(f"[cut: {folders} could not be read]")
+        notes += links.notes
         return "\n".join([*(shown or [NO_FILES]), *notes])

@@ -91,3 +91,9 @@ def shown(path: str) -> str:
     """`printable`, cut to a length that fits a message."""
     text = printable(path)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def some(paths: list[str]) -> str:
+    """One path, or one and how many more."""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"{shown(paths[0])}{more}"

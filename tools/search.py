@@ -15,7 +15,8 @@ from collections.abc import Callable, Generator, Iterator
 
 from ..errors import ToolError
 from .formats import search_hit
-from .paths import TRASH, check_text, printable, shown
+from .links import Links
+from .paths import TRASH, check_text, printable, shown, some
 from .text import BUDGET, BinaryFileError, TextFile
 from .workspace import Workspace
 
@@ -114,6 +115,7 @@ class Search:
         self._partly: list[str] = []
         self._missed: list[str] = []
         self._long_lines = 0
+        self._links: Links | None = None
 
     def file(self, path: str) -> Generator[str]:
         """Hits in one file that was named: that it is binary or missing is an error."""
@@ -122,8 +124,10 @@ class Search:
 
     def folder(self, path: str) -> Generator[str]:
         """Hits in all text files below a folder, in order of path and line."""
+        self._links = Links(self._workspace, path, SKIPPED_FOLDERS, names=False)
         walk = self._workspace.walk(
             path,
+            linked=self._links,
             skip=SKIPPED_FOLDERS,
             first=MAX_FILES + 1,
             missed=self._missed,
@@ -194,15 +198,11 @@ class Search:
                 "narrow the path]"
             )
         if self._partly:
-            yield f"[cut: {_some(self._partly)} searched only at the start: too large]"
+            yield f"[cut: {some(self._partly)} searched only at the start: too large]"
         if self._long_lines:
             lines = "line" if self._long_lines == 1 else "lines"
             yield f"[cut: {self._long_lines} very long {lines} searched only at the start]"
         if self._missed:
-            yield f"[cut: {_some(self._missed)} could not be read]"
-
-
-def _some(paths: list[str]) -> str:
-    """One path, or one and how many more."""
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return f"{shown(paths[0])}{more}"
+            yield f"[cut: {some(self._missed)} could not be read]"
+        if self._links is not None:
+            yield from self._links.notes

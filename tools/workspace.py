@@ -220,6 +220,14 @@ class Workspace:
         except OSError as error:
             raise ToolError(self._message(error, path, formats.no_such_path)) from None
 
+    def target(self, link: str) -> str | None:
+        """The path that a cleaned one is after symlinks; empty for nothing, None for outside."""
+        try:
+            self._rooted.stat(link)
+        except OSError as error:
+            return "" if error.errno == errno.ENOENT else None
+        return os.path.relpath(os.path.realpath(self.root / link), self.root)
+
     def open(self, path: str) -> FileIO:
         """A regular file, unbuffered, for reading bytes.
 
@@ -291,22 +299,25 @@ class Workspace:
         skip: Collection[str] = (),
         first: int | None = None,
         missed: list[str] | None = None,
+        linked: Callable[[str], bool] = lambda _: False,
         late: Callable[[], bool] = lambda: False,
     ) -> Iterator[str]:
         """The paths of the regular files below a folder, in bytes order of the whole path.
 
-        Symlinks are not followed, so there are no loops. Each folder is opened anew from the
-        workspace: one that is moved out during the walk is not followed.
+        No symlink to a folder is followed, so there are no loops. Each folder is opened anew from
+        the workspace: one that is moved out during the walk is not followed.
 
         Args:
             path: the folder.
             skip: names of folders that are not entered.
             first: how many names of each folder to keep; enough for as many files in all.
             missed: takes the folders that could not be listed or lie too deep.
+            linked: which symlinks count as files.
             late: once it says so, no further folder is entered.
         """
         missed = [] if missed is None else missed
-        yield from self._walk(clean_path(path), frozenset(skip), first, missed, late, depth=0)
+        skip = frozenset(skip)
+        yield from self._walk(clean_path(path), skip, first, missed, linked, late, depth=0)
 
     def _walk(
         self,
@@ -314,6 +325,7 @@ class Workspace:
         skip: frozenset[str],
         first: int | None,
         missed: list[str],
+        linked: Callable[[str], bool],
         late: Callable[[], bool],
         *,
         depth: int,
@@ -322,7 +334,7 @@ class Workspace:
             return
         try:
             with self._scan(path) as found:
-                here = _walkable(found, skip)
+                here = _walkable(found, skip, lambda name: linked(join(path, name)))
                 if path == ".":
                     here = chain(here, self._attached)
                 names = _in_order(here, first, key=os.fsencode)
@@ -336,7 +348,7 @@ class Workspace:
             if not name.endswith("/"):
                 yield below
             elif depth < MAX_DEPTH:
-                yield from self._walk(below, skip, first, missed, late, depth=depth + 1)
+                yield from self._walk(below, skip, first, missed, linked, late, depth=depth + 1)
             else:
                 missed.append(below)
 
@@ -426,13 +438,17 @@ def _choose(root: int, wanted: str | None) -> tuple[str, RootedFS]:
     raise ToolError(f"this system cannot open files from a folder's descriptor ({wanted or 'any'})")
 
 
-def _walkable(found: Iterator[os.DirEntry[str]], skip: frozenset[str]) -> Iterator[str]:
+def _walkable(
+    found: Iterator[os.DirEntry[str]], skip: frozenset[str], linked: Callable[[str], bool]
+) -> Iterator[str]:
     """Names of files, and of folders with a slash: so they sort as the paths below them will."""
     for item in found:
         if item.is_file(follow_symlinks=False):
             yield item.name
         elif item.is_dir(follow_symlinks=False) and item.name not in skip:
             yield f"{item.name}/"
+        elif item.is_symlink() and item.name not in skip and linked(item.name):
+            yield item.name
 
 
 def _in_order(items: Iterable[T], first: int | None, key: Callable[[T], bytes]) -> list[T]:

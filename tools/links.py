@@ -1,0 +1,69 @@
+"""Symlinks that a walk of a folder comes to: which of them it takes for files, and the others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from stat import S_ISREG
+
+from ..errors import ToolError
+from .paths import join, some
+from .workspace import Workspace
+
+
+class Links:
+    """Says of each symlink whether it counts as a file; see `linked` of `Workspace.walk`.
+
+    None is followed out of the workspace, and none that leads to a folder, so there are no loops.
+    Those that lead to what the walk comes to anyway are no loss.
+    """
+
+    def __init__(
+        self, workspace: Workspace, path: str, skip: Collection[str], *, names: bool
+    ) -> None:
+        """What a walk of `path` leaves out.
+
+        Args:
+            workspace: what is walked.
+            path: the folder.
+            skip: names of folders that are not entered.
+            names: whether a file is wanted by each of its names, and not for its content.
+        """
+        self._workspace, self._skip, self._names = workspace, frozenset(skip), names
+        self._base = workspace.target(path) or path
+        self._left_out: list[str] = []
+
+    def __call__(self, link: str) -> bool:
+        target = self._workspace.target(link)
+        if target == "":
+            return False
+        if target is not None:
+            is_file = self._is_file(link) and not self._workspace.holds_hidden(target)
+            if self._names and is_file:
+                return True
+            if self._comes_to(target):
+                return False
+            if is_file:
+                return True
+        self._left_out.append(link)
+        return False
+
+    def _is_file(self, link: str) -> bool:
+        try:
+            return S_ISREG(self._workspace.stat(link).st_mode)
+        except ToolError:  # gone since
+            return False
+
+    def _comes_to(self, target: str) -> bool:
+        base = "" if self._base == "." else join(self._base, "")
+        below = f"{target}/".removeprefix(base)
+        inside = f"{target}/".startswith(base) and not target.startswith("../")
+        return inside and not self._skip.intersection(below.split("/"))
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What was left out, in one line; to be read after the walk."""
+        if self._left_out:
+            kind = "a symlink" if len(self._left_out) == 1 else "symlinks"
+            # In order, since folders give names in any: a result is to be the same the next time.
+            yield f"[cut: {some(sorted(self._left_out, key=os.fsencode))} not followed: {kind}]"
