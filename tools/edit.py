@@ -27,6 +27,7 @@ from .workspace import Workspace
 MAX_IN_FOLDER = 100_000  # files of a folder that are checked against a policy's rules
 MOST_COMPARED = 50  # lines that are compared letter by letter with what was not found
 MAX_PLACES = 5  # places of a text that are named
+MAX_COUNTED = 1000  # that are counted
 MAX_PREVIEWS = 64  # whose files are remembered; most are called at once, and forgotten
 
 
@@ -273,8 +274,11 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
     if len(places) > 1:
         lines = [str(text.count("\n", 0, start) + 1) for start, _ in places[:MAX_PLACES]]
         more = "" if len(places) <= MAX_PLACES else f" and {len(places) - MAX_PLACES} more"
+        times = f"{len(places)} times"
+        if len(places) > MAX_COUNTED:
+            times, more = f"more than {MAX_COUNTED} times", " and more"
         raise ToolError(
-            f"the text is in {name} {len(places)} times, at lines {', '.join(lines)}{more}; "
+            f"the text is in {name} {times}, at lines {', '.join(lines)}{more}; "
             "give more of what is around it"
         )
     start, end = places[0]
@@ -294,7 +298,7 @@ def _places(text: str, old: str) -> list[tuple[int, int]]:
     cut = [at - number for number, at in enumerate(cut)]
     found: list[tuple[int, int]] = []
     start = plain.find(old)
-    while start >= 0 and len(found) < 1000:
+    while start >= 0 and len(found) <= MAX_COUNTED:
         end = start + len(old)
         found.append((start + bisect_left(cut, start), end + bisect_left(cut, end)))
         start = plain.find(old, start + 1)
@@ -326,7 +330,29 @@ def _nearest(text: str, old: str) -> str:
     near = difflib.get_close_matches(wanted, likely, n=1, cutoff=0.7)
     if not near:
         return ""
-    return f"; line {stripped.index(near[0]) + 1} is like it: {near[0][:120]}"
+    at = stripped.index(near[0])
+    if near[0] == wanted:  # then what differs is in its spaces, or in a line after it
+        ended = text.endswith("\n")
+        return _difference(lines, at, old.strip("\n") if ended else old, ended)
+    return f"; line {at + 1} is like it: {near[0][:120]}"
+
+
+def _difference(lines: list[str], at: int, old: str, ended: bool) -> str:
+    """Where the lines of a file from `at` on, of which the first is alike, leave the old text."""
+    wanted = old.lstrip("\n").split("\n")
+    for number, want in enumerate(wanted, at):
+        if number == len(lines):
+            return f"; the file ends with line {number}" + ("" if ended else ", without a line end")
+        line = lines[number]
+        # The old text may begin and end within a line.
+        found = line[-len(want) :] if number == at and want else line
+        found = found[: len(want)] if number == at + len(wanted) - 1 else found
+        if found == want:
+            continue
+        spaces = " in spaces" if line.split() == want.split() else ""
+        # As Python writes it: a tab is to be told from spaces.
+        return f"; line {number + 1} differs{spaces}: {line[:120]!r}"
+    return f"; line {at + 1} is like it: {lines[at].strip()[:120]}"
 
 
 def _words(line: str) -> set[str]:

@@ -1,0 +1,42 @@
+"""write_file and edit_file: what they refuse, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import ToolError
+from triplepoint.tools import EditTools, Workspace
+
+
+@pytest.fixture
+def edit(workspace: Workspace) -> EditTools:
+    return EditTools(workspace)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "message"),
+    [
+        (
+            "def f():\n\treturn 1\n",
+            "def f():\n    return 1",
+            "line 2 differs in spaces: '\\treturn 1'",
+        ),
+        ("def f():\n\treturn 1\n", "    return 1\n", "line 2 differs in spaces: '\\treturn 1'"),
+        ("def f(): \n", "def f():  ", "line 1 differs in spaces: 'def f(): '"),
+        ("one\ntwo\nfour\n", "two\nthree\n", "line 3 differs: 'four'"),
+        ("one\ntwo", "two\n", "the file ends with line 2, without a line end"),
+        ("one\ntwo\n", "two\nthree\n", "the file ends with line 2"),
+        ("x" * 1001, "x", "more than 1000 times, at lines 1, 1, 1, 1, 1 and more"),
+    ],
+)
+def test_what_differs_is_told(
+    root: Path, edit: EditTools, text: str, old: str, message: str
+) -> None:
+    """A line that looks the same is of no help: where the text of the file is another one is."""
+    (root / "f").write_text(text)
+
+    with pytest.raises(ToolError) as caught:
+        edit.edit_file("f", old, "new")
+    assert message in str(caught.value)
