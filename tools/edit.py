@@ -70,7 +70,7 @@ class EditTools:
             content: The whole new text of the file.
         """
         name = shown(clean_path(path))
-        check_text("the content", content)
+        _check_new("the content", content)
         check_size(content.encode())  # before folders are made for it
         previewed = self._take_preview("write_file", path=path, content=content)
         with place(self.workspace, path, make=True) as here:
@@ -94,7 +94,7 @@ class EditTools:
         """
         name = shown(clean_path(path))
         check_text("old", old)
-        check_text("new", new)
+        _check_new("new", new)
         previewed = self._take_preview("edit_file", path=path, old=old, new=new)
         with place(self.workspace, path) as here:
             before = here.read()
@@ -173,7 +173,7 @@ class EditTools:
 
     def _show_write(self, path: str, content: str) -> str:
         name = shown(clean_path(path))
-        check_text("the content", content)
+        _check_new("the content", content)
         try:
             with place(self.workspace, path) as here:
                 before, path_meant = here.read(), here.path
@@ -188,7 +188,7 @@ class EditTools:
     def _show_edit(self, path: str, old: str, new: str) -> str:
         name = shown(clean_path(path))
         check_text("old", old)
-        check_text("new", new)
+        _check_new("new", new)
         with place(self.workspace, path) as here:
             before = here.read()
         if before is None:
@@ -241,6 +241,13 @@ def _text_of(content: Content, name: str) -> str:
         raise ToolError(
             f"{name} is not valid UTF-8 at byte {error.start}; it cannot be changed without harm"
         ) from None
+
+
+def _check_new(what: str, text: str) -> None:
+    """Refuse what would make of a file one that no tool can read or change."""
+    check_text(what, text)
+    if "\0" in text:
+        raise ToolError(f"{what} holds a NUL character, which no text file has; leave it out")
 
 
 def _encode(text: str, before: str | None) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,15 @@ def test_what_differs_is_told(
     with pytest.raises(ToolError) as caught:
         edit.edit_file("f", old, "new")
     assert message in str(caught.value)
+
+
+def test_no_file_is_made_that_cannot_be_changed_again(root: Path, edit: EditTools) -> None:
+    """A NUL would make it binary to every tool."""
+    (root / "a.txt").write_text("one\n")
+
+    with pytest.raises(ToolError, match="the content holds a NUL character"):
+        edit.write_file("new.txt", "a\0b")
+    with pytest.raises(ToolError, match="new holds a NUL character"):
+        edit.edit_file("a.txt", "one", "a\0b")
+    assert os.listdir(root) == ["a.txt"]
+    assert (root / "a.txt").read_text() == "one\n"
