@@ -27,6 +27,7 @@ from ..agent.events import (
     ToolCallStarted,
 )
 from ..agent.local_conversation import LocalConversation
+from ..agent.run_metadata import run_start
 from ..conversation.messages import Message
 from ..files import make_folder
 from ..inference.sampling import Sampling
@@ -34,6 +35,7 @@ from .api_error import APIError
 from .events import Done, PromptRead, Text, Thought
 from .generate import Generation, GenerationRequest
 from .prompts import Conversation, Prompt
+from .request_ids import in_config
 
 if TYPE_CHECKING:
     from ..agent.events import AgentEvent
@@ -110,6 +112,9 @@ def agent_request(
         if history:
             agent = running.agent
             agent.conversation.load_history([*_told(agent), *history], len(history) // 2)
+        header = run_start(running.agent.setup, question.content)
+        header.config |= in_config(generation.request_id)
+        running.agent.trace.write(header)
         try:
             _tell(running, question.content, generation)
         finally:

@@ -174,6 +174,11 @@ class Generation:
         return self._cancelled
 
     @property
+    def request_id(self) -> str:
+        """Of its request in HTTP; "" without one."""
+        return "" if self._record is None else self._record.request_id
+
+    @property
     def last_event(self) -> Event:
         """What tells that it was cancelled."""
         return Closed() if self._why is None else Failed(self._why)
@@ -186,8 +191,7 @@ class Generation:
             if self._cancelled and isinstance(error, PassCancelledError):
                 self._emit(self.last_event)
             else:
-                own = "" if self._record is None else self._record.request_id
-                self._emit(Failed(as_api_error(error, own)))
+                self._emit(Failed(as_api_error(error, self.request_id)))
         else:
             self._emit(Closed())
         finally:

@@ -40,3 +40,8 @@ def identified(scope: Scope, send: Send) -> Send:
         await send(message)
 
     return told
+
+
+def in_config(request_id: str) -> dict[str, str]:
+    """What the settings in a trace's header say of its request."""
+    return {"request_id": request_id} if request_id else {}

@@ -30,6 +30,7 @@ from ..agent.history import History
 from ..agent.run_metadata import start_on
 from ..files import make_folder
 from ..inference.regime_map import regime_map
+from .request_ids import in_config
 from .request_record import Answered
 
 if TYPE_CHECKING:
@@ -109,17 +110,12 @@ def refused_events(
 ) -> list[AnyEvent]:
     """What a trace holds of a request that was refused before it ran."""
     refusal = {"path": path, "status": error.status, "param": error.param, "code": error.code}
-    config: dict[str, Any] = {"refused": refusal, **_identified(request_id)}
+    config: dict[str, Any] = {"refused": refusal, **in_config(request_id)}
     return [
         RunStart(task="", model=ModelRecord(name=model), config=config),
         MessageEvent(role="user", content=body, turn=1),
         RunEnd(status="error", message=error.message),
     ]
-
-
-def _identified(request_id: str) -> dict[str, str]:
-    """What a run's settings say of its request in HTTP."""
-    return {"request_id": request_id} if request_id else {}
 
 
 def events_of(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
@@ -197,7 +193,7 @@ def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
         tools=recipe.pop("tools", []),
         config={
             "served_as": model.name,
-            **_identified(record.request_id),
+            **in_config(record.request_id),
             "context": record.context or engine.context,
             "max_tokens": request.max_tokens,
             "stop": list(request.stops),

@@ -73,6 +73,8 @@ def test_it_is_a_model_that_reads_files(
     for part, phases in (("prompt", prefills), ("predicted", decodes)):
         assert timings[f"{part}_ms"] == pytest.approx(1e3 * sum(p.wall_s for p in phases), abs=0.01)
     assert "(" in message["reasoning_content"]
+    assert trace.header is not None
+    assert trace.header.config["request_id"] == answer.headers["x-request-id"]
     assert "→" in message["reasoning_content"]
     engine = agents.service.models.loaded()[0].engine
     assert not [one for one in list(engine.scheduler.sequences) if one.cache.held]
