@@ -46,7 +46,7 @@ class Guard:
         """Handle a request."""
         if scope["type"] == "http":
             try:
-                own = self._check(Headers(scope=scope), scope["path"], scope["method"])
+                own = self._check(scope)
                 scope[NAMESPACE] = own
             except APIError as error:
                 await error_response(error, scope)(scope, receive, send)
@@ -55,14 +55,18 @@ class Guard:
             return
         await self._app(scope, receive, send)
 
-    def _check(self, headers: Headers, path: str, method: str) -> str:
+    def _check(self, scope: Scope) -> str:
         """Refuse what may not be; the namespace of its key, "" without one.
 
         Raises:
             APIError: see above.
         """
+        headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
         host = headers.get("host", "")
-        if self._open and not self._known(host):  # a page that was redirected here has no key
+        # Health checks of HTTP/1.0 name no host; browsers, which pages redirect, always do.
+        nameless = scope["http_version"] == "1.0" and "host" not in headers
+        # A page that was redirected here has no key.
+        if self._open and not nameless and not self._known(host):
             name = (hostname(host) or host)[:100]
             raise APIError(
                 f"this server does not accept the host name {name!r}; allow it with --allow-host",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -34,6 +35,27 @@ def test_the_name_of_the_host(server: Server, host: str, allowed: bool) -> None:
     answer = server.client.get("/v1/models", headers={"Host": host})
 
     assert answer.status_code == (200 if allowed else 403)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GET /health HTTP/1.0", 200),
+        ("GET /health HTTP/1.0\r\nHost: evil.example", 403),
+        ("GET /health HTTP/1.0\r\nHost:", 403),
+        ("GET /health HTTP/1.0\r\nOrigin: https://evil.example", 403),
+        ("GET /health HTTP/1.1", 403),
+    ],
+)
+def test_no_name_of_a_host(server: Server, head: str, status: int) -> None:
+    """HTTP/1.0 knows none: old load balancers ask for the health without one. Browsers do not."""
+    server.wait()
+    url = urlsplit(server.url)
+    with socket.create_connection((url.hostname, url.port), timeout=10) as connection:
+        connection.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode())
+        answer = connection.recv(1 << 16)
+
+    assert int(answer.split()[1]) == status
 
 
 def test_a_key_is_enough(start: Any) -> None:
