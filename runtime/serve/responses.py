@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from json.encoder import encode_basestring
 from secrets import token_hex
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import anyio.to_thread
 from pydantic import Field, field_validator
@@ -40,8 +40,27 @@ from .turns import check_choice, check_turns, tools_of
 from .wire import BODY, Answer, Body, checked, read_body
 
 LOGPROBS = "message.output_text.logprobs"  # of `include`
-_TYPES = {"thought": ("reasoning", "rs"), "text": ("message", "msg")}
-_PARTS = {"thought": "reasoning_text", "text": "output_text"}
+
+
+class Form(NamedTuple):
+    """How a text is told: as an item of a type, with one part in a list."""
+
+    item: str
+    prefix: str
+    parts: str
+    part: str
+    part_event: str
+    text_event: str
+
+
+_THOUGHT = ("reasoning", "rs")
+_FORMS = {
+    "text": Form("message", "msg", "content", "output_text", "content_part", "output_text"),
+    "thought": Form(*_THOUGHT, "content", "reasoning_text", "content_part", "reasoning_text"),
+    "summary": Form(
+        *_THOUGHT, "summary", "summary_text", "reasoning_summary_part", "reasoning_summary_text"
+    ),
+}
 
 
 class TextSetting(Body):
@@ -52,9 +71,10 @@ class TextSetting(Body):
 
 
 class ReasoningSetting(Lenient):
-    """How much to think. Thoughts are told as they are, and not summed up."""
+    """How much to think. Thoughts are told as they are, where summaries are asked for too."""
 
     effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed", "none"] | None = None
     mode: Literal["standard"] | None = None
 
 
@@ -262,7 +282,7 @@ class ResponsesWriter:
             "parallel_tool_calls": body.parallel_tool_calls,
             "previous_response_id": body.previous_response_id,
             "prompt_cache_key": body.prompt_cache_key,
-            "reasoning": {"effort": body.reasoning.effort, "summary": None},
+            "reasoning": body.reasoning.model_dump(include={"effort", "summary"}),
             "safety_identifier": body.safety_identifier,
             "service_tier": "default",
             "store": body.store,
@@ -278,13 +298,16 @@ class ResponsesWriter:
             "truncation": "disabled",
             "user": body.user,
         }
+        # Most clients show no thoughts but summaries, and these they ask for.
+        asked = body.reasoning.summary not in (None, "none")
+        self._thought: Literal["thought", "summary"] = "summary" if asked else "thought"
         self._tokenizer: Tokenizer | None = None
         self._read: PromptRead | None = None
         self._done: Done | None = None
         self._count = 0  # of events
         self._items: list[dict[str, Any]] = []
         # What the last item is, while it grows:
-        self._open: Literal["", "text", "thought", "call"] = ""
+        self._open: Literal["", "text", "thought", "summary", "call"] = ""
         self._pieces: list[str] = []
         self._noted: list[dict[str, Any]] = []
         self._space = ""  # with which an item would begin: none is of nothing else
@@ -302,7 +325,7 @@ class ResponsesWriter:
                 noted = tokens_told(event.logprobs, self._tokenizer)
             return self._grow("text", event.text, noted)
         if isinstance(event, Thought):
-            return self._grow("thought", event.text)
+            return self._grow(self._thought, event.text)
         if isinstance(event, CallPart):
             begun = self._call_begun(event.name) if event.first else b""
             return begun + self._call_part(event.text)
@@ -400,20 +423,22 @@ class ResponsesWriter:
     @property
     def _place(self) -> dict[str, Any]:
         """Of the part that grows."""
-        return {"item_id": self._items[-1]["id"], "output_index": self._last, "content_index": 0}
+        index = f"{_FORMS[self._open].parts}_index"
+        return {"item_id": self._items[-1]["id"], "output_index": self._last, index: 0}
 
     def _part(self, text: str) -> dict[str, Any]:
-        if self._open == "thought":
-            return {"type": "reasoning_text", "text": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._noted}
+        part: dict[str, Any] = {"type": _FORMS[self._open].part, "text": text}
+        if self._open == "text":
+            part |= {"annotations": [], "logprobs": self._noted}
+        return part
 
     def _grow(
         self,
-        mode: Literal["text", "thought"],
+        mode: Literal["text", "thought", "summary"],
         text: str,
         noted: list[dict[str, Any]] | None = None,
     ) -> bytes:
-        begun = b""
+        begun, form = b"", _FORMS[mode]
         if self._open != mode:
             text = self._space + text
             begun = self._closed("completed")
@@ -421,21 +446,21 @@ class ResponsesWriter:
                 self._space = text
                 return begun
             self._open = mode
-            kind, prefix = _TYPES[mode]
-            more = {"summary": []} if mode == "thought" else {"role": "assistant"}
-            begun += self._begun(kind, prefix, content=[], **more)
+            more = {"role": "assistant"} if mode == "text" else {"summary": []}
+            begun += self._begun(form.item, form.prefix, **{**more, form.parts: []})
             part = self._part("")
-            begun += self._event("response.content_part.added", **self._place, part=part)
+            begun += self._event(f"response.{form.part_event}.added", **self._place, part=part)
         self._pieces.append(text)
         self._noted += noted or ()
         number, self._count = self._count, self._count + 1
         more = b',"logprobs":' + to_json(noted or []) if mode == "text" else b""
-        kind = f"response.{_PARTS[mode]}.delta".encode()
+        kind = f"response.{form.text_event}.delta".encode()
         # Put together by hand: this is done for each token.
         return begun + b"".join((
             b"event: ", kind, b'\ndata: {"type":"', kind, b'","sequence_number":%d,' % number,
             b'"item_id":"%s","output_index":%d,' % (self._items[-1]["id"].encode(), self._last),
-            b'"content_index":0,"delta":', encode_basestring(text).encode(), more, b"}\n\n",
+            b'"%s_index":0,"delta":' % form.parts.encode(), encode_basestring(text).encode(),
+            more, b"}\n\n",
         ))  # fmt: skip
 
     def _call_begun(self, name: str) -> bytes:
@@ -464,10 +489,10 @@ class ResponsesWriter:
                 "response.function_call_arguments.done", **place, name=item["name"], arguments=text
             )
         else:
-            part, place = self._part(text), self._place
+            part, place, form = self._part(text), self._place, _FORMS[self._open]
             more = {"logprobs": self._noted} if self._open == "text" else {}
-            item |= {"content": [part], "status": status}
-            told = self._event(f"response.{_PARTS[self._open]}.done", **place, text=text, **more)
-            told += self._event("response.content_part.done", **place, part=part)
+            item |= {form.parts: [part], "status": status}
+            told = self._event(f"response.{form.text_event}.done", **place, text=text, **more)
+            told += self._event(f"response.{form.part_event}.done", **place, part=part)
         self._open, self._pieces, self._noted = "", [], []
         return told + self._event("response.output_item.done", output_index=self._last, item=item)

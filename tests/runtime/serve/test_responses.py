@@ -146,6 +146,7 @@ def test_items_of_a_stream() -> None:
     thought, said, call = found["output"]
     assert thought["content"] == [{"type": "reasoning_text", "text": "Let me see."}]
     assert thought["summary"] == []
+    assert found["reasoning"] == {"effort": None, "summary": None}
     assert said["content"][0]["text"] == "\n\nI read “it”.\n"
     assert (call["type"], call["name"], call["arguments"]) == (
         "function_call", "read", '{"path": "a"}'
@@ -158,6 +159,31 @@ def test_items_of_a_stream() -> None:
     added = [data["item"] for name, data in events if name.endswith("item.added")]
     assert [item["status"] for item in added] == ["in_progress"] * 3
     assert (added[1]["content"], added[2]["arguments"]) == ([], "")
+
+
+@pytest.mark.parametrize("asked", ["auto", "concise", "detailed"])
+def test_thoughts_as_a_summary(asked: str) -> None:
+    """Where one is asked for, it is what was thought: most clients show nothing else of it."""
+    streamed, whole = writer(reasoning={"summary": asked}), writer(reasoning={"summary": asked})
+    told = b"".join([*map(streamed.stream, EVENTS), streamed.end()])
+    events = checked(named_events(told.decode()))
+    for event in EVENTS:
+        whole.add(event)
+    found = whole.whole()
+    names = [name.removeprefix("response.reasoning_summary_") for name, _ in events]
+    part = {"type": "summary_text", "text": "Let me see."}
+    thought, *_ = found["output"]
+
+    assert names[2:9] == [
+        "response.output_item.added", "part.added", "text.delta", "text.delta",
+        "text.done", "part.done", "response.output_item.done",
+    ]  # fmt: skip
+    assert [data["summary_index"] for _, data in events[3:8]] == [0] * 5
+    assert (events[6][1]["text"], events[7][1]["part"]) == (part["text"], part)
+    assert (thought["summary"], thought["status"]) == ([part], "completed")
+    assert "content" not in thought
+    assert found["reasoning"] == {"effort": None, "summary": asked}
+    assert shown([thought, {"role": "user", "content": "x"}])[0].thinking == part["text"]
 
 
 def test_a_call_that_is_cut() -> None:
