@@ -147,6 +147,9 @@ class Decoding:
             finally:
                 if sequence.changes == self._changes:
                     self._finish(before)
+                # It refers back: a matcher's memory would wait for the garbage collector, which
+                # counts objects, and not what they take.
+                self._drafter = None
 
     def _tokens(self) -> Iterator[int]:
         """The tokens; the sequence's own number is up to whoever takes them."""

@@ -115,6 +115,12 @@ class ScheduledSequence(TokenSequence):
         if self._logits is not None:
             self._logits.tokens = []
 
+    def _release_logits(self) -> None:
+        """Nobody wants them any more."""
+        logits, self._logits, self._logits_at = self._logits, None, -1
+        if logits is not None:
+            logits.released = True
+
     # --- phases
 
     @contextmanager
@@ -155,7 +161,8 @@ class ScheduledSequence(TokenSequence):
     def forget(self) -> None:
         """See `TokenSequence.forget`."""
         super().forget()
-        self._drafting, self._logits_at = None, -1
+        self._drafting = None
+        self._release_logits()  # else the next pass copies them, for nobody
 
     def compute(
         self,
@@ -306,10 +313,7 @@ class ScheduledSequence(TokenSequence):
         """
         if self.stopped or self.entered != self.closes:
             self.check_stop()
-        if self._logits is not None:
-            self._logits.released = True
-            self._logits = None
-        self._logits_at = -1
+        self._release_logits()
         rows = Rows(self, start, ids, outputs, masks, panels, pick)
         self.engine.scheduler.compute(rows)
         self.used = time.monotonic()
@@ -320,9 +324,7 @@ class ScheduledSequence(TokenSequence):
 
     def run_pass(self, plan: Plan, part: Sequence[int], outputs: int) -> Rows:
         """One pass of `part`, which follows what is cached, on a plan of its own."""
-        if self._logits is not None:
-            self._logits.released = True
-        self._logits, self._logits_at = None, -1
+        self._release_logits()
         with self.engine.lock:
             self.computing = True
             try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -218,3 +220,37 @@ def test_closed_at_any_moment(engine: Engine) -> None:
     assert all(one == wanted for one in found)
     stays.close()
     assert engine.layout.memory.used == 0
+
+
+def test_its_logits_are_nobodys(engine: Engine) -> None:
+    """The next pass copies no logits of a session that is closed."""
+    session, other = engine.session(), engine.session()
+    session.prefill(PROMPT)
+    logits = session.last_logits
+    session.close()
+    other.prefill(PROMPT[::-1])
+
+    assert logits.first >= 0
+    assert logits.released
+
+
+def test_a_decode_waits_for_no_garbage_collector(engine: Engine) -> None:
+    """What constrains it goes as soon as it has ended: a matcher takes much, in few objects."""
+
+    class Free:
+        def mask(self) -> None:
+            pass
+
+        def advance(self, token: int) -> None:
+            pass
+
+    session, constraint = engine.session(), Free()
+    session.prefill(PROMPT)
+    gone = weakref.ref(constraint)
+    gc.disable()
+    try:
+        assert len(list(session.decode(max_tokens=4, constraint=constraint))) == 4
+        del constraint
+        assert gone() is None
+    finally:
+        gc.enable()
