@@ -205,7 +205,11 @@ async def completions(request: Request) -> Answer:
     body.check(limits)
     prompts = prompts_of(body.prompt, limits.prompts)
     if body.best_of is not None and body.best_of != body.n:
-        raise APIError("best_of cannot be combined with n", param="best_of")
+        raise APIError(
+            f"Invalid 'best_of': it must be {body.n} as n is, since answers are not ranked; "
+            "ask for more with n.",
+            param="best_of",
+        )
     check_logprobs(True, body.logprobs, limits, "logprobs")
     check_logprobs(True, body.n_probs, limits, "n_probs")
     texts = [one for one in prompts if isinstance(one, str)]

@@ -121,6 +121,14 @@ def test_what_is_refused(server: Server, more: dict[str, Any], param: str) -> No
     assert complete(server, **{"ignore_eos": False, **more})["error"]["param"] == param
 
 
+def test_the_best_of_several(server: Server) -> None:
+    """It says what to do, also where there is no n in the request."""
+    error = server.post("/v1/completions", {"prompt": "a", "best_of": 3}).json()["error"]
+
+    assert "it must be 1 as n is" in error["message"]
+    assert "ask for more with n" in error["message"]
+
+
 def test_tokens_there_and_back(server: Server) -> None:
     """A text comes back from its tokens; pieces are texts, or bytes where they are none."""
     text = "Grüße, <|im_end|> 世界"
