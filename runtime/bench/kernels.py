@@ -136,6 +136,17 @@ def peak_rate(limits: MachineProfile, peak: str) -> float:
     return gops[peak] * 1e9
 
 
+def check_names(kernels: Sequence[str]) -> None:
+    """Refuse the name of a kernel that is not among `KERNELS`.
+
+    Raises:
+        SettingError: there is no such kernel.
+    """
+    unknown = [name for name in kernels if name not in KERNELS]
+    if unknown:
+        raise SettingError(f"unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
+
+
 def run(
     target: CpuTarget,
     *,
@@ -149,11 +160,9 @@ def run(
         kernels: some of `KERNELS`; none of them: all.
 
     Raises:
-        EngineError: there is no such kernel.
+        SettingError: there is no such kernel.
     """
-    unknown = [name for name in kernels if name not in KERNELS]
-    if unknown:
-        raise SettingError(f"unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
+    check_names(kernels)
     library = Library(target, ObjectCache(default_folder()))
     pool = Pool(library, threads or physical_cores())
     try:

@@ -72,6 +72,11 @@ def read_rows(path: str | Path, question: str | None = None) -> list[Row]:
         OSError: the file cannot be read.
     """
     name, suffix = str(path), Path(path).suffix.lower()
+    if name != "-" and Path(path).is_dir():
+        raise RowError(
+            f"{name} is a folder, not a file of rows; for a row per folder in it, "
+            "use --dir-from and --question"
+        )
     if suffix in (".parquet", ".pq"):
         given = _parquet(Path(path))
     elif suffix in (".csv", ".tsv"):

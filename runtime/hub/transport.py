@@ -89,7 +89,10 @@ class Retrier:
         """Pause before the next attempt, or raise ModelError when it was the last one."""
         self._failed += 1
         if self._failed >= self._patience.tries:
-            raise ModelError(f"{self._what}: {error}; {self._failed} attempts failed") from error
+            raise ModelError(
+                f"{self._what}: {error}; {self._failed} attempts failed: "
+                "check the network connection, then run this again"
+            ) from error
         if error.wait_s > _LONGEST_WAIT:
             message = f"{self._what}: {error}; the server asks for a wait of {error.wait_s:.0f} s"
             raise ModelError(message) from error

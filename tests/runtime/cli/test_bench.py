@@ -184,3 +184,8 @@ def test_what_cannot_be_measured_is_told(
 
     assert done.returncode == status
     assert message in done.stderr
+
+
+def test_an_unknown_kernel_is_refused_before_the_table(triplepoint: Run) -> None:
+    """Standard output has no head of a table that never gets a row."""
+    assert triplepoint("bench", "kernels", "gem").stdout == ""

@@ -176,3 +176,9 @@ def test_a_template_names_what_it_lacks() -> None:
     """And which fields there are."""
     with pytest.raises(RowError, match=r"line 1: the question needs the field 'nam'; .* name"):
         make_rows([("line 1", {"name": "x"})], "{nam}")
+
+
+def test_a_folder_is_not_a_file_of_rows(tmp_path: Path) -> None:
+    """The error names the option that makes rows of folders."""
+    with pytest.raises(RowError, match=r"is a folder.*use --dir-from and --question"):
+        read_rows(tmp_path)

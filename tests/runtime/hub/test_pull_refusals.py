@@ -186,7 +186,8 @@ def test_nobody_there(settings: HubSettings) -> None:
     """An endpoint that does not listen is named."""
     nobody = dataclasses.replace(settings, endpoint="http://127.0.0.1:9")
 
-    with pytest.raises(ModelError, match=r"cannot ask http://127\.0\.0\.1:9 .*3 attempts failed"):
+    message = r"cannot ask http://127\.0\.0\.1:9 .*3 attempts failed: check the network"
+    with pytest.raises(ModelError, match=message):
         pull(ONE, nobody, patience=HURRIED)
 
 
