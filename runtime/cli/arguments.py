@@ -34,7 +34,7 @@ VERBS = {
     "needed)",
     "eval": "run a suite of tasks on models and settings: accuracy, speed, cost",
     "session": "list, show and remove conversations saved with --session (no model needed)",
-    "doctor": "show what this CPU is and can do, and where files are kept",
+    "doctor": "show what this CPU is and can do, and where files are stored",
     "bench": "measure prefill and decode speed, like llama-bench; its commands measure more",
     "regimes": "draw a model's phase diagram for this machine",
     "pull": "download a model from the Hugging Face Hub",

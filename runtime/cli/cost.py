@@ -319,7 +319,7 @@ def _show(
     moves: Sequence[Sensitivity],
 ) -> None:
     told = f"mean of {recorded.questions:,} recorded" if recorded else "default profile"
-    told += ", with what you gave" * changed
+    told += ", with your values" * changed
     steps = f"{usage.steps:.3g} step{'s' * (usage.steps != 1)}"
     _words(
         output,

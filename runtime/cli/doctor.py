@@ -254,9 +254,13 @@ def _show_tuning(output: Output, found: dict[str, Any]) -> None:
 
 def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:
     rows = [
-        (c["path"], f"{c['files']} files, {size_text(c['bytes'])}, {c['what']}") for c in caches
+        (
+            c["path"],
+            f"{c['files']} file{'s' * (c['files'] != 1)}, {size_text(c['bytes'])}, {c['what']}",
+        )
+        for c in caches
     ]
-    _show(output, "kept files", rows)
+    _show(output, "files on disk", rows)
 
 
 def _show(output: Output, title: str, rows: list[tuple[str, str]]) -> None:

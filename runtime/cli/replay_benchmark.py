@@ -154,7 +154,8 @@ def _totals(report: PerfReport) -> list[str]:
     if error is not None and not report.settings:
         long = sum(p.recorded.wall_s >= LEAST_S for p in report.phases)
         lines.append(
-            f"times of the {long} phases of {duration(LEAST_S)} or more: off by {error:.1%}, median"
+            f"times of the phases of {duration(LEAST_S)} or more ({long} of {len(report.phases)}): "
+            f"off by {error:.1%}, median"
         )
     return lines
 

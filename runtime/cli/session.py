@@ -48,7 +48,7 @@ def ls(args: argparse.Namespace, output: Output) -> int:
             f"no sessions in {sessions_folder()}; `run` and `chat` save one with --session NAME"
         )
     else:
-        heads = ["session", "kept", "questions", "size", "model", "folder"]
+        heads = ["session", "saved", "questions", "size", "model", "folder"]
         rows = [
             [one.name, _date(one), str(one.questions), size_text(one.nbytes)]
             + [printable(text or "-") for text in (one.model, one.problem or one.workspace)]
@@ -70,7 +70,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
         raise AgentError(f"session {one.name} cannot be shown: {one.folder}: {one.problem}")
     rows = [
         ("session", one.name),
-        ("kept", f"{_date(one)}, {size_text(one.nbytes)} in {one.folder}"),
+        ("saved", f"{_date(one)}, {size_text(one.nbytes)} in {one.folder}"),
         ("model", f"{one.model or 'not known'}, {one.model_path}".removesuffix(", ")),
         ("folder", one.workspace or "not known"),
     ]

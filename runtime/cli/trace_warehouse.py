@@ -129,8 +129,8 @@ def _told(found: Summary, target: str) -> list[str]:
         if number
     ]
     lines = [
-        f"{found.files:,} files in {duration(found.seconds)}{speed}: {', '.join(counts)}; "
-        f"{found.rows:,} rows written to {target}"
+        f"{found.files:,} file{'s' * (found.files != 1)} in {duration(found.seconds)}{speed}: "
+        f"{', '.join(counts)}; {found.rows:,} rows written to {target}"
     ]
     for record in found.problems[:_TOLD]:
         lines.append(printable(f"{record.status}: {record.file}: {record.problem}"))

@@ -20,11 +20,12 @@ def test_doctor_tells_what_this_machine_is(triplepoint: Run) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{targets.detect().name}, the best that this CPU can run" in done.stdout
-    for title in ("target", "cpu", "limits with", "execution policy", "kept files", "versions"):
+    for title in ("target", "cpu", "limits with", "execution policy", "files on disk", "versions"):
         assert any(line.startswith(title) for line in done.stdout.splitlines()), title
     assert "read DRAM" in done.stdout
     assert "first touch" in done.stdout
     assert "triplepoint/traces" in done.stdout
+    assert " 1 files" not in done.stdout
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ def test_listed_shown_and_removed(triplepoint: Run, kept: Path, folder: Path) ->
     assert "first" in listed.stdout
     assert str(folder) in listed.stdout
     assert "triplepoint-nano" in listed.stdout
+    assert listed.stdout.split()[:3] == ["session", "saved", "questions"]
     (one,) = json.loads(triplepoint("session", "ls", "--json").stdout)["sessions"]
     assert (one["name"], one["questions"], one["workspace"]) == ("first", 1, str(folder))
     assert one["bytes"] == sum(path.stat().st_size for path in kept.iterdir())
