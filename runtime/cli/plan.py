@@ -135,8 +135,7 @@ def _plan(
         f"{base.tally.asked:,} conversations, {base.requests:,} requests on "
         f"{base.scenario.machines:,} × {machine.cpu} ({machine.threads} threads, "
         f"{machine.read_gbps['DRAM']:.0f} GB/s, {machine.int8_gops:,.0f} GOP/s), model {one.name}, "
-        f"KV cache {one.kv}, times: {one.basis}, "
-        f"{scenario.seen.passes:,} passes seen; simulated in {took:.1f} s.",
+        f"KV cache {one.kv}, {_times(scenario)}; simulated in {took:.1f} s.",
         f"In time: TTFT up to {args.goals[0]:g} s and TPOT up to {args.goals[1]:g} s. Prices: "
         f"{hardware.name} at {priced}, of {hardware.date or 'an unknown date'}.",
     ]
@@ -157,6 +156,18 @@ def _plan(
             file.write(plan_html.sweep_svg(plan))
     output.json(_json(plan))
     return Exit.OK
+
+
+def _times(scenario: Scenario) -> str:
+    """Where the times of the passes come from, for a person."""
+    basis = scenario.forecaster.basis
+    if basis == "learned":
+        return f"pass times learned from {scenario.seen.passes:,} passes"
+    if basis == "calibration":
+        return "pass times predicted, calibrated with this model"
+    if basis == "given":
+        return "pass times predicted with the shares of the limits in the machine's file"
+    return "pass times predicted with typical shares of the machine's limits"
 
 
 def _change(

@@ -209,9 +209,11 @@ class MapRun:
             elif not any(worker.station.tasks for worker in self._workers):
                 return
             if self._gone.issuperset(worker.station.name for worker in self._workers):
+                left = dispatcher.left
                 raise FleetError(
-                    f"no workers are left; {dispatcher.left:,} rows have no result. The last "
-                    f"worker: {(self.report.notes or ['it never started'])[-1]}"
+                    f"no workers are left; {left:,} row{'s' * (left != 1)} without a result (run "
+                    "the same again to resume). The last worker: "
+                    f"{(self.report.notes or ['it never started'])[-1]}"
                 )
             self._take(self._wait())
             self._tell()

@@ -32,6 +32,7 @@ def test_a_forecast(machine: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["plan", *argv]) == 0
     said = capsys.readouterr().out
     assert "next bottleneck" in said
+    assert "pass times predicted with typical shares" in said
     assert "one more core" in said
     page = html.read_text()
     assert page.count("<svg") >= 3

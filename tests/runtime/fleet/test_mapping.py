@@ -214,7 +214,7 @@ def test_nobody_is_left() -> None:
 
     notes: list[str] = []
     run, results, _ = mapping(4, on_note=notes.append)
-    with pytest.raises(FleetError, match=r"no workers are left; 4 rows have no result.*for 60 s"):
+    with pytest.raises(FleetError, match=r"left; 4 rows without a result .*again.*for 60 s"):
         run.run([Gone("a", answered), Gone("b", answered)])
 
     assert notes == ["a: no answer for 60 s", "b: no answer for 60 s"]

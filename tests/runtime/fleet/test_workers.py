@@ -271,7 +271,7 @@ def test_no_server_is_left(quick: None) -> None:
         fleet = Fleet(parse_target(server.url, 1), patience_s=0.2)
         results, poison = Results(None), Results(None)
         rows = make_rows(("", {"question": f"q{n}"}) for n in range(3))
-        with pytest.raises(FleetError, match=r"2 rows have no result.*has taken no row"):
+        with pytest.raises(FleetError, match=r"2 rows without a result.*has taken no row"):
             run_map(rows, remote, fleet, results=results, poison=poison, traces=None)
 
     assert len(results) == 1
@@ -328,7 +328,7 @@ def test_a_busy_server_is_waited_for_while_it_works(quick: None) -> None:
         fleet = Fleet(parse_target(server.url, 2), patience_s=0.2)
         results, poison = Results(None), Results(None)
         rows = make_rows(("", {"question": f"q{n}"}) for n in range(2))
-        with pytest.raises(FleetError, match="1 rows have no result"):
+        with pytest.raises(FleetError, match="1 row without a result"):
             run_map(rows, remote, fleet, results=results, poison=poison, traces=None)
 
     assert [one["answer"] for one in results] == ["Yes."]
@@ -340,7 +340,7 @@ def test_a_server_that_is_not_there(quick: None) -> None:
         url = server.url
     fleet = Fleet(parse_target(url, 1), patience_s=0.1)
     results, poison = Results(None), Results(None)
-    with pytest.raises(FleetError, match="no workers are left; 1 rows"):
+    with pytest.raises(FleetError, match="no workers are left; 1 row without"):
         run_map(
             make_rows([("", {"question": "q"})]),
             remote,
