@@ -78,5 +78,5 @@ def _show(output: Output, report: Report) -> None:
     rate = report.read_nbytes / 1e6 / max(report.seconds, 1e-9)
     output.line(
         f"{megabytes(report.source_nbytes)} → {megabytes(report.nbytes)}, "
-        f"{report.bits_per_weight:.2f} bits a weight, {report.seconds:.1f} s ({rate:,.0f} MB/s)"
+        f"{report.bits_per_weight:.2f} bits per weight, {report.seconds:.1f} s ({rate:,.0f} MB/s)"
     )

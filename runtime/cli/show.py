@@ -119,8 +119,9 @@ def _show_layers(made_of: ModelFacts, output: Output) -> None:
     rows = []
     if made_of.experts:
         more = f", and {made_of.shared} that every token takes" * bool(made_of.shared)
-        rows.append(("experts", f"{made_of.experts_used} of {made_of.experts} a token{more}"))
-    rows.append(("active", f"{made_of.active / 1e9:,.3g} billion weights a token"))
+        rows.append(("experts", f"{made_of.experts_used} of {made_of.experts} per token{more}"))
+    scale, unit = (1e9, "billion") if made_of.active >= 1e9 else (1e6, "million")
+    rows.append(("active", f"{made_of.active / scale:,.3g} {unit} weights per token"))
     for one in made_of.passes:
         name = f"a pass of {one.rows} token" + "s" * (one.rows > 1)
         parts = [f"{size_text(one.weights)} of weights"]
@@ -128,7 +129,7 @@ def _show_layers(made_of: ModelFacts, output: Output) -> None:
             parts[0] += f" ({one.experts:.3g} experts of a layer)"
         if one.states:
             parts.append(f"{size_text(one.states)} of states")
-        rows.append((name, f"{' and '.join(parts)}: {size_text(one.token)} a token"))
+        rows.append((name, f"{' and '.join(parts)}: {size_text(one.token)} per token"))
     _block(output, "read", rows)
 
 
@@ -140,11 +141,11 @@ def _kind(kind: LayerKind) -> str:
     parts = [", ".join([*what, *([_FFNS[kind.ffn]] if kind.ffn else [])])]
     if any(kind.kv_token.values()):
         sizes = ", ".join(f"{kv} {size_text(n)}" for kv, n in kind.kv_token.items())
-        parts.append(f"a token {sizes}")
+        parts.append(f"per token: {sizes}")
     states = {"state": kind.state, "convolution": kind.conv}
     if any(states.values()):
         sizes = ", ".join(f"{name} {size_text(n)}" for name, n in states.items() if n)
-        parts.append(f"a sequence {sizes}")
+        parts.append(f"per sequence: {sizes}")
     return "; ".join(parts)
 
 

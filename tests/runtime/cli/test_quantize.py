@@ -23,7 +23,7 @@ def test_quantize(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
     assert "small.gguf: Q4_K_M, 44 × Q4_K" in done.stdout
     assert "blk.0.ffn_down.weight is Q8_0: its row length is not a multiple" in done.stdout
     assert "tensors were already quantized" in done.stdout
-    assert "bits a weight" in done.stdout
+    assert "bits per weight" in done.stdout
     assert (tmp_path / "small.gguf").stat().st_size < nano.stat().st_size
 
 

@@ -170,6 +170,13 @@ def test_the_parts_make_the_whole(tmp_path: Path, header: Header) -> None:
     assert facts.active <= info.parameters
 
 
+def test_a_small_model_has_millions_of_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    """The active weights of nano are not a small part of a billion."""
+    assert main(["show", "nano"]) == 0
+
+    assert re.search(r"active +\d+\.\d+ million weights per token", capsys.readouterr().out)
+
+
 @pytest.mark.slow
 def test_what_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -179,9 +186,9 @@ def test_what_is_printed(
     words = _shown(tmp_path, "Qwen3.5-35B-A3B", capsys)
     for fact in (
         "tool calls in the format qwen3-coder",
-        "30 × gated delta rule, with experts; a sequence state 62.9 MB, convolution 2.9 MB",
-        "10 × full attention, with experts; a token bf16 20.5 kB, q8 10.6 kB, f32 41.0 kB",
-        "experts 8 of 256 a token, and 1 that every token takes",
+        "30 × gated delta rule, with experts; per sequence: state 62.9 MB, convolution 2.9 MB",
+        "10 × full attention, with experts; per token: bf16 20.5 kB, q8 10.6 kB, f32 41.0 kB",
+        "experts 8 of 256 per token, and 1 that every token takes",
         "a pass of 1 token 2.66 GB of weights (8 experts of a layer) and 132 MB of states",
         "this machine has not been measured yet; `triplepoint models` measures it",
         "supported: this model runs here",
