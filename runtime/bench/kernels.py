@@ -136,17 +136,6 @@ def peak_rate(limits: MachineProfile, peak: str) -> float:
     return gops[peak] * 1e9
 
 
-def check_names(kernels: Sequence[str]) -> None:
-    """Refuse the name of a kernel that is not among `KERNELS`.
-
-    Raises:
-        SettingError: there is no such kernel.
-    """
-    unknown = [name for name in kernels if name not in KERNELS]
-    if unknown:
-        raise SettingError(f"unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
-
-
 def run(
     target: CpuTarget,
     *,
@@ -162,7 +151,9 @@ def run(
     Raises:
         SettingError: there is no such kernel.
     """
-    check_names(kernels)
+    unknown = [name for name in kernels if name not in KERNELS]
+    if unknown:
+        raise SettingError(f"unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
     library = Library(target, ObjectCache(default_folder()))
     pool = Pool(library, threads or physical_cores())
     try:

@@ -49,7 +49,6 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     from ..bench import kernels
 
     check_threads(args.threads, output)
-    kernels.check_names(args.kernels)  # before the head of the table is printed
     name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
     chosen = targets.runnable() if name == "all" else [targets.chosen(args.target)]
     found: list[KernelResult] = []

@@ -78,9 +78,11 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
             table.writerow(fields.values())
             sys.stdout.flush()
     else:
-        _line(output, [column.place(column.heading) for column in columns])
-        _line(output, [column.rule for column in columns])
-        for row in rows:
+        # The head comes with the first row: what fails before that leaves no empty table.
+        for number, row in enumerate(rows):
+            if number == 0:
+                _line(output, [column.place(column.heading) for column in columns])
+                _line(output, [column.rule for column in columns])
             pairs = zip(columns, row.cells, strict=True)
             _line(output, [column.place(cell) for column, cell in pairs])
 

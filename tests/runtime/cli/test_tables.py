@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from triplepoint import SettingError
 from triplepoint.runtime.bench.runner import Case
 from triplepoint.runtime.bench.sweeps import Point
 from triplepoint.runtime.cli import bench, bench_agents, bench_sweep, main
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Row, notes, rate, show
+from triplepoint.runtime.cli.tables import Column, Row, notes, rate, show
 from triplepoint.runtime.physics.machine import MachineProfile
 from triplepoint.runtime.replay.together import Job, Turns
 
@@ -37,6 +39,19 @@ def test_fields_of_fields_have_columns(capsys: pytest.CaptureFixture[str]) -> No
 
     (found,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert found == {"n": "1", "effects.memory": "0.5", "effects.of.compute": "0.25"}
+
+
+def test_rows_that_fail_at_once_leave_no_empty_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """The head is printed with the first row."""
+
+    def rows() -> Iterator[Row]:
+        raise SettingError("no such kernel")
+        yield Row((), {})
+
+    with pytest.raises(SettingError):
+        show(Output(), "md", [Column("n", 3)], rows())
+
+    assert capsys.readouterr().out == ""
 
 
 def test_a_sweeps_rows_are_alike(
