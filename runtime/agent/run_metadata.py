@@ -94,8 +94,10 @@ class RunSetup:
         """What had to be done because the model file or a tool's schema lack something."""
         notes = list(self.conversation.notes)
         if refused := self.policy.refused(self.tools):
+            asks = " and nobody can be asked" * (self.policy.mode == "ask")
             notes.append(
-                f"the policy is {self.policy.mode}, so no call of {', '.join(refused)} will run"
+                f"the policy is {self.policy.mode}{asks}, so no call of {', '.join(refused)} "
+                "will run"
             )
         return notes
 

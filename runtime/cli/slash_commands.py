@@ -118,7 +118,9 @@ def _fork(chats: ChatSet, rest: str) -> None:
     if rest:
         number = int(rest) if rest.isdecimal() else 0
         if not 1 <= number <= len(chats.agents):
-            raise AgentError(f"there are conversations 1 to {len(chats.agents)}; /fork makes one")
+            count = len(chats.agents)
+            there = "is only conversation 1" if count == 1 else f"are conversations 1 to {count}"
+            raise AgentError(f"there {there}; /fork starts another")
         chats.current = number - 1
     else:
         chats.agents.append(chats.agent.fork())

@@ -40,6 +40,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             # It must mean the same in every folder. A link stays: its name says which shard it is.
             name = os.path.abspath(path)
     place = keep_model(name)
-    output.line(f"the default model is now {name}: {place}")
+    output.line(f"the default model is now {name}, saved in {place}")
     output.json({"model": name, "config": str(place)})
     return Exit.OK

@@ -36,6 +36,14 @@ WRITE = call("write_file", path="a.txt", content="two\n") + END
 EDIT = call("edit_file", path="a.txt", old="one", new="two") + END
 
 
+def test_a_policy_that_can_ask_nobody_says_so(scripted: MakeEngine, root: Path) -> None:
+    """The note at the start has the reason, not only the name of the policy."""
+    with Agent(scripted(), tools=EditTools(root), policy=Policy("ask"), trace=False) as agent:
+        (note,) = agent.notes
+
+    assert "the policy is ask and nobody can be asked, so no call of write_file" in note
+
+
 def test_by_default_nothing_is_written(scripted: MakeEngine, root: Path) -> None:
     """The call is denied, the model is told why, and it is known before the first question."""
     agent = Agent(scripted(WRITE, "No." + END), workspace=root, tools=EditTools(root), trace=False)

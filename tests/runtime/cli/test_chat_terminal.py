@@ -231,6 +231,7 @@ def test_commands(chat: Any, work: Path) -> None:
     assert "no question yet" in ask("/save")
     assert "there is no question to undo" in ask("/undo")
     assert "no such command: /nonsense; choose from /tools, " in ask("/nonsense")
+    assert "there is only conversation 1; /fork starts another" in ask("/fork 9")
     ask("First?")
     assert "in conversation 2 of 2" in ask("/fork")
     ask("Second?")

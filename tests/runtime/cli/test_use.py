@@ -74,7 +74,7 @@ def test_an_alias_from_pull_to_run(command: Command, folder: Path) -> None:
 
     status, shown, _ = command("use", "qwen3:0.6b")
     assert status == 0
-    assert shown == f"the default model is now qwen3:0.6b: {config_path()}\n"
+    assert shown == f"the default model is now qwen3:0.6b, saved in {config_path()}\n"
 
     settings = json.loads(command("config", "--json")[1])
     assert settings["model"] == {"value": "qwen3:0.6b", "from": f"{config_path()}, line 1"}
