@@ -26,6 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .. import interrupts
 from ..arguments import user_folder
 from ..errors import CompileError
 from .targets import CpuTarget, llvm_binding, missing
@@ -281,7 +282,9 @@ class _Compiler:
             from concurrent.futures import ThreadPoolExecutor
 
             self._threads = ThreadPoolExecutor(_cores(), "compile")
-        return self._threads.submit(_compile, spec, target, text).result
+        with interrupts.held():
+            compiled = self._threads.submit(_compile, spec, target, text)
+        return functools.partial(interrupts.result, compiled)
 
 
 def _cores() -> int:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError, EngineError
+from ..interrupts import held
 from . import executor, pool_block
 from .compile import Library, spec
 from .elastic_executor import MOST_THREADS
@@ -106,14 +107,15 @@ class Pool:
                 daemon=True,
             )
             try:
-                worker.start()
+                with held():  # one that runs, and is not known, would not be waited for
+                    worker.start()
+                    self._workers.append(worker)
             except RuntimeError as error:
                 self.close()
                 raise EngineError(
                     f"only {tid} of {self.threads} threads could be started ({error}); ask for "
                     "fewer threads, or raise the limit on processes"
                 ) from None
-            self._workers.append(worker)
 
     def _start_c_library(self) -> None:
         block, c = self._block, self._c

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..arguments import as_mapping, check_whole
 from ..errors import ToolError
+from ..interrupts import held
 from .paths import check_text, shown
 from .schema import brief
 from .text import is_binary
@@ -84,16 +85,14 @@ class CommandTools:
         """
         _check_words(command)
         began = time.monotonic()
-        process = self._start(command)
-        try:
+        with contextlib.ExitStack() as ending:
+            with held():  # or Ctrl-C would leave behind what has just begun
+                process = self._start(command)
+                ending.callback(_end, process)
             with on_abandon(lambda: _end_group(process)):
                 output, timed_out = self._read(process, began + self._max_seconds)
                 if not timed_out:
                     timed_out = _wait(process, began + self._max_seconds)
-        finally:
-            _end_group(process)
-            if process.stdout is not None:
-                process.stdout.close()
         return self._told(command, process.returncode, timed_out, output)
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
@@ -218,6 +217,13 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
     except subprocess.TimeoutExpired:
         return True
     return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Its group, and what it is read from."""
+    _end_group(process)
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from .. import interrupts
 from ..arguments import check_whole
 from ..errors import ToolError
 from .paths import check_text, shown
@@ -150,7 +151,7 @@ class FetchTools:
 
         # A thread of its own: the caller may run a loop; and a look-up that hangs is left behind.
         thread = threading.Thread(target=work, name="fetch_url", daemon=True)
-        thread.start()
+        interrupts.start(thread)
         thread.join(self._max_seconds + 1)
         if not outcome or isinstance(outcome[0], TimeoutError):
             raise ToolError(f"no answer within {self._max_seconds:g} seconds: {shown(url)}")

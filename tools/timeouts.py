@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
 from typing import Any, Generic, TypeVar
 
+from .. import interrupts
 from ..arguments import is_number
 from ..errors import ToolError
 
@@ -50,7 +51,11 @@ class TimedTask(Generic[T]):
         context = copy_context()
         context.run(_CURRENT.set, self)
         thread = threading.Thread(target=context.run, args=(self._do, work), name=name, daemon=True)
-        thread.start()
+        try:
+            interrupts.start(thread)
+        except BaseException:  # such as Ctrl-C: nobody is going to wait for it
+            self.abandon("interrupted")
+            raise
 
     def wait(self, seconds: float | None = None, why: str = "") -> T:
         """What the function gives; also raises what it raises.
@@ -63,7 +68,7 @@ class TimedTask(Generic[T]):
             ToolError: it was left, here or by `abandon`.
         """
         try:
-            if not self._over.wait(None if seconds is None else min(seconds, MAX_WAIT)):
+            if not interrupts.wait(self._over, seconds):
                 self.abandon(why)
         except BaseException:  # such as Ctrl-C
             self.abandon("interrupted")
@@ -83,7 +88,8 @@ class TimedTask(Generic[T]):
             to_end, self._to_end = self._to_end, []
         for end in to_end:
             end()
-        self._over.set()
+        with interrupts.held():
+            self._over.set()
 
     def _do(self, work: Callable[[], T]) -> None:
         try:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ... import interrupts
 from ...errors import AgentError, ContextOverflowError, LimitReachedError, PassCancelledError
 from ...tools.timeouts import MAX_WAIT
 from ...traces.events import RunEnd, ToolEvent, TurnEnd
@@ -89,6 +90,8 @@ class Run:
         message = ""
         alarm = self._alarm()
         try:
+            if alarm is not None:
+                interrupts.start(alarm)
             yield RunStarted(trace.run, self._context.turn)
             if self._context.turn == 1:
                 yield from map(Notice, self._setup.notes)
@@ -109,7 +112,8 @@ class Run:
             raise
         finally:
             if alarm is not None:
-                alarm.cancel()
+                with interrupts.held():
+                    alarm.cancel()
             self._end(status, message)
 
     def _loop(self) -> Iterator[AgentEvent]:
@@ -241,7 +245,7 @@ class Run:
         return results
 
     def _alarm(self) -> threading.Timer | None:
-        """What ends the run when its time is up, also within a pass."""
+        """What ends the run when its time is up, also within a pass; it is not started."""
         cancellation = self._context.cancellation
         if cancellation.timeout is None:
             return None
@@ -252,7 +256,6 @@ class Run:
 
         alarm = threading.Timer(min(cancellation.timeout, MAX_WAIT), expire)
         alarm.daemon = True
-        alarm.start()
         return alarm
 
     def _end(self, status: Status, message: str) -> None:

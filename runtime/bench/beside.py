@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ... import interrupts
 from ...errors import SettingError
 from ..inference.shared_pass import Forecasts
 
@@ -110,14 +111,16 @@ def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) 
             settled.set()
 
     with engine.runner.watched(found.forecasts.add), ThreadPoolExecutor(1) as threads:
-        decoding = threads.submit(decode)
+        with interrupts.held():
+            decoding = threads.submit(decode)
         try:
-            settled.wait()
+            interrupts.wait(settled)
             first = len(times)
             found.beside_s.append(_prompt(engine, ids))
             last = len(times)
         finally:
-            over.set()
-        decoding.result()
+            with interrupts.held():
+                over.set()
+        interrupts.result(decoding)
     inside = times[first - 1 : last + 1]
     found.gaps_s.append([after - before for before, after in itertools.pairwise(inside)] or [0.0])

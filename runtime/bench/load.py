@@ -12,11 +12,12 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...interrupts import completed, held
 from .load_client import Asks, Reply
 from .load_work import Work
 
@@ -119,19 +120,21 @@ def measure(work: Work, connect: Callable[[], Asks]) -> Load:
     with ThreadPoolExecutor(work.agents) as threads:
         try:
             clients += (connect() for _ in range(work.agents))
-            jobs = [
-                threads.submit(_job, work, n, client, ready, over)
-                for n, client in enumerate(clients)
-            ]
-            ready.wait()
+            with held():
+                jobs = [
+                    threads.submit(_job, work, n, client, ready, over)
+                    for n, client in enumerate(clients)
+                ]
+                ready.wait()
             began = time.perf_counter()
-            for job in as_completed(jobs):
+            for job in completed(jobs):
                 job.result()  # the first that fails ends the others
             load.jobs = [job.result() for job in jobs]
             load.seconds = time.perf_counter() - began
         except BaseException:  # Ctrl-C too: the pool waits for its threads
-            over.set()
-            ready.abort()
+            with held():
+                over.set()
+                ready.abort()
             for client in clients:
                 client.stop()
             raise

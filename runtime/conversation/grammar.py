@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from ... import interrupts
 from ...errors import GrammarError
 from ..gguf.types import TokenType
 from . import answer_forms
@@ -186,7 +187,7 @@ class CallGrammar:
             self._prototypes = self._compile()
             return
         self._thread = threading.Thread(target=self._compile_quietly, name="grammar", daemon=True)
-        self._thread.start()
+        interrupts.start(self._thread)
 
     def _compile_quietly(self) -> None:
         try:

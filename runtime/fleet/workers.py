@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import EngineError, ModelError, TriplepointError
+from ...interrupts import held, start
 from ..agent.remote import RemoteEngine
 from .answering import AgentFactory, Outcome, Recipe, Stopper, answer, why_silent
 from .dispatch import Station, Task
@@ -142,7 +143,8 @@ class LocalWorker:
 
     def give(self, task: Task) -> None:
         """See `Worker.give`."""
-        self._threads.submit(self._do, task)
+        with held():
+            self._threads.submit(self._do, task)
 
     def _do(self, task: Task) -> None:
         began = time.perf_counter()
@@ -218,7 +220,8 @@ class ServerWorker:
 
     def give(self, task: Task) -> None:
         """See `Worker.give`."""
-        self._threads.submit(self._do, task)
+        with held():
+            self._threads.submit(self._do, task)
 
     def _do(self, task: Task) -> None:
         try:
@@ -254,7 +257,7 @@ class ServerWorker:
             self.ready = False
             self._away_since = self._away_since or time.monotonic()
             self._prober = threading.Thread(target=self._probe, args=(why,), daemon=True)
-            self._prober.start()
+            start(self._prober)
 
     def _probe(self, why: str) -> None:
         if why:
@@ -295,7 +298,8 @@ class ServerWorker:
 
     def close(self) -> None:
         """See `Worker.close`."""
-        self._closed.set()
+        with held():
+            self._closed.set()
         self._work.stopper.stop()
         self._threads.shutdown(wait=True, cancel_futures=True)
         if self._prober is not None:

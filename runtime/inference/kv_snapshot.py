@@ -30,6 +30,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ... import interrupts
 from ...arguments import as_path
 from ...errors import ContextOverflowError, EngineError
 from ...jit.compile import source_hash
@@ -98,7 +99,7 @@ def save(loaded: LoadedModel, session: TokenSequence, folder: str | Path) -> Sav
                 return name, checked_files.write(path, data.data), data.nbytes
 
             with ThreadPoolExecutor(READERS) as pool:
-                done = list(pool.map(put, range(len(names))))
+                done = list(interrupts.results(pool, put, range(len(names))))
             states, bytes_of_states = _save_states(loaded, session.cache, where, tokens[:cached])
         body = {
             "version": VERSION,
@@ -195,7 +196,7 @@ def load(
 
     wrong = ""
     with ThreadPoolExecutor(READERS) as pool:
-        for number, page in enumerate(pool.map(get, range(len(names)))):
+        for number, page in enumerate(interrupts.results(pool, get, range(len(names)))):
             if isinstance(page, str):  # what follows it is of no use: this has to be read first
                 wrong = f"page {number + 1} of {len(names)} on disk {page}"
                 break

@@ -21,6 +21,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError
+from ...interrupts import held
 from .pass_policy import PassPolicy
 from .speculative_config import VERIFY_TOKENS
 from .tickets import SAME, Ticket, twins
@@ -307,7 +308,8 @@ class Scheduler(PassPolicy[Ticket]):
                     self.passes += 1
                     self.shared += len(picked) > 1
                 elif not changed:
-                    self._arrived.wait(IDLE_S)
+                    with held():
+                        self._arrived.wait(IDLE_S)
                 for ticket, _ in picked:
                     self.computed(ticket.rows.sequence)
                     self._served(ticket, error, ended)
@@ -352,7 +354,8 @@ class Scheduler(PassPolicy[Ticket]):
                 left = until - now
                 if next(soon, None) is None or left <= 0:
                     return
-                self._arrived.wait(left)
+                with held():
+                    self._arrived.wait(left)
 
     @property
     def _timing(self) -> Autotuner:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ... import interrupts
 from ...arguments import user_folder
 from ...errors import EngineError
 from ...jit.kernels.kvcache import PAGE
@@ -98,7 +99,8 @@ class Spill:
 
                 self._writer = ThreadPoolExecutor(1, "triplepoint-spill")
         try:
-            self._writer.submit(self._write, ids, page.data, seconds, namespace)
+            with interrupts.held():
+                self._writer.submit(self._write, ids, page.data, seconds, namespace)
         except RuntimeError:  # it was closed meanwhile, or the system has no thread for it
             with self._lock:
                 self._pending -= 1
@@ -106,7 +108,9 @@ class Spill:
     def flush(self) -> None:
         """Wait until everything that was offered is written."""
         if self._writer is not None:
-            self._writer.submit(lambda: None).result()
+            with interrupts.held():
+                last = self._writer.submit(bool)
+            interrupts.result(last)
 
     def close(self) -> None:
         """Write no more; what was offered is written."""

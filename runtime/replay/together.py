@@ -12,13 +12,14 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import SettingError
+from ...interrupts import completed, held
 from ..forward.logits import ROWS
 from ..inference.shared_pass import Forecasts
 from .simulate import Execution
@@ -115,14 +116,16 @@ def _at_once(together: Turns, agents: Sequence[_Agent]) -> None:
     ready = threading.Barrier(len(agents) + 1, lambda: starts.append(time.perf_counter()))
     with ThreadPoolExecutor(len(agents)) as threads:
         try:
-            jobs = [threads.submit(agent.run, ready) for agent in agents]
-            ready.wait()
-            for job in as_completed(jobs):
+            with held():
+                jobs = [threads.submit(agent.run, ready) for agent in agents]
+                ready.wait()
+            for job in completed(jobs):
                 job.result()  # the first that fails ends the others
             together.jobs += [job.result() for job in jobs]
             together.seconds.append(time.perf_counter() - starts[0])
         except BaseException:  # Ctrl-C too: the pool waits for its threads
-            ready.abort()
+            with held():
+                ready.abort()
             for agent in agents:
                 agent.stop()
             raise
@@ -139,7 +142,8 @@ class _Agent:
 
     def stop(self) -> None:
         """Do no more of it, nor what is being done; from another thread."""
-        self._over.set()
+        with held():
+            self._over.set()
         self._execution.stop()
 
     def run(self, ready: threading.Barrier | None = None) -> Job:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ... import interrupts
 from ...errors import SettingError
 from .attempt import attempt
 from .checks import Judge, check_requirements
@@ -179,18 +180,20 @@ def _rows(
         try:
             while True:
                 for job in waiting:
-                    running.add(pool.submit(one, job))
+                    with interrupts.held():
+                        running.add(pool.submit(one, job))
                     if len(running) >= parallel:
                         break
                 if not running:
                     return
-                ready, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in ready:
+                for future in interrupts.completed(running):
+                    running.remove(future)
                     if (row := future.result()) is not None:
                         yield row
+                    break
         except KeyboardInterrupt:
             stop.set()
-            for future in wait(running).done:  # they cannot be ended, so they count
+            for future in interrupts.completed(running):  # they cannot be ended, so they count
                 if (row := future.result()) is not None:
                     yield row
             raise

@@ -19,6 +19,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ... import interrupts
 from ...arguments import as_list
 from ...errors import ToolDefinitionError, ToolError
 from ..command import KEPT_VARIABLES
@@ -74,7 +75,7 @@ class McpServers:
             raise ToolError(f"MCP servers are ServerConfig objects, not {brief(odd[0])}")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mcp", daemon=True)
-        self._thread.start()
+        interrupts.start(self._thread)
         self._servers: list[_Server] = []
         self._close = weakref.finalize(self, _end, self._loop, self._thread, self._servers)
         atexit.register(self._close)
@@ -313,18 +314,21 @@ def _told(result: CallToolResult) -> str:
 def _submit(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]
 ) -> concurrent.futures.Future[T]:
-    return asyncio.run_coroutine_threadsafe(work, loop)
+    with interrupts.held():
+        return asyncio.run_coroutine_threadsafe(work, loop)
 
 
 def _result(future: concurrent.futures.Future[T], seconds: float, late: str) -> T:
     """What came of it; whoever waits may be interrupted, and then it is given up."""
     try:
-        return future.result(seconds)
+        return interrupts.result(future, seconds)
     except concurrent.futures.TimeoutError:
-        future.cancel()
+        with interrupts.held():
+            future.cancel()
         raise ToolError(late) from None
     except BaseException:
-        future.cancel()
+        with interrupts.held():
+            future.cancel()
         raise
 
 
@@ -333,7 +337,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, servers: lis
     ends = [_submit(loop, server.end()) for server in servers]
     for end in ends:
         with contextlib.suppress(Exception):
-            end.result(8 * stdio.GRACE)
+            interrupts.result(end, 8 * stdio.GRACE)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(5)
     if not thread.is_alive():

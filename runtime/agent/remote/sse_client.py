@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .... import interrupts
 from ....arguments import without_surrogates
 from ....errors import ContextOverflowError, EngineError
 
@@ -191,7 +192,7 @@ class _Worker:
         self._task = self._loop.create_task(_awaited(work))
         self._ended = ended
         self._thread = threading.Thread(target=self._run, name="remote", daemon=True)
-        self._thread.start()
+        interrupts.start(self._thread)
 
     def cancel(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended already

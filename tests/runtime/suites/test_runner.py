@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import gc
 import json
 import subprocess
@@ -15,9 +14,8 @@ from typing import Any
 import pytest
 from helpers.openai_server import OpenAIServer, calls, openai_server, text
 
-from triplepoint import Engine, RemoteEngine
+from triplepoint import Engine, RemoteEngine, interrupts
 from triplepoint.errors import SettingError
-from triplepoint.runtime.suites import runner
 from triplepoint.runtime.suites.definition import Suite
 from triplepoint.runtime.suites.report import as_json, as_page, sections
 from triplepoint.runtime.suites.results import ResultsFile, key_of, read_rows
@@ -187,14 +185,14 @@ def test_ctrl_c_keeps_what_was_under_way(
     suite_of: Make, nano: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attempts that run come to their end and into the results; no other begins."""
-    interrupts = iter([KeyboardInterrupt()])
+    pending, completed = iter([KeyboardInterrupt()]), interrupts.completed
 
-    def wait(*given: Any, **more: Any) -> Any:
-        if (interrupt := next(interrupts, None)) is not None:
+    def interrupted(futures: Any) -> Any:
+        if (interrupt := next(pending, None)) is not None:
             raise interrupt
-        return concurrent.futures.wait(*given, **more)
+        return completed(futures)
 
-    monkeypatch.setattr(runner, "wait", wait)
+    monkeypatch.setattr(interrupts, "completed", interrupted)
     suite = suite_of(tasks=[ERROR], repeats=6)
     with ResultsFile(tmp_path / "r.jsonl") as results:
         with pytest.raises(KeyboardInterrupt):
