@@ -101,11 +101,21 @@ class Output:
         for line in joined(parts, self.width):
             self.line(line, "dim")
 
-    def words(self, text: str, style: str = "dim") -> None:
-        """Write a line of words; a terminal does not break it within a word."""
+    def words(self, text: str, style: str = "dim", *, indent: int = 0) -> None:
+        """Write a line of words; a terminal does not break it within a word.
+
+        Args:
+            indent: columns before the lines that it goes on in, where there is room for them.
+        """
         lines = [text]
         if self.width:
-            lines = textwrap.wrap(text, self.width, break_long_words=False, break_on_hyphens=False)
+            lines = textwrap.wrap(
+                text,
+                self.width,
+                subsequent_indent=" " * min(indent, self.width // 3),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
         for line in lines:
             self.line(line, style)
 

@@ -66,7 +66,7 @@ def show_help(chats: ChatSet, _: str) -> None:
     """Every command, a line each."""
     for name, command in COMMANDS.items():
         usage = f"{name} {command.argument}".strip()
-        chats.output.line(f"{usage:<14} {command.help}")
+        chats.output.words(f"{usage:<14} {command.help}", "", indent=15)
 
 
 def _tools(chats: ChatSet, _: str) -> None:

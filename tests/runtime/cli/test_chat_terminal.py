@@ -207,6 +207,8 @@ def test_a_narrow_terminal_breaks_no_word(env: dict[str, str], work: Path) -> No
             terminal.wait_for("\n? ")
             terminal.type("/trace")
             terminal.wait_for("\n? ")
+            terminal.type("/help")
+            terminal.wait_for("\n? ")
             terminal.type("/exit")
             assert terminal.end() == 0
 
