@@ -82,7 +82,7 @@ class LiveDisplay:
         result = None
         progress, self._agent.on_progress = self._agent.on_progress, self._progress
         with contextlib.ExitStack() as last:  # each of them, also if Ctrl-C comes once more
-            last.enter_context(when_stopped(self._show_cursor, self._hide_cursor))
+            last.enter_context(when_stopped(self._show_cursor, self._begin_anew))
             last.callback(self._pause)
             last.callback(self._end_text)
             last.callback(setattr, self._agent, "on_progress", progress)
@@ -174,9 +174,11 @@ class LiveDisplay:
         if self._live is not None:
             os.write(self._output.stream.fileno(), b"\x1b[?25h")
 
-    def _hide_cursor(self) -> None:
+    def _begin_anew(self) -> None:
+        """Leave as many lines as the region has, or it would erase what the shell has written."""
         if self._live is not None:
-            os.write(self._output.stream.fileno(), b"\x1b[?25l")
+            lines = self._output.console.render_lines(self._region(), pad=False)
+            os.write(self._output.stream.fileno(), b"\n" * (len(lines) - 1) + b"\x1b[?25l")
 
     def _region(self) -> RenderableType:
         from rich.console import Group

@@ -43,6 +43,10 @@ def test_ctrl_z_and_fg(env: dict[str, str], work: Path) -> None:
         assert terminal.raw.rindex("\x1b[?25h") > terminal.raw.rindex("\x1b[?25l")
         terminal.type("fg")
         terminal.wait_for("and done.")
+        back = terminal.raw.rpartition("Stopped")[2]
+        written, up, _ = back.partition("\x1b[1A")  # the region is drawn over its two lines
+        assert up
+        assert written.count("\n\x1b[?25l") == written.count("\r\n\r\n\x1b[?25l") == 1, repr(back)
         terminal.wait_for("\n? ")
         terminal.press(b"Half")
         terminal.wait_for("Half")
