@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from ..tokens.tokenizer import Tokenizer
 
+# How the library tells of an interrupt that came while it asked for the tokens of a text.
+_INTERRUPT = re.compile(r"panic: .*<class 'KeyboardInterrupt'>, value: KeyboardInterrupt\((\d*)")
 _LONGEST = 1024  # bytes of a token: a longer one makes the library panic, so it is never allowed
 _tables: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
 _tables_lock = threading.Lock()
@@ -43,6 +46,8 @@ def fresh_matcher(tokenizer: Tokenizer, lark: str) -> LLMatcher:
         found = kept.get(lark)
     if found is None:
         found = LLMatcher(tables, lark, log_level=0)
+        if found.is_error():
+            return found
         with _tables_lock:
             kept[lark] = found
             while len(kept) > _MOST_KEPT:
@@ -85,4 +90,11 @@ def refusal(what: str) -> Callable[[BaseException], GrammarError]:
 
 
 def first_line(text: str) -> str:
+    """The first line of an error of the library.
+
+    Raises:
+        KeyboardInterrupt: it is none: the library had made one of that.
+    """
+    if interrupt := _INTERRUPT.match(text):
+        raise KeyboardInterrupt(*map(int, filter(None, interrupt.groups())))
     return text.strip().split("\n")[0][:300]

@@ -11,6 +11,7 @@ import pytest
 from triplepoint import Agent, Engine, PassCancelledError, Sampling, Trace
 from triplepoint.errors import ContextOverflowError
 from triplepoint.runtime.agent.events import PhaseFinished, RunFinished, TextDelta
+from triplepoint.runtime.conversation import matcher_tables
 from triplepoint.runtime.nano.chatml import system_segments
 from triplepoint.traces.events import RunEnd
 
@@ -187,3 +188,26 @@ def test_a_stop_before_the_first_pass_is_heard(
     assert engine.scheduler.passes == passes
     monkeypatch.undo()
     assert agent.run(QUESTIONS[0]).status == "answered"
+
+
+@pytest.mark.parametrize("given", [(), (143,)], ids=["Ctrl-C", "SIGTERM"])
+def test_an_interrupt_within_the_grammar_library(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[int, ...]
+) -> None:
+    """As the library asks for tokens: the run is cancelled, and the next one answers."""
+    agent = Agent(engine, workspace=folder)
+    ask, pending = matcher_tables._Vocabulary.__call__, [KeyboardInterrupt(*given)]
+
+    def interrupted(vocabulary: matcher_tables._Vocabulary, text: bytes | str) -> list[int]:
+        if pending:
+            raise pending.pop()
+        return ask(vocabulary, text)
+
+    monkeypatch.setattr(matcher_tables._Vocabulary, "__call__", interrupted)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        agent.run("What's the error in app.log?")
+    assert not pending
+    assert raised.value.args == given
+    assert agent.last_result is not None
+    assert agent.last_result.status == "cancelled"
+    assert agent.run("What's the error in app.log?").status == "answered"
