@@ -17,7 +17,7 @@ def test_imatrix(triplepoint: Run, tmp_path: Path) -> None:
     done = triplepoint("imatrix", "nano", text, "-o", "i.gguf", "-c", "64", "--chunks", "2")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "i.gguf: 56 matrices, 2 chunks of 64 tokens\n"
+    assert done.stdout == "i.gguf: 70 matrices, 2 chunks of 64 tokens\n"
     told = json.loads(
         triplepoint("imatrix", "nano", text, "-c", "64", "--chunks", "1", "--json").stdout
     )

@@ -47,7 +47,7 @@ def test_pull_then_run_by_name(
 
     assert (done.returncode, done.stderr) == (0, "")
     first, second = done.stdout.splitlines()
-    assert first.startswith("org/nano-GGUF:Q8_0 pulled: 6.5 MB, ")
+    assert first.startswith("org/nano-GGUF:Q8_0 pulled: 8.0 MB, ")
     assert second == 'run it: triplepoint run -m org/nano-GGUF:Q8_0 "…"'
     hub.asked.clear()
     by_name = triplepoint(
@@ -86,7 +86,7 @@ def test_a_choice_is_listed(command: Command) -> None:
     assert status == 3
     assert [line.split() for line in shown.splitlines()] == [
         ["Q5_K_M", "2.0", "kB", "Many-Q5_K_M.gguf"],
-        ["Q8_0", "6.5", "MB", "Many-Q8_0.gguf"],
+        ["Q8_0", "8.0", "MB", "Many-Q8_0.gguf"],
     ]
     assert "org/many-GGUF has no Q4_K_M; choose one by adding it, as in :Q5_K_M" in errors
     status, shown, _ = command("pull", "org/many-GGUF:Q2_K", "--json")
@@ -135,14 +135,14 @@ def test_the_list(command: Command) -> None:
     assert (status, errors) == (0, "")
     head, many, nano = shown.splitlines()
     assert head.split() == ["MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS"]
-    assert nano.split() == ["org/nano-GGUF:Q8_0", "6.5", "MB", "qwen3", "just", "now", "yes"]
+    assert nano.split() == ["org/nano-GGUF:Q8_0", "8.0", "MB", "qwen3", "just", "now", "yes"]
     assert many.startswith("org/many-GGUF:Q8_0 ")
     assert command("ls", "NANO")[1].splitlines() == [head, nano]
     assert "no model with 'zzz' in its name in" in command("ls", "zzz")[1]
     found = json.loads(command("ls", "--json")[1])
     assert [one["name"] for one in found["models"]] == ["org/many-GGUF:Q8_0", "org/nano-GGUF:Q8_0"]
     assert found["models"][1]["runs"] is True
-    assert found["models"][1]["parameters"] == 6_034_688
+    assert found["models"][1]["parameters"] == 7_412_224
 
 
 def test_an_update_tells_of_the_old_state(command: Command, hub: FakeHub) -> None:
@@ -155,7 +155,7 @@ def test_an_update_tells_of_the_old_state(command: Command, hub: FakeHub) -> Non
     _, shown, _ = command("pull", "org/nano-GGUF")
 
     assert (
-        f"an older revision takes 6.5 MB; remove it with: triplepoint rm org/nano-GGUF@{old}:Q8_0"
+        f"an older revision takes 8.0 MB; remove it with: triplepoint rm org/nano-GGUF@{old}:Q8_0"
         in shown
     )
     assert command("rm", f"org/nano-GGUF@{old}:Q8_0", "-y")[0] == 0
@@ -171,18 +171,18 @@ def test_show(command: Command) -> None:
     assert (status, errors) == (0, "")
     words = " ".join(shown.split())
     for fact in (
-        "architecture qwen3, 8 layers",
-        "parameters 6,034,688, most of them Q8_0",
-        "Q8_0 57 tensors 6,029,312 weights 6.4 MB",
+        "architecture qwen3, 10 layers",
+        "parameters 7,412,224, most of them Q8_0",
+        "Q8_0 71 tensors 7,405,568 weights 7.9 MB",
         "chat template yes",
-        "with 4,096 tokens 23.2 MB with bf16, 15.2 MB with q8",
+        "with 4,096 tokens 28.8 MB with bf16, 18.8 MB with q8",
         "tokenizer.ggml.tokens [2,048 values]",
         "this model runs here",
     ):
         assert fact in words
     found = json.loads(command("show", "nano", "--json")[1])
     assert found["runs"] is True
-    assert found["types"]["Q8_0"]["tensors"] == 57
+    assert found["types"]["Q8_0"]["tensors"] == 71
     assert found["context_memory"][0]["context"] == 4096
     status, _, errors = command("show", "org/many-GGUF")
     assert status == 3
@@ -288,7 +288,7 @@ def test_on_a_terminal_a_missing_model_is_offered(
 
     assert done.returncode == 0, done.stdout
     assert "org/nano-GGUF is not downloaded yet. Pull it now? [Y/n]" in done.stdout
-    assert "org/nano-GGUF:Q8_0 pulled: 6.5 MB" in done.stdout
+    assert "org/nano-GGUF:Q8_0 pulled: 8.0 MB" in done.stdout
     assert "this model runs here" in done.stdout
 
 
@@ -298,8 +298,8 @@ def test_the_bar_is_drawn_on_terminals_only(on_terminal: Terminal, more: dict[st
 
     assert status == 0
     assert "nano-Q8_0.gguf" in shown
-    assert "6.5 MB" in shown
-    assert "pulled: 6.5 MB" in shown
+    assert "8.0 MB" in shown
+    assert "pulled: 8.0 MB" in shown
 
 
 def test_cache(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_trace() -> None:
     assert found.output == sum(one["output_tokens"] for one in ends)
     assert found.speeds is not None
     assert found.speeds.basis == "recorded"
-    assert found.weights == 6_034_688
+    assert found.weights == 7_412_224
 
 
 def test_runs_without_an_answer_count(tmp_path: Path) -> None:
