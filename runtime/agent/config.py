@@ -21,6 +21,10 @@ ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
 
 MAX_STEPS = 8
 MAX_TOKENS = 1024
+OWN_FORMS = (
+    "this model was trained to answer in forms of its own, not by a schema or a grammar; use a "
+    "larger model for that"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,12 @@ def check_task(task: object) -> None:
         raise AgentError(f"the question must be a string, not {task!r}")
     if not task.strip():
         raise AgentError("the question is empty")
+
+
+def engine_notes(config: AgentConfig, engine: Engine) -> list[str]:
+    """What a person should know of this model under these settings."""
+    formed = config.output is not None and engine.tokenizer.answer_forms is not None
+    return [OWN_FORMS] * formed + sampling_notes(config, engine)
 
 
 def sampling_notes(config: AgentConfig, engine: Engine) -> list[str]:

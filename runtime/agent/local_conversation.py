@@ -30,7 +30,7 @@ from ..conversation.reasoning_spans import Mark, Thoughts
 from ..conversation.reply import Reply, ReplyReader
 from ..inference.sampling import Sampling
 from .compaction import compacted, dropped_text, moved, what_fills, with_notes
-from .config import sampling_notes
+from .config import engine_notes
 from .conversation import Conversation
 from .events import AgentEvent, Notice, PhaseFinished, delta_of
 from .history import History
@@ -96,7 +96,7 @@ class LocalConversation(Conversation[Mark]):
     @property
     def notes(self) -> list[str]:
         """See `Conversation.notes`."""
-        return [*self.chat.notes, *self.grammar.notes, *sampling_notes(self.config, self.engine)]
+        return [*self.chat.notes, *self.grammar.notes, *engine_notes(self.config, self.engine)]
 
     @property
     def context(self) -> int:

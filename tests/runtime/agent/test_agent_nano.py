@@ -10,6 +10,7 @@ import pytest
 
 from triplepoint import Agent, Engine, PassCancelledError, Sampling, Trace
 from triplepoint.errors import ContextOverflowError
+from triplepoint.runtime.agent.config import OWN_FORMS
 from triplepoint.runtime.agent.events import PhaseFinished, RunFinished, TextDelta
 from triplepoint.runtime.conversation import matcher_tables
 from triplepoint.runtime.nano.chatml import system_segments
@@ -56,6 +57,12 @@ def test_the_prompt_is_what_the_model_was_trained_on(engine: Engine, folder: Pat
         for token in engine.tokenizer.encode(segment.text, special=segment.control)
     ]
     assert agent.session.tokens[: len(trained)] == trained
+
+
+def test_an_answer_by_a_schema_is_not_what_it_was_trained_for(engine: Engine) -> None:
+    """A person is told, in place of wondering at the answers."""
+    assert Agent(engine, trace=False).notes == []
+    assert Agent(engine, trace=False, output_type=list[str]).notes == [OWN_FORMS]
 
 
 def test_a_conversation_on_the_real_engine(engine: Engine, folder: Path, tmp_path: Path) -> None:
