@@ -23,8 +23,9 @@ class Reader:
     """Reads questions and commands.
 
     On a terminal a line that ends in a backslash goes on in the next one, and so does everything
-    between two lines of three double quotes. History and editing come from the system's readline;
-    Tab completes commands, files after ``@``, and files behind a command.
+    between two lines of three double quotes; several lines that are pasted are one question.
+    History and editing come from the system's readline; Tab completes commands, files after ``@``,
+    and files behind a command.
 
     Args:
         folder: the workspace, where the files are.
@@ -155,6 +156,8 @@ class Reader:
         readline.set_completer(self._complete)
         readline.set_completer_delims(" ")
         readline.parse_and_bind("tab: complete")
+        # Python turns it off, and each line of what is pasted would be a question of its own.
+        readline.parse_and_bind("set enable-bracketed-paste on")
         readline.set_history_length(MAX_HISTORY)
         with contextlib.suppress(OSError):
             readline.read_history_file(self._history)

@@ -15,6 +15,7 @@ from helpers.openai_server import calls, delta, openai_server, text
 from helpers.terminal import Terminal
 
 from triplepoint.traces import Trace
+from triplepoint.traces.events import MessageEvent
 
 CHAT = [sys.executable, "-m", "triplepoint", "chat"]
 
@@ -53,6 +54,21 @@ def test_markdown_and_the_regime_line(chat: Any) -> None:
     assert "```" not in terminal.shown.replace("```python", "")  # pending, while it is unfinished
     assert "\\x1b[31m" in terminal.shown
     assert " • a" in terminal.shown
+
+
+def test_lines_that_are_pasted_are_one_question(chat: Any) -> None:
+    """As a terminal sends them that knows of pastes; nothing is asked before Enter."""
+    terminal = chat(text("A ValueError."), term="xterm-256color")
+    terminal.press(b"\x1b[200~why?\nTraceback:\n  ValueError: 3\x1b[201~")
+    terminal.type(" Tell me")
+    terminal.wait_for(" generated")
+    terminal.type("/exit")
+    terminal.wait_for("trace: ")
+    assert terminal.end() == 0
+
+    trace = Trace.load(terminal.shown.rpartition("trace: ")[2].strip())
+    asked = [e.content for e in trace.events if isinstance(e, MessageEvent) and e.role == "user"]
+    assert asked == ["why?\nTraceback:\n  ValueError: 3 Tell me"]
 
 
 def test_a_change_is_asked_about(chat: Any, work: Path) -> None:
