@@ -40,7 +40,7 @@ def test_by_prompt(triplepoint: Run) -> None:
     ("name", "values", "labels"),
     [
         ("kv", {"GFLOP/s"}, ["10", "100", "1000"]),
-        ("layers", {"attention ms", "ffn ms", "wait ms"}, [str(layer) for layer in range(8)]),
+        ("layers", {"attention ms", "ffn ms", "wait ms"}, [str(layer) for layer in range(10)]),
     ],
 )
 def test_as_json(triplepoint: Run, name: str, values: set[str], labels: list[str]) -> None:
