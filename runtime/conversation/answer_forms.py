@@ -62,7 +62,8 @@ _PARTED = re.compile(r'["|]')
 """What divides a line into parts, each of which may be the end of what it says."""
 _CUT = "[cut: "
 _ERROR = "error: "
-_AS_FAR = ", as far as I searched."
+AS_FAR = ", as far as I searched."
+"""How an answer ends that something is not there, where the tool did not see all."""
 _NAMES = 4
 """How many words from its beginning on a line may name what it sets."""
 _BEFORE = re.compile(r"\s*((-|export|set|env|ENV|ARG|const|let|var)\s+)*[\"'<]?")
@@ -125,7 +126,7 @@ class Result:
         if sign is None or sign.startswith(_ERROR):
             return ""
         if not self.text.startswith(_ERROR):
-            return _AS_FAR if self.cut else ""
+            return AS_FAR if self.cut else ""
         told = self.text.removeprefix(_ERROR).split("\n")[0]
         return f" that I could see: {told}" if self.fields.get("path", "\n") in told else None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ...tools.formats import elsewhere
-from ..conversation.answer_forms import entries
+from ..conversation.answer_forms import AS_FAR, entries
 from .files import Call, MemoryFiles
 from .logs import Log
 from .marks import ERRORS, SIGNS
@@ -118,19 +118,24 @@ def error(files: MemoryFiles, path: str, log: Log | None) -> Reply | None:
             return None
         return Reply((first,), f"The error is: {log.errors[0]}")
     if result != "No matches found.":
-        return None if log is not None and log.errors else _clean(files, path, first)
+        return None if log is not None and log.errors else _clean(path, result, first)
     second = find(SIGNS, path, regex=True)
     result = files.run(second)
     if log is None or not log.errors:
-        return _clean(files, path, first, second) if result == "No matches found." else None
+        return _clean(path, result, first, second) if result == "No matches found." else None
     hits = hits_of(result)
     if not hits or hits[0][1] != log.places[0]:
         return None
     return Reply((first, second), f"The error is: {log.errors[0]}")
 
 
-def _clean(files: MemoryFiles, path: str, *calls: Call) -> Reply:
-    return Reply(calls, f"There is no error in {path}.")
+def _clean(path: str, result: str, *calls: Call) -> Reply:
+    """None of what was found is an error, of which `result` may not be all."""
+    return Reply(calls, f"There is no error in {path}{_end(result)}")
+
+
+def _end(result: str) -> str:
+    return AS_FAR if result.split("\n")[-1].startswith("[cut: ") else "."
 
 
 def _shown(result: str, path: str, log: Log) -> bool:
@@ -143,7 +148,7 @@ def any_error(files: MemoryFiles, path: str, log: Log | None, folder: str = ".")
     call = find(ERRORS, folder, regex=True)
     result = files.run(call)
     if log is None or not log.errors:
-        return Reply((call,), "I found no error.")
+        return Reply((call,), f"I found no error{_end(result)}")
     if log.weak or log.hidden or not _shown(result, path, log):
         return None
     return Reply((call,), f"The error in {path} is: {log.errors[0]}")
