@@ -15,12 +15,11 @@ which it is true:
     %claim NAME "{path} is empty." "(empty file)"
 
 A field is of a call (`path`, `pattern`, `start`), of its result (`files`: all that a search found;
-`lines`: all their numbers, in one file; `entries` of a folder, of a large one the first `and
-more`; `places` that an error names), or
-of a line that it shows (`file`, `number` and `text`, or `blank`: the number of an empty one; `end`:
-the line from any word on). A claim that ends with how results begin is made of the results since
-the last question alone, and says so where the tool did not see all (`Result.reservation`); the
-others, where no tool was called since then, of all before.
+`lines`: all their numbers, in one file; `entries` of a folder, of a large one the first `and more`;
+`places` that an error names), or of a line that it shows (`file`, `number` and `text`, or `blank`:
+the number of an empty one; `end`: the line from any word on). A claim that ends with how results
+begin is made of the results since the last question alone, and says so where the tool did not see
+all (`Result.reservation`); the others, where no tool was called since then, of all before.
 
 The embedded model's file has them: it cannot write a word that stands nowhere, a name with the
 value of another, half of a list, or that a file is empty which is not.
@@ -115,7 +114,7 @@ class Result:
     @property
     def cut(self) -> bool:
         """Whether it ends with a note on what was left out."""
-        return self.text.split("\n")[-1].startswith(_CUT)
+        return is_cut(self.text)
 
     def reservation(self, sign: str | None) -> str | None:
         """How a claim must end which `sign` makes of it: empty where it may say what it says.
@@ -220,10 +219,15 @@ class _Rules:
         return name
 
 
+def is_cut(result: str) -> bool:
+    """Whether a tool's result ends with a note on what was left out."""
+    _, line_end, last = result.rpartition("\n")
+    return bool(line_end) and last.startswith(_CUT)
+
+
 def entries(listing: str) -> str:
     """A folder's names in a row, in an answer: the first of them `and more`, if there are many."""
-    names = listing.split("\n")
-    cut = len(names) > 1 and names[-1].startswith(_CUT)
+    names, cut = listing.split("\n"), is_cut(listing)
     shown, size = 0, 0
     for name in names[: len(names) - cut]:
         size += len(name.encode()) + len(", ")

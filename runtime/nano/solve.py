@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ...tools.formats import elsewhere
-from ..conversation.answer_forms import AS_FAR, entries
+from ..conversation.answer_forms import AS_FAR, entries, is_cut
 from .files import Call, MemoryFiles
 from .logs import Log
 from .marks import ERRORS, SIGNS
@@ -135,7 +135,7 @@ def _clean(path: str, result: str, *calls: Call) -> Reply:
 
 
 def _end(result: str) -> str:
-    return AS_FAR if result.split("\n")[-1].startswith("[cut: ") else "."
+    return AS_FAR if is_cut(result) else "."
 
 
 def _shown(result: str, path: str, log: Log) -> bool:
@@ -452,8 +452,7 @@ def listing(files: MemoryFiles, folder: str = ".", *, opens: bool = False) -> Re
 
 def mentioned(result: str) -> tuple[list[str], bool]:
     """The files of a search result, each once, in order; and whether the result was cut."""
-    cut = result.split("\n")[-1].startswith("[cut: ")
-    return list(dict.fromkeys(path for path, _, _ in hits_of(result))), cut
+    return list(dict.fromkeys(path for path, _, _ in hits_of(result))), is_cut(result)
 
 
 def mentions(files: MemoryFiles, needle: str, folder: str = ".") -> Reply:
