@@ -20,7 +20,7 @@ from .atomic_changes import Content, check_size, place, to_trash
 from .diff import diff
 from .formats import binary_file, no_such_file, split_lines
 from .paths import check_text, clean_path, shown
-from .text import is_binary
+from .text import is_binary, is_utf16
 from .tool import Tool, tool
 from .workspace import Workspace
 
@@ -233,6 +233,8 @@ def _digest(data: bytes) -> str:
 
 def _text_of(content: Content, name: str) -> str:
     """The file as text, exactly: what cannot be written back as it was is refused."""
+    if is_utf16(content.data[:8192]):
+        raise ToolError(f"{name} is text in UTF-16; it can be read, but not changed without harm")
     if is_binary(content.data[:8192]):
         raise ToolError(binary_file(name, len(content.data)))
     try:

@@ -19,6 +19,21 @@ LONG_LINE = 64 * 1024  # bytes; of a longer line only the start is kept
 BUDGET = 64 * 1024 * 1024  # bytes read of one file
 
 
+LATIN = "triplepoint.latin1"
+"""For `errors` of `bytes.decode`: what `_as_latin` does."""
+
+
+def _as_latin(error: UnicodeError) -> tuple[str, int]:
+    """Bytes that are no UTF-8: the letters and signs that they are in Latin-1, else U+FFFD."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    wrong = error.object[error.start : error.end]
+    return "".join(chr(byte) if byte > 0xA0 else "\ufffd" for byte in wrong), error.end
+
+
+codecs.register_error(LATIN, _as_latin)
+
+
 class BinaryFileError(ToolError):
     """The file is no text."""
 
@@ -42,7 +57,8 @@ class Block:
 class TextFile:
     """The lines of an open file, read once from the start.
 
-    Invalid UTF-8 is read as U+FFFD, a byte order mark is dropped, everything else stays as it is.
+    A byte order mark is dropped; behind that of UTF-16 the text is read as that. A byte that is no
+    UTF-8 is the letter of Latin-1 if it is one there, else U+FFFD. Everything else stays as it is.
     """
 
     def __init__(self, file: FileIO, path: str, budget: int = BUDGET) -> None:
@@ -63,8 +79,12 @@ class TextFile:
         self._file = file
         self._path = path
         self._budget = budget
+        self._wide: codecs.IncrementalDecoder | None = None
         self._head = self._next()
-        if is_binary(self._head[:HEAD]):
+        if is_utf16(self._head[:HEAD]):
+            self._wide = codecs.getincrementaldecoder("utf-16")("replace")
+            self._head = self._wide.decode(self._head).encode()
+        elif is_binary(self._head[:HEAD]):
             raise BinaryFileError(binary_file(shown(path), self.size))
         self._head = self._head.removeprefix(codecs.BOM_UTF8)
 
@@ -75,18 +95,18 @@ class TextFile:
             data = rest + chunk
             whole, end, rest = data.rpartition(b"\n")
             if end:
-                yield Block(whole.decode("utf-8", "replace"))
+                yield Block(whole.decode("utf-8", LATIN))
             if len(rest) > LONG_LINE:
                 long, rest = self._long_line(rest)
                 if long is not None:
                     yield long
             chunk = self._next()
         if rest and not self.cut:
-            yield Block(rest.removesuffix(b"\n").decode("utf-8", "replace"))
+            yield Block(rest.removesuffix(b"\n").decode("utf-8", LATIN))
 
     def _long_line(self, start: bytes) -> tuple[Block | None, bytes]:
         """Count the rest of a long line; the block (None: the budget ended) and what follows."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder = codecs.getincrementaldecoder("utf-8")(LATIN)
         text = decoder.decode(start)
         length = len(text)
         last = start[-1:]
@@ -101,6 +121,17 @@ class TextFile:
         return Block(text, length + len(decoder.decode(b"", final=True))), b""
 
     def _next(self) -> bytes:
+        """The next bytes, as UTF-8; none at the end, of the file or of the budget."""
+        chunk = self._next_read()
+        if self._wide is None:
+            return chunk
+        while True:
+            text = self._wide.decode(chunk, final=not chunk)
+            if text or not chunk:
+                return text.encode()
+            chunk = self._next_read()
+
+    def _next_read(self) -> bytes:
         if self.read >= self._budget:
             # Growing or endless files have no size to compare with: one more byte tells.
             self.cut = self.cut or bool(self._read(1))
@@ -115,6 +146,14 @@ class TextFile:
             return self._file.read(size) or b""
         except OSError as error:
             raise ToolError(f"cannot read {shown(self._path)}: {error.strerror}") from None
+
+
+def is_utf16(head: bytes) -> bool:
+    """Whether these first bytes of a file are text in UTF-16, which a mark says at its start."""
+    if not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return False
+    text = head.decode("utf-16", "replace")
+    return "\0" not in text and text.count("\ufffd") <= 1 + MAX_INVALID * len(text)
 
 
 def is_binary(head: bytes) -> bool:

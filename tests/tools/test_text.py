@@ -10,7 +10,7 @@ import pytest
 
 from triplepoint.tools import formats
 from triplepoint.tools import text as text_module
-from triplepoint.tools.text import BinaryFileError, Block, TextFile, is_binary
+from triplepoint.tools.text import BinaryFileError, Block, TextFile, is_binary, is_utf16
 
 MIB = 1024 * 1024
 
@@ -33,14 +33,19 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_module, "LONG_LINE", 30)
 
 
-def test_lines_are_those_of_the_whole_text(small_chunks: None, tmp_path: Path) -> None:
-    """Any mix of line ends, scripts and borders gives the lines of the text read at once."""
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_lines_are_those_of_the_whole_text(
+    encoding: str, small_chunks: None, tmp_path: Path
+) -> None:
+    """Any mix of line ends, scripts and borders gives the lines of the text read at once, also in
+    UTF-16, as Windows writes what is redirected."""
+    mark = "" if encoding == "utf-8" else "\ufeff"
     rng = random.Random(7)
     pieces = ["a", "bc", "é", "日", "😀", " ", "\t", "\r", "\u2028", "\n", "\r\n", "\n\n"]
     for case in range(300):
         text = "".join(rng.choices(pieces, k=case % 60))
         path = tmp_path / "text"
-        path.write_bytes(text.encode())
+        path.write_bytes((mark + text).encode(encoding))
 
         expected = formats.split_lines(text)
         found = [(line, block.length) for block in blocks(path)[0] for line in block.lines()]
@@ -54,12 +59,24 @@ def test_lines_are_those_of_the_whole_text(small_chunks: None, tmp_path: Path) -
                 assert len(whole.encode()) > 30 - 3
 
 
-def test_invalid_bytes_are_replaced(tmp_path: Path) -> None:
-    """A few bytes that are no UTF-8 do not make a file binary."""
+def test_what_is_no_utf8_is_latin_1(small_chunks: None, tmp_path: Path) -> None:
+    """A few bytes that are no UTF-8 do not make a file binary; they are what Latin-1 has there,
+    beside characters of UTF-8, and what is a control there is replaced."""
     path = tmp_path / "latin"
-    path.write_bytes(b"a plain line of text\ncaf\xe9 au lait\n" * 20)
+    text = b"a plain line of text\ncaf\xe9 \xdf\n\xc3\xa9t\xc3\xa9\nodd \x93 byte\n"
+    path.write_bytes(text * 20)
 
-    assert lines(path)[1] == "caf\ufffd au lait"
+    assert lines(path)[:4] == ["a plain line of text", "café ß", "été", "odd \ufffd byte"]
+
+
+def test_utf_16_is_known_by_its_mark() -> None:
+    """Without one, or with no text behind it, it is binary."""
+    assert is_utf16("\ufeffline\n".encode("utf-16-le"))
+    assert is_utf16("\ufeffline\n".encode("utf-16-be")[:-1])
+    assert not is_utf16("line\n".encode("utf-16-le"))
+    assert not is_utf16(b"\xff\xfe\0\0l\0\0\0")  # UTF-32
+    assert not is_utf16(b"\xff\xfe" + b"\0\xd8" * 40)
+    assert not is_utf16(b"line")
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
