@@ -62,11 +62,18 @@ class Stage:
     size: int
 
 
-def sequence(encoder: Encoder, seed: int, tokens: int, size: int) -> tuple[list[int], list[bool]]:
-    """A conversation cut at `tokens` + 1 ids; its first round is never cut."""
+def sequence(
+    encoder: Encoder, seed: int, tokens: int, size: int
+) -> tuple[list[int], list[bool], list[int]]:
+    """Conversations behind one system prompt, cut at `tokens` + 1 ids; the first is never cut.
+
+    Returns the ids, which of them are targets, and which conversation each is of, from 1; the
+    system prompt is 0.
+    """
     writer = Writer(Lexicon(random.Random(seed), pieces=encoder.pieces), size)
     ids, targets = encoder(system_segments())
     head = len(ids)
+    talks = [0] * head
     while len(ids) <= tokens:
         first = len(ids) == head
         writer.long = first and tokens >= LONG_FROM and writer.rng.random() < LONG
@@ -79,7 +86,8 @@ def sequence(encoder: Encoder, seed: int, tokens: int, size: int) -> tuple[list[
             tries += 1
         ids += more
         targets += wanted
-    return ids[: tokens + 1], targets[: tokens + 1]
+        talks += [talks[-1] + 1] * len(more)
+    return ids[: tokens + 1], targets[: tokens + 1], talks[: tokens + 1]
 
 
 def _drawn(encoder: Encoder, writer: Writer) -> tuple[list[int], list[bool]]:
@@ -88,22 +96,25 @@ def _drawn(encoder: Encoder, writer: Writer) -> tuple[list[int], list[bool]]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """ids [batch, tokens]; the rows (flat) that are scored, their labels and weights."""
+    """ids [batch, tokens]; the rows (flat) that are scored, their labels and weights; which
+    conversation each token is of [batch, tokens], 0 for the system prompt that all see."""
 
     ids: np.ndarray
     rows: np.ndarray
     labels: np.ndarray
     weights: np.ndarray
+    talks: np.ndarray
 
 
 def make_batch(encoder: Encoder, seed: int, stage: Stage) -> Batch:
     """Every assistant token is scored, and as many others as make up a fixed share."""
-    pairs = [
+    made = [
         sequence(encoder, seed * 1024 + number, stage.tokens, stage.size)
         for number in range(stage.batch)
     ]
-    ids = np.array([ids for ids, _ in pairs], dtype=np.int64)
-    targets = np.array([targets for _, targets in pairs])[:, 1:].ravel()
+    ids = np.array([ids for ids, _, _ in made], dtype=np.int64)
+    targets = np.array([targets for _, targets, _ in made])[:, 1:].ravel()
+    talks = np.array([talks for _, _, talks in made], dtype=np.int64)[:, :-1]
     order = np.random.default_rng(seed).random(targets.size) - targets
     rows = np.sort(np.argsort(order)[: int(SCORED * targets.size)])
     return Batch(
@@ -111,4 +122,5 @@ def make_batch(encoder: Encoder, seed: int, stage: Stage) -> Batch:
         rows,
         ids[:, 1:].ravel()[rows],
         np.where(targets[rows], TARGET, OTHER).astype(np.float32),
+        talks.copy(),
     )

@@ -7,6 +7,7 @@ import re
 from . import phrasings as ways
 from . import short, solve, unseen
 from .manner import quoted
+from .places import place_of, placed
 from .scene import (
     Scene,
     asked_in,
@@ -14,7 +15,6 @@ from .scene import (
     round_of,
     rows_of,
     some_needle,
-    tell_line,
     tell_search,
     tell_where,
 )
@@ -80,6 +80,8 @@ def and_where(scene: Scene) -> Round | None:
     if roll < 0.4:
         listed = [way for way in ways.AND_THERE if place_of(way, found) is not None]
         way = rng.choice(listed)
+        varied = placed(rng, way, found)
+        way = way if place_of(varied, found) is None else varied
         path, listed = place_of(way, found) or path, [way]
     else:
         listed = short.AND_WHERE
@@ -90,25 +92,6 @@ def and_where(scene: Scene) -> Round | None:
     if reply is None:
         return None
     return round_of(scene, asked_in(scene, listed, listed, f=path, p=part), reply)
-
-
-def place_of(way: str, found: list[str]) -> str | None:
-    """Which of several files a question means by its place in the list."""
-    for place, word in enumerate(("first", "second", "third")):
-        if re.search(rf"\b{word}\b", way):
-            return found[place] if place < len(found) else None
-    return found[-1] if re.search(r"\blast\b", way) else found[0] if len(found) == 1 else None
-
-
-def nth(scene: Scene) -> Round | None:
-    """A file of the listing by its place in it."""
-    if not scene.listed:
-        return None
-    way = scene.rng.choice(ways.NTH)
-    path = place_of(way, scene.listed)
-    if path is None or path not in scene.texts:
-        return None
-    return round_of(scene, asked_in(scene, [way], [way]), tell_line(scene, path, 1))
 
 
 def sets_it(scene: Scene) -> Round | None:

@@ -49,8 +49,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
 
 
-def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tensor:
     """Causal attention of q [batch, heads, tokens, dim] over k, v [batch, kv heads, tokens, dim].
+
+    seen: 1.0 where a query may see a key that comes before it, else 0.0: [batch, tokens, tokens].
 
     By blocks of queries, as matrix products that torch's compiler fuses the rest of: on a CPU,
     forward and back, twice as fast as `scaled_dot_product_attention`. No maximum is taken out of
@@ -74,6 +76,9 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             weights = scores.view(batch * groups, share, end - start, last - first).exp()
             if last == end:  # the part in which some keys come after the query
                 weights = weights * torch.ones(end - start, end - first).tril()
+            if seen is not None:
+                part = seen[:, None, start:end, first:last]
+                weights = (weights.view(batch, heads, *part.shape[2:]) * part).view_as(weights)
             total = total + weights.sum(-1)
             flat = weights.to(v.dtype).view(batch * groups, -1, last - first)
             mixed = mixed + torch.bmm(flat, values[:, first:last]).float()
@@ -126,12 +131,22 @@ class Block(nn.Module):
     def repeat(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.config.heads // self.config.kv_heads, 1)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, rows: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        rows: Tensor | None = None,
+        seen: Tensor | None = None,
+    ) -> Tensor:
         q, k, v = self.qkv(x, cos, sin)
         if x.is_cuda:  # its own kernel is the fastest there
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            mask = None if seen is None else seen.bool().tril()[:, None]
+            out = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True
+            )
         else:
-            out = causal_attention(q, k, v)
+            out = causal_attention(q, k, v, seen)
         return self.finish(x, out, rows)
 
 
@@ -152,22 +167,37 @@ class Nano(nn.Module):
             if name.endswith(("attn_output.weight", "ffn_down.weight")):
                 nn.init.zeros_(weight)
 
-    def hidden(self, ids: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The final norm's output for ids [batch, tokens], or for `rows` of it."""
+    def hidden(
+        self, ids: Tensor, rows: Tensor | None = None, talks: Tensor | None = None
+    ) -> Tensor:
+        """The final norm's output for ids [batch, tokens], or for `rows` of it.
+
+        talks: which conversation of its sequence each token is of, 0 for what all of them begin
+        with: [batch, tokens]. Each is computed as if it stood alone behind that.
+        """
         cos, sin = self._tables(0, ids.shape[1])
+        seen = None
+        if talks is not None:
+            seen = ((talks[:, :, None] == talks[:, None]) | (talks[:, None] == 0)).float()
+            places = seen.tril().sum(-1).long() - 1
+            cos, sin = cos[places], sin[places]
         x = self.token_embd(ids)
         for block in self.blk[:-1]:
-            x = block(x, cos, sin)
-        x = self.blk[-1](x, cos, sin, rows)
+            x = block(x, cos, sin, None, seen)
+        x = self.blk[-1](x, cos, sin, rows, seen)
         return self.output_norm(x)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits [batch, tokens, vocabulary]."""
         return F.linear(self.hidden(ids), self.token_embd.weight)
 
-    def loss(self, ids: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy of the chosen rows (indices into batch × tokens), one value a row."""
-        logits = F.linear(self.hidden(ids, rows), self.token_embd.weight)
+    def loss(
+        self, ids: Tensor, rows: Tensor, labels: Tensor, talks: Tensor | None = None
+    ) -> Tensor:
+        """Cross entropy of the chosen rows (indices into batch × tokens), one value a row.
+
+        talks: as for `hidden`."""
+        logits = F.linear(self.hidden(ids, rows, talks), self.token_embd.weight)
         return F.cross_entropy(logits.float(), labels, reduction="none")
 
     def extend(self, ids: Tensor, cache: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -182,4 +182,12 @@ AND_WHOLE = often(phrasings.WHOLE, WHOLE, unseen.WHOLE)
 AND_MORE = often(phrasings.MORE, MORE, unseen.MORE)
 AND_WORD = often(phrasings.AND_WORD, WORD, unseen.AND_WORD)
 GO_BEYOND = often(phrasings.GO_BEYOND, BEYOND, unseen.GO_BEYOND)
+_NAMES = set(PART)
+KEY_OR_PART = [way for way in AND_KEY if way.replace("{k}", "{p}") in _NAMES]
+"""Said of a setting by one word, or of a file by a part of its name: a call says which."""
+A_KEY = [way for way in AND_KEY if way.replace("{k}", "{p}") not in _NAMES]
+_ASKS = {way.replace("{k}", "{p}") for way in AND_KEY}
+PART_NOT_KEY = [way for way in PART if way not in _ASKS]
+_WORDS = {way.replace("{w}", "{p}") for way in AND_WORD}
+PART_NOT_WORD = [way for way in PART if way not in _WORDS]
 AND_FOLDER = often(phrasings.AND_FOLDER, FOLDER, unseen.AND_FOLDER)

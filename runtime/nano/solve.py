@@ -289,7 +289,7 @@ def _loose_value(
     files: MemoryFiles, path: str, asked: str, items: Sequence[Setting], first: Call
 ) -> Reply | None:
     """A second search, for the words of a phrase that as a whole stands nowhere."""
-    none = f"There is no {asked} in {path}."
+    none = f"There is no {asked} in {path}{_end(files.run(first))}"
     words = loosely(asked)
     if not words:
         return Reply((first,), none)
@@ -352,7 +352,8 @@ def any_value(
     """The value of a key, no file being named: where it is set, and to what."""
     pattern, regex = worded(asked)
     call = find(pattern, regex=regex)
-    hits = hits_of(files.run(call))
+    result = files.run(call)
+    hits, none = hits_of(result), f"No file mentions {asked}{_end(result)}"
     if not hits and (words := loosely(asked)):
         again = find("|".join(words), regex=len(words) > 1)
         hits = hits_of(files.run(again))
@@ -361,7 +362,7 @@ def any_value(
         sets = [(path, item) for path, _, _ in hits for item in items.get(path, ())]
         sets = [(path, item) for path, item in dict.fromkeys(sets) if item in found]
         if not hits or not sets:
-            return Reply((call, again), f"No file mentions {asked}.")
+            return Reply((call, again), none)
         lines = {(path, number) for path, number, _ in hits}
         if len({item.key for _, item in sets}) > 1 or len(sets) > 4:
             return None
@@ -370,7 +371,7 @@ def any_value(
         each = "; ".join(f"{item.key} in {path} is {item.value}" for path, item in sets)
         return Reply((call, again), each)
     if not hits:
-        return Reply((call,), f"No file mentions {asked}.")
+        return Reply((call,), none)
     places = {(path, item.line): item for path, several in items.items() for item in several}
     found = [(path, places[path, number]) for path, number, _ in hits if (path, number) in places]
     found = [(path, item) for path, item in found if same_key(item.key, asked)] or found[:4]
@@ -463,7 +464,7 @@ def mentions(files: MemoryFiles, needle: str, folder: str = ".") -> Reply:
     if not found:
         if result.startswith("error: "):
             return Reply((call,), f"There is no folder {folder}.")
-        return Reply((call,), f"No file mentions {needle}.")
+        return Reply((call,), f"No file mentions {needle}{_end(result)}")
     more = ", and maybe in more files" if cut else ""
     return Reply((call,), f"{needle} is mentioned in {', '.join(found)}{more}")
 
@@ -476,7 +477,7 @@ def where(files: MemoryFiles, needle: str, path: str) -> Reply | None:
         return Reply((call,), no)
     hits = hits_of(result)
     if not hits:
-        return Reply((call,), f"{path} does not mention {needle}.")
+        return Reply((call,), f"{path} does not mention {needle}{_end(result)}")
     if len(hits) == 1:
         return Reply((call,), f"Line {hits[0][1]} says: {hits[0][2].strip()}")
     if MORE in result or len(hits) > 12:

@@ -9,9 +9,11 @@ from . import phrasings as ways
 from . import scene as full
 from . import short, solve, unseen
 from .asides import ASIDES, chatted, list_folder
+from .files import Call
 from .folders import and_folder, in_folder
 from .marks import ERRORS
-from .mentions import and_where, and_word, anywhere, nth, sets_it, to_what, word_in_it
+from .mentions import and_where, and_word, anywhere, sets_it, to_what, word_in_it
+from .places import nth, nth_asked
 from .returns import back, first_file, folder_after, listed_file, of_part, other_file, twin
 from .said import said_key
 from .scene import (
@@ -42,10 +44,28 @@ def and_key(scene: Scene) -> Round | None:
     key = said_key(scene.writer, scene.items[scene.path])
     if key == scene.key:
         return None
-    path, reply = scene.path, tell_key(scene, scene.path, key)
+    before, path = scene.again, scene.path
+    reply = tell_key(scene, path, key)
     if reply is None or not path:
         return None
-    return round_of(scene, asked_in(scene, short.AND_KEY, unseen.AND_KEY, k=key), reply)
+    listed = short.AND_KEY
+    if key.isalpha() and key[1:].islower():  # `and duplex` could be a part of a file's name
+        listed = short.A_KEY
+        tried = _taken_for_part(scene, key, before)
+        if tried and scene.rng.random() < 0.35:
+            listed, reply = short.KEY_OR_PART, Reply((*tried, *reply.calls), reply.answer)
+    return round_of(scene, asked_in(scene, listed, unseen.AND_KEY, k=key), reply)
+
+
+def _taken_for_part(scene: Scene, key: str, before: tuple[str, str]) -> tuple[Call, ...]:
+    """The call that finds no file of that name; none where there may be one."""
+    kind, thing = before
+    if kind != "key" or key.lower() in full.PARTS:
+        return ()
+    tried = solve.value(scene.files, key, thing, ())
+    if tried is None or not tried.answer.startswith("There is no file "):
+        return ()
+    return tried.calls
 
 
 def and_asked(scene: Scene) -> Round | None:
@@ -123,7 +143,9 @@ def and_part(scene: Scene) -> Round | None:
         return None
     paths = [p for p in _others(scene) if pointed(scene, p)]
     lists = short.PART + short.PART_LOG * 2 if kind == "error" else short.PART
+    lists = short.PART_NOT_WORD if kind == "where" else lists
     if rng.random() < 0.1 and kind in ("key", "error"):
+        lists = short.PART_NOT_KEY if kind == "key" else lists
         part = rng.choice(full.PARTS if kind == "key" else full.PARTS_OF_LOGS)
         if any(part in p for p in scene.texts):
             return None
@@ -341,8 +363,8 @@ ON: tuple[tuple[Step, float], ...] = (
     (and_part, 0.9),
     (back, 0.2),
     (and_line, 0.06),
-    (next_line, 0.22),
-    (line_before, 0.25),
+    (next_line, 0.35),
+    (line_before, 0.4),
     (edge_line, 0.12),
     (its_error, 0.5),
     (which_line, 0.3),
@@ -355,6 +377,7 @@ ON: tuple[tuple[Step, float], ...] = (
     (and_word, 0.9),
     (and_where, 0.7),
     (nth, 0.3),
+    (nth_asked, 0.6),
     (listed_file, 1.0),
     (other_file, 1.2),
     (first_file, 0.8),

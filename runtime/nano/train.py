@@ -208,12 +208,12 @@ class Trainer:
         """One step; the mean loss of the assistant's tokens and of the others."""
         number = self.corpus + self.step * self.processes + self.place
         batch = self.batches.get(number, stage)
-        ids, rows, labels, weights = (
+        ids, rows, labels, weights, talks = (
             torch.from_numpy(array).to(self.device)
-            for array in (batch.ids, batch.rows, batch.labels, batch.weights)
+            for array in (batch.ids, batch.rows, batch.labels, batch.weights, batch.talks)
         )
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.narrow):
-            losses = self.model.loss(ids, rows, labels)
+            losses = self.model.loss(ids, rows, labels, talks)
         ((losses * weights).sum() / weights.sum()).backward()
         rate = self.rate()
         self.muon.step(MATRIX_RATE * rate)

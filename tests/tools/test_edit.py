@@ -65,12 +65,8 @@ def test_what_is_no_text_is_not_replaced(root: Path, edit: EditTools) -> None:
         "naïve prose that goes on in plain letters ".encode("latin-1") * 30
     )
 
-    (root / "redirected.log").write_bytes("one line\r\n".encode("utf-16"))
-
     with pytest.raises(ToolError, match="binary file"):
         edit.write_file("image.png", "x")
-    with pytest.raises(ToolError, match=r"redirected\.log is text in UTF-16"):
-        edit.edit_file("redirected.log", "one", "x")
     with pytest.raises(ToolError, match="not valid UTF-8 at byte 2"):
         edit.edit_file("latin.txt", "na", "x")
     assert (root / "image.png").read_bytes() == b"\x89PNG\0\0"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.errors import ToolError
-from triplepoint.tools import EditTools, Workspace
+from triplepoint.tools import EditTools, FileTools, Workspace
 
 
 @pytest.fixture
@@ -53,3 +53,18 @@ def test_no_file_is_made_that_cannot_be_changed_again(root: Path, edit: EditTool
         edit.edit_file("a.txt", "one", "a\0b")
     assert os.listdir(root) == ["a.txt"]
     assert (root / "a.txt").read_text() == "one\n"
+
+
+def test_text_in_utf_16_is_read_and_not_changed(root: Path, edit: EditTools) -> None:
+    """The message says what the file is; it stays as it is."""
+    data = "one line\r\n".encode("utf-16")
+    (root / "redirected.log").write_bytes(data)
+
+    assert "1\tone line" in FileTools(edit.workspace).read_file("redirected.log")
+    for change in (
+        lambda: edit.edit_file("redirected.log", "one", "x"),
+        lambda: edit.write_file("redirected.log", "x"),
+    ):
+        with pytest.raises(ToolError, match=r"redirected\.log is text in UTF-16"):
+            change()
+    assert (root / "redirected.log").read_bytes() == data

@@ -127,18 +127,26 @@ def test_a_cached_step_is_the_whole_forward_pass() -> None:
             torch.testing.assert_close(model.extend(ids[:, place : place + 1], cache), whole[place])
 
 
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("tokens", [1, 40, 128, 300, 1100])
-def test_attention_by_blocks_is_attention(tokens: int) -> None:
-    """Training's own attention, values and gradients, is torch's with a causal mask."""
+def test_attention_by_blocks_is_attention(tokens: int, apart: bool) -> None:
+    """Training's own attention, values and gradients, is torch's with a causal mask, also where
+    conversations do not see each other."""
     torch = pytest.importorskip("torch", reason="the model is defined in torch")
     from triplepoint.runtime.nano.model import causal_attention
 
     torch.manual_seed(0)
     shapes = (2, 4, tokens, 16), (2, 2, tokens, 16), (2, 2, tokens, 16)
     q, k, v = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
-    found = causal_attention(q, k, v)
+    seen = None
+    mask = torch.ones(tokens, tokens, dtype=torch.bool).tril().expand(2, 1, -1, -1)
+    if apart:
+        talks = torch.arange(tokens).expand(2, -1) * torch.tensor([[3], [5]]) // tokens
+        seen = (talks[:, :, None] == talks[:, None]).double()
+        mask = mask & seen.bool()[:, None]
+    found = causal_attention(q, k, v, seen)
     wide = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
-    expected = torch.nn.functional.scaled_dot_product_attention(q, *wide, is_causal=True)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, *wide, attn_mask=mask)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6, check_dtype=False)
     change = torch.randn_like(expected)
     gradients = (torch.autograd.grad(out, (q, k, v), change) for out in (found, expected))

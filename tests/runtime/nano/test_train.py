@@ -30,10 +30,27 @@ def test_a_batch_follows_from_its_number() -> None:
     coder = encoder()
     first, again = make_batch(coder, 5, STAGE), make_batch(coder, 5, STAGE)
     assert first.ids.shape == (2, 640)
-    for name in ("ids", "rows", "labels", "weights"):
+    for name in ("ids", "rows", "labels", "weights", "talks"):
         assert np.array_equal(getattr(first, name), getattr(again, name))
     assert not np.array_equal(first.ids, make_batch(coder, 6, STAGE).ids)
     assert (first.weights == 1.0).mean() > 0.5
+
+
+def test_each_conversation_of_a_sequence_stands_alone() -> None:
+    """What is computed for its tokens is what would be without the others, at its own places."""
+    from triplepoint.runtime.nano.judge import load_gguf
+
+    model, tokens = load_gguf(MODEL)
+    batch = make_batch(Encoder(tokens), 3, STAGE)
+    ids, talks = torch.from_numpy(batch.ids), torch.from_numpy(batch.talks)
+    assert talks.max() > 1, "some sequence holds more than one"
+    with torch.no_grad():
+        whole = model.hidden(ids, None, talks)
+        for row in range(STAGE.batch):
+            for talk in range(1, int(talks[row].max()) + 1):
+                own = (talks[row] == 0) | (talks[row] == talk)
+                alone = model.hidden(ids[row][own][None])[0]
+                torch.testing.assert_close(whole[row][own], alone, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
