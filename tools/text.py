@@ -122,16 +122,15 @@ class TextFile:
 
     def _next(self) -> bytes:
         """The next bytes, as UTF-8; none at the end, of the file or of the budget."""
-        chunk = self._next_read()
-        if self._wide is None:
-            return chunk
         while True:
+            chunk = self._next_raw()
+            if self._wide is None:
+                return chunk
             text = self._wide.decode(chunk, final=not chunk)
             if text or not chunk:
                 return text.encode()
-            chunk = self._next_read()
 
-    def _next_read(self) -> bytes:
+    def _next_raw(self) -> bytes:
         if self.read >= self._budget:
             # Growing or endless files have no size to compare with: one more byte tells.
             self.cut = self.cut or bool(self._read(1))
@@ -154,6 +153,11 @@ def is_utf16(head: bytes) -> bool:
         return False
     text = head.decode("utf-16", "replace")
     return "\0" not in text and text.count("\ufffd") <= 1 + MAX_INVALID * len(text)
+
+
+def is_text(head: bytes) -> bool:
+    """Whether a file of these first bytes can be read as text."""
+    return is_utf16(head) or not is_binary(head)
 
 
 def is_binary(head: bytes) -> bool:

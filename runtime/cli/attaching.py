@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 from ...errors import SettingError, ToolError
 from ...tools.alike import meant
 from ...tools.paths import printable
-from ...tools.text import BUDGET, CHUNK, HEAD, is_binary, is_utf16
+from ...tools.text import BUDGET, CHUNK, HEAD, is_text
 
 if TYPE_CHECKING:
     from ...tools import Workspace
@@ -127,7 +127,7 @@ def read_stdin(output: Output, *, wait: bool) -> IO[bytes] | None:
             output.note(f"stdin was cut after {BUDGET >> 20} MiB")
         file.seek(0)
         head = file.read(HEAD)
-        if is_binary(head) and not is_utf16(head):
+        if not is_text(head):
             raise ToolError("stdin is not text; convert it first, e.g. with pdftotext")
     except BaseException:
         file.close()
@@ -205,8 +205,7 @@ def _named(path: Path, text: str, files: Workspace) -> str:
         if not real.is_file():
             raise ToolError(f"@{printable(text)} is not a regular file; pipe its output instead")
         with real.open("rb") as file:
-            head = file.peek(HEAD)[:HEAD]
-            if is_binary(head) and not is_utf16(head):
+            if not is_text(file.peek(HEAD)[:HEAD]):
                 raise ToolError(f"@{printable(text)} is not text")
             return files.attach(printable(path.name), file, str(real))
     except OSError as error:

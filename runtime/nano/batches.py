@@ -114,7 +114,7 @@ def make_batch(encoder: Encoder, seed: int, stage: Stage) -> Batch:
     ]
     ids = np.array([ids for ids, _, _ in made], dtype=np.int64)
     targets = np.array([targets for _, targets, _ in made])[:, 1:].ravel()
-    talks = np.array([talks for _, _, talks in made], dtype=np.int64)[:, :-1]
+    talks = np.array([talks for _, _, talks in made], dtype=np.int64)
     order = np.random.default_rng(seed).random(targets.size) - targets
     rows = np.sort(np.argsort(order)[: int(SCORED * targets.size)])
     return Batch(
@@ -122,5 +122,5 @@ def make_batch(encoder: Encoder, seed: int, stage: Stage) -> Batch:
         rows,
         ids[:, 1:].ravel()[rows],
         np.where(targets[rows], TARGET, OTHER).astype(np.float32),
-        talks.copy(),
+        talks[:, :-1].copy(),
     )

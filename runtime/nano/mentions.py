@@ -7,7 +7,7 @@ import re
 from . import phrasings as ways
 from . import short, solve, unseen
 from .manner import quoted
-from .places import place_of, placed
+from .places import moved, place_of
 from .scene import (
     Scene,
     asked_in,
@@ -79,9 +79,7 @@ def and_where(scene: Scene) -> Round | None:
     path = rng.choice(found)
     if roll < 0.4:
         listed = [way for way in ways.AND_THERE if place_of(way, found) is not None]
-        way = rng.choice(listed)
-        varied = placed(rng, way, found)
-        way = way if place_of(varied, found) is None else varied
+        way = moved(rng, rng.choice(listed), found)
         path, listed = place_of(way, found) or path, [way]
     else:
         listed = short.AND_WHERE

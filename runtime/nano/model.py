@@ -52,7 +52,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tensor:
     """Causal attention of q [batch, heads, tokens, dim] over k, v [batch, kv heads, tokens, dim].
 
-    seen: 1.0 where a query may see a key that comes before it, else 0.0: [batch, tokens, tokens].
+    seen: 1.0 where a query may see a key, else 0.0 [batch, tokens, tokens]; none that comes later.
 
     By blocks of queries, as matrix products that torch's compiler fuses the rest of: on a CPU,
     forward and back, twice as fast as `scaled_dot_product_attention`. No maximum is taken out of
@@ -141,7 +141,7 @@ class Block(nn.Module):
     ) -> Tensor:
         q, k, v = self.qkv(x, cos, sin)
         if x.is_cuda:  # its own kernel is the fastest there
-            mask = None if seen is None else seen.bool().tril()[:, None]
+            mask = None if seen is None else seen.bool()[:, None]
             out = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True
             )
@@ -178,8 +178,8 @@ class Nano(nn.Module):
         cos, sin = self._tables(0, ids.shape[1])
         seen = None
         if talks is not None:
-            seen = ((talks[:, :, None] == talks[:, None]) | (talks[:, None] == 0)).float()
-            places = seen.tril().sum(-1).long() - 1
+            seen = ((talks[:, :, None] == talks[:, None]) | (talks[:, None] == 0)).float().tril()
+            places = seen.sum(-1).long() - 1
             cos, sin = cos[places], sin[places]
         x = self.token_embd(ids)
         for block in self.blk[:-1]:
@@ -196,7 +196,8 @@ class Nano(nn.Module):
     ) -> Tensor:
         """Cross entropy of the chosen rows (indices into batch × tokens), one value a row.
 
-        talks: as for `hidden`."""
+        talks: as for `hidden`.
+        """
         logits = F.linear(self.hidden(ids, rows, talks), self.token_embd.weight)
         return F.cross_entropy(logits.float(), labels, reduction="none")
 

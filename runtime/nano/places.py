@@ -8,6 +8,7 @@ import re
 from . import phrasings as ways
 from .composed import combine
 from .composed import ways as ways_of
+from .numbers import CARDINALS, ORDINALS, ordinal
 from .said import said_key
 from .scene import (
     Scene,
@@ -22,11 +23,11 @@ from .scene import (
 from .solve import Reply
 from .writer import Round
 
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
-CARDINALS = ("one", "two", "three", "four", "five", "six")
-_FIGURES = ("1st", "2nd", "3rd", "4th", "5th", "6th")
-_NUMBERED = re.compile(rf"(?:\bnumber |\bno\.? ?|#)([1-6]|{'|'.join(CARDINALS)})\b")
-_IN_TURN = re.compile(rf"\b({'|'.join((*ORDINALS, *_FIGURES))})\b")
+MOST = 6
+"""Places that are said: of a longer list these, and the last."""
+_ORDINALS, _CARDINALS = ORDINALS[:MOST], CARDINALS[:MOST]
+_NUMBERED = re.compile(rf"(?:\bnumber |\bno\.? ?|#)([1-{MOST}]|{'|'.join(_CARDINALS)})\b")
+_IN_TURN = re.compile(rf"\b((?:{'|'.join(_ORDINALS)})\b|[1-{MOST}](?=st|nd|rd|th))")
 _PHRASE = re.compile(r"\b(?:the )?(second|third)( one| file)?\b")
 
 KEY = [
@@ -62,12 +63,10 @@ LAST = ways_of(
 
 def place_of(way: str, found: list[str]) -> str | None:
     """Which of several files a question means by its place in the list."""
-    if match := _IN_TURN.search(way):
-        word = match[1]
-        place = (ORDINALS if word in ORDINALS else _FIGURES).index(word)
-    elif match := _NUMBERED.search(way):
-        word = match[1]
-        place = CARDINALS.index(word) if word in CARDINALS else int(word) - 1
+    if match := _IN_TURN.search(way) or _NUMBERED.search(way):
+        said = match[1]
+        words = _ORDINALS if said in _ORDINALS else _CARDINALS
+        place = int(said) - 1 if said.isdigit() else words.index(said)
     elif re.search(r"\blast\b", way):
         place = len(found) - 1
     else:
@@ -75,23 +74,23 @@ def place_of(way: str, found: list[str]) -> str | None:
     return found[place] if place < len(found) else None
 
 
-def placed(rng: random.Random, way: str, found: list[str]) -> str:
+def moved(rng: random.Random, way: str, found: list[str]) -> str:
     """The way with another place, or with the same one written otherwise."""
     match = _PHRASE.search(way)
     if match is None or "number" in way or rng.random() < 0.5:
         return way
-    most = min(len(found), len(ORDINALS))
+    most = min(len(found), MOST)
     place = rng.randrange(1, most) if most > 1 else ORDINALS.index(match[1])
     if rng.random() < 0.25:
         return way[: match.start()] + _numbered(rng, place) + way[match.end() :]
-    word = rng.choice((ORDINALS, ORDINALS, _FIGURES))[place]
-    return way[: match.start(1)] + word + way[match.end(1) :]
+    return way[: match.start(1)] + ordinal(rng, place + 1) + way[match.end(1) :]
 
 
 def _numbered(rng: random.Random, place: int) -> str:
-    return rng.choice(("number {}", "number {}", "no. {}", "#{}", "file number {}")).format(
-        rng.choice((CARDINALS[place], str(place + 1)))
-    ).replace("#" + CARDINALS[place], f"#{place + 1}")  # fmt: skip
+    if rng.random() < 0.2:
+        return f"#{place + 1}"
+    said = rng.choice((CARDINALS[place], str(place + 1)))
+    return rng.choice(("number {}", "number {}", "no. {}", "file number {}")).format(said)
 
 
 def said_place(rng: random.Random, place: int, count: int) -> str:
@@ -100,7 +99,7 @@ def said_place(rng: random.Random, place: int, count: int) -> str:
         return rng.choice(("the last one", "the last", "the last file"))
     if rng.random() < 0.12:
         return _numbered(rng, place)
-    word = rng.choice((ORDINALS, ORDINALS, _FIGURES))[place]
+    word = ordinal(rng, place + 1)
     return rng.choice((f"the {word} one", f"the {word}", f"the {word} file", f"{word} one"))
 
 
@@ -108,7 +107,7 @@ def nth(scene: Scene) -> Round | None:
     """A file of the listing by its place in it."""
     if not scene.listed:
         return None
-    way = placed(scene.rng, scene.rng.choice(ways.NTH), scene.listed)
+    way = moved(scene.rng, scene.rng.choice(ways.NTH), scene.listed)
     path = place_of(way, scene.listed)
     if path is None or path not in scene.texts:
         return None
@@ -119,10 +118,8 @@ def nth_asked(scene: Scene) -> Round | None:
     """A file of the listing, or of those that mention a word, and what of it is asked."""
     rng = scene.rng
     listed = scene.listed or (scene.found if scene.needle and not scene.one_file else [])
-    places = [
-        n for n, path in enumerate(listed[: len(ORDINALS)]) if path in scene.texts
-    ] if len(listed) > 1 else []  # fmt: skip
-    if not places:
+    places = [n for n, path in enumerate(listed[:MOST]) if path in scene.texts]
+    if len(listed) < 2 or not places:
         return None
     place = rng.choice(places)
     path, slots = listed[place], {"p": said_place(rng, place, len(listed))}

@@ -255,7 +255,8 @@ def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -
         return Reply((call,), no)
     hits = hits_of(result)
     if not hits:
-        return _loose_value(files, path, asked, items, call)
+        none = f"There is no {asked} in {path}{_end(result)}"
+        return _loose_value(files, path, asked, items, call, none)
     places = {item.line: item for item in items}
     found = [places[number] for _, number, _ in hits if number in places]
     found = [item for item in found if same_key(item.key, asked)] or found
@@ -286,10 +287,12 @@ def _switch(line: int, text: str, items: Sequence[Setting]) -> Setting | None:
 
 
 def _loose_value(
-    files: MemoryFiles, path: str, asked: str, items: Sequence[Setting], first: Call
+    files: MemoryFiles, path: str, asked: str, items: Sequence[Setting], first: Call, none: str
 ) -> Reply | None:
-    """A second search, for the words of a phrase that as a whole stands nowhere."""
-    none = f"There is no {asked} in {path}{_end(files.run(first))}"
+    """A second search, for the words of a phrase that as a whole stands nowhere.
+
+    none: what is said where they stand nowhere, either.
+    """
     words = loosely(asked)
     if not words:
         return Reply((first,), none)
