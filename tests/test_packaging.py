@@ -258,14 +258,3 @@ def test_circles_are_found(tmp_path: Path) -> None:
     assert set(pairwise(found)) == {("a.py", "b.py"), ("b.py", "c.py"), ("c.py", "a.py")}
     (room / "c.py").write_text("")
     assert _circle(sorted(room.iterdir())) == []
-
-
-MOST_LINES = 500
-
-
-def test_no_file_is_too_long() -> None:
-    """A file that grew past what one reads in one go is two files."""
-    files = [*ROOT.glob("*.py"), *_sources(), *(ROOT / "tests").rglob("*.py")]
-    lines = {f.relative_to(ROOT).as_posix(): f.read_bytes().count(b"\n") for f in files}
-
-    assert {name for name, count in lines.items() if count > MOST_LINES} == set()

@@ -49,7 +49,7 @@ PARTS: dict[str, dict[str, int]] = {
 }
 
 
-def pack_block(
+def pack_block(  # noqa: C901 - one arm for each format
     k: Kernel, fmt: str, src: Ptr, out: Ptr, at: dict[str, int], where: Value, keep: Value
 ) -> None:
     """One block of one row into its lane `where`; `keep` is int16 -1, or 0 for a padding row."""
