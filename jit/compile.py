@@ -422,14 +422,13 @@ def default_folder() -> Path:
 
 
 class Library:
-    """Kernels loaded into this process for one target, for any number of threads."""
+    """Kernels loaded into this process for one target, for any number of threads.
+
+    The target may be one that this machine cannot run, for what needs its facts alone; kernels of
+    such a target are not loaded.
+    """
 
     def __init__(self, target: CpuTarget, cache: ObjectCache | None = None) -> None:
-        lacks = missing(target)
-        if lacks:
-            raise CompileError(
-                f"cannot load kernels for {target}: this machine lacks {', '.join(lacks)}"
-            )
         self.target = target
         self.cache = cache if cache is not None else ObjectCache(default_folder())
         self._addresses: dict[str, int] = {}
@@ -438,7 +437,11 @@ class Library:
         self._loading = threading.Lock()
 
     def load(self, specs: list[Spec]) -> None:
-        """Make every one of `specs` callable: one trip through the loader for all of them."""
+        """Make every one of `specs` callable: one trip through the loader for all of them.
+
+        Raises:
+            CompileError: this machine cannot run the target, or LLVM refused a kernel.
+        """
         with self._loading:
             self._load(specs)
 
@@ -448,6 +451,10 @@ class Library:
         fresh = {name: s for name, s in fresh.items() if name not in self._addresses}
         if not fresh:
             return
+        if lacks := missing(self.target):
+            raise CompileError(
+                f"cannot load kernels for {self.target}: this machine lacks {', '.join(lacks)}"
+            )
         kind = llvm.Target.from_triple(self.target.triple)
         machine = kind.create_target_machine(codemodel="small", reloc="pic", jit=True)
         # One stretch of memory for all sections: code that refers to its constants by 32 bits must

@@ -3,7 +3,8 @@
 A `CpuTarget` is all that a kernel may depend on: vector width, the integer dot instruction, and
 which conversions are native. The best one for this machine is detected through LLVM (which checks
 that the operating system saves the wide registers) and cross-checked against the kernel's own list;
-`TRIPLEPOINT_TARGET` or `--target` pick a lesser one.
+`TRIPLEPOINT_TARGET` or `--target` pick a lesser one. `TRIPLEPOINT_CPU` hides what a lesser CPU would
+not have from everything that looks at this machine.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ def is_intel() -> bool:
 
 VARIABLE = "TRIPLEPOINT_TARGET"
 """Of the environment: names the target where nothing else does."""
+MASK = "TRIPLEPOINT_CPU"
+"""Of the environment: names the target whose features are all that this process may see."""
 
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
@@ -191,9 +194,29 @@ def llvm_binding():
     return llvm
 
 
-@functools.cache
 def host_features() -> frozenset[str]:
-    """LLVM feature names that this CPU has and this operating system enables."""
+    """Return the LLVM feature names that this CPU has and this operating system enables.
+
+    Raises:
+        TargetError: `MASK` names no target of this architecture.
+    """
+    mask = masked_to()
+    return _host_features() if mask is None else _host_features() & set(mask.needs)
+
+
+def masked_to() -> CpuTarget | None:
+    """Return the target that `MASK` names; None where nothing is hidden."""
+    if not (name := os.environ.get(MASK)):
+        return None
+    target = TARGETS.get(name)
+    if target is None or target.arch not in ("any", host_arch()):
+        known = ", ".join(t.name for t in TARGETS.values() if t.arch in ("any", host_arch()))
+        raise TargetError(f"{MASK} is {name!r}, which is no target of this CPU; known: {known}")
+    return target
+
+
+@functools.cache
+def _host_features() -> frozenset[str]:
     found = {name for name, on in llvm_binding().get_host_cpu_features().items() if on}
     listed = _cpuinfo_flags()
     if host_arch() == "aarch64":  # LLVM does not look for all of them there
@@ -282,17 +305,29 @@ def chosen(name: str | None = None) -> CpuTarget:
         raise TargetError(f"{error} (from {VARIABLE})" if named else str(error)) from None
 
 
-def resolve(name: str | None) -> CpuTarget:
-    """The target called `name`, or the best one for None, "" and "auto".
+def named(name: str | None) -> CpuTarget:
+    """Return the target called `name`, which this machine need not be able to run.
+
+    None, "" and "auto" are the best one of this machine.
 
     Raises:
-        TargetError: unknown name, or this machine cannot run it.
+        TargetError: unknown name.
     """
     if not name or name == "auto":
         return detect()
     target = TARGETS.get(name) if isinstance(name, str) else None
     if target is None:
         raise TargetError(f"unknown CPU target {name!r}; known: {', '.join(TARGETS)}")
+    return target
+
+
+def resolve(name: str | None) -> CpuTarget:
+    """Return the target as `named` does, if this machine can run it.
+
+    Raises:
+        TargetError: unknown name, or this machine cannot run it.
+    """
+    target = named(name)
     lacks = missing(target)
     if lacks:
         can = ", ".join(t.name for t in runnable())

@@ -193,10 +193,10 @@ def here() -> MachineProfile:
 
 def known_here(target: str | None = None) -> MachineProfile | None:
     """This machine's limits with all its cores; None if they were never measured."""
-    from ...jit.targets import resolve
+    from ...jit.targets import named
     from ..physics import machine
 
-    return machine.known(resolve(target).name, machine.physical_cores())
+    return machine.known(named(target).name, machine.physical_cores())
 
 
 def speed(cost: ModelCost, machine: MachineProfile) -> Speed:

@@ -180,7 +180,7 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ..forward.kv import KVLayout
     from ..weights.loader import WeightLoader
 
-    weights = WeightLoader(gguf, Library(targets.resolve(target), ObjectCache(None)))
+    weights = WeightLoader(gguf, Library(targets.named(target), ObjectCache(None)))
     network = models.build(gguf, weights, mtp=True)
     shapes, windows = zip(*network.cached, strict=True)
     layouts = {kv: KVLayout(kv, shapes, 0, windows=windows, kept=network.kept) for kv in KV_FORMATS}

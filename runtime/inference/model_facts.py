@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import TriplepointError
 from ...jit.kernels.kvcache import KVFormat
-from ...jit.targets import resolve
+from ...jit.targets import named
 from ...tools import ToolSet
 from ..conversation.chat import Chat
 from ..forward.kv import KVLayout
@@ -115,7 +115,7 @@ def read_model_facts(path: Path, target: str | None = None) -> ModelFacts:
         TriplepointError: it cannot be run here.
     """
     with open_gguf(path) as gguf:
-        sized = size_up(gguf, resolve(target))
+        sized = size_up(gguf, named(target))
         network, cost, config = sized.network, sized.cost, sized.network.config
         calls, notes = _calls(gguf)
         a = network.architecture

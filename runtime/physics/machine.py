@@ -25,7 +25,7 @@ from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned, smt_place
 from ...jit.tape import PerThread, Tape
-from ...jit.targets import cpuinfo
+from ...jit.targets import cpuinfo, masked_to
 from ..cgroups import cpu_quota
 from ..files import write_file
 from ..memory import Arena, available_bytes
@@ -107,8 +107,13 @@ class MachineProfile:
 
 
 def cpu_name() -> str:
-    """The CPU's model name as the system gives it."""
-    return cpuinfo("model name", "Hardware") or platform.processor() or platform.machine()
+    """Return the CPU's model name as the system gives it, and what it is masked to.
+
+    So limits and calibrations of a masked CPU are not those of the whole one.
+    """
+    name = cpuinfo("model name", "Hardware") or platform.processor() or platform.machine()
+    mask = masked_to()
+    return name if mask is None else f"{name} (as {mask})"
 
 
 def usable_cores() -> int:

@@ -22,7 +22,16 @@ from triplepoint.jit.kernels.mamba2 import mamba2
 from triplepoint.jit.kernels.moe import gemm_experts
 from triplepoint.jit.kernels.panels import pack
 from triplepoint.jit.kernels.rope import rope_store
-from triplepoint.jit.targets import TARGETS, detect, host_arch, host_features, resolve, runnable
+from triplepoint.jit.targets import (
+    TARGETS,
+    CpuTarget,
+    detect,
+    host_arch,
+    host_features,
+    resolve,
+    runnable,
+)
+from triplepoint.runtime.physics.machine import cpu_name
 
 NAMES = {
     "generic",
@@ -131,7 +140,7 @@ def test_a_feature_that_the_system_hides_is_not_used(monkeypatch: pytest.MonkeyP
     if host_arch() != "x86_64" or shown is None or "avx2" not in shown:
         pytest.skip("needs an x86-64 CPU with AVX2 and /proc/cpuinfo")
     monkeypatch.setattr(targets, "_cpuinfo_flags", lambda: shown - {"avx512f", "avx2"})
-    features = targets.host_features.__wrapped__()
+    features = targets._host_features.__wrapped__()
 
     assert "avx2" not in features
     assert "avx512f" not in features
@@ -154,7 +163,7 @@ def test_an_arm_cpu_has_what_the_system_lists(
     monkeypatch.setattr(targets, "llvm_binding", lambda: found)
     monkeypatch.setattr(targets, "host_arch", lambda: "aarch64")
     monkeypatch.setattr(targets, "_cpuinfo_flags", lambda: set(flags.split()))
-    monkeypatch.setattr(targets, "host_features", targets.host_features.__wrapped__)
+    monkeypatch.setattr(targets, "host_features", targets._host_features.__wrapped__)
 
     assert detect().name == best
 
@@ -163,6 +172,28 @@ def test_an_arm_cpu_has_what_the_system_lists(
 def test_the_best_is_the_default(name: str | None) -> None:
     """No name, an empty one and `auto` pick what `detect` finds."""
     assert resolve(name) is detect()
+
+
+@pytest.mark.parametrize("target", runnable(), ids=str)
+def test_a_masked_cpu_is_a_lesser_one(target: CpuTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the mask leaves out is seen by nothing: detection, errors and the CPU's name."""
+    monkeypatch.delenv(targets.MASK, raising=False)
+    whole = cpu_name()
+    monkeypatch.setenv(targets.MASK, target.name)
+    assert host_features() == set(target.needs)
+    assert detect() is TARGETS[targets.slower_than(target) or target.name]
+    assert cpu_name() == f"{whole} (as {target})"
+    for more in set(TARGETS.values()) - set(runnable()):
+        with pytest.raises(TargetError, match=f"cannot run target '{more}'"):
+            resolve(more.name)
+
+
+@pytest.mark.parametrize("name", ["avx9000", "neon" if host_arch() == "x86_64" else "avx2"])
+def test_a_mask_of_no_cpu_like_this(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variable and the targets that it may name."""
+    monkeypatch.setenv(targets.MASK, name)
+    with pytest.raises(TargetError, match=rf"TRIPLEPOINT_CPU is '{name}'.*known: generic"):
+        detect()
 
 
 def test_a_lesser_target_can_be_asked_for() -> None:

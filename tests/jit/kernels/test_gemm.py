@@ -33,7 +33,7 @@ from triplepoint.jit.kernels.epilogue import silu_mul_reference
 from triplepoint.jit.kernels.gemm import gemm_quant, scratch_bytes
 from triplepoint.jit.kernels.gemm_float import gemm_float
 from triplepoint.jit.simd import I8s, I32s, Kernel, i8, i32, kernel
-from triplepoint.jit.targets import CpuTarget, runnable
+from triplepoint.jit.targets import TARGETS, CpuTarget, runnable
 
 ASKS = (DOT, BF16)  # see helpers/feature_sets.py
 TOKENS = (1, 2, 3, 6, 7, 8, 13, 14, 15, 20, 70)
@@ -147,8 +147,19 @@ def test_whose_cpu_it_is(native: Native, rng: np.random.Generator, fmt: str) -> 
 
     for tokens in (1, 2, 9):
         assert np.array_equal(product.run(x[:tokens]), again.run(x[:tokens]))
-    code = {build_ir(product.kernel("store"), target) for target in (native.target, other)}
-    assert len(code) == (1 if native.target.has_amx else 2)
+
+
+@pytest.mark.parametrize("fmt", ["q4_0", "f16"])
+@pytest.mark.parametrize("target", [t for t in TARGETS.values() if t.arch == "x86_64"], ids=str)
+def test_code_by_vendor(target: CpuTarget, fmt: str) -> None:
+    """Intel's CPUs get other code, but for float weights with AMX, which no AMD CPU had."""
+    kernel = (
+        spec(gemm_float, fmt=fmt, epilogue="store")
+        if fmt == "f16"
+        else spec(gemm_quant, fmt=fmt, epilogue="store", blocks=DEPTH // 32)
+    )
+    code = {build_ir(kernel, replace(target, intel=intel)) for intel in (False, True)}
+    assert len(code) == (1 if target.has_amx and fmt == "f16" else 2)
 
 
 @pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "f16"])

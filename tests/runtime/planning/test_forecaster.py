@@ -9,6 +9,9 @@ from helpers.planned import MACHINE
 
 from triplepoint.errors import ModelError, SettingError
 from triplepoint.jit.kernels.kvcache import KVFormat
+from triplepoint.jit.targets import MASK, TARGETS
+from triplepoint.runtime.bench.reach import reach
+from triplepoint.runtime.hub.aliases import known_models
 from triplepoint.runtime.physics.costs import Part
 from triplepoint.runtime.physics.latency_model import Efficiency
 from triplepoint.runtime.planning.cost import Usage
@@ -70,3 +73,17 @@ def test_a_cache_in_another_format_is_read_in_it(name: str, kv: KVFormat) -> Non
     for start, tokens in ((0, 1), (4096, 1), (3000, 200)):
         read = found.with_kv(kv).cost.cache_read(start, tokens)
         assert read == pytest.approx(asked.cost.cache_read(start, tokens), rel=0.03)
+
+
+def test_facts_of_a_machine_need_none_of_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU without any extension forecasts machines of every feature set and architecture."""
+    monkeypatch.setenv(MASK, "generic")
+    (model,) = (one for one in known_models() if one.alias == "qwen3.5:4b")
+    for name in TARGETS:
+        machine = replace(MACHINE, target=name)
+        found = of_name(model.alias, machine, "q8", Efficiency())
+        assert found is not None, name
+        assert found.phase_s(1, 4096) > 0, name
+        (there,) = reach(machine, 1 << 40, [model])
+        assert there.fits, name
+        assert there.decode == pytest.approx(1 / found.with_kv("bf16").phase_s(1, 0), rel=0.5), name
