@@ -3,8 +3,8 @@
 A `CpuTarget` is all that a kernel may depend on: vector width, the integer dot instruction, and
 which conversions are native. The best one for this machine is detected through LLVM (which checks
 that the operating system saves the wide registers) and cross-checked against the kernel's own list;
-`TRIPLEPOINT_TARGET` or `--target` pick a lesser one. `TRIPLEPOINT_CPU` hides what a lesser CPU would
-not have from everything that looks at this machine.
+`TRIPLEPOINT_TARGET` or `--target` pick a lesser one. `TRIPLEPOINT_CPU` hides the features that a
+lesser CPU lacks from all that looks at this machine.
 """
 
 from __future__ import annotations
