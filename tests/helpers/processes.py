@@ -1,9 +1,20 @@
-"""Processes that tests look at."""
+"""Processes that tests start and look at."""
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
+
+from triplepoint.jit.targets import MASK
+
+
+def plain_environment(*prefixes: str) -> dict[str, str]:
+    """This process's environment without the user's settings: names that begin so are left out.
+
+    What the CPU is masked to stays: a process must see the machine that its test sees.
+    """
+    return {k: v for k, v in os.environ.items() if k == MASK or not k.startswith(prefixes)}
 
 
 def ended(pid: int) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from helpers.fake_hub import FakeHub
 from helpers.fork_server import ForkServer
 from helpers.openai_server import openai_server
+from helpers.processes import plain_environment
 from helpers.terminal import Terminal
 
 import triplepoint as package
@@ -38,8 +39,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """An environment whose state folder is empty; caches are the user's, to save compiling."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRIPLEPOINT", "NO_COLOR"))}
-    return kept | {"XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONWARNINGS": "error"}
+    plain = plain_environment("TRIPLEPOINT", "NO_COLOR")
+    return plain | {"XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONWARNINGS": "error"}
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.processes import plain_environment
 from helpers.tiers import quick
 
 from triplepoint.runtime.cli.arguments import build_parser
@@ -252,7 +253,7 @@ Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """What runs cases, each in a fork of one process that all verbs share."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRIPLEPOINT", "HF_"))}
+    plain = plain_environment("TRIPLEPOINT", "HF_")
     home = {
         "HF_HOME": str(tmp_path_factory.mktemp("hub")),
         "HF_ENDPOINT": "http://127.0.0.1:1",  # nobody is asked for a model
@@ -263,7 +264,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
         [sys.executable, "-c", f"import os; os.dup2({writing}, 3)\n{RUNNER}"],
         stdin=subprocess.PIPE,
         pass_fds=(writing,),
-        env=kept | home,
+        env=plain | home,
     )
     os.close(writing)
     assert process.stdin is not None

@@ -73,15 +73,15 @@ def test_wrong_settings_are_refused(given: dict[str, str], says: str) -> None:
 def test_what_is_given_holds(engine: Engine) -> None:
     """A given setting is used as it is, and told as given; the others are chosen."""
     tuning = made(
-        engine, threads=1, chunk=96, spin="50us", pages="off", tile=4, max_single_tile="8"
+        engine, threads=1, chunk=96, spin="50us", pages="off", tile=5, max_single_tile="11"
     )
     told = tuning.describe()
     values = [told[name]["value"] for name in ("decode threads", "prefill chunk", "spin_s")]
     assert values == pytest.approx([1, 96, 50e-6])
     assert told["large pages"] == {"value": False, "why": "given"}
-    assert told["tile"] == {"value": 4, "why": "given"}
-    assert told["max single tile"] == {"value": 8, "why": "given"}
-    assert tuning.tiles == {"tile": 4, "max_single_tile": 8}
+    assert told["tile"] == {"value": 5, "why": "given"}
+    assert told["max single tile"] == {"value": 11, "why": "given"}
+    assert tuning.tiles == {"tile": 5, "max_single_tile": 11}  # usual on no target
     assert told["adaptive"]["value"] is True
     tuning.before(1, 0)
     assert engine.pool.active == 1
