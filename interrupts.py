@@ -103,7 +103,9 @@ def result(future: Future[T], seconds: float | None = None) -> T:
             try:
                 return future.result(max(0.0, left))
             except TimeoutError:
-                if left <= 0 or future.done():  # its own
+                if future.done():  # as the wait ended, or the error is the work's own
+                    return future.result()
+                if left <= 0:
                     raise
 
 

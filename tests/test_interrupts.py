@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +166,20 @@ def test_a_program_that_has_just_begun(tmp_path: Path, monkeypatch: pytest.Monke
         tools.run_command([sys.executable, "-c", "import time; time.sleep(600)"])
     assert begun[0].wait(LIMIT) is not None
     assert time.monotonic() - began < 600
+
+
+def test_work_that_ends_as_a_wait_does() -> None:
+    """Its result counts, and not that one wait for it was over a moment before."""
+
+    class Late(Future[int]):
+        def result(self, timeout: float | None = None) -> int:
+            if not self.done():
+                self.set_result(7)
+                raise TimeoutError
+            return super().result(timeout)
+
+    assert interrupts.result(Late()) == 7
+    failed = Future[int]()
+    failed.set_exception(TimeoutError("its own"))
+    with pytest.raises(TimeoutError, match="its own"):
+        interrupts.result(failed)
