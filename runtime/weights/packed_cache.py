@@ -12,7 +12,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -25,7 +24,6 @@ from ...jit.compile import source_hash
 from ...jit.kernels import grids, grids8, panels, panels_k, panels_small
 from ...jit.pool import Pool
 from ..files import make_folder
-from ..gguf.file import GGUFFile
 from ..memory import Arena
 from . import loader, packing
 from .loader import WeightLoader
@@ -74,7 +72,7 @@ class Identity:
             for m in weights.wanted
         ]  # fmt: skip
         return cls(
-            [_sampled(path) for path in _files(gguf)],
+            [[f.status.st_size, f.status.st_mtime_ns, f.sampled()] for f in gguf.files],
             f"{target.lanes} lanes, {'signed' if target.signed_bytes else 'unsigned'} bytes",
             _code(),
             hashlib.sha256(json.dumps(matrices).encode()).hexdigest(),
@@ -139,8 +137,8 @@ def pack_or_map(
         ModelError: the disk has not enough room, or cannot be written to.
     """
     folder = folder or default_folder()
-    weights.gguf.check_unchanged()
     identity, model = Identity.of(weights), weights.gguf.path
+    weights.gguf.check_unchanged()
     path, refused = folder / identity.file_name(model), None
     try:
         arena = map_file(path, asdict(identity))
@@ -191,21 +189,6 @@ def _code() -> str:
     for module in CALLERS:
         digest.update(Path(module.__file__ or "").read_bytes())
     return digest.hexdigest()
-
-
-def _files(gguf: GGUFFile) -> tuple[Path, ...]:
-    return gguf.parts or (gguf.path,)
-
-
-def _sampled(path: Path) -> list[Any]:
-    """[size, time in ns, hash of both ends and of 62 places between] of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
-        for n in range(64):
-            file.seek(max(0, status.st_size - (1 << 16)) * n // 63)
-            digest.update(file.read(1 << 16 if n in (0, 63) else 1 << 12))
-    return [status.st_size, status.st_mtime_ns, digest.hexdigest()]
 
 
 def _described(path: Path, model: Path, identity: Identity) -> PackedCopy:
