@@ -24,6 +24,7 @@ from ...jit.compile import source_hash
 from ...jit.kernels import grids, grids8, panels, panels_k, panels_small
 from ...jit.pool import Pool
 from ..files import make_folder
+from ..gguf.file import GGUFFile
 from ..memory import Arena
 from . import loader, packing
 from .loader import WeightLoader
@@ -38,6 +39,7 @@ from .packed_file import (
 )
 
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
+SAMPLE = 512  # bytes of each tensor
 SUFFIX = ".packed"
 PACKING = (panels, panels_k, panels_small, grids, grids8)  # the kernel that packs is made by these
 CALLERS = (loader, packing)  # and these say what is packed where
@@ -49,7 +51,7 @@ class Identity:
 
     Attributes:
         parts: for each file of the model its size, its time of change in ns, and the hash of
-            samples of it.
+            samples of it; then the hash of samples of each tensor.
         layout: how panels are laid out for a CPU target: lanes, and how bytes are stored.
         packing: hash of the code that packs.
         contents: hash of the list of matrices, with their places and sizes.
@@ -72,7 +74,10 @@ class Identity:
             for m in weights.wanted
         ]  # fmt: skip
         return cls(
-            [[f.status.st_size, f.status.st_mtime_ns, f.sampled()] for f in gguf.files],
+            [
+                *([f.status.st_size, f.status.st_mtime_ns, f.sampled()] for f in gguf.files),
+                [_sampled_tensors(gguf)],
+            ],
             f"{target.lanes} lanes, {'signed' if target.signed_bytes else 'unsigned'} bytes",
             _code(),
             hashlib.sha256(json.dumps(matrices).encode()).hexdigest(),
@@ -188,6 +193,16 @@ def _code() -> str:
     digest = hashlib.sha256(source_hash(*PACKING).encode())
     for module in CALLERS:
         digest.update(Path(module.__file__ or "").read_bytes())
+    return digest.hexdigest()
+
+
+def _sampled_tensors(gguf: GGUFFile) -> str:
+    """SHA-256 of bytes from the middle of every tensor: tools that edit a model change whole ones,
+    and archives may give all versions the same time."""
+    digest = hashlib.sha256()
+    for name in gguf.tensors:
+        data = gguf.data(name)
+        digest.update(data[len(data) // 2 :][:SAMPLE].tobytes())
     return digest.hexdigest()
 
 

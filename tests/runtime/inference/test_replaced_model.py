@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import os
 import pickle
 import shutil
 import time
@@ -27,6 +28,7 @@ from triplepoint.runtime import models
 from triplepoint.runtime.agent.session_store import open_session
 from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.gguf.mapped_file_guard import MappedFileGuard
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference import spill
 from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.inference.loaded_model import LOOK_S
@@ -226,6 +228,39 @@ def test_the_packed_copy(
     other = load(path, cache_packed_weights=True)
     assert np.array_equal(_logits(other), want)
     assert other.model.sha256 == _digest(new)
+
+
+def test_a_packed_copy_of_a_file_with_the_same_time(
+    load: Callable[..., Engine], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with one other matrix, between the samples of the file, does not get the old copy."""
+    monkeypatch.setattr(packed_cache, "default_folder", lambda: tmp_path / "packed")
+    load(path, cache_packed_weights=True)
+    before, new = path.stat(), Path(shutil.copy(path, tmp_path / "new"))
+    with open_gguf(new) as gguf:
+        sampled = gguf.files[0].sampled()
+        matrices = [one for one in gguf.tensors.values() if one.name.endswith("attn_k.weight")]
+    for matrix in matrices:
+        shutil.copy(path, new)
+        middle = matrix.offset + matrix.nbytes // 2
+        with new.open("r+b") as file:
+            file.seek(middle)
+            data = file.read(400)
+            file.seek(middle)
+            file.write(bytes(byte ^ 1 for byte in data))
+        with open_gguf(new) as gguf:
+            if gguf.files[0].sampled() == sampled:
+                break
+    else:
+        raise AssertionError("all of them are sampled")
+    os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))
+    new.replace(path)
+
+    want = _logits(load(path))
+    engine = load(path, cache_packed_weights=True)
+    assert engine.packed_cache is not None
+    assert not engine.packed_cache.mapped
+    assert np.array_equal(_logits(engine), want)
 
 
 def test_the_parts_of_a_split_model(load: Callable[..., Engine], tmp_path: Path, new: Path) -> None:
