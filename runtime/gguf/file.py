@@ -5,15 +5,14 @@ hostile file ends in a `GGUFError` that names the field and its byte offset. Str
 vocabulary has 150,000 strings) are only walked over; they are decoded when somebody asks for them.
 
 Tensor data and numeric arrays are views on the mapping. What a file that *shrinks* meanwhile has
-lost reads as zeros (`mapped_file_guard.py`). So whoever is about to read much of the file calls
-`GGUFFile.check_unchanged()` first, and `check_mapped()` before it uses what it has read; the engine
-copies the weights out of the mapping when it packs them, and looks at `GGUFFile.held(...)` before
-and after each pass, which reads rows of the embedding table.
+lost reads as zeros (`mapped_file_guard.py`). So a caller that reads much of the file calls
+`GGUFFile.check_unchanged()` first, and again before it uses what it has read; the engine copies the
+weights out of the mapping when it packs them, and checks `GGUFFile.files` before and after each
+pass, which reads rows of the embedding table.
 """
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import stat
@@ -25,7 +24,7 @@ import numpy as np
 
 from ...errors import GGUFError, ModelError, UnsupportedModelError
 from .header import TRUNCATED, HeaderReader, shown
-from .mapped_file_guard import MappedFileGuard
+from .mapped_file_guard import MappedFileGuard, sha256_of
 from .types import GGMLType, MetadataValue, StringArray, TensorInfo, Texts, ValueType
 
 __all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo", "ValueType"]
@@ -44,18 +43,17 @@ class GGUFFile:
             arrays are `StringArray` (decoded on first use), nested arrays are lists.
         tensors: tensor table by name, in file order.
         nbytes: size of the file, of all its parts together if it is split.
-        parts: the files that it is made of; one, unless it is split.
+        parts: the paths that it was opened by; one, unless it is split.
+        files: the same files, held open.
     """
 
-    def __init__(
-        self, path: Path, buffer: mmap.mmap, status: os.stat_result, held: MappedFileGuard
-    ) -> None:
+    def __init__(self, path: Path, buffer: mmap.mmap, held: MappedFileGuard) -> None:
         """Use `open_gguf`. Takes over `buffer`, which maps the whole file."""
         header = HeaderReader(buffer, held)
         header.read()
-        self._held = held
         self.path = path
         self.parts: tuple[Path, ...] = (path,)
+        self.files: tuple[MappedFileGuard, ...] = (held,)
         self.nbytes = len(buffer)
         self.version = header.version
         self.alignment = header.alignment
@@ -65,8 +63,6 @@ class GGUFFile:
         self._offsets = header.metadata_offsets
         self._ends = header.metadata_ends
         self._buffer: mmap.mmap | None = buffer
-        self._identity = _identity(status)
-        self._sha256: str | None = None
 
     @classmethod
     def open_one(cls, path: str | Path) -> GGUFFile:
@@ -95,7 +91,7 @@ class GGUFFile:
         finally:
             os.close(descriptor)
         try:
-            return cls(path, held.map(), status, held)
+            return cls(path, held.map(), held)
         finally:
             held.check()  # what a file that is cut meanwhile has lost reads as zeros
 
@@ -127,11 +123,6 @@ class GGUFFile:
             raise ModelError(f"{self.path} has no tensor {shown(name)}")
         return np.frombuffer(self._mapping, np.uint8, info.nbytes, info.offset)
 
-    def held(self, name: str) -> MappedFileGuard:
-        """The file that has tensor `name`, to look whether it is still as it was mapped."""
-        assert name in self.tensors, name
-        return self._held
-
     def release(self, name: str) -> None:
         """Give the memory of tensor `name` back; its bytes are read from the file when needed.
 
@@ -144,29 +135,17 @@ class GGUFFile:
             self._mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def sha256(self) -> str:
-        """Hex digest of the whole file; computed on first use."""
-        if self._sha256 is None:
-            self.check_unchanged()
-            digest = hashlib.sha256(self._mapping).hexdigest()
-            self.check_mapped()
-            self._sha256 = digest
-        return self._sha256
+        """Hex digest of what was opened, whatever the path names now; of the digests of its parts,
+        joined, if it is split.
 
-    def check_mapped(self) -> None:
-        """Raise ModelError when the file was cut or written to since it was mapped."""
-        self._held.check()
+        Raises ModelError when a file was changed before it was hashed.
+        """
+        return sha256_of(self.files)
 
     def check_unchanged(self) -> None:
-        """Raise ModelError when the file was changed, replaced or cut since it was opened."""
-        try:
-            now = _identity(os.stat(self.path))
-        except OSError as error:
-            message = f"the model file {self.path} is gone: {error.strerror}; load it again"
-            raise ModelError(message) from error
-        for what, before, after in zip(("file", "size", "time"), self._identity, now, strict=True):
-            if before != after:
-                message = f"the model file {self.path} was changed while in use"
-                raise ModelError(f"{message} ({what}: {before}, now {after}); load it again")
+        """Raise ModelError when a file was cut or written to since it was opened."""
+        for file in self.files:
+            file.check()
 
     # --- typed metadata ---------------------------------------------------------------------
 
@@ -292,8 +271,3 @@ class GGUFFile:
     def path_of(self, name: str) -> Path:
         """The file that has tensor `name`, or would have."""
         return self.path
-
-
-def _identity(status: os.stat_result) -> tuple[tuple[int, int], int, int]:
-    """What shows that a file was replaced, cut or written to."""
-    return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns

@@ -1,7 +1,8 @@
 """SHA-256 of model files, remembered: hashing one of many gigabytes takes many seconds.
 
-What is remembered holds for a path, size, time and inode; a file that was written to or replaced
-is hashed again.
+All of this is about an open file, never about a path: another file may be there a moment later.
+A digest holds for a device, inode, size, time of change and time of status change. The last one
+shows a write after which a program has restored the time of change.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ...arguments import user_folder
@@ -17,57 +20,74 @@ from ..files import write_file
 
 _MOST = 4096  # files that are remembered; the oldest are forgotten first
 _PIECE = 1 << 22  # bytes between two calls of `progress`
+_SETTLED_NS = 2_000_000_000  # a later write has another time, on file systems with coarse ones too
+_RECENT_NS = 60_000_000_000
+
+Progress = Callable[[int], None]
 
 
-def sha256(path: Path, progress: Callable[[int], None] | None = None) -> str:
+def sha256(path: Path, progress: Progress | None = None) -> str:
     """Hex digest of the file at `path`; `progress` hears how many bytes are read."""
-    key = _key(path)
-    known = _load()
-    if key not in known:
-        digest = _digest(path, progress)
-        if _key(path) == key:  # not written to meanwhile
-            remember(path, digest)
-        return digest
-    return known[key]
+    with path.open("rb", buffering=0) as file:
+        return sha256_of_open(file.fileno(), progress)
 
 
-def sha256_of_parts(paths: Sequence[Path]) -> str:
-    """One digest for a model: that of its only file, or of the hex digests of its parts, joined."""
-    digests = [sha256(path) for path in paths]
-    if len(digests) == 1:
-        return digests[0]
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
+def sha256_of_open(descriptor: int, progress: Progress | None = None) -> str:
+    """Hex digest of an open file; its position does not change.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    began, status = time.time_ns(), os.fstat(descriptor)
+    if (known := remembered(status)) is not None:
+        return known
+    hasher, done = hashlib.sha256(), 0
+    while piece := os.pread(descriptor, _PIECE, done):
+        hasher.update(piece)
+        done += len(piece)
+        if progress is not None:
+            progress(done)
+    digest = hasher.hexdigest()
+    settled = began - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS
+    if settled and _key(os.fstat(descriptor)) == _key(status):  # not written to meanwhile
+        remember(status, digest)
+    return digest
 
 
-def remembered(path: Path) -> str | None:
-    """The digest of `path` if it is known without reading the file."""
-    return _load().get(_key(path))
+def remembered(status: os.stat_result) -> str | None:
+    """The digest of the file with this status, if it is known without reading the file."""
+    return _load().get(_key(status))
 
 
-def remember(path: Path, digest: str) -> None:
-    """Note that the file at `path`, as it is now, has this digest."""
-    known = _load()
-    known[_key(path)] = digest
+def remember(status: os.stat_result, digest: str) -> None:
+    """Note that the file with this status has this digest; what was known of it before goes."""
+    old = f"{status.st_dev}|{status.st_ino}|"
+    known = {key: value for key, value in _load().items() if not key.startswith(old)}
+    known[_key(status)] = digest
     kept = dict(list(known.items())[-_MOST:])
     with contextlib.suppress(OSError):  # it is only slower without
         write_file(_memory(), json.dumps(kept, indent=0))
 
 
-def _digest(path: Path, progress: Callable[[int], None] | None) -> str:
-    hasher, done = hashlib.sha256(), 0
-    buffer = memoryview(bytearray(_PIECE))
+def touch(path: Path) -> None:
+    """Set the time of access of the file at `path` to now, which file systems often do not, and
+    `ls` of any tool shows. Its digest stays remembered.
+
+    Raises:
+        OSError: it cannot be opened, or belongs to someone else.
+    """
     with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            hasher.update(buffer[:count])
-            done += count
-            if progress is not None:
-                progress(done)
-    return hasher.hexdigest()
+        now, status = time.time_ns(), os.fstat(file.fileno())
+        if 0 <= now - status.st_atime_ns < _RECENT_NS:  # a server looks every few seconds
+            return
+        os.utime(file.fileno(), ns=(now, status.st_mtime_ns))
+        if (known := remembered(status)) is not None:  # the call has set the time of status change
+            remember(os.fstat(file.fileno()), known)
 
 
-def _key(path: Path) -> str:
-    status = path.stat()
-    return f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}"
+def _key(status: os.stat_result) -> str:
+    times = f"{status.st_mtime_ns}|{status.st_ctime_ns}"
+    return f"{status.st_dev}|{status.st_ino}|{status.st_size}|{times}"
 
 
 def _load() -> dict[str, str]:

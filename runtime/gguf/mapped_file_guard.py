@@ -3,7 +3,8 @@
 Who maps a file trusts everybody who can write to it: if it shrinks, a lost page reads as zeros
 where the mapping is guarded (`jit/sigbus.py`), else touching it ends the process with SIGBUS; if it
 is written to, other bytes are read than were checked. A file that is renamed, replaced under its
-name or removed does no harm: the mapping keeps the one that it was made of.
+name or removed does no harm: mapping and descriptor are of the one that was opened, and what
+identifies it later, such as its SHA-256, comes from them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
+from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ModelError
+from . import filehash
 
 if TYPE_CHECKING:
     from ...jit.sigbus import Guard
@@ -25,6 +29,7 @@ class MappedFileGuard:
 
     Attributes:
         path: the name that it had.
+        status: what `os.fstat` gave when it was opened.
     """
 
     def __init__(self, path: Path, descriptor: int, kind: str = "model file") -> None:
@@ -33,9 +38,11 @@ class MappedFileGuard:
         self._kind = kind
         self._descriptor = os.dup(descriptor)
         weakref.finalize(self, os.close, self._descriptor)
-        status = os.fstat(self._descriptor)
-        self._size, self._time = status.st_size, status.st_mtime_ns
+        self.status = os.fstat(self._descriptor)
         self._guard: Guard | None = None
+
+    def __deepcopy__(self, memo: object) -> MappedFileGuard:
+        return self  # a copy would close the descriptor
 
     def map(self) -> mmap.mmap:
         """The whole file, read-only; a page that it loses is found by the next `check`."""
@@ -47,19 +54,60 @@ class MappedFileGuard:
 
     def check(self) -> None:
         """Raise ModelError if the file is not as it was. Takes half a microsecond or so."""
+        before = self.status
         try:
             now = os.fstat(self._descriptor)
-        except OSError as error:  # such as a file of another machine that is gone there
-            message = f"the {self._kind} {self.path} is gone: {error.strerror}; load it again"
-            raise ModelError(message) from error
+        except OSError as error:
+            raise self._gone(error) from error
         if self._guard is not None and self._guard.lost:
-            what = f"size: {self._size}, then less"
-        elif now.st_size != self._size:
-            what = f"size: {self._size}, now {now.st_size}"
-        elif now.st_mtime_ns != self._time:
-            what = f"time: {self._time}, now {now.st_mtime_ns}"
+            what = f"size: {before.st_size}, then less"
+        elif now.st_size != before.st_size:
+            what = f"size: {before.st_size}, now {now.st_size}"
+        elif now.st_mtime_ns != before.st_mtime_ns:
+            what = f"time: {before.st_mtime_ns}, now {now.st_mtime_ns}"
         else:
             return
         raise ModelError(
             f"the {self._kind} {self.path} was changed while in use ({what}); load it again"
         )
+
+    def sampled(self) -> str:
+        """SHA-256 of both ends and of 62 places between, as hex digits: takes milliseconds.
+
+        Raises:
+            ModelError: it cannot be read.
+        """
+        digest, last = sha256(), max(0, self.status.st_size - (1 << 16))
+        try:
+            for n in range(64):
+                size = 1 << 16 if n in (0, 63) else 1 << 12
+                digest.update(os.pread(self._descriptor, size, last * n // 63))
+        except OSError as error:
+            raise self._gone(error) from error
+        return digest.hexdigest()
+
+    def sha256(self) -> str:
+        """SHA-256 of the file as it was opened, as hex digits. Reads all of it, once.
+
+        Raises:
+            ModelError: it was changed before it was hashed, or cannot be read.
+        """
+        if (known := filehash.remembered(self.status)) is not None:
+            return known
+        self.check()
+        try:
+            digest = filehash.sha256_of_open(self._descriptor)
+        except OSError as error:
+            raise self._gone(error) from error
+        self.check()
+        return digest
+
+    def _gone(self, error: OSError) -> ModelError:  # such as a file of another machine
+        message = f"the {self._kind} {self.path} is gone: {error.strerror}; load it again"
+        return ModelError(message)
+
+
+def sha256_of(files: Sequence[MappedFileGuard]) -> str:
+    """One digest for a model: that of its only file, or of the hex digests of its parts, joined."""
+    digests = [file.sha256() for file in files]
+    return digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()

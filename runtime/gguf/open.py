@@ -21,6 +21,15 @@ def open_gguf(path: str | Path) -> GGUFFile:
     return _join(file) if "split.count" in file.metadata else file
 
 
+def parts_of(path: Path) -> list[Path]:
+    """The paths of all parts of a model by that of one: only itself, if its name has no numbers."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return [path]
+    stem, count = match["stem"], match["count"]
+    return [path.with_name(f"{stem}-{n:05}-of-{count}.gguf") for n in range(1, int(count) + 1)]
+
+
 def _join(first: GGUFFile) -> GGUFFile:
     """The whole model of which `first` is a part: itself, or a `SplitGGUFFile`.
 
@@ -32,17 +41,13 @@ def _join(first: GGUFFile) -> GGUFFile:
     if count <= 1:
         return first
     number = first.integer("split.no", 0, high=count - 1)
-    match = _NAME.fullmatch(first.path.name)
-    if match is None or int(match["count"]) != count or int(match["number"]) != number + 1:
+    paths = parts_of(first.path)
+    if len(paths) != count or paths[number] != first.path:
         raise ModelError(
             f"{first.path} is part {number + 1} of {count} of a model, but its name does not end "
             f"in -{number + 1:05}-of-{count:05}.gguf, so the other parts cannot be found; rename "
             "it back"
         )
-    paths = [
-        first.path.with_name(f"{match['stem']}-{n:05}-of-{count:05}.gguf")
-        for n in range(1, count + 1)
-    ]
     if number:
         raise ModelError(f"{first.path} is part {number + 1} of {count}; open {paths[0].name}")
     missing = [path.name for path in paths if not path.exists()]

@@ -7,7 +7,6 @@ the model's metadata, each has a table of its own tensors, and each says which p
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from ...errors import GGUFError, ModelError
 from .file import GGUFFile, ValueType
 from .header import shown
-from .mapped_file_guard import MappedFileGuard
 
 
 class SplitGGUFFile(GGUFFile):
@@ -28,9 +26,9 @@ class SplitGGUFFile(GGUFFile):
         self.metadata = first.metadata
         self.nbytes = sum(part.nbytes for part in parts)
         self.parts = tuple(part.path for part in parts)
+        self.files = tuple(file for part in parts for file in part.files)
         self._types, self._offsets = first._types, first._offsets
-        self._files = parts
-        self._sha256 = None
+        self._parts = parts
         self._buffer = None
         self._part_of: dict[str, GGUFFile] = {}
         self.tensors = {}
@@ -49,7 +47,7 @@ class SplitGGUFFile(GGUFFile):
 
     def close(self) -> None:
         """Let go of all mappings."""
-        for part in self._files:
+        for part in self._parts:
             part.close()
 
     def data(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -61,11 +59,7 @@ class SplitGGUFFile(GGUFFile):
 
     def stored(self, key: str) -> tuple[ValueType, bytes]:
         """The value at `key` as the first part holds it."""
-        return self._files[0].stored(key)
-
-    def held(self, name: str) -> MappedFileGuard:
-        """The part that has tensor `name`, to look whether it is still as it was mapped."""
-        return self._part_of[name].held(name)
+        return self._parts[0].stored(key)
 
     def path_of(self, name: str) -> Path:
         """The part that has tensor `name`; the first, if none has it."""
@@ -75,20 +69,3 @@ class SplitGGUFFile(GGUFFile):
     def release(self, name: str) -> None:
         """Give the memory of tensor `name` back; its bytes are read from the file when needed."""
         self._part_of[name].release(name)
-
-    def sha256(self) -> str:
-        """Hex digest of the hex digests of all parts, joined; computed on first use."""
-        if self._sha256 is None:
-            joined = "".join(part.sha256() for part in self._files)
-            self._sha256 = hashlib.sha256(joined.encode()).hexdigest()
-        return self._sha256
-
-    def check_mapped(self) -> None:
-        """Raise ModelError when a part was cut or written to since it was mapped."""
-        for part in self._files:
-            part.check_mapped()
-
-    def check_unchanged(self) -> None:
-        """Raise ModelError when a part was changed, replaced or cut since it was opened."""
-        for part in self._files:
-            part.check_unchanged()

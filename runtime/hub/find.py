@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,7 +102,8 @@ def _find(name: ModelName, settings: HubSettings, watcher: ProgressReporter) -> 
     found = next(one for one in whole if one.variant is variant)
     for file in found.cached:
         verify(file, watcher)
-        _touch(file.place)
+        with contextlib.suppress(OSError):  # a file of someone else's
+            filehash.touch(file.place)
     return found
 
 
@@ -112,7 +111,7 @@ def verify(file: CachedFile, watcher: ProgressReporter) -> None:
     """Check the hash of a file if its blob bears one; ModelError if it has another."""
     if file.digest is None:
         return
-    if filehash.remembered(file.place) is None:
+    if filehash.remembered(file.place.stat()) is None:
         watcher.begin(f"checking {file.path}", file.size)
     if not checked(file.place, file.digest, watcher):
         raise ModelError(
@@ -147,9 +146,3 @@ def _missing(name: ModelName, repo: CachedRepo, settings: HubSettings) -> str:
     if settings.offline:
         return f"{name} is not in {settings.cache}{unfinished}, and HF_HUB_OFFLINE is set"
     return f"{name} is not in {settings.cache}{unfinished}; get it with: triplepoint pull {known}"
-
-
-def _touch(path: Path) -> None:
-    """Note that it was used: file systems often do not, and `ls` of any tool shows it."""
-    with contextlib.suppress(OSError):
-        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))

@@ -127,7 +127,7 @@ def _fetch(
         received = Download(hub, name, commit, file, part, watcher).run()
         os.replace(part, blob)
         if len(file.digest) == 64:
-            filehash.remember(blob, file.digest)
+            filehash.remember(blob.stat(), file.digest)
         return min(received, file.size)  # more where it had to start over
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import index
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..forward.logits import OutputBuffers
 from ..forward.state import StateLayout
 from ..forward.tensors import Workspace
 from ..gguf.file import GGUFFile
-from ..gguf.filehash import sha256_of_parts
+from ..gguf.mapped_file_guard import MappedFileGuard, sha256_of
 from ..physics import calibration, register_tiles, thread_sweep
 from ..physics.calibration import Calibration
 from ..physics.costs import LayerParts, ModelCost
@@ -55,7 +55,7 @@ LOOK_S = 0.001  # between looks at the files that are mapped
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Facts about the model file.
+    """Facts about the model file that was loaded, whatever its path names now.
 
     Attributes:
         quant: the type that most weights have, e.g. ``Q4_0``.
@@ -63,6 +63,7 @@ class ModelInfo:
         context_length: positions that the model was trained for.
         nbytes: size of the file, or of all parts of a split one.
         parts: the files of a split model; `path` is the first.
+        files: what was loaded, held open.
     """
 
     name: str
@@ -74,11 +75,20 @@ class ModelInfo:
     context_length: int
     nbytes: int
     parts: tuple[Path, ...] = ()
+    files: tuple[MappedFileGuard, ...] = field(default=(), repr=False, compare=False)
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the file; of the digests of its parts if it is split. Remembered on disk."""
-        return sha256_of_parts(self.parts or (self.path,))
+        """SHA-256 of the file; of the digests of its parts if it is split. Remembered on disk.
+
+        Raises:
+            ModelError: the file was overwritten before it was hashed.
+        """
+        return sha256_of(self.files)
+
+    def __getstate__(self) -> dict[str, object]:
+        """The facts, without the open files: a copy, or another process, cannot have those."""
+        return {**self.__dict__, "sha256": self.sha256, "files": ()}
 
 
 @dataclass(frozen=True)
@@ -171,7 +181,7 @@ class LoadedModel:
         self.pass_latency = PassLatency()
         self._gguf = gguf  # tables of embeddings are read from its mapping
         self._looked, self._faults = 0.0, sigbus.faults()
-        self._mapped = [gguf.held(name).check for name in weights.tables]
+        self._mapped = [file.check for file in gguf.files]
         if self.weights.check is not None:
             self._mapped.append(self.weights.check)
         capacity = -(-self.context // PAGE) * PAGE
@@ -294,4 +304,5 @@ def _info(gguf: GGUFFile, layers: int, context: int) -> ModelInfo:
         context_length=context,
         nbytes=gguf.nbytes,
         parts=gguf.parts,
+        files=gguf.files,
     )

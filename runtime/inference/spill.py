@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from ... import interrupts
 from ...arguments import user_folder
-from ...errors import EngineError
+from ...errors import EngineError, ModelError
 from ...jit.kernels.kvcache import PAGE
 
 if TYPE_CHECKING:
@@ -181,8 +181,9 @@ class Spill:
                 files[key] = _File(path, digest, data.nbytes, seconds, time.time())
                 self._files = files
             self.written += data.nbytes
-        except (OSError, EngineError):
-            self.most_bytes = 0  # no such disk: pages are computed again
+        except (OSError, EngineError, ModelError):
+            # No such disk, or the model's file was overwritten: pages are computed again.
+            self.most_bytes = 0
         finally:
             with self._lock:
                 self._pending -= 1

@@ -203,7 +203,7 @@ def _write(
                 writer.write(info.name, piece)
                 if progress:
                     progress((done + info.nbytes * piece.nbytes / max(1, size)) / total)
-            gguf.check_mapped()
+            gguf.check_unchanged()
             gguf.release(info.name)
             done += info.nbytes
             _account(report, info, chosen)

@@ -24,6 +24,7 @@ from ...errors import (
 )
 from ...traces import log
 from .. import memory
+from ..gguf.open import parts_of
 from ..inference.engine import Engine, resolve_model
 from .api_error import APIError, as_api_error, busy
 from .programs import read_public
@@ -68,21 +69,27 @@ class LoadedModel:
         self.name, self.engine = name, engine
         self.users, self.outdated, self.closed = 0, False, False
         info = engine.model
-        what = (__version__, info.name, info.nbytes, info.quant, str(engine.target), engine.kv)
+        weights = [file.sampled() for file in info.files]
+        what = (__version__, info.name, weights, info.quant, str(engine.target), engine.kv)
         self.fingerprint = f"fp_{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}"
         self.prompts = Prompts(engine.tokenizer, engine.context)
 
 
-FileState = tuple[int, int, int, int]
+FileState = tuple[tuple[int, int, int, int], ...]
 
 
 def file_state(source: str) -> FileState | None:
-    """What differs once a model's file is another one; None where there is none."""
+    """What differs once a file of a model is another one; None where there is none."""
     try:
-        found = resolve_model(source).stat()
+        found = [path.stat() for path in parts_of(resolve_model(source)) if path.exists()]
     except (ModelError, OSError):
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+
+
+def _memory_for(state: FileState | None) -> int:
+    """Bytes that a model of these files takes."""
+    return int(SPARE * sum(size for _, _, size, _ in state or ()))
 
 
 @dataclass
@@ -351,7 +358,7 @@ class Models:
         old = entry.model
         if old is None or self._closed:
             return
-        wanted = int(SPARE * now[2])
+        wanted = _memory_for(now)
         with self._lock:
             beside = wanted + sum(e.takes for e in self._entries.values()) <= self._budget
             entry.reserved = wanted if beside else max(wanted, entry.takes)
@@ -393,7 +400,7 @@ class Models:
 
     def _make_room(self, entry: Entry) -> None:
         """Let go of models that nobody uses until this one fits."""
-        wanted = int(SPARE * resolve_model(entry.source).stat().st_size)
+        wanted = _memory_for(file_state(entry.source))
         while True:
             with self._lock:
                 others = [e for e in self._entries.values() if e is not entry]

@@ -228,12 +228,12 @@ class WeightLoader:
         for matrix in self._wanted:
             if matrix.format.factor_bytes(self.lanes):
                 self._multiply_factors(matrix)
-        self.gguf.check_mapped()
+        self.gguf.check_unchanged()
         return arena
 
     def _refuse_number(self, *names: str) -> NoReturn:
         """Raise the GGUFError that says which number of these tensors is not finite."""
-        self.gguf.check_mapped()
+        self.gguf.check_unchanged()
         for name in names:
             info, form, data = self.gguf.tensors[name], self.format_of(name), self.gguf.data(name)
             step = PIECE // form.file_bytes * form.file_bytes

@@ -12,7 +12,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -40,6 +39,7 @@ from .packed_file import (
 )
 
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
+SAMPLE = 512  # bytes of each tensor
 SUFFIX = ".packed"
 PACKING = (panels, panels_k, panels_small, grids, grids8)  # the kernel that packs is made by these
 CALLERS = (loader, packing)  # and these say what is packed where
@@ -51,7 +51,7 @@ class Identity:
 
     Attributes:
         parts: for each file of the model its size, its time of change in ns, and the hash of
-            samples of it.
+            samples of it; then the hash of samples of each tensor.
         layout: how panels are laid out for a CPU target: lanes, and how bytes are stored.
         packing: hash of the code that packs.
         contents: hash of the list of matrices, with their places and sizes.
@@ -74,7 +74,10 @@ class Identity:
             for m in weights.wanted
         ]  # fmt: skip
         return cls(
-            [_sampled(path) for path in _files(gguf)],
+            [
+                *([f.status.st_size, f.status.st_mtime_ns, f.sampled()] for f in gguf.files),
+                [_sampled_tensors(gguf)],
+            ],
             f"{target.lanes} lanes, {'signed' if target.signed_bytes else 'unsigned'} bytes",
             _code(),
             hashlib.sha256(json.dumps(matrices).encode()).hexdigest(),
@@ -139,8 +142,8 @@ def pack_or_map(
         ModelError: the disk has not enough room, or cannot be written to.
     """
     folder = folder or default_folder()
-    weights.gguf.check_unchanged()
     identity, model = Identity.of(weights), weights.gguf.path
+    weights.gguf.check_unchanged()
     path, refused = folder / identity.file_name(model), None
     try:
         arena = map_file(path, asdict(identity))
@@ -193,19 +196,14 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def _files(gguf: GGUFFile) -> tuple[Path, ...]:
-    return gguf.parts or (gguf.path,)
-
-
-def _sampled(path: Path) -> list[Any]:
-    """[size, time in ns, hash of both ends and of 62 places between] of a file."""
+def _sampled_tensors(gguf: GGUFFile) -> str:
+    """SHA-256 of bytes from the middle of every tensor: tools that edit a model change whole ones,
+    and archives may give all versions the same time."""
     digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
-        for n in range(64):
-            file.seek(max(0, status.st_size - (1 << 16)) * n // 63)
-            digest.update(file.read(1 << 16 if n in (0, 63) else 1 << 12))
-    return [status.st_size, status.st_mtime_ns, digest.hexdigest()]
+    for name in gguf.tensors:
+        data = gguf.data(name)
+        digest.update(data[len(data) // 2 :][:SAMPLE].tobytes())
+    return digest.hexdigest()
 
 
 def _described(path: Path, model: Path, identity: Identity) -> PackedCopy:

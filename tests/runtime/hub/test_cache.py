@@ -19,6 +19,7 @@ from helpers.tiny_qwen3 import write_tiny
 
 from triplepoint import Engine
 from triplepoint.errors import ModelError, UnsupportedModelError
+from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.gguf.file import GGMLType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.hub.cache import CachedRepo, cached_repos
@@ -176,8 +177,15 @@ def test_of_models_that_lack_shards_the_newest_counts(make: Make) -> None:
     assert not repo.folder.exists()
 
 
-def test_a_damaged_file_is_refused(make: Make, settings: HubSettings, recorder: Any) -> None:
-    """Contents are checked against the blob's name: once, and again after a write."""
+def test_a_damaged_file_is_refused(
+    make: Make, settings: HubSettings, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contents are checked against the blob's name: once, and again after a write.
+
+    Noting the use, which sets the time of status change, is no write.
+    """
+    monkeypatch.setattr(filehash, "_SETTLED_NS", 0)
+    monkeypatch.setattr(filehash, "_RECENT_NS", 0)
     repo = make("org/one", {"A.gguf": b"a" * 1000}, ref="main")
     blob = repo.snapshots / COMMIT / "A.gguf"
     for checks in (1, 0):

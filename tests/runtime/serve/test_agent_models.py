@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.other_weights import change_weights
 from helpers.serving import SETTINGS, Server
 
 from triplepoint import Agent, Engine
+from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.inference.prefix_cache import PrefixCache
 from triplepoint.runtime.replay import verify
 from triplepoint.runtime.serve.admission import Line
@@ -78,6 +82,32 @@ def test_it_is_a_model_that_reads_files(
     assert "→" in message["reasoning_content"]
     engine = agents.service.models.loaded()[0].engine
     assert not [one for one in list(engine.scheduler.sequences) if one.cache.held]
+
+
+def test_a_file_that_was_replaced_since_it_was_loaded(
+    load: Callable[[str], Engine], folder: Path, tmp_path: Path
+) -> None:
+    """Agents are made at the first request; their trace names the model that answers."""
+    file = Path(shutil.copy(NANO, tmp_path / "own.gguf"))
+    more: dict[str, Any] = {"trace": "all", "trace_folder": tmp_path / "served"}
+    agents = {"agent:project": folder}
+    running = Server(replace(SETTINGS, models={"own": str(file)}, agents=agents, **more), load)
+    try:
+        running.wait()
+        change_weights(Path(shutil.copy(NANO, tmp_path / "new.gguf"))).replace(file)
+        messages = [{"role": "user", "content": "hello"}]
+        body = {"model": "agent:project", "messages": messages, "max_tokens": 4}
+        answer = running.post("/v1/chat/completions", body)
+        assert answer.status_code == 200, answer.text
+        running.idle()
+    finally:
+        running.close()
+    (path,) = (tmp_path / "served").glob("*.jsonl")
+
+    header = Trace.load(path).header
+    assert header is not None
+    assert header.model.path == str(file)
+    assert header.model.sha256 == hashlib.sha256(NANO.read_bytes()).hexdigest()
 
 
 def test_where_it_answers(agents: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from helpers.serving import Server
+from helpers.splits import split_gguf
 
 from triplepoint import Engine, ModelError
 from triplepoint.errors import EngineError, SettingError
@@ -281,6 +283,42 @@ def test_a_file_that_changed(load: Load, file: Path, memory: int | None) -> None
         models.reload_changed()
         with models.use("a") as same:
             assert same is new
+    models.close()
+
+
+def test_a_part_that_changed(load: Load, tmp_path: Path) -> None:
+    """Any part of a split model, not only the first, makes it be loaded anew; all need memory."""
+    parts = split_gguf(NANO, tmp_path, "own", tensors=20)
+    total = sum(path.stat().st_size for path in parts)
+    models = Models(ServerSettings({"a": str(parts[0]), "b": "nano"}, memory=2 * total), load)
+    with models.use("a") as old:
+        pass
+    models.reload_changed()
+    shutil.copy(parts[-1], tmp_path / "new")
+    (tmp_path / "new").replace(parts[-1])
+    models.reload_changed()
+    models.reload_changed()
+    with models.use("a") as new:
+        assert new is not old
+        assert new.fingerprint == old.fingerprint
+    with models.use("b"):
+        models._let_go(models._entries["a"])
+        with pytest.raises(APIError, match="not enough memory"), models.use("a"):
+            pass
+    models.close()
+
+
+def test_the_fingerprint_is_of_the_weights(load: Load, file: Path) -> None:
+    """A model of the same name and size has another one; samples of its file say so."""
+    models = Models(ServerSettings({"a": str(file)}), load)
+    with models.use("a") as old:
+        pass
+    models._let_go(models._entries["a"])
+    with file.open("r+b") as opened:
+        opened.seek(-1000, os.SEEK_END)
+        opened.write(bytes([file.read_bytes()[-1000] ^ 1]))
+    with models.use("a") as new:
+        assert new.fingerprint != old.fingerprint
     models.close()
 
 
