@@ -35,7 +35,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
+    from ..files import check_target
     from .attaching import question_of, with_attachments
+    from .config import apply_config
     from .conversation import (
         begin,
         exit_status,
@@ -46,10 +48,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
         trace_name,
     )
     from .suggesting import suggest_model
-    from .traces import check_place, trace_json
+    from .traces import trace_json
 
+    apply_config(args, "tools", "threads", "kv", "temperature", "trace")
     question = question_of(args.question)
-    check_place(args.trace)
+    if args.trace:  # said before a model is loaded
+        check_target(args.trace)
     # First what can be refused at once: a name, or a session that another process has.
     with (
         opened(args) as kept,
@@ -62,11 +66,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
             result = _watch(agent, question, output, args)
         finally:
             is_kept = keep(kept, agent, output)
-            if agent.trace.events:  # else it has no file
+            if agent.trace.path and agent.trace.events:  # else it has no file
                 output.facts["trace"] = str(agent.trace.path)
             if (ended := agent.last_result) is not None:
                 show_statistics(output, ended, args, name=True)
-            elif agent.trace.events and not args.quiet:
+            elif "trace" in output.facts and not args.quiet:
                 output.aside.line(trace_name(agent.trace), "dim")
         if result.status != "answered":
             output.error(as_flags(result.message))

@@ -11,6 +11,7 @@ from ...arguments import as_path
 from ...errors import AgentError, TriplepointError
 from ...traces.sanitize import printable, short
 from ...traces.writer import new_run_id
+from ..files import private_opener
 from .conversation import begin, show_trace
 from .exit_codes import explain
 from .load_engine import load_model
@@ -143,7 +144,7 @@ def _save(chats: ChatSet, rest: str) -> None:
         raise AgentError(f"{rest}: there is no such user") from None
     made = False
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", opener=private_opener) as file:
             made = True
             file.write(text)
     except FileExistsError:
