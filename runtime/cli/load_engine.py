@@ -154,7 +154,8 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
         from ..bench.calibration import quick_calibrate
 
         engine = load_engine(args, output)
-        quick_calibrate(engine)  # for the predictions in its traces
+        if not getattr(args, "show_prompt", False):
+            quick_calibrate(engine)  # for the predictions in its traces
         return engine
     from ..agent.remote import RemoteEngine
     from ..agent.remote.engine import CONTEXT

@@ -31,6 +31,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show each phase as it ends, and regime changes",
     )
+    verb.add_argument(
+        "--show-prompt",
+        action="store_true",
+        help="show the prompt as the model would read it, and run nothing",
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -52,6 +57,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     apply_config(args, "tools", "threads", "kv", "temperature", "trace")
     question = question_of(args.question)
+    if args.show_prompt:
+        args.trace = False
     if args.trace:  # said before a model is loaded
         check_target(args.trace)
     # First what can be refused at once: a name, or a session that another process has.
@@ -62,6 +69,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
     ):
         resume(kept, agent, output.aside, quiet=args.quiet)
         question = with_attachments(question, agent, output, piped=args.question != "-")
+        if args.show_prompt:
+            from ..replay.dry_run import next_prompt
+            from .transcript import show_prompt
+
+            show_prompt(output, next_prompt(agent, question), agent.session.engine.tokenizer)
+            return Exit.OK
         try:
             result = _watch(agent, question, output, args)
         finally:

@@ -16,6 +16,7 @@ from .conversation import begin, show_trace
 from .exit_codes import explain
 from .load_engine import load_model
 from .output import Output
+from .transcript import show_prompt
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -243,6 +244,10 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "/tools": Command(_tools, "list the tools"),
     "/trace": Command(_trace, "show the table of phases so far"),
+    "/prompt": Command(
+        lambda on, _: show_prompt(on.output, on.agent.ledger, on.agent.session.engine.tokenizer),
+        "show the conversation as the model reads it",
+    ),
     "/regimes": Command(_regimes, "show tokens and time by regime"),
     "/undo": Command(_undo, "undo the last question"),
     "/compact": Command(_compact, "remove older tool results from the context"),
