@@ -1,8 +1,11 @@
 """Settings that outlive a command: `config.toml` in the user's configuration folder.
 
     model = "qwen3:4b"
+    threads = 4
+    trace_keep_days = 30
 
-A setting is what the command line says, else the environment, else this file, else built in.
+A setting is what the command line says, else the environment, else this file, else built in. Keys
+are top-level, one a line: a line can then be replaced, or added at the end.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..arguments import user_folder
 from ..errors import ModelError, SettingError
@@ -20,14 +25,38 @@ from .files import write_file
 
 MODEL = "TRIPLEPOINT_MODEL"
 BUILT_IN = "nano"
-_KEYS = ("model",)
+
+
+def _are_groups(value: list[Any]) -> bool:
+    from ..tools.groups import GROUPS  # most people have no such file, and `--help` must be instant
+
+    return all(one in [*GROUPS] for one in value)
+
+
+def _is_limit(value: object) -> bool:
+    from ..traces.retention import is_limit
+
+    return is_limit(value)
+
+
+KEYS: dict[str, tuple[str, str, tuple[type, ...], Callable[[Any], object]]] = {
+    "model": (BUILT_IN, 'a quoted name, such as "qwen3:4b"', (str,), str.strip),
+    "tools": ("none", 'a list of "find", "edit", "net" and "exec"', (list,), _are_groups),
+    "threads": ("automatic", "a whole number from 1 to 256", (int,), range(1, 257).__contains__),
+    "kv": ("bf16", '"bf16", "q8" or "f32"', (str,), ("bf16", "q8", "f32").__contains__),
+    "temperature": ("the model's", "a number from 0 to 100", (int, float), lambda t: 0 <= t <= 100),
+    "trace": ("true", "true or false", (bool,), lambda _: True),
+    "trace_keep_days": ("no limit", "a whole number from 1 to 9999", (int,), lambda n: 0 < n < 1e4),
+    "trace_keep_bytes": ("1GB", 'a size such as "500MB", or "off"', (int, str), _is_limit),
+}
+"""Of each key: what counts without it, and which values it may have, in words, by type, by test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A value, and where it comes from."""
 
-    value: str
+    value: Any
     source: str
 
     @property
@@ -49,11 +78,21 @@ def default_model(environ: Mapping[str, str] = os.environ) -> Setting:
     """
     if chosen := environ.get(MODEL):
         return Setting(chosen, MODEL)
+    return read_settings().get("model") or Setting(BUILT_IN, "built in")
+
+
+def read_settings() -> dict[str, Setting]:
+    """Return what the file sets, by key; empty where there is no file.
+
+    Raises:
+        SettingError: names file, line and what is allowed where the file says something else.
+    """
     path = config_path()
-    text = _read(path)
-    if text is None or (model := _parsed(path, text)) is None:
-        return Setting(BUILT_IN, "built in")
-    return Setting(model, f"{path}, line {_line_of(text, 'model')}")
+    text = _read(path) or ""
+    found = _parsed(path, text) if text else {}
+    return {
+        key: Setting(value, f"{path}, line {_line_of(text, key)}") for key, value in found.items()
+    }
 
 
 def keep_model(name: str) -> Path:
@@ -66,7 +105,7 @@ def keep_model(name: str) -> Path:
     """
     path = config_path()
     text = _read(path) or ""
-    _parsed(path, text)
+    wanted = {**_parsed(path, text), "model": name}
     try:
         name.encode()
     except UnicodeEncodeError as error:  # a file's name from a system with other characters
@@ -78,7 +117,10 @@ def keep_model(name: str) -> Path:
     at = _line_of(text, "model")
     lines[at - 1 : at] = [f"model = {quoted}"]
     changed = "\n".join(lines) + "\n"
-    if not _says(changed, name):  # a value over several lines, say
+    found: object = None
+    with suppress(SettingError):
+        found = _parsed(path, changed)
+    if found != wanted:  # a value over several lines, say
         raise SettingError(
             f"{path}, line {at}: cannot replace what is set there; edit the file to say: "
             f"model = {quoted}"
@@ -106,33 +148,22 @@ def _read(path: Path) -> str | None:
         raise SettingError(f"cannot read {path}: {why}; fix or remove it") from error
 
 
-def _parsed(path: Path, text: str) -> str | None:
-    """The model that the file names, None if it names none."""
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    """The keys and values of the file, each one that there is, with a value that it may have."""
     import tomllib  # most people have no such file
 
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f'{path}: {error}; a valid line is: model = "qwen3:4b"') from error
-    for key in found:
-        if key not in _KEYS:
-            where = f"{path}, line {_line_of(text, key)}"
-            raise SettingError(f"{where}: no such setting: {key!r}; known: {', '.join(_KEYS)}")
-    model = found.get("model")
-    if model is not None and not (isinstance(model, str) and model.strip()):
-        where = f"{path}, line {_line_of(text, 'model')}"
-        raise SettingError(f'{where}: model must be a quoted name, such as "qwen3:4b"')
-    return model
-
-
-def _says(text: str, name: str) -> bool:
-    """Whether `text` is a file that names this model, and no more."""
-    import tomllib
-
-    try:
-        return tomllib.loads(text) == {"model": name}
-    except tomllib.TOMLDecodeError:
-        return False
+    for key, value in found.items():
+        where = f"{path}, line {_line_of(text, key)}"
+        if key not in KEYS:
+            raise SettingError(f"{where}: no such setting: {key!r}; known: {', '.join(KEYS)}")
+        _, wants, types, fits = KEYS[key]
+        if type(value) not in types or not fits(value):
+            raise SettingError(f"{where}: {key} must be {wants}, not {value!r:.80}")
+    return found
 
 
 def _line_of(text: str, key: str) -> int:

@@ -52,6 +52,11 @@ def make_folder(path: Path, mode: int = PRIVATE) -> None:
                 folder.mkdir(mode)
 
 
+def private_opener(path: str, flags: int) -> int:
+    """Open a file for `open(…, opener=…)`; where it makes one, only its owner may read it."""
+    return os.open(path, flags, 0o600)
+
+
 def write_file(path: Path, text: str, mode: int = 0o600) -> None:
     """Write a file, whole or not at all, with the permissions `mode` at most; its folder is made.
 

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -61,7 +61,9 @@ def write_parquet(traces: Sequence[Trace], table: str, path: Path) -> int:
     Raises:
         TraceError: duckdb is not installed, or the file cannot be written.
     """
-    with connect(traces, [table]) as database:
+    with ExitStack() as stack:
+        stack.callback(os.umask, os.umask(0o077))  # as private as a trace
+        database = stack.enter_context(connect(traces, [table]))
         try:
             database.execute(f"COPY {table} TO '{quoted(path)}' (FORMAT parquet, COMPRESSION zstd)")
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +35,8 @@ class Trace(EventLog):
     """The events of a trace, read from a file or collected while they are written."""
 
     _writer: TraceWriter | None = None
+    on_loss: Callable[[TraceError], None] | None = None
+    """Called where an event cannot be written to the file; the trace is in memory from then on."""
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -80,13 +82,21 @@ class Trace(EventLog):
         """Add one event, to the file too if there is one; returns it, stamped.
 
         Raises:
-            TraceError: the line could not be written whole.
+            TraceError: the line could not be written whole, and there is no `on_loss`.
         """
         if not isinstance(event, Event):
             raise TraceError(f"a trace is written event by event, and {event!r} is not an event")
         if self._writer is not None:
-            self._writer.write(event)
-        else:
+            try:
+                self._writer.write(event)
+            except TraceError as error:
+                if self.on_loss is None:
+                    raise
+                self.close()  # which removes a file without a line
+                self._writer = None
+                self.path = self.path if self.path and self.path.exists() else None
+                self.on_loss(error)
+        if self._writer is None:
             event.seq, event.ts = len(self.events), event.ts or time.time()
         self.events.append(event)
         return event

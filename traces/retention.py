@@ -1,4 +1,4 @@
-"""Letting traces go: one at a time, and the oldest of a folder that has grown too large.
+"""Letting traces go: one at a time, those past an age, the oldest of a folder that is too large.
 
 Nothing is removed that is being written, and nothing that is no trace. The limit of a folder is
 about files that were named by us, after their run: what a person named is theirs to remove.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,49 +21,59 @@ LIMIT = "TRIPLEPOINT_TRACE_LIMIT"
 """The environment variable that says how large the traces of the state folder may be."""
 MOST_BYTES = 10**9
 _OURS = re.compile(r"\d{8}-\d{6}-\d{3}-[0-9a-f]{6}")
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([kMGT]?)B?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([kMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 @dataclass(frozen=True)
 class Removed:
-    """What went to keep a limit."""
+    """What went to keep a limit of size; what went for its age is not counted."""
 
     count: int
     nbytes: int
 
 
-def limit(environ: Mapping[str, str] = os.environ) -> int | None:
-    """Bytes that the traces of the state folder may take together; None for any number.
+def limit(environ: Mapping[str, str] = os.environ, default: object = MOST_BYTES) -> int | None:
+    """Return the bytes that the traces of the state folder may take together; None: no limit.
 
     Raises:
-        TraceError: `LIMIT` is no size.
+        TraceError: `LIMIT` is no size; where it is not set, `default` counts, which `is_limit`.
     """
-    text = environ.get(LIMIT, "").strip()
-    if not text:
-        return MOST_BYTES
-    if text.lower() == "off":
-        return None
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    text = environ.get(LIMIT, "").strip() or default
+    if not is_limit(text):
         raise TraceError(f"{LIMIT} is {text!r}; give a size such as 500MB or 2GB, or off")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+    found = _SIZE.fullmatch(str(text))
+    return None if found is None else int(float(found[1]) * _UNITS[found[2].lower()])
 
 
-def enforce(folder: Path, most: int) -> Removed:
-    """Remove the oldest traces of a folder that we named, until all of its traces take `most`."""
-    sizes = {path: about.st_size for path, about in with_stat(folder).items()}
-    over = sum(sizes.values()) - most
+def is_limit(value: object) -> bool:
+    """Return whether this is a size, such as ``500MB`` or a number of bytes, or ``off``."""
+    text = str(value) if type(value) in (str, int) else ""
+    return text.lower() == "off" or _SIZE.fullmatch(text) is not None
+
+
+def enforce(folder: Path, most: int | None, days: float | None = None) -> Removed:
+    """Remove the oldest traces of a folder, of those that we named.
+
+    They go until all traces take `most` bytes, and none was last written over `days` days ago;
+    None is no such limit.
+    """
+    stats = with_stat(folder)
+    over = 0 if most is None else sum(about.st_size for about in stats.values()) - most
+    expired = 0.0 if days is None else time.time() - days * 86_400
     count = nbytes = 0
-    for path in reversed(sizes):  # the oldest first
-        if nbytes >= over:
+    for path, about in reversed(stats.items()):  # the oldest first
+        is_old = about.st_mtime < expired
+        if over <= 0 and not is_old:
             break
         if _OURS.fullmatch(path.name.removesuffix(SUFFIX)) and not path.is_symlink():
             try:
                 remove(path)
             except TraceError:  # being written, or not ours to remove
                 continue
-            count, nbytes = count + 1, nbytes + sizes[path]
+            over -= about.st_size
+            if not is_old:
+                count, nbytes = count + 1, nbytes + about.st_size
     return Removed(count, nbytes)
 
 

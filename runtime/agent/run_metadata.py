@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -10,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import user_folder
+from ...errors import TraceError
 from ...traces import log, retention
 from ...traces.events import MachineRecord, ModelRecord, RunStart
 from ...traces.reader import Trace
 from ...traces.writer import new_run_id
+from ..config import read_settings
 from ..files import make_folder
 from ..hub.progress import size_text
 from .local_conversation import LocalConversation
@@ -35,34 +36,46 @@ def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
 
     Args:
         path: its file; a new one in the user's state folder if None or True, none at all if False.
+            Where the state folder takes none, a warning says why, and the run continues.
         redact: write neither text nor token ids to it.
 
     Raises:
-        TraceError: the file cannot be written.
+        TraceError: the named file cannot be written, or the limit of the state folder is no size.
+        SettingError: the config file is wrong.
     """
     if path is False:
         return Trace()
     run = new_run_id()
-    if path is None or path is True:
-        path = user_folder("state") / "traces" / f"{run}.jsonl"
-        with contextlib.suppress(OSError):  # told by the file that is then not there
-            make_folder(path.parent)
-        _make_room(path.parent)
-    return Trace.to_file(path, run=run, redact=redact)
+    if path is not None and path is not True:
+        return Trace.to_file(path, run=run, redact=redact)
+    file = user_folder("state") / "traces" / f"{run}.jsonl"
+    settings = {key: setting.value for key, setting in read_settings().items()}
+    most = retention.limit(default=settings.get("trace_keep_bytes", retention.MOST_BYTES))
+    try:
+        make_folder(file.parent)
+        _make_room(file.parent, most, settings.get("trace_keep_days"))
+        trace = Trace.to_file(file, run=run, redact=redact)
+    except (OSError, TraceError) as error:
+        _warn(error)
+        return Trace()
+    trace.on_loss = _warn
+    return trace
 
 
-def _make_room(folder: Path) -> None:
-    """Remove the oldest traces of the state folder where they are too large together; say so."""
-    most = retention.limit()
-    if most is None:
-        return
-    removed = retention.enforce(folder, most)
+def _warn(error: OSError | TraceError) -> None:
+    why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+    log.warning(f"triplepoint: no trace is written (set XDG_STATE_HOME to another folder): {why}")
+
+
+def _make_room(folder: Path, most: int | None, days: float | None) -> None:
+    """Remove traces of the state folder that are too old, or too large together; say the latter."""
+    removed = retention.enforce(folder, most, days)
     if removed.count:
         traces = f"{removed.count:,} trace{'s' * (removed.count != 1)}"
         log.warning(
             f"triplepoint: removed the oldest {traces} ({size_text(removed.nbytes)}): traces in "
-            f"{folder} may take {size_text(most)} in total; raise the limit with "
-            f"{retention.LIMIT}=SIZE, or turn it off with {retention.LIMIT}=off",
+            f"{folder} may take {size_text(most or 0)} in total; set another limit with "
+            f"{retention.LIMIT}=SIZE or trace_keep_bytes in config.toml, or turn it off with off",
             **{"removed_traces": removed.count, "removed_bytes": removed.nbytes},
         )
 

@@ -47,8 +47,12 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
     beside.add_argument(
         "-q", "--quiet", action="store_true", help="print only the answer, without statistics"
     )
-    verb.add_argument(
+    trace = verb.add_mutually_exclusive_group()
+    trace.add_argument(
         "--trace", metavar="FILE", help="trace file (default: a new one in the state folder)"
+    )
+    trace.add_argument(
+        "--no-trace", dest="trace", action="store_const", const=False, help="write no trace"
     )
     verb.add_argument(
         "--redact", action="store_true", help="leave text and token ids out of the trace"
@@ -125,9 +129,8 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
     verb.add_argument(
         "--tools",
         type=group_names,
-        default=[],
         metavar="GROUP,…",
-        help="tools to add to list_dir, read_file and search: find, edit, net, exec, or all "
+        help="tools to add to list_dir, read_file and search: find, edit, net, exec, all or none "
         "(default: none)",
     )
     mode = verb.add_mutually_exclusive_group()
@@ -170,10 +173,12 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
 
 
 def group_names(text: str) -> list[str]:
-    """Names of groups with commas between them; ``all`` is all of them."""
+    """Names of groups with commas between them; ``all`` is all of them, ``none`` none."""
     from ...tools.groups import GROUPS
 
-    names, known = text.split(","), (*GROUPS, "all")
+    if text == "none":
+        return []
+    names, known = text.split(","), (*GROUPS, "all", "none")
     for name in names:
         if name not in known:
             known = ", ".join(known)
@@ -189,7 +194,7 @@ def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[T
     from ...tools.groups import make_group
 
     made: list[Tool[..., Any]] = []
-    for name in args.tools:
+    for name in args.tools or ():
         made += make_group(name, files or args.dir, private=args.allow_private_network)
     if args.mcp is not None:
         from ...tools.mcp import McpServers

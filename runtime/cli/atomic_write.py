@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ...errors import ModelError
-from ..files import check_folder, check_target
+from ..files import check_folder, check_target, private_opener
 
 
 def add_force_option(verb: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def check_outputs(*paths: str | None) -> None:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[TextIO]:
-    """A text file that appears at `path` when all went well; what stood there before, if not.
+    """A private text file that appears at `path` if all went well; what stood there before, if not.
 
     Raises:
         ModelError: it cannot be written: a folder, none to write it in, a full disk.
@@ -52,7 +52,7 @@ def atomic_write(path: str | Path) -> Iterator[TextIO]:
     special = target.exists() and not target.is_file()  # a pipe, a terminal: nothing to replace
     place = target if special else target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with place.open("w", encoding="utf-8", newline="") as file:
+        with open(place, "w", encoding="utf-8", newline="", opener=private_opener) as file:
             yield file
         if not special:
             os.replace(place, target)

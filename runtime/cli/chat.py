@@ -20,10 +20,13 @@ __all__ = ["add_options", "run"]
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read questions until /exit or the end of the input."""
+    from ..files import check_target
+    from .config import apply_config
     from .conversation import opened
-    from .traces import check_place
 
-    check_place(args.trace)
+    apply_config(args, "tools", "threads", "kv", "temperature", "trace")
+    if args.trace:  # said before a model is loaded
+        check_target(args.trace)
     with opened(args) as kept:
         return _chat(args, output, kept)
 

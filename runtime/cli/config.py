@@ -1,8 +1,9 @@
-"""``triplepoint config``: what is set, and where it comes from."""
+"""``triplepoint config``: what is set, and where it comes from; the file's part in a command."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,29 @@ if TYPE_CHECKING:
     from ..config import Setting
 
 
+def apply_config(args: argparse.Namespace, *keys: str) -> None:
+    """Set options of these names, left open, to what the config file says; `sources` says where."""
+    from ..config import read_settings
+
+    args.sources = {}
+    for key, found in read_settings().items():
+        # `trace = true` is what happens anyway; as an option, a trace is the name of a file.
+        if key in keys and getattr(args, key) is None and found.value is not True:
+            setattr(args, key, found.value)
+            args.sources[key] = found.source
+
+
 def run(args: argparse.Namespace, output: Output) -> int:
     """Print each setting, its value and its source."""
     from ..config import config_path
 
     settings = _settings()
     output.line(f"config file: {config_path()}{'' if config_path().exists() else ' (none yet)'}")
-    names, values = max(map(len, settings)), max(len(one.value) for one in settings.values())
+    values = {name: one.value for name, one in settings.items()}
+    shown = {name: v if isinstance(v, str) else json.dumps(v) for name, v in values.items()}
+    names, width = max(map(len, shown)), max(map(len, shown.values()))
     for name, one in settings.items():
-        output.line(f"{name:<{names}}  {one.value:<{values}}  {one.source}")
+        output.line(f"{name:<{names}}  {shown[name]:<{width}}  {one.source}")
     output.json(
         {
             "config": str(config_path()),
@@ -33,14 +48,18 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _settings() -> dict[str, Setting]:
     from ...jit import targets
-    from ..config import Setting, default_model
+    from ...traces.retention import LIMIT
+    from ..config import KEYS, Setting, default_model, read_settings
     from ..hub.settings import ENDPOINT, HubSettings
 
     hub = HubSettings.from_environ()
     target = targets.chosen().name
     token = _first("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") or "file of `hf auth login`"
     return {
+        **{name: Setting(built_in, "built in") for name, (built_in, *_) in KEYS.items()},
+        **read_settings(),
         "model": default_model(),
+        **({"trace_keep_bytes": Setting(os.environ[LIMIT], LIMIT)} if _first(LIMIT) else {}),
         "target": Setting(target, _first("TRIPLEPOINT_TARGET") or "this CPU"),
         "models": Setting(
             str(hub.cache),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import SettingError, TargetError, TraceError
+from ...errors import ModelError, SettingError, TargetError, TraceError
 from ...traces.find import resolve
 from ...traces.reader import Trace
 from ...traces.sanitize import printable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...traces.events import RunStart
     from ..inference.engine import Engine
     from ..replay.workload import WorkItem
+    from ..tokens.tokenizer import Tokenizer
 
 NANO = "triplepoint-nano"
 
@@ -99,6 +100,19 @@ def positions_for(header: RunStart, works: Sequence[WorkItem], model: str | None
     if model is None:
         return header.config.get("context") or needed
     return needed if needed > DEFAULT_CONTEXT else None
+
+
+def tokenizer_of(header: RunStart) -> Tokenizer:
+    """Return the tokenizer of a run's model; a ModelError where its file is not here any more."""
+    from ..gguf.filehash import sha256_of_parts
+    from ..gguf.open import open_gguf
+    from ..inference.engine import resolve_model
+    from ..tokens.tokenizer import Tokenizer
+
+    with open_gguf(resolve_model(model_of(header))) as gguf:
+        if sha256_of_parts(gguf.parts) != header.model.sha256:
+            raise ModelError(f"{gguf.path} is not the recorded {header.model.name}: another hash")
+        return Tokenizer.from_gguf(gguf)
 
 
 def model_of(header: RunStart) -> str:

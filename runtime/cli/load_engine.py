@@ -154,7 +154,8 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
         from ..bench.calibration import quick_calibrate
 
         engine = load_engine(args, output)
-        quick_calibrate(engine)  # for the predictions in its traces
+        if not getattr(args, "show_prompt", False):
+            quick_calibrate(engine)  # for the predictions in its traces
         return engine
     from ..agent.remote import RemoteEngine
     from ..agent.remote.engine import CONTEXT
@@ -198,7 +199,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model with the threads, target, KV format and context that were asked for."""
     from ..inference.engine import Engine
 
-    check_threads(args.threads, output)
+    check_threads(args.threads, output, getattr(args, "sources", {}).get("threads", "-t"))
     keep = getattr(args, "cache_packed_weights", False)
     try:
         engine = Engine.load(
@@ -222,7 +223,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     return engine
 
 
-def check_threads(threads: int | None, output: Output) -> None:
+def check_threads(threads: int | None, output: Output, source: str = "-t") -> None:
     """Warn of more threads than cores, and refuse many more.
 
     As with OMP_NUM_THREADS they are a person's own choice: a script may be from a larger machine.
@@ -238,7 +239,7 @@ def check_threads(threads: int | None, output: Output) -> None:
         return
     on = f"{threads:,} threads on {cores} usable core{'s' * (cores > 1)}"
     if threads > CROWD * cores:
-        raise SettingError(f"-t: {on} would wait for each other; give 1 to {cores}, or omit -t")
+        raise SettingError(f"{source}: {on} would wait for each other; give 1 to {cores}, or none")
     output.note(f"{on} wait for each other; -t {cores} is faster")
 
 

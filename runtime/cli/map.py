@@ -281,7 +281,7 @@ def _recipe(args: argparse.Namespace) -> Recipe:
     return Recipe(
         dir=args.dir or ".",
         schema=read_schema(args.schema) if args.schema else None,
-        tools=tuple(args.tools),
+        tools=tuple(args.tools or ()),
         mode=args.mode,
         policy=args.policy,
         allow_private_network=args.allow_private_network,

@@ -85,9 +85,9 @@ def tools(text: str) -> str | list[str]:
     if text in ("recorded", "live"):
         return text
     try:
-        return [] if text == "none" else group_names(text)
+        return group_names(text)
     except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, none, recorded, live") from None
+        raise argparse.ArgumentTypeError(f"{error}, recorded, live") from None
 
 
 def step(text: str) -> tuple[int, int]:

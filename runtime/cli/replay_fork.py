@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ..files import check_target
 from .agent_options import policy_of, tools_of
 from .conversation import exit_status, follow, show_trace
 from .engine_from_trace import engine_of, folder_of
 from .load_engine import is_server, load_model
 from .output import Output
-from .traces import check_place, trace_json
+from .traces import trace_json
 
 if TYPE_CHECKING:
     from ...traces.events import RunStart
@@ -24,7 +25,8 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
     turn, step = args.start
     _, header = history_of(trace, turn, step)  # before a model is loaded for nothing
-    check_place(args.output)
+    if args.output:
+        check_target(args.output)
     args.dir = folder_of(trace, header, args.dir)
     if args.model and is_server(args.model):
         engine: Any = load_model(args, output)
@@ -41,7 +43,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
                 result = follow(branch(trace, agent, turn, step, prompt=args.prompt), output)
             finally:
                 if agent.turn:
-                    output.facts["trace"] = str(agent.trace.path)
+                    output.facts["trace"] = agent.trace.path and str(agent.trace.path)
                     show_trace(output.aside, agent.trace)
         if result.status != "answered":
             output.error(result.message)

@@ -31,11 +31,18 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show each phase as it ends, and regime changes",
     )
+    verb.add_argument(
+        "--show-prompt",
+        action="store_true",
+        help="show the prompt as the model would read it, and run nothing",
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
+    from ..files import check_target
     from .attaching import question_of, with_attachments
+    from .config import apply_config
     from .conversation import (
         begin,
         exit_status,
@@ -46,10 +53,14 @@ def run(args: argparse.Namespace, output: Output) -> int:
         trace_name,
     )
     from .suggesting import suggest_model
-    from .traces import check_place, trace_json
+    from .traces import trace_json
 
+    apply_config(args, "tools", "threads", "kv", "temperature", "trace")
     question = question_of(args.question)
-    check_place(args.trace)
+    if args.show_prompt:
+        args.trace = False
+    if args.trace:  # said before a model is loaded
+        check_target(args.trace)
     # First what can be refused at once: a name, or a session that another process has.
     with (
         opened(args) as kept,
@@ -58,15 +69,21 @@ def run(args: argparse.Namespace, output: Output) -> int:
     ):
         resume(kept, agent, output.aside, quiet=args.quiet)
         question = with_attachments(question, agent, output, piped=args.question != "-")
+        if args.show_prompt:
+            from ..replay.dry_run import next_prompt
+            from .transcript import show_prompt
+
+            show_prompt(output, next_prompt(agent, question), agent.session.engine.tokenizer)
+            return Exit.OK
         try:
             result = _watch(agent, question, output, args)
         finally:
             is_kept = keep(kept, agent, output)
-            if agent.trace.events:  # else it has no file
+            if agent.trace.path and agent.trace.events:  # else it has no file
                 output.facts["trace"] = str(agent.trace.path)
             if (ended := agent.last_result) is not None:
                 show_statistics(output, ended, args, name=True)
-            elif agent.trace.events and not args.quiet:
+            elif "trace" in output.facts and not args.quiet:
                 output.aside.line(trace_name(agent.trace), "dim")
         if result.status != "answered":
             output.error(as_flags(result.message))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import SettingError
 from .arguments import positive
+from .config import apply_config
 from .exit_codes import Exit
 from .load_engine import DEFAULT_MODEL, add_engine_options, load_engine, model_path, nbytes
 from .output import Output
@@ -158,6 +159,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..serve.run import serve
     from ..serve.settings import KEEP_ALIVE_S, PORT, Limits, ServerSettings, parse_keep_alive
 
+    apply_config(args, "threads", "kv")
     keys = dict.fromkeys(args.api_key or (), "") | _keys(args.api_key_file)
     operators = _keys(args.operator_key_file)
     settings = ServerSettings(

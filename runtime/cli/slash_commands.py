@@ -11,10 +11,12 @@ from ...arguments import as_path
 from ...errors import AgentError, TriplepointError
 from ...traces.sanitize import printable, short
 from ...traces.writer import new_run_id
+from ..files import private_opener
 from .conversation import begin, show_trace
 from .exit_codes import explain
 from .load_engine import load_model
 from .output import Output
+from .transcript import show_prompt
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -143,7 +145,7 @@ def _save(chats: ChatSet, rest: str) -> None:
         raise AgentError(f"{rest}: there is no such user") from None
     made = False
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", opener=private_opener) as file:
             made = True
             file.write(text)
     except FileExistsError:
@@ -242,6 +244,10 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "/tools": Command(_tools, "list the tools"),
     "/trace": Command(_trace, "show the table of phases so far"),
+    "/prompt": Command(
+        lambda on, _: show_prompt(on.output, on.agent.ledger, on.agent.session.engine.tokenizer),
+        "show the conversation as the model reads it",
+    ),
     "/regimes": Command(_regimes, "show tokens and time by regime"),
     "/undo": Command(_undo, "undo the last question"),
     "/compact": Command(_compact, "remove older tool results from the context"),

@@ -1,6 +1,6 @@
 """``triplepoint trace``: recorded runs, looked at without a model.
 
-Nothing here loads the engine: no numpy, no llvmlite.
+Nothing here loads the engine: no numpy, no llvmlite. Only `show --prompt` needs the model's file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from ...errors import SettingError, TraceError
 from ...traces.sanitize import printable
 from . import trace_warehouse
-from .arguments import add_commands
+from .arguments import add_commands, positive
 from .atomic_write import atomic_write, check_outputs
 from .output import Output
 from .removing import add_removing_options, agreed, chosen, report_removed
 from .traces import TRACE, default_folder, trace_json
-from .transcript import show_end, show_header, show_parent, show_rest, show_turn
+from .transcript import show_end, show_header, show_parent, show_prompt, show_rest, show_turn
 
 if TYPE_CHECKING:
     from ...traces.diff import Diff
@@ -61,6 +61,14 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="show the run's execution policy and the reasons for it",
     )
     show.add_argument("--events", action="store_true", help="show the recorded events")
+    show.add_argument(
+        "--prompt",
+        nargs="?",
+        const=0,
+        type=positive,
+        metavar="TURN",
+        help="show the prompt of the last turn, or of TURN, as the model read it",
+    )
     show.add_argument("--svg", metavar="FILE", help="also draw the timeline as an SVG file")
 
     diff = commands.add("diff", "compare the tokens, regimes and times of two runs")
@@ -154,6 +162,8 @@ def show(args: argparse.Namespace, output: Output) -> int:
             output.line(to_ascii(None, "", to_json(event.model_dump())))
         output.json({"trace": str(trace.path), "events": [e.model_dump() for e in trace.events]})
         return 0
+    if args.prompt is not None:
+        return _show_prompt(trace, args.prompt, output)
     for one in trace.runs:
         _show_run(one, output, layers=args.layers, tuning=args.tuning)
     if args.svg:
@@ -162,6 +172,17 @@ def show(args: argparse.Namespace, output: Output) -> int:
     show_rest(output, trace)
     profiled = [[layer.model_dump() for layer in phase.layers] for phase in trace.phases]
     output.json({**trace_json(trace), **({"layers": profiled} if args.layers else {})})
+    return 0
+
+
+def _show_prompt(trace: Trace, turn: int, output: Output) -> int:
+    """Write what the model had read in a turn of the last run; it needs the model's tokenizer."""
+    from ..replay.workload import chosen_run, recorded_prompt
+    from .engine_from_trace import tokenizer_of
+
+    run, header = chosen_run(trace, -1)
+    ledger = recorded_prompt(run, header, turn)
+    show_prompt(output, ledger, tokenizer_of(header), trace=str(trace.path))
     return 0
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import user_folder
-from ...errors import TraceError
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
@@ -22,34 +20,6 @@ def default_folder() -> Path:
     return user_folder("state") / "traces"
 
 
-def check_place(path: str | None) -> None:
-    """Say at once, before a model is loaded, that a trace cannot be written.
-
-    Args:
-        path: the trace file; None for a new one in the state folder.
-
-    Raises:
-        TraceError: it, or its folder, may not be written to or is not there.
-    """
-    wanted = place = Path(path) if path else default_folder()
-    # Not Path.exists, which fails where a folder above may not be entered.
-    while not os.path.exists(place) and place != place.parent:
-        place = place.parent
-    if path and place not in (wanted, wanted.parent) and os.access(place, os.X_OK):
-        raise TraceError(
-            f"cannot write a trace to {wanted}: the folder {wanted.parent} does not exist; create "
-            "it first"
-        )
-    why = "is not writable" if not os.access(place, os.W_OK) else ""
-    if place != wanted and not os.path.isdir(place):
-        why = "is not a folder"
-    if why:
-        raise TraceError(
-            f"cannot write a trace to {wanted}: {place} {why}; "
-            "name a file with --trace, or another state folder with XDG_STATE_HOME"
-        )
-
-
 def trace_json(trace: Trace) -> dict[str, Any]:
     """A whole trace for ``--json``: header, phases without token ids, tools, sums."""
     from dataclasses import asdict
@@ -57,7 +27,7 @@ def trace_json(trace: Trace) -> dict[str, Any]:
     from ...traces import timeline
 
     return {
-        "trace": str(trace.path),
+        "trace": trace.path and str(trace.path),
         "run": trace.header.model_dump() if trace.header else None,
         "answer": trace.answer,
         "status": trace.end.status if trace.end else None,

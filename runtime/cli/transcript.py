@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import printable, short
@@ -11,9 +12,30 @@ if TYPE_CHECKING:
     from ...traces.event_log import Turn
     from ...traces.events import RunStart
     from ...traces.reader import Trace
+    from ..conversation.ledger import TokenLedger
+    from ..tokens.tokenizer import Tokenizer
     from .output import Output
 
 _WIDTH = 96
+_NO_MARKS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "⟦⟧⟪⟫"}
+
+
+def show_prompt(output: Output, ledger: TokenLedger, tokenizer: Tokenizer, **facts: Any) -> None:
+    """Write tokens: control tokens in ⟦⟧, origins in ⟪⟫, the rest as text without these marks."""
+    parts: list[dict[str, Any]] = []
+    for span in ledger.spans:
+        ids, text = ledger.ids[span.start : span.end], ""
+        origin = printable(f"{span.origin} {span.label}".strip().replace("_", " "))
+        output.piece(f"⟪{origin.translate(_NO_MARKS)}, {span.tokens:,} tokens⟫", "cyan")
+        for is_control, some in groupby(ids, tokenizer.control_ids.__contains__):
+            for one in [[token] for token in some] if is_control else [some]:
+                raw = tokenizer.decode_bytes(one, special=True).decode("utf-8", "backslashreplace")
+                shown = ("⟦{}⟧" if is_control else "{}").format(raw.translate(_NO_MARKS))
+                output.piece(shown, "bold magenta" if is_control else "")
+                text += shown
+        parts.append({"origin": origin, "token_ids": ids, "text": text})
+    output.end_line()
+    output.json({**facts, "tokens": len(ledger), "parts": parts})
 
 
 def show_header(output: Output, header: RunStart) -> None:

@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ContextOverflowError
 from ...traces.events import PassEvent, PhaseEvent, PhaseName
+from ..agent.events import PhaseFinished
+from ..agent.run_metadata import run_start
+
+if TYPE_CHECKING:
+    from ..agent.agent import Agent
+    from ..conversation.ledger import TokenLedger
+
+
+def next_prompt(agent: Agent[Any], task: str) -> TokenLedger:
+    """Return all tokens that the model would read before it speaks; none are read, nothing changes.
+
+    Raises:
+        AgentError, ContextOverflowError: the model runs on a server; or they do not fit.
+    """
+    done = agent.session
+    with agent.fork(trace=False) as fork:
+        fork.trace.write(run_start(fork.setup, task))
+        dry_run: Any = DryRunSession(done.context)
+        dry_run.tokens, dry_run.n_cached = list(done.tokens), done.n_cached
+        fork.conversation.session = dry_run  # pyright: ignore[reportAttributeAccessIssue]
+        for event in fork.stream(task):
+            if isinstance(event, PhaseFinished) and event.phase.phase == "decode":
+                break  # an empty one: all was read
+        return fork.ledger
 
 
 class DryRunSession:

@@ -12,6 +12,7 @@ the recording. For another model, system message or set of tools the messages ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from ...errors import LimitReachedError, ReplayError, TriplepointError
@@ -25,7 +26,7 @@ from ..agent.run_metadata import write_continuation
 from ..conversation.messages import Message
 from ..conversation.toolcalls import ToolCall
 from .dry_run import DryRunSession
-from .workload import run_of
+from .workload import ledger_of, run_of
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -189,17 +190,8 @@ class RecordedHistory:
 
     def tokens(self, turn: int, step: int) -> list[int]:
         """The context as it was before a step was fed."""
-        ids: list[int] = []
-        for phase in self._run.phases:
-            if (phase.turn, phase.step) >= (turn, step):
-                break
-            if phase.phase == "decode":
-                ids += phase.token_ids
-            elif not phase.tokens:  # taken over from another session
-                ids = list(phase.token_ids)
-            else:
-                ids = ids[: phase.kv_before] + phase.token_ids
-        return ids
+        before = takewhile(lambda one: (one.turn, one.step) < (turn, step), self._run.phases)
+        return ledger_of(before).ids
 
 
 def _take_over(

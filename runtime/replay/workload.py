@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import ReplayError
 from ...traces.events import PhaseEvent, RunStart, ToolEvent
 from ...traces.reader import Trace
+from ..conversation.ledger import TokenLedger
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
@@ -105,6 +106,34 @@ def _check(work: WorkItem) -> None:
             f"phase {work.number} ({phase.purpose}): kv_before {phase.kv_before}, kv_after "
             f"{phase.kv_after} and tokens {phase.tokens} do not fit together"
         )
+
+
+def recorded_prompt(run: Trace, header: RunStart, turn: int = 0) -> TokenLedger:
+    """Return all tokens that the model had read before its last reply of a turn; 0: the last turn.
+
+    Raises:
+        ReplayError: there is no such turn, or the trace does not have all of these tokens.
+    """
+    if header.redacted:
+        raise ReplayError(f"{run.path}: recorded with --redact, so it has no text and no token ids")
+    read = {one.turn: n for n, one in enumerate(run.phases, 1) if one.phase == "prefill"}
+    if not read or (turn or max(read)) not in read:
+        raise ReplayError(f"{run.path}: no prompt of turn {turn or 1}; it has turns {[*read]}")
+    phases = run.phases[: read[turn or max(read)]]
+    ledger = ledger_of(phases)
+    if len(ledger) != phases[-1].kv_after:
+        raise ReplayError(f"{run.path}: it has only {len(ledger):,} tokens of this prompt")
+    return ledger
+
+
+def ledger_of(phases: Iterable[PhaseEvent]) -> TokenLedger:
+    """Return the tokens of a session after these phases, whose purposes are the origins."""
+    ledger = TokenLedger()
+    for phase in phases:
+        if phase.phase == "prefill":  # one of no tokens takes over those of another session
+            ledger.truncate(min(len(ledger), phase.kv_before if phase.tokens else 0))
+        ledger.append(phase.token_ids, phase.purpose)
+    return ledger
 
 
 def positions(works: Sequence[WorkItem]) -> int:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.config import config_path, default_model, keep_model
+from triplepoint.jit.kernels.kvcache import KVFormat
+from triplepoint.runtime.config import KEYS, config_path, default_model, keep_model, read_settings
+from triplepoint.tools.groups import GROUPS
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +38,30 @@ def test_who_wins() -> None:
     assert default_model({"TRIPLEPOINT_MODEL": "other"}).value == "other"
     assert default_model({"TRIPLEPOINT_MODEL": ""}).value == "qwen3:4b"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_values_have_types() -> None:
+    """What may be set is what the code takes, and each value says its line."""
+    text = """tools = ["find", "edit", "net", "exec"]
+threads = 2
+kv = "q8"
+temperature = 0
+trace = false
+trace_keep_days = 30
+trace_keep_bytes = 12_000_000_000
+"""
+    _write(text)
+    found = read_settings()
+
+    assert [found[name].value for name in KEYS if name != "model"] == [
+        list(GROUPS), 2, "q8", 0, False, 30, 12 * 10**9,
+    ]  # fmt: skip
+    assert found["kv"].source == f"{config_path()}, line 3"
+    keep_model("qwen3:4b")
+    assert config_path().read_text() == f'{text}model = "qwen3:4b"\n'
+    for kv in get_args(KVFormat):
+        config_path().write_text(f'kv = "{kv}"')
+        assert read_settings()["kv"].value == kv
 
 
 def test_a_byte_order_mark_is_no_setting() -> None:
@@ -105,6 +132,20 @@ def test_a_link_stays(tmp_path: Path) -> None:
         ('\nmodle = "nano"', "line 2: no such setting: 'modle'; known: model"),
         ("# x\n[model]\nname = 1", "line 2: model must be a quoted name"),
         ("model = 3", "line 1: model must be a quoted name"),
+        ('tools = "find"', 'line 1: tools must be a list of "find", "edit", "net" and "exec", not'),
+        ('tools = ["shell"]', "line 1: tools must be a list of"),
+        ("tools = [{}]", "line 1: tools must be a list of"),
+        ("threads = 0", "line 1: threads must be a whole number from 1 to 256, not 0"),
+        ("threads = true", "line 1: threads must be a whole number"),
+        ("threads = 2.0", "line 1: threads must be a whole number"),
+        ('# x\nkv = "q4"', 'line 2: kv must be "bf16", "q8" or "f32", not \'q4\''),
+        ("temperature = nan", "line 1: temperature must be a number from 0 to 100"),
+        ("temperature = -1", "line 1: temperature must be a number from 0 to 100"),
+        ("trace = 0", "line 1: trace must be true or false"),
+        ("[trace]\nkeep_days = 3", "line 1: trace must be true or false"),
+        ("trace_keep_days = 0.5", "line 1: trace_keep_days must be a whole number"),
+        ('trace_keep_bytes = "much"', "line 1: trace_keep_bytes must be a size such as"),
+        ("trace_keep_bytes = -1", "line 1: trace_keep_bytes must be a size such as"),
         ('model = ""', "line 1: model must be a quoted name"),
     ],
 )

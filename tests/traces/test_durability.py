@@ -193,6 +193,36 @@ def test_a_line_that_lacks_only_its_newline_is_refused(
     assert [tool.name for tool in Trace.load(path).tools] == ["first", "after"]
 
 
+@pytest.mark.parametrize("whole", [0, 2])
+def test_a_trace_that_may_be_lost_continues_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int
+) -> None:
+    """`on_loss` hears of it once; the file has what was written, and is gone if that is nothing."""
+    path, lost = tmp_path / "t.jsonl", []
+    write, room = os.write, [whole]
+
+    def full(descriptor: int, data: bytes) -> int:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    with Trace.to_file(path) as trace, monkeypatch.context() as patch:
+        trace.on_loss = lost.append
+        patch.setattr(os, "write", full)
+        for number in range(4):
+            trace.write(ToolEvent(name=str(number)))
+
+    assert [event.seq for event in trace.events] == [0, 1, 2, 3]
+    assert [str(error) for error in lost] == [
+        f"cannot write the trace {path}: No space left on device"
+    ]
+    assert trace.path == (path if whole else None)
+    assert path.exists() == bool(whole)
+    if whole:
+        assert [tool.name for tool in Trace.load(path).tools] == ["0", "1"]
+
+
 @pytest.mark.parametrize("room", [0, 100], ids=["empty", "torn"])
 def test_a_file_without_a_line_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int

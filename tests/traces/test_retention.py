@@ -33,6 +33,21 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
     assert enforce(tmp_path / "none", 0) == Removed(0, 0)
 
 
+def test_the_expired_go_however_few(tmp_path: Path) -> None:
+    """By when they were last written, without a word; one in use, a named and a recent one stay."""
+    paths = [_trace(tmp_path, number) for number in range(3)]
+    named = _trace(tmp_path, 3, "mine.jsonl")
+    os.utime(paths[2])
+    with Trace.to_file(paths[1]) as trace:
+        trace.write(ToolEvent(name="x"))
+        os.utime(paths[1], (1, 1))
+        assert enforce(tmp_path, None) == Removed(0, 0)
+        assert enforce(tmp_path, None, 1) == Removed(0, 0)
+    assert sorted(tmp_path.iterdir()) == [*paths[1:], named]
+    assert enforce(tmp_path, 0, 1).count == 1  # the recent one, for its size
+    assert [*tmp_path.iterdir()] == [named]
+
+
 def test_one_that_goes_meanwhile_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,12 +102,15 @@ def test_what_stays(tmp_path: Path) -> None:
         ("1.5g", 1_500_000_000),
         ("800 kb", 800_000),
         ("123", 123),
+        ("12000000000", 12 * 10**9),
     ],
 )
 def test_the_limit(text: str, most: int | None) -> None:
     """A size, or off."""
     assert limit({LIMIT: text}) == most
     assert limit({}) == MOST_BYTES
+    assert limit({}, default=text or "1GB") == most
+    assert limit({LIMIT: "1kB"}, default="off") == 1000
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "1e9", "1 PB", "nan", "١GB x"])

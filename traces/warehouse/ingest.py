@@ -92,6 +92,7 @@ def ingest(
     paths = find(sources)
     done = Summary(files=len(paths))
     with ExitStack() as stack:
+        stack.callback(os.umask, os.umask(0o077))  # as private as traces
         store = open_store(Path(target))
         stack.callback(store.close)
         known = {row["file"]: row for row in store.known()}

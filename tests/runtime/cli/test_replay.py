@@ -263,7 +263,7 @@ def test_a_conversation_goes_on_from_a_step(
         assert triplepoint("replay", trace, "--from", bad).returncode == 2
     assert "turn 1 has the steps 1, 2" in triplepoint("replay", trace, "--from", "1.9").stderr
     nowhere = triplepoint("replay", trace, "--from", "1", "--trace", tmp_path / "no" / "t.jsonl")
-    assert f"the folder {tmp_path / 'no'} does not exist" in nowhere.stderr
+    assert f"there is no folder {tmp_path / 'no'}" in nowhere.stderr
 
 
 @pytest.mark.parametrize(

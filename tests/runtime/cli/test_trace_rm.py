@@ -106,7 +106,7 @@ def test_no_folder_is_made_for_a_trace(triplepoint: Run, nano: Path, tmp_path: P
     done = triplepoint("run", "x", "--trace", tmp_path / "nope" / "x" / "y.jsonl")
 
     assert done.returncode == 3
-    assert f"the folder {tmp_path / 'nope' / 'x'} does not exist; create it first" in done.stderr
+    assert f"there is no folder {tmp_path / 'nope' / 'x'}" in done.stderr
     assert not (tmp_path / "nope").exists()
 
 

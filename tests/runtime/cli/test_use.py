@@ -167,6 +167,16 @@ def test_what_config_says(command: Command, monkeypatch: pytest.MonkeyPatch) -> 
     assert rows["models"].endswith("HF_HUB_CACHE")
     assert rows["token"].split() == ["token", "set", "HF_TOKEN"]
     assert "hf_secret" not in shown
+    assert rows["kv"].split() == ["kv", "bf16", "built", "in"]
+    with config_path().open("a") as file:
+        file.write('tools = ["find"]\ntrace_keep_bytes = "2GB"\n')
+    rows = {line.split()[0]: line for line in command("config")[1].splitlines()}
+    assert '["find"]' in rows["tools"]
+    assert rows["trace_keep_bytes"].endswith(f"{config_path()}, line 3")
+    monkeypatch.setenv("TRIPLEPOINT_TRACE_LIMIT", "off")
+    found = json.loads(command("config", "--json")[1])
+    assert found["tools"]["value"] == ["find"]
+    assert found["trace_keep_bytes"] == {"value": "off", "from": "TRIPLEPOINT_TRACE_LIMIT"}
     monkeypatch.setenv("HF_ENDPOINT", "https://me:hunter2@mirror.example")
     assert "hunter2" not in command("config")[1]
     monkeypatch.setenv("HF_HOME", "~no-such-user/x")
@@ -176,7 +186,7 @@ def test_what_config_says(command: Command, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_damaged_configuration(triplepoint: Run, more: dict[str, str], tmp_path: Path) -> None:
-    """Whatever needs a default says what is wrong and where; a model by name needs none."""
+    """What needs a default says what is wrong and where; a verb that takes none does not look."""
     path = tmp_path / "config" / "triplepoint" / "config.toml"
     path.parent.mkdir(parents=True)
     path.write_text("modle = 3\n")
@@ -185,6 +195,8 @@ def test_a_damaged_configuration(triplepoint: Run, more: dict[str, str], tmp_pat
     assert done.returncode == 2
     assert f"{path}, line 1: no such setting: 'modle'" in done.stderr
     done = triplepoint("run", "-q", "-m", "nano", QUESTION, more=more)
+    assert (done.returncode, done.stdout) == (2, "")
+    done = triplepoint("show", "nano", more=more)
     assert (done.returncode, done.stderr) == (0, "")
 
 
