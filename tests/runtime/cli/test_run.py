@@ -372,7 +372,11 @@ def test_live_names_each_change_of_regime(triplepoint: Run, nano: Path, folder: 
     done = triplepoint("run", QUESTION, "--dir", folder, "--show-phases", "-v")
     lines = done.stderr.splitlines()
     table = next(n for n, line in enumerate(lines) if line.startswith("phase  "))
-    shown = [line for line in lines[:table] if re.match(r"  \S+ (prefill|decode): |→ \d+: ", line)]
+    shown = [
+        line
+        for line in lines[:table]
+        if re.match(r"  \S+ (prefill|decode)( \(contended\))?: |→ \d+: ", line)
+    ]
     regimes = [re.findall(r"\S+ (?:prefill|decode)", line) for line in shown]
     rows = [re.findall(r"\S+ (?:prefill|decode)", line) for line in lines[table + 1 :]]
     in_table = [row[0] for row in rows if len(row) == 1][: len(shown)]
