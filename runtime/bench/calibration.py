@@ -39,7 +39,7 @@ from ..physics.latency_model import (
     estimate,
     tile_tokens,
 )
-from ..physics.machine import MachineProfile
+from ..physics.machine import MachineProfile, log
 from ..physics.roofline_probe import RooflineProbe
 from .runner import Case, Runner, part_of
 
@@ -217,6 +217,10 @@ def calibrated(
     known = None if recalibrate else load(path)
     if known is not None and not known.quick:
         return known
+    log.info(
+        "measuring what kernels reach with %s (kept for later runs, about %.0f s) …",
+        *(engine.model.name, max(1.0, _roughly_s(engine, REPEATS))),
+    )
     found = calibrate(engine)
     engine.apply_calibration(found)
     if not busy(found, engine.machine):
@@ -248,14 +252,14 @@ def _age_s(found: Calibration) -> float:
     return time.time() - datetime.datetime.fromisoformat(found.date).timestamp()
 
 
-def _roughly_s(engine: Engine) -> float:
-    """Seconds of the passes of a quick calibration on kernels as they usually are."""
+def _roughly_s(engine: Engine, repeats: int = QUICK_REPEATS) -> float:
+    """Seconds of the passes of a calibration on kernels as they usually are."""
     model, usual = engine.cost, Passes(512, 16, 5 * engine.cost.layers, 10 * engine.cost.layers)
     points = [(1, DEPTH)] * 2 * DECODES + [(4, 0), (16, 0), (128, DEPTH), (256, 0)]
     once = sum(
         estimate(model, engine.machine, Efficiency(), usual, *point).seconds for point in points
     )
-    return (QUICK_REPEATS + 2) * once + estimate(
+    return (repeats + 2) * once + estimate(
         model, engine.machine, Efficiency(), usual, DEPTH, 0
     ).seconds
 

@@ -173,7 +173,7 @@ class PhaseMetrics:
             phase=phase,  # pyright: ignore[reportArgumentType]
             purpose=purpose,
             predicted=bound,
-            predicted_by=known.name if known else "roofline",
+            predicted_by=(known.name if known else "roofline") + " (doubtful)" * machine.doubtful,
             predicted_wall_s=seconds,
             observed=seen.bound,
             tokens=len(ids),

@@ -112,7 +112,7 @@ def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibrati
     engine.calibration = found
     phase = session.prefill(list(range(40)))
     expected = found.estimate(engine.cost, 40, 0)
-    assert phase.predicted_by == "calibration"
+    assert phase.predicted_by.startswith("calibration")
     assert (phase.predicted, phase.predicted_wall_s) == (expected.seen.bound, expected.seconds)
     assert phase.bound_shares[phase.observed] == max(phase.bound_shares.values())
     for _ in session.decode(max_tokens=5):
@@ -124,7 +124,7 @@ def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibrati
 
     engine.calibration = None
     phase = session.prefill(list(range(40)))
-    assert phase.predicted_by == "roofline"
+    assert phase.predicted_by.startswith("roofline")
     assert phase.predicted_wall_s == max(phase.predicted_s.values())
 
 
