@@ -223,14 +223,13 @@ class PhaseEvent(Event):
     """Seconds that the phase was expected to take; by a roofline at least."""
     bound_shares: dict[str, float] = field(default_factory=dict)
     """Share of the time that follows each bound, at most 1 together; the largest is `observed`."""
+    run_delay_share: float | None = None
+    """Share of the time that one of its threads (the one with the most) was ready to run and had no
+    core, 0 to 1; None: not known."""
     layers: list[LayerRecord] = field(default_factory=list)
     """Time by layer, where it was asked for."""
     server_timings: dict[str, Any] = field(default_factory=dict)
     """What another server says of its own times, of `source` ``remote``."""
-
-    run_delay_share: float | None = None
-    """Share of the time that one of its threads (the one with the most) was ready to run and had no
-    core, 0 to 1; None: not known."""
 
     COMPUTED: ClassVar = ("tokens_per_s", "regime", "predicted_regime", "contended")
     """Lines hold them for other programs; here they are computed again."""
