@@ -227,7 +227,7 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
     elif kept.samples >= (DOUBTFUL_SAMPLES if kept.doubtful else SAMPLES):
         return kept
     elif kept.doubtful:
-        log.info("this machine's %s; measuring again (about 1 s) …", DOUBT)
+        log.info("%s; measuring again (about 1 s) …", DOUBT)
     best = measure(library, pool)
     if kept is not None:
         best = kept.merged(best)
@@ -290,7 +290,7 @@ def best_of(
 
     Args:
         run: does the work and returns the seconds that it took.
-        watch: called before a set; returns what tells the run delay behind it, a share of the time.
+        watch: called before a set; returns a function that gives the run delay after it, a share.
     """
     best, quietest = math.inf, (math.inf, math.inf)
     for _ in range(SETS):

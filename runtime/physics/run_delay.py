@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable
@@ -10,8 +11,11 @@ from collections.abc import Iterable
 def delay_of(tid: int) -> int | None:
     """Nanoseconds that a thread of this process was ready to run without a core, or None."""
     try:
-        with open(f"/proc/self/task/{tid}/schedstat", "rb") as file:
-            return int(file.read().split()[1])
+        file = os.open(f"/proc/self/task/{tid}/schedstat", os.O_RDONLY)  # half the price of `open`
+        try:
+            return int(os.read(file, 100).split()[1])
+        finally:
+            os.close(file)
     except (OSError, ValueError, IndexError):
         return None
 
