@@ -14,6 +14,7 @@ import ctypes
 import functools
 import gc
 import hashlib
+import logging
 import os
 import stat
 import tempfile
@@ -42,6 +43,8 @@ MAGIC = b"tpk3"
 # loops as long (AVX2, AVX-512); O3 took the same time a pass of a model, too, on AVX-512 BF16.
 PASSES = ("sroa", "instruction_combine", "simplify_cfg", "lcssa", "loop_rotate", "sinking")
 _SOURCES = Path(__file__).parent
+log = logging.getLogger("triplepoint.machine")
+MANY = 3  # kernels that were not kept: the rest is probably missing, too, and takes seconds
 
 
 _READ = {path: path.read_bytes() for path in sorted(_SOURCES.rglob("*.py"))}
@@ -301,7 +304,7 @@ class ObjectCache:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder if folder is not None and _private(folder) else None
-        self.hits = self.builds = self.damaged = 0
+        self.hits = self.builds = self.damaged = self._missing = 0
         self.compile_seconds = 0.0
 
     def get(self, spec: Spec, target: CpuTarget) -> bytes:
@@ -326,6 +329,9 @@ class ObjectCache:
         if data is not None:
             self.hits += 1
             return lambda: data
+        self._missing += 1
+        if self._missing == MANY:
+            log.info("compiling kernels for %s (kept for later runs, some seconds) …", target)
         text = build_ir(spec, target)
         name = _object_name(target, text)
         path = key and key.with_name(f"{name}.o")

@@ -31,6 +31,9 @@ Bound = Literal["compute", "memory", "dispatch", "unknown"]
 """What a pass waited for: arithmetic, bytes from memory, or its own barriers and dispatch; unknown
 where another engine ran it and it was timed from outside."""
 
+CONTENDED = 0.1
+"""Share of a time without a core above which other work on the machine disturbed it."""
+
 REGIMES: dict[tuple[PhaseName, Bound], str] = {
     ("prefill", "compute"): "streaming prefill",
     ("prefill", "dispatch"): "dispatch-bound prefill",
@@ -220,12 +223,15 @@ class PhaseEvent(Event):
     """Seconds that the phase was expected to take; by a roofline at least."""
     bound_shares: dict[str, float] = field(default_factory=dict)
     """Share of the time that follows each bound, at most 1 together; the largest is `observed`."""
+    run_delay_share: float | None = None
+    """Share of the time that one of its threads (the one with the most) was ready to run and had no
+    core, 0 to 1; None: not known."""
     layers: list[LayerRecord] = field(default_factory=list)
     """Time by layer, where it was asked for."""
     server_timings: dict[str, Any] = field(default_factory=dict)
     """What another server says of its own times, of `source` ``remote``."""
 
-    COMPUTED: ClassVar[tuple[str, ...]] = ("tokens_per_s", "regime", "predicted_regime")
+    COMPUTED: ClassVar = ("tokens_per_s", "regime", "predicted_regime", "contended")
     """Lines hold them for other programs; here they are computed again."""
 
     @property
@@ -248,6 +254,16 @@ class PhaseEvent(Event):
     def regime(self) -> str:
         """Name of phase × observed bound, e.g. ``memory-bound decode``."""
         return REGIMES[self.phase, self.observed]
+
+    @property
+    def contended(self) -> bool:
+        """Whether the machine gave no core for more than a tenth of the time."""
+        return (self.run_delay_share or 0.0) > CONTENDED
+
+    @property
+    def label(self) -> str:
+        """The regime for people, with `contended` beside it where the phase was."""
+        return f"{self.regime} (contended)" if self.contended else self.regime
 
     @property
     def predicted_regime(self) -> str:

@@ -292,6 +292,7 @@ def _phase(phase: PhaseEvent) -> Json:
     names = ("regime", "predicted_regime", "purpose", "tokens", "cached_tokens", "kv_before")
     names += ("kv_after", "wall_s", "flops", "bytes", "mfu", "mbu", "dispatch_share", "limit_share")
     names += ("threads", "plan", "memory_level", "experts", "passes", "source", "tokens_per_s")
+    names += ("contended",)
     about = {f"triplepoint.phase.{name}": getattr(phase, name) for name in names}
     if (shared := phase.shared) is not None:
         about |= {

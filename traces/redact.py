@@ -63,7 +63,7 @@ KEPT: dict[str, set[str]] = {
             "predicted_s",
             "layers",
         ),
-        *("predicted_by", "predicted_wall_s", "bound_shares"),
+        *("predicted_by", "predicted_wall_s", "bound_shares", "run_delay_share", "contended"),
         *("tokens_per_s", "regime", "predicted_regime"),
     },
     "pass": {

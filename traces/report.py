@@ -134,7 +134,7 @@ def by_layer(trace: Trace) -> list[tuple[str, Table]]:
     tables = []
     for number, phase in enumerate(trace.phases, 1):
         if phase.layers:
-            title = f"phase {number}, {phase.purpose.replace('_', ' ')}: {phase.regime}"
+            title = f"phase {number}, {phase.purpose.replace('_', ' ')}: {phase.label}"
             title += f", {phase.tokens:,} tokens in {duration(phase.wall_s)}"
             tables.append((short(title, 160), Table(_LAYERS, _layer_rows(phase))))
     return tables

@@ -55,7 +55,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         **{"threads": INTEGER, "plan": TEXT, "memory_level": TEXT, "experts": NUMBER},
         **{"source": TEXT, "model": TEXT, "quant": TEXT, "target": TEXT, "kv": TEXT},
         **{"shared_passes": INTEGER, "shared_s": NUMBER, "shared_flops": NUMBER},
-        **{"shared_bytes": NUMBER},
+        **{"shared_bytes": NUMBER, "contended": YES_NO, "run_delay_share": NUMBER},
     },
     "passes": {
         **_WHERE,

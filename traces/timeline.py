@@ -112,7 +112,7 @@ def phase_row(phase: PhaseEvent) -> Row:
         )
     cells = (
         short(phase.purpose, 24).replace("_", " "),
-        phase.regime,
+        phase.label,
         phase.predicted if phase.predicted != phase.observed else "",
         f"{phase.tokens:,}",
         f"{phase.kv_after:,}",

@@ -35,7 +35,7 @@ _PHASE_FIELDS = (
         "ttft_s",
         "tokens_per_s",
         "predicted_s",
-        "predicted_by",
+        *("predicted_by", "run_delay_share", "label"),
         "predicted_wall_s",
         "constraint",
         "max_tokens",

@@ -31,8 +31,8 @@ from ..forward.kv import KVCache, KVLayout
 from ..forward.logits import OutputBuffers, argmax_ops
 from ..forward.tensors import Activation, AttentionSpec, HeadShape, Workspace, padded
 from ..memory import Arena
-from ..physics.machine import MachineProfile, beyond_caches, physical_cores
-from ..physics.roofline_probe import RooflineProbe, run_tape
+from ..physics.machine import MachineProfile, beyond_caches, pool_size, run_tape
+from ..physics.roofline_probe import RooflineProbe
 from ..weights.matrix import Matrix
 
 KERNELS = ("gemm", "experts", "attention", "prepare", "rope", "argmax")
@@ -155,7 +155,7 @@ def run(
     if unknown:
         raise SettingError(f"unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
     library = Library(target, ObjectCache(default_folder()))
-    pool = Pool(library, threads or physical_cores())
+    pool = Pool(library, pool_size(threads))
     try:
         bench = _Bench(library, pool)
         for name in kernels or KERNELS:

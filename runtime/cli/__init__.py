@@ -38,11 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return Exit.USAGE
 
-    from .output import Output
+    from .output import Output, log_shown
 
     output = Output(as_json=args.json)
     try:
-        return import_module(f".{args.verb}", __name__).run(args, output)
+        with log_shown(output, quiet=getattr(args, "quiet", False)):
+            return import_module(f".{args.verb}", __name__).run(args, output)
     except KeyboardInterrupt as error:
         _fail(output, Exit.INTERRUPTED, "interrupted")
         return error.args[0] if error.args else Exit.INTERRUPTED  # of a signal: `__main__`

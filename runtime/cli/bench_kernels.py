@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from .arguments import positive
 from .bench_options import add_form_option, add_repetitions_option
-from .load_engine import check_threads
 from .output import Output
 from .tables import Column, Form, Row, limits_of, notes, percent, rate, show
 
@@ -48,7 +47,6 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     from ...jit import targets
     from ..bench import kernels
 
-    check_threads(args.threads, output)
     name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
     chosen = targets.runnable() if name == "all" else [targets.chosen(args.target)]
     found: list[KernelResult] = []

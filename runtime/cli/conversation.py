@@ -258,14 +258,17 @@ def show_statistics(
 
 def turn_parts(result: RunResult) -> list[str]:
     """What a turn took in a few words: time, tokens, speed, and the regimes in order."""
-    regimes = dict.fromkeys(phase.regime for phase in result.phases if phase.tokens)
+    labels: dict[str, str] = {}  # by regime, in order: contended where one of its phases was
+    for phase in result.phases:
+        if phase.tokens and (phase.contended or phase.regime not in labels):
+            labels[phase.regime] = phase.label
     usage = result.usage
     return [
         duration(usage.wall_s),
         f"{usage.reuse}, {usage.output_tokens:,} generated",
         f"TTFT {duration(usage.ttft_s)}" if usage.ttft_s is not None else "",
         f"{rate(1 / usage.tpot_s)} tok/s" if usage.tpot_s else "",
-        " → ".join(list(regimes)[-3:]),
+        " → ".join([*labels.values()][-3:]),
     ]
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..hub.progress import size_text
 from .arguments import positive
-from .load_engine import check_threads
 from .output import Output
 
 if TYPE_CHECKING:
@@ -42,15 +41,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Gather and print."""
     from dataclasses import asdict
 
-    check_threads(args.threads, output)
+    from ..physics.machine import pool_size
+
+    count = None if args.threads is None else pool_size(args.threads)
     target, versions = target_report(), version_report()
     _show_target(output, target)
-    machine = machine_report(target["name"], args.threads, remeasure=args.measure)
+    machine = machine_report(target["name"], count, remeasure=args.measure)
     _show_machine(output, machine)
-    swept = sweep_report(target["name"], args.threads, remeasure=args.measure)
+    swept = sweep_report(target["name"], count, remeasure=args.measure)
     if swept is not None:
         _show_sweep(output, swept)
-    tuning = tuning_report(target["name"], args.threads)
+    tuning = tuning_report(target["name"], count)
     _show_tuning(output, tuning)
     caches = cache_report()
     _show_caches(output, caches)
@@ -100,7 +101,8 @@ def machine_report(target: str, threads: int | None, *, remeasure: bool) -> dict
         profile = machine.profile(library, pool)
     finally:
         pool.close()
-    return {"physical_cores": machine.physical_cores(), **profile.as_dict()}
+    cores = machine.physical_cores()
+    return {"physical_cores": cores, **profile.as_dict(), "doubtful": profile.doubtful}
 
 
 def sweep_report(target: str, threads: int | None, *, remeasure: bool) -> ThreadSweep | None:
@@ -108,10 +110,12 @@ def sweep_report(target: str, threads: int | None, *, remeasure: bool) -> Thread
     from ...jit.compile import Library, ObjectCache, default_folder
     from ...jit.targets import resolve
     from ..physics import thread_sweep
+    from ..physics.machine import log
 
     library = Library(resolve(target), ObjectCache(default_folder()))
     if not remeasure:
         return thread_sweep.load(library)
+    log.info("measuring by number of threads (20 s at most) …")
     _measure_tiles(library, threads)
     found = thread_sweep.sweep(library, None if threads is None else [threads])
     if threads is None:
@@ -212,8 +216,22 @@ def _show_machine(output: Output, machine: dict[str, Any]) -> None:
         ("fp32", f"{machine['fp32_gflops']:,.0f} GFLOP/s"),
         ("barrier", duration(machine["barrier_s"])),
     ]
+    if machine["doubtful"]:
+        rows.append(("doubtful", _doubt(machine)))
     threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
     _show(output, f"limits with {threads}, measured {machine['date']}", rows)
+
+
+def _doubt(machine: dict[str, Any]) -> str:
+    """How far the limits were disturbed, and what becomes of that."""
+    from ..physics.machine import DOUBT, DOUBTFUL_SAMPLES
+
+    spread, waited = (max(machine[name].values()) for name in ("spread", "run_delay"))
+    left = DOUBTFUL_SAMPLES - machine["samples"]
+    again = "`doctor --measure` measures again"
+    if left > 0:
+        again = f"the next {left} run{'s' * (left > 1)} measure again, until the machine is quiet"
+    return f"{DOUBT} (repeats up to {1 + spread:.1f}× apart, {waited:.0%} without a core); {again}"
 
 
 def _show_sweep(output: Output, found: ThreadSweep) -> None:
@@ -235,7 +253,8 @@ def _show_sweep(output: Output, found: ThreadSweep) -> None:
         cells = [f"{p.read_gbps[level]:,.1f}" for level in LEVELS]
         cells += [f"{rate:,.0f}" for rate in (p.int8_gops, p.bf16_gflops, p.fp32_gflops)]
         cells += [f"{p.barrier_s * 1e9:,.0f} ns", f"{max(p.spread.values(), default=0):.0%}"]
-        rows.append((str(p.threads), "".join(f"{cell:>10}" for cell in cells)))
+        doubt = "  doubtful" * p.doubtful
+        rows.append((str(p.threads), "".join(f"{cell:>10}" for cell in cells) + doubt))
     if found.left_out:
         rows.append(("left out", f"{', '.join(map(str, found.left_out))}: no time was left"))
     _show(output, f"by threads, in GB/s and GOP/s, measured {found.date}", rows)

@@ -209,4 +209,4 @@ def regime_text(phase: PhaseEvent) -> str:
     share = ""
     if phase.observed != "unknown":
         share = f", {phase.limit_share:.0%} {limit_name(phase)}"
-    return f"{phase.regime}: {phase.tokens:,} tokens in {duration(phase.wall_s)}{speed}{share}"
+    return f"{phase.label}: {phase.tokens:,} tokens in {duration(phase.wall_s)}{speed}{share}"

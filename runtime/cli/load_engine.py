@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import ModelError, SettingError
+from ...errors import ModelError
 from .arguments import positive
 from .output import Output, read_answer
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
     from ..inference.engine import Engine
 
-CROWD = 4
-"""Threads for each usable core that ``-t`` takes."""
 MODEL = "a GGUF file, a pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
 DEFAULT_MODEL = "default: what `triplepoint use` set, else nano"
 
@@ -199,7 +197,6 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model with the threads, target, KV format and context that were asked for."""
     from ..inference.engine import Engine
 
-    check_threads(args.threads, output, getattr(args, "sources", {}).get("threads", "-t"))
     keep = getattr(args, "cache_packed_weights", False)
     try:
         engine = Engine.load(
@@ -221,26 +218,6 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     if engine.packed_cache and engine.packed_cache.refused:
         output.note(f"{engine.packed_cache.refused}; packed again")
     return engine
-
-
-def check_threads(threads: int | None, output: Output, source: str = "-t") -> None:
-    """Warn of more threads than cores, and refuse many more.
-
-    As with OMP_NUM_THREADS they are a person's own choice: a script may be from a larger machine.
-    But they wait for each other at every barrier, so many more turn a second into minutes.
-
-    Raises:
-        SettingError: there are more than `CROWD` for each core that this process may run on.
-    """
-    from ..physics.machine import usable_cores
-
-    cores = usable_cores()
-    if threads is None or threads <= cores:
-        return
-    on = f"{threads:,} threads on {cores} usable core{'s' * (cores > 1)}"
-    if threads > CROWD * cores:
-        raise SettingError(f"{source}: {on} would wait for each other; give 1 to {cores}, or none")
-    output.note(f"{on} wait for each other; -t {cores} is faster")
 
 
 def model_path(model: str, output: Output) -> str | Path:

@@ -29,6 +29,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..hub.find import is_pulled
     from ..hub.settings import HubSettings
     from ..memory import available_bytes
+    from ..physics.machine import DOUBT
 
     machine, available = here(), available_bytes()
     found = reach(machine, available)
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     )
     output.line()
     _paragraph(notes, output)
+    if machine.doubtful:
+        _paragraph(f"Doubtful: {DOUBT}.", output)
     _paragraph(f"{size_text(available)} of memory is available.", output)
     if choice is None:
         text = f"None of them fits, calls tools and writes {FLUENT:.0f} tokens per second here."
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     _paragraph(f"{text[0].upper()}{text[1:]}", output)
     output.json(
         {
-            "machine": machine.as_dict(),
+            "machine": {**machine.as_dict(), "doubtful": machine.doubtful},
             "available": available,
             "best": choice.model.alias if choice else None,
             "models": [{**asdict(one), "pulled": one.model.alias in pulled} for one in found],

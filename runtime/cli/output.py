@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import sys
@@ -179,6 +180,30 @@ class Output:
                 width=self.width if self._environ.get("COLUMNS") else None,
             )
         return self._console
+
+
+class _Notes(logging.Handler):
+    """Shows records of a log as notes."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._output.note(record.getMessage())
+
+
+@contextlib.contextmanager
+def log_shown(output: Output, *, quiet: bool) -> Iterator[None]:
+    """Show what takes a while, or is done otherwise than requested; `quiet`: errors alone."""
+    log, handler = logging.getLogger("triplepoint.machine"), _Notes(output)
+    log.addHandler(handler)
+    log.setLevel(logging.ERROR if quiet else logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
 
 
 class _Aside(Output):

@@ -108,6 +108,7 @@ def _programs(names: Sequence[str]) -> list[Program]:
 def _plan(
     args: argparse.Namespace, output: Output, scenario: Scenario, compared: list[Compared]
 ) -> int:
+    from ..physics.machine import DOUBT
     from ..planning import plan_html
     from ..planning.cost import owned_hourly
     from ..planning.fleet import simulate
@@ -139,6 +140,8 @@ def _plan(
         f"In time: TTFT up to {args.goals[0]:g} s and TPOT up to {args.goals[1]:g} s. Prices: "
         f"{hardware.name} at {priced}, of {hardware.date or 'an unknown date'}.",
     ]
+    if machine.doubtful:
+        told.append(f"Doubtful: {DOUBT}.")
     title = f"{base.scenario.machines:,} machines with {one.name}"
     plan = plan_html.Plan(title, told, base, hardware, book.kwh, rows, what, found, compared)
     _show(output, plan)

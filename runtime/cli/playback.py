@@ -78,7 +78,7 @@ class Playback:
         output.progress.clear()
         speed = f", {rate(phase.tokens_per_s)} tok/s" if phase.wall_s else ""
         output.line(
-            f"  {phase.regime}: {phase.tokens:,} tokens at context {phase.kv_before:,} "
+            f"  {phase.label}: {phase.tokens:,} tokens at context {phase.kv_before:,} "
             f"in {duration(phase.wall_s)}{speed}",
             "dim",
         )

@@ -57,6 +57,7 @@ def _measured(
 
 def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfReport:
     from ..bench.calibration import calibrated
+    from ..physics.machine import DOUBT
     from ..replay import simulate
     from ..replay.machine_file import read_machine
 
@@ -70,6 +71,8 @@ def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfRe
                 "assumes that kernels reach the same share of that machine's limits as of this "
                 "one's"
             )
+    if (machine or found.machine).doubtful:
+        notes.append(f"doubtful: {DOUBT}")
     report = simulate.predict(trace, engine, found, machine)
     report.notes += notes
     return report

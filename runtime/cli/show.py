@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     made_of = None if facts.problems else read_model_facts(path, target)
     machine = known_here(target)
     expected = speed(made_of.cost, machine) if made_of and machine else None
-    show(facts, output, made_of, expected)
+    show(facts, output, made_of, expected, doubtful=bool(machine and machine.doubtful))
     output.json(
         {
             **asdict(facts),
@@ -66,10 +66,13 @@ def show(
     output: Output,
     made_of: ModelFacts | None = None,
     expected: Speed | None = None,
+    *,
+    doubtful: bool = False,
 ) -> None:
     """Print the facts in blocks of names and values.
 
     made_of: None if it cannot be run. expected: None if this machine's limits are not known.
+    doubtful: these were measured while other work disturbed them.
     """
     context = f"{facts.context:,} tokens" if facts.context else "unknown"
     layers = f", {facts.layers} layers" if facts.layers else ""
@@ -99,7 +102,12 @@ def show(
         _show_layers(made_of, output)
     _show_memory(facts, output)
     if made_of is not None:
-        _block(output, "speed expected here", _speed_rows(expected, facts))
+        rows = _speed_rows(expected, facts)
+        if doubtful and expected is not None:
+            from ..physics.machine import DOUBT
+
+            rows.append(("doubtful", DOUBT))
+        _block(output, "speed expected here", rows)
     values = [(key, short(_value(value), 60)) for key, value in facts.metadata.items()]
     _block(output, "metadata", values)
     if not facts.problems:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..physics.run_delay import delay_of
+
 LOOK_S = 0.05  # at most so often, between two passes
 STALE_S = 1.0  # after a longer silence than this, what was counted says nothing about now
 STARVED = 0.2  # share of the time without a core that counts as starved
@@ -142,12 +144,3 @@ class ContentionMonitor:
         self.pool.active, self.pool.elastic = threads, elastic
         self._suspects, self._delays = set(), {}
         self.changes = [*self.changes[-99:], Change(now, threads, round(share, 3), elastic)]
-
-
-def delay_of(tid: int) -> int | None:
-    """Nanoseconds that a thread of this process was ready to run without a core, or None."""
-    try:
-        with open(f"/proc/self/task/{tid}/schedstat", "rb") as file:
-            return int(file.read().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None

@@ -21,7 +21,7 @@ from .. import models
 from ..config import default_model
 from ..forward.kv import KVCache
 from ..gguf.open import open_gguf
-from ..physics.machine import physical_cores
+from ..physics.machine import pool_size
 from .autotune import Overrides
 from .embedding import VECTORS, Embedder, normalized
 from .engine_core import EngineCore
@@ -61,8 +61,9 @@ class Engine(EngineCore):
                 model, such as ``Qwen/Qwen3-4B-GGUF:Q4_K_M`` or ``qwen3:4b``, or
                 ``synthetic:NAME:QUANT`` (real shapes, random weights); default: what
                 `triplepoint use` set, else nano.
-            threads: threads of every pass; default: as many as are fastest for each kind of pass,
-                up to the physical cores that this process can use.
+            threads: threads of every pass, at most the cores that this process can use (more are
+                reduced to these, with a warning); default: as many as are fastest for each kind of
+                pass, up to the physical cores.
             target: CPU feature set, e.g. ``avx2``; default: the best of this machine.
             kv: KV cache format: ``bf16``, ``q8`` (int8: half the bytes, and faster in long
                 contexts) or ``f32``.
@@ -100,9 +101,7 @@ class Engine(EngineCore):
             raise SettingError(f"context must be a number of tokens, not {context!r}")
         if context is not None and context < 1:
             raise SettingError(f"context must be at least 1 token, not {context!r}")
-        count = threads if threads is not None else physical_cores()
-        if not (type(count) is int and 1 <= count <= 256):
-            raise SettingError(f"threads must be from 1 to 256, not {count!r}")
+        count = pool_size(threads)
         if kv_memory is not None and not (type(kv_memory) is int and kv_memory > 0):
             raise SettingError(f"kv_memory must be a number of bytes above 0, not {kv_memory!r}")
         if spill is not None and not (type(spill) is int and spill >= 0):
@@ -111,7 +110,7 @@ class Engine(EngineCore):
             raise SettingError(f"progress must be a function, not {progress!r}")
         tune = as_mapping(tune or {}, "tune must map settings to values", SettingError)
         speculative = SpeculativeConfig(jump_forward, draft_tokens, draft_source, draft_vocabulary)
-        fixed = Overrides.of({**tune, **({} if threads is None else {"threads": threads})})
+        fixed = Overrides.of({**tune, **({} if threads is None else {"threads": count})})
         options = LoadOptions(
             cast(KVFormat, kv), context, progress, cache_packed_weights, fixed, kv_memory, spill,
             speculative,

@@ -277,7 +277,7 @@ class LoadedModel:
     def _known(self) -> policy.TuningInputs:
         """What settings are chosen from: measured limits, and what kernels reach of them."""
         swept = thread_sweep.load(self.library)
-        profiles = swept.profiles if swept is not None else ()
+        profiles = [p for p in swept.profiles if not p.doubtful] if swept is not None else ()
         h, layers, kept = self.network.config.heads, self.network.config.layers, self.calibration
         passes = Passes(1, token_tile(h.group), 5 * layers + 4, 8 * layers + 4)
         if kept is not None:

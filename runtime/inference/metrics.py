@@ -10,6 +10,7 @@ from ...traces.events import PassEvent, PhaseEvent, ShareRecord
 from ..physics.costs import Bound, PassCost, Prediction, layer_cost, pass_cost, predict
 from ..physics.latency_model import attainable
 from ..physics.observation import observe
+from ..physics.run_delay import RunDelay
 from .layer_profile import layer_times
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ class PhaseMetrics:
         self._shared: list[tuple[int, SharedPass]] = []  # and this sequence's place in each
         self._part = PassCost()  # of these
         self._touched: list[float] = []  # experts that each layer's passes took since `reset`
+        self._run_delay: RunDelay | None = None  # of the pool's threads since `reset`
 
     def reset(self) -> None:
         """Start the sums anew."""
+        self._run_delay = RunDelay(self._loaded.pool.worker_ids)
         for times in self._sequence.measured.values():
             times.reset()
         self._shared, self._part = [], PassCost()
@@ -170,7 +173,7 @@ class PhaseMetrics:
             phase=phase,  # pyright: ignore[reportArgumentType]
             purpose=purpose,
             predicted=bound,
-            predicted_by=known.name if known else "roofline",
+            predicted_by=(known.name if known else "roofline") + " (doubtful)" * machine.doubtful,
             predicted_wall_s=seconds,
             observed=seen.bound,
             tokens=len(ids),
@@ -197,6 +200,7 @@ class PhaseMetrics:
             passes=passes,
             predicted_s=prediction.as_dict(),
             bound_shares={str(name): share for name, share in shares.items()},
+            run_delay_share=self._run_delay.share(wall) if passes and self._run_delay else None,
         )
         sequence.recomputed = sequence.recalled = 0
         # What it waited for passes of others says nothing of its own: those were told one by one.

@@ -15,7 +15,7 @@ from ...traces.events import PassEvent
 from ..physics.costs import Part, PassCost, part_cost, predict
 from ..physics.latency_model import LatencyEstimate, attainable
 from ..physics.observation import observe
-from .contention import delay_of
+from ..physics.run_delay import delay_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

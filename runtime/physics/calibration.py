@@ -69,6 +69,11 @@ class Calibration:
 
 
 def busy(found: Calibration, best: MachineProfile) -> bool:
+    """Whether the limits were disturbed, or the peak well below what this machine has shown."""
+    return found.machine.doubtful or slowed(found, best)
+
+
+def slowed(found: Calibration, best: MachineProfile) -> bool:
     """Whether the arithmetic peak was for a time well below what this machine has shown."""
     return found.machine.int8_gops * found.steady < BUSY * best.int8_gops
 

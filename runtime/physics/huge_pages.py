@@ -20,8 +20,7 @@ from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
-from .machine import profile_folder, save_fields
-from .roofline_probe import run_tape
+from .machine import profile_folder, run_tape, save_fields
 from .thread_sweep import machine_id
 
 BYTES = 64 << 20  # of each kind

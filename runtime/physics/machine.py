@@ -10,32 +10,46 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import logging
 import math
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from ...arguments import user_folder
+from ...errors import SettingError
 from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned, smt_place
-from ...jit.tape import PerThread, Tape
+from ...jit.tape import CompiledTape, PerThread, Tape
 from ...jit.targets import cpuinfo, masked_to
+from ...traces.events import CONTENDED
 from ..cgroups import cpu_quota
 from ..files import write_file
 from ..memory import Arena, available_bytes
+from .run_delay import RunDelay
 
-VERSION = 6
+VERSION = 7
 SAMPLES = 3  # times that the limits are measured before they are believed for good
+DOUBTFUL_SAMPLES = 12  # the same while other work disturbs them: some machines are never quiet
+MAX_SPREAD = 2.0  # slowest repeat over the best one; a figure with more is not believed
+DOUBT = "limits were measured on a busy machine"
+RUNS, SETS = 3, 4  # of a probe in one sample: the best counts; sets of them, if disturbed
+READ_UNIT = 4096  # bytes of one unit of the read probe
+READ_LEAST = 32 << 20  # bytes that a read probe reads in one run at least
+PEAK_UNITS = 4000  # units of the multiply probe for each thread
+BARRIERS = 500
+MAX_THREADS = 256
 DRAM_BYTES = 256 << 20
 MEMORY_SHARE = 8  # of the free memory: a block that is to lie beyond the caches is one of so many
 SYSTEM = Path("/sys/devices/system/cpu")
 LEVELS = ("L1", "L2", "L3", "DRAM")
+log = logging.getLogger("triplepoint.machine")
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,7 @@ class MachineProfile:
         barrier_s: one barrier with an empty op, seconds.
         date: when it was measured last.
         spread: by probe, how far the slowest repeat was from the best one, 0 for not at all.
+        run_delay: by probe, the share of the time that a thread was ready to run without a core.
         samples: times that it was measured; each figure is the best of them.
     """
 
@@ -69,6 +84,15 @@ class MachineProfile:
     spread: dict[str, float] = field(default_factory=dict)
     samples: int = 1
     w8a8_gops: float = 0.0
+    run_delay: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether other work disturbed a figure in all of its measurements."""
+        return any(self._doubt_of(name) > 1 for name in {**self.spread, **self.run_delay})
+
+    def _doubt_of(self, probe: str) -> float:
+        return _doubt(self.spread.get(probe, 0.0), self.run_delay.get(probe, 0.0))
 
     def level_of(self, nbytes: float) -> str:
         """The nearest level that holds `nbytes` shared out over the threads."""
@@ -88,6 +112,8 @@ class MachineProfile:
 
     def merged(self, other: MachineProfile) -> MachineProfile:
         """The better of each figure: a limit is not lowered by a busy neighbor."""
+        names = {**self.spread, **other.spread}
+        quieter = {name: min(self, other, key=lambda one: one._doubt_of(name)) for name in names}
         return dataclasses.replace(
             other,
             read_gbps={
@@ -100,6 +126,8 @@ class MachineProfile:
             bf16_gflops=max(self.bf16_gflops, other.bf16_gflops),
             barrier_s=min(self.barrier_s, other.barrier_s),
             samples=self.samples + other.samples,
+            spread={name: one.spread.get(name, 0.0) for name, one in quieter.items()},
+            run_delay={name: one.run_delay.get(name, 0.0) for name, one in quieter.items()},
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -133,6 +161,24 @@ def physical_cores() -> int:
     if usable is None:
         return usable_cores()
     return _within_quota(sum(not smt_place(core, usable) for core in usable))
+
+
+def pool_size(threads: int | None) -> int:
+    """Threads for a pool: `threads`, at most one per usable core; None: the physical cores.
+
+    Threads without a core of their own wait for each other at every barrier.
+
+    Raises:
+        SettingError: `threads` is no number from 1 to 256.
+    """
+    if threads is None:
+        return physical_cores()
+    if not (type(threads) is int and 1 <= threads <= MAX_THREADS):
+        raise SettingError(f"threads must be from 1 to {MAX_THREADS}, not {threads!r}")
+    if threads <= (cores := usable_cores()):
+        return threads
+    log.warning("%s threads do not fit %s usable cores; using %s", threads, cores, cores)
+    return cores
 
 
 def cache_sizes() -> dict[str, int]:
@@ -176,13 +222,17 @@ def resident_sizes(caches: Mapping[str, int], threads: int) -> dict[str, int]:
 def profile(library: Library, pool: Pool, folder: Path | None = None) -> MachineProfile:
     """This machine's limits: kept ones once they have been measured often enough.
 
-    A neighbor may have been busy the first time, so the first few calls measure again and keep the
-    best of each figure.
+    The first few calls measure, and more of them while other work disturbs the figures; the best of
+    each is kept.
     """
     path = _path(library, pool, folder)
     kept = _read(path)
-    if kept is not None and kept.samples >= SAMPLES:
+    if kept is None:
+        log.info("measuring this machine's limits (kept for later runs, about 1 s) …")
+    elif kept.samples >= (DOUBTFUL_SAMPLES if kept.doubtful else SAMPLES):
         return kept
+    elif kept.doubtful:
+        log.info("%s; measuring again (about 1 s) …", DOUBT)
     best = measure(library, pool)
     if kept is not None:
         best = kept.merged(best)
@@ -224,78 +274,131 @@ def _read(path: Path) -> MachineProfile | None:
 
 def measure(library: Library, pool: Pool, repeats: int = 4) -> MachineProfile:
     """Measure with all of the pool's threads; about half a second."""
-    probes = _Probes(library, pool, repeats)
-    caches = cache_sizes()
-    threads = pool.threads
-    resident = resident_sizes(caches, threads)
-    arena = Arena(resident["DRAM"])
-    data = arena.take(resident["DRAM"])
-    data[::4096] = 1
-    read = {level: probes.read(data[:size]) for level, size in resident.items()}
-    has_bf16 = library.target.bf16 != "none"
-    fp32 = probes.peak("fp32")
-    return MachineProfile(
-        cpu=cpu_name(),
-        cores=usable_cores(),
-        target=library.target.name,
-        threads=threads,
-        caches=caches,
-        read_gbps={level: round(value / 1e9, 2) for level, value in read.items()},
-        int8_gops=round(probes.peak("int8") / 1e9, 1),
-        fp32_gflops=round(fp32 / 1e9, 1),
-        bf16_gflops=round((probes.peak("bf16") if has_bf16 else fp32) / 1e9, 1),
-        barrier_s=probes.barrier(),
-        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        spread={name: round(value, 3) for name, value in probes.spread.items()},
-    )
+    return Probes(library, pool).sample(repeats)
 
 
-class _Probes:
-    """Runs the probe kernels on the pool."""
+def run_tape(tape: CompiledTape) -> float:
+    """Seconds that a tape takes from its start to its end."""
+    started, at = time.perf_counter(), 0
+    while at < len(tape):
+        at = tape.run(at)
+    return time.perf_counter() - started
 
-    def __init__(self, library: Library, pool: Pool, repeats: int) -> None:
-        self.library, self.pool, self.repeats = library, pool, repeats
-        self.spread: dict[str, float] = {}
-        self.sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])
 
-    def _best(self, name: str, tape: Tape) -> float:
-        """Least seconds that one run took."""
-        native = tape.finish(self.library, self.pool)
-        seconds = []
-        for _ in range(self.repeats + 1):
-            started, at = time.perf_counter(), 0
-            while at < len(native):
-                at = native.run(at)
-            seconds.append(time.perf_counter() - started)
-        best = min(seconds[1:])
-        self.spread[name] = max(seconds[1:]) / best - 1
-        return best
+def best_of(
+    run: Callable[[], float], repeats: int, watch: Callable[[], Callable[[], float | None]]
+) -> tuple[float, float, float]:
+    """Seconds of the best run, with the spread and the run delay of the quietest set of runs.
 
-    def read(self, data: np.ndarray) -> float:
-        """Bytes per second over `data`, each thread its own part, read again and again."""
-        unit = 4096
-        units = np.array([len(data) // unit], np.int64)
-        rounds = max(1, (32 << 20) // len(data))
-        tape = Tape("read", self.pool.threads)
+    A set is `repeats` runs after one that only warms up. One that other work disturbed is measured
+    again, `SETS` in all at most.
+
+    Args:
+        run: does the work and returns the seconds that it took.
+        watch: called before a set; returns a function that gives the run delay after it, a share.
+    """
+    best, quietest = math.inf, (math.inf, math.inf)
+    for _ in range(SETS):
+        run_delay = watch()
+        seconds = [run() for _ in range(repeats + 1)][1:]
+        best = min(best, *seconds)
+        found = max(seconds) / min(seconds) - 1, run_delay() or 0.0
+        quietest = min(quietest, found, key=lambda pair: _doubt(*pair))
+        if _doubt(*quietest) <= 1:
+            break
+    return best, *quietest
+
+
+def _doubt(spread: float, run_delay: float) -> float:
+    """How far a figure was disturbed; above 1 it is not to be believed."""
+    return max((1 + spread) / MAX_SPREAD, run_delay / CONTENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A tape and the work of one run: bytes, operations or barriers."""
+
+    tape: CompiledTape
+    work: float
+    workers: Sequence[int]
+
+    def rate(self, repeats: int = RUNS) -> tuple[float, float, float]:
+        """Work per second of the best run, its spread and its run delay; see `best_of`."""
+        best, spread, run_delay = best_of(
+            lambda: run_tape(self.tape), repeats, lambda: RunDelay(self.workers).share
+        )
+        return self.work / best, spread, run_delay
+
+
+class Probes:
+    """Probes for read bandwidth, arithmetic peaks and barriers on a pool's threads."""
+
+    def __init__(
+        self, library: Library, pool: Pool, peaks: Sequence[microbench.Peak] = ("int8", "fp32")
+    ) -> None:
+        self._library, self._pool = library, pool
+        self._cpu, self._cores, self._caches = cpu_name(), usable_cores(), cache_sizes()
+        self._sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])
+        sizes = resident_sizes(self._caches, pool.threads)
+        self._arena = Arena(max(sizes.values()))
+        data = self._arena.take(max(sizes.values()))
+        data[::READ_UNIT] = 1  # a page that was never written may be one shared page of zeros
+        self._reads = {level: self._read(data[:size]) for level, size in sizes.items()}
+        if library.target.bf16 != "none":
+            peaks = (*peaks, "bf16")
+        self._peaks = {peak: self._peak(peak) for peak in peaks}
+        self._barrier_rate = self._barrier().rate()  # no share is of it: once is enough
+
+    def sample(self, repeats: int = RUNS) -> MachineProfile:
+        """The limits now. The caches hold the probes' data afterwards."""
+        # DRAM last: the smaller levels are then measured on caches that no sweep has just filled.
+        found = {f"read {level}": one.rate(repeats) for level, one in self._reads.items()}
+        found |= {name: one.rate(repeats) for name, one in self._peaks.items()}
+        found["barrier"] = self._barrier_rate
+        rates = {name: one[0] / 1e9 for name, one in found.items()}
+        return MachineProfile(
+            cpu=self._cpu,
+            cores=self._cores,
+            target=self._library.target.name,
+            threads=self._pool.threads,
+            caches=self._caches,
+            read_gbps={level: rates[f"read {level}"] for level in self._reads},
+            int8_gops=rates["int8"],
+            w8a8_gops=rates.get("w8a8", 0.0),
+            fp32_gflops=rates["fp32"],
+            bf16_gflops=rates.get("bf16", rates["fp32"]),
+            barrier_s=1.0 / found["barrier"][0],
+            date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            spread={name: round(one[1], 3) for name, one in found.items()},
+            run_delay={name: round(one[2], 3) for name, one in found.items()},
+        )
+
+    def _finish(self, tape: Tape, work: float) -> Probe:
+        return Probe(tape.finish(self._library, self._pool), work, self._pool.worker_ids)
+
+    def _read(self, data: np.ndarray) -> Probe:
+        """Read `data`, each thread its own part, until READ_LEAST bytes were read."""
+        units = np.array([len(data) // READ_UNIT], np.int64)
+        rounds = max(1, READ_LEAST // len(data))
+        tape = Tape("read", self._pool.threads)
         for n in range(rounds):
-            last = n == rounds - 1
-            args = [data, self.sinks, unit]
-            tape.op("read", spec(microbench.read), args, units, barrier=last)
-        return rounds * int(units[0]) * unit / self._best(f"read {len(data) >> 10} KiB", tape)
+            args = [data, self._sinks, READ_UNIT]
+            tape.op("read", spec(microbench.read), args, units, barrier=n == rounds - 1)
+        return self._finish(tape, rounds * int(units[0]) * READ_UNIT)
 
-    def peak(self, peak: microbench.Peak) -> float:
-        """Operations per second, registers only."""
-        operands = microbench.operands(self.library.target.lanes)
-        units = np.array([4000 * self.pool.threads], np.int64)
-        tape = Tape("peak", self.pool.threads)
-        tape.op(peak, spec(microbench.multiply, peak=peak), [operands, self.sinks], units)
-        work = int(units[0]) * microbench.operations(peak, self.library.target)
-        return work / self._best(peak, tape)
+    def _peak(self, peak: microbench.Peak) -> Probe:
+        """Multiply in registers alone."""
+        target = self._library.target
+        units = np.array([PEAK_UNITS * self._pool.threads], np.int64)
+        tape = Tape("peak", self._pool.threads)
+        operands = microbench.operands(target.lanes)
+        tape.op(peak, spec(microbench.multiply, peak=peak), [operands, self._sinks], units)
+        return self._finish(tape, int(units[0]) * microbench.operations(peak, target))
 
-    def barrier(self) -> float:
-        """Seconds of one op that does nothing, its barrier included."""
-        tape = Tape("barrier", self.pool.threads)
-        units = np.array([self.pool.threads], np.int64)
-        for _ in range(500):
-            tape.op("noop", spec(microbench.noop), [self.sinks], units)
-        return self._best("barrier", tape) / 500
+    def _barrier(self) -> Probe:
+        """Ops that do nothing, their barriers included."""
+        tape = Tape("barrier", self._pool.threads)
+        units = np.array([self._pool.threads], np.int64)
+        for _ in range(BARRIERS):
+            tape.op("noop", spec(microbench.noop), [self._sinks], units)
+        return self._finish(tape, BARRIERS)

@@ -33,8 +33,7 @@ from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, CompiledTape, Tape
 from ...jit.targets import CpuTarget
 from ..memory import Arena
-from .machine import profile_folder, save_fields
-from .roofline_probe import run_tape
+from .machine import profile_folder, run_tape, save_fields
 from .thread_sweep import machine_id
 
 FASTER = 1.03  # than the usual tile, in each round: what counts as a gain

@@ -14,7 +14,7 @@ from ..hub.aliases import KnownModel, by_alias
 from ..physics import calibration
 from ..physics.costs import ModelCost, Part
 from ..physics.latency_model import Efficiency, Passes, estimate, expect_mixed
-from ..physics.machine import MachineProfile
+from ..physics.machine import DOUBT, MachineProfile
 from ..synthetic.shapes import Shape
 from ..synthetic.write import PREFIX, SyntheticModel
 from .cost import Speeds, Usage
@@ -84,7 +84,8 @@ class Forecaster:
         tokens = max(1, round(usage.computed / usage.steps))
         prefill = tokens / self.phase_s(tokens, max(0, context - tokens))
         decode = usage.concurrency / self.phase_s(1, context, usage.concurrency)
-        return Speeds(prefill, decode, f"predicted, {self.basis}")
+        doubt = f"; {DOUBT}" * self.machine.doubtful
+        return Speeds(prefill, decode, f"predicted, {self.basis}{doubt}")
 
     def with_machine(self, machine: MachineProfile) -> Forecaster:
         """The same model and shares on other limits."""

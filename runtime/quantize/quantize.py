@@ -24,7 +24,7 @@ from ..gguf.open import open_gguf
 from ..gguf.types import GGMLType, TensorInfo, ValueType
 from ..gguf.write import GGUFWriter
 from ..models.config import per_layer
-from ..physics.machine import physical_cores
+from ..physics.machine import pool_size
 from .importance import Importance
 from .mixes import FLOATS, Chosen, Mix, choose, mix_of
 from .rows import MADE, RowMaker
@@ -216,7 +216,7 @@ def _write(
 def row_maker(threads: int | None) -> Iterator[RowMaker]:
     """A `RowMaker` on threads of its own."""
     library = Library(targets.chosen(), ObjectCache(default_folder()))
-    pool = Pool(library, threads or physical_cores())
+    pool = Pool(library, pool_size(threads))
     try:
         yield RowMaker(library, pool)
     finally:

@@ -85,6 +85,12 @@ def _profile(fields: Mapping[str, Any], path: Path) -> MachineProfile:
     for level, size in caches.items():
         _check(f"caches.{level}", size, path, zero=True)
     _check("w8a8_gops", fields.get("w8a8_gops", 0.0), path, zero=True)
+    for name in ("spread", "run_delay"):
+        shares = fields.get(name, {})
+        if not isinstance(shares, Mapping):
+            raise ReplayError(f"machine differs: {path}: {name} is {shares!r}, not shares by probe")
+        for probe, share in shares.items():
+            _check(f"{name}.{probe}", share, path, zero=True)
     return MachineProfile(**{**{k: v for k, v in fields.items() if k in known}, "caches": caches})
 
 

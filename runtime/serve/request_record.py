@@ -52,6 +52,7 @@ class Span:
     ended: float
     seconds: float
     tokens: int
+    contended: bool
 
 
 @dataclass
@@ -166,9 +167,9 @@ class RequestRecord:
                 self.wrote(choice, tokens + phase.tokens, spent + phase.wall_s)
         shared, event = session.metrics.shared_passes(), session.last_phase
         self.phases.append(RecordedPhase(choice, event, time.time(), shared))
-        self.spans.append(
-            Span(choice, event.regime, event.observed, time.time(), event.wall_s, event.tokens)
-        )
+        at, bound = time.time(), event.observed
+        one = Span(choice, event.regime, bound, at, event.wall_s, event.tokens, event.contended)
+        self.spans.append(one)
 
     def slim(self) -> None:
         """Keep no more than what is shown of it: it has ended, and was counted."""

@@ -81,6 +81,7 @@ def _lane(record: RequestRecord) -> dict[str, Any]:
                 "choice": span.choice,
                 "regime": span.regime,
                 "bound": span.bound,
+                "contended": span.contended,
                 "start": span.ended - span.seconds,
                 "end": span.ended,
                 "tokens": span.tokens,

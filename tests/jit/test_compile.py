@@ -82,6 +82,21 @@ def test_second_load_is_a_hit(folder: Path) -> None:
     assert first.compile_seconds > 0
 
 
+def test_compilation_that_takes_seconds_is_reported(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, when the kernels of a model are missing; not for one or two, and not for kept ones."""
+    caplog.set_level("INFO", "triplepoint.machine")
+    specs = [spec(argmax_part), SMALL, spec(embed, fmt="f32"), spec(embed, fmt="f16")]
+    ObjectCache(folder).get_all(specs[:2], detect())
+    assert caplog.messages == []
+    for _ in range(2):
+        ObjectCache(folder / "whole").get_all(specs, detect())
+    assert caplog.messages == [
+        f"compiling kernels for {detect()} (kept for later runs, some seconds) …"
+    ]
+
+
 def test_changed_sources_that_make_the_same_kernel(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,3 +84,14 @@ def test_an_unknown_bound_is_refused() -> None:
     """A bound is one of three words."""
     with pytest.raises(ValidationError, match="observed"):
         PhaseEvent.model_validate(PHASE | {"observed": "luck"})
+
+
+@pytest.mark.parametrize(("share", "contended"), [(None, False), (0.1, False), (0.11, True)])
+def test_a_phase_is_contended_without_a_core(share: float | None, contended: bool) -> None:
+    """For more than a tenth of the time; a trace that says nothing of it reads as before."""
+    fields = PHASE if share is None else PHASE | {"run_delay_share": share}
+    phase = PhaseEvent.model_validate(fields)
+    assert phase.run_delay_share == share
+    assert phase.model_dump()["contended"] is contended
+    assert phase.regime == "dispatch-bound decode"
+    assert phase.label == phase.regime + " (contended)" * contended

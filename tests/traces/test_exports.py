@@ -273,7 +273,7 @@ def test_a_formula_is_text(run_events: list[AnyEvent]) -> None:
 def test_phases_have_their_figures(run_events: list[AnyEvent]) -> None:
     """A row of the phases has what the event had, and what follows from it."""
     phase = next(e for e in run_events if isinstance(e, PhaseEvent))
-    phase.bytes, phase.predicted_s = 2e9, {"compute": 0.5}
+    phase.bytes, phase.predicted_s, phase.run_delay_share = 2e9, {"compute": 0.5}, 0.3
 
     row = next(tables.rows(Trace(run_events), "phases"))
 
@@ -281,6 +281,8 @@ def test_phases_have_their_figures(run_events: list[AnyEvent]) -> None:
     assert row["predicted_regime"] == "streaming prefill"
     assert row["gb_per_s"] == pytest.approx(2 / 0.01)
     assert row["predicted_compute_s"] == 0.5
+    assert (row["contended"], row["run_delay_share"]) == (True, 0.3)
+    assert "triplepoint.phase.contended" in json.dumps(export_otlp.document([Trace(run_events)]))
     assert (row["model"], row["number"], row["turn"]) == ("nano", 1, 1)
 
 

@@ -6,9 +6,14 @@ import math
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from triplepoint.runtime.agent.result import Usage
+from triplepoint.runtime.cli.conversation import turn_parts
+from triplepoint.runtime.cli.live_display import regime_text
 from triplepoint.traces import Trace, report, timeline
 from triplepoint.traces.events import AnyEvent, PhaseEvent, ToolEvent
 from triplepoint.traces.sanitize import printable, short
@@ -64,6 +69,20 @@ def test_what_computes_nothing_has_no_regime(trace: Trace) -> None:
     assert (timeline.transitions(trace), trace.transitions) == before
     row = timeline.phase_row(trace.phases[-1])
     assert (row.cells[0], row.cells[1], row.kind) == ("fork", "nothing to compute", "unknown")
+
+
+def test_a_contended_phase_is_marked(trace: Trace) -> None:
+    """Beside its regime, in the table and for a person; the regime itself has its usual name."""
+    decode = next(p for p in trace.phases if p.phase == "decode")
+    decode.run_delay_share = 0.62
+    assert decode.regime == "memory-bound decode"
+    assert timeline.phase_row(decode).cells[1] == "memory-bound decode (contended)"
+    assert regime_text(decode).startswith("memory-bound decode (contended): 4 tokens")
+    result: Any = SimpleNamespace(phases=trace.phases, usage=Usage(), trace=trace)
+    assert turn_parts(result)[-1] == (
+        "dispatch-bound prefill → memory-bound decode (contended) → streaming prefill"
+    )
+    assert timeline.transitions(trace).count("contended") == 0
 
 
 def test_rich_shows_the_same_lines(trace: Trace) -> None:

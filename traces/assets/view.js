@@ -147,7 +147,7 @@ function row(leaf, i, longest) {
     make("b", { class: "what" }, nameOf(leaf)),
     make("span", { class: "tokens" }, tool ? "" : `${whole(leaf.tokens)} tok`),
     make("span", { class: "time" }, duration(seconds)),
-    quiet("regime", tool ? (leaf.error ? "error" : "tool") : leaf.regime),
+    quiet("regime", tool ? (leaf.error ? "error" : "tool") : leaf.label),
     quiet("speed", tool ? `${whole(leaf.characters)} characters` : `${rate(leaf.tokens_per_s)} tok/s`),
     quiet("other", !tool && leaf.predicted !== leaf.observed && leaf.source !== "remote" ? `${BOUNDS[leaf.predicted].mark} predicted` : ""),
     make("span", { class: "length", css: { width: `${Math.max(((seconds || 0) / longest) * 100, 0.4)}%` } }));
@@ -171,7 +171,7 @@ function detail(run, leaf) {
   }
   const perSecond = (value, unit) => (leaf.wall_s > 0 && value ? `${rate(value / leaf.wall_s / 1e9)} ${unit}` : null);
   const nodes = [title,
-    make("p", { class: "regime" }, make("b", { class: `ink ${kindOf(leaf)}` }, leaf.regime),
+    make("p", { class: "regime" }, make("b", { class: `ink ${kindOf(leaf)}` }, leaf.label),
       leaf.predicted === leaf.observed ? ", as predicted" : `; predicted: ${leaf.predicted_regime}`),
     make("p", { class: "quiet" }, where),
     facts([
@@ -182,6 +182,7 @@ function detail(run, leaf) {
       ["passes", leaf.passes ? whole(leaf.passes) : ""],
       ["shared passes", leaf.shared ? `${whole(leaf.shared.passes)}, ${digits(leaf.shared.sequences)} sequences each` : ""],
       ["its share of them", leaf.shared ? duration(leaf.shared.seconds) : ""], ["threads", leaf.threads ? whole(leaf.threads) : ""],
+      ["time without a core", leaf.run_delay_share === null ? "" : percent(leaf.run_delay_share)],
       ["plan", leaf.plan], ["experts a layer", leaf.experts], ["grammar", leaf.constraint]])];
   const bars = predictedBars(leaf), layers = layerBars(leaf);
   if (bars) nodes.push(make("h3", {}, "Predicted and observed"), bars);

@@ -139,7 +139,7 @@ function phaseDiagram(run, select) {
   for (const point of points) {
     const mark = symbol(kindOf(point.leaf), x(point.kv), y(point.tokens));
     const title = draw("title", {});
-    title.textContent = `${words(point.leaf.purpose)}: ${point.leaf.regime}, ` +
+    title.textContent = `${words(point.leaf.purpose)}: ${point.leaf.label}, ` +
       `${whole(point.leaf.tokens)} tokens after ${whole(point.leaf.kv_before)}`;
     mark.append(title);
     mark.addEventListener("click", () => select(point.i));

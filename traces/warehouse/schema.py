@@ -16,7 +16,7 @@ from ..reader import Trace
 from ..tables import COLUMNS as TRACE_COLUMNS
 from ..tables import INTEGER, NUMBER, TEXT, YES_NO, parts, rows_of
 
-VERSION = 1
+VERSION = 2
 """Of the tables; a warehouse of another version is not added to."""
 
 TOKEN_IDS = "BIGINT[]"

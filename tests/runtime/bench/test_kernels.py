@@ -16,8 +16,7 @@ from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.bench import kernels as bench_kernels
 from triplepoint.runtime.bench.kernels import KERNELS, KernelCase, KernelResult, _Bench
-from triplepoint.runtime.physics.machine import MachineProfile
-from triplepoint.runtime.physics.roofline_probe import run_tape
+from triplepoint.runtime.physics.machine import MachineProfile, run_tape
 
 LIMITS = MachineProfile(
     cpu="a CPU",

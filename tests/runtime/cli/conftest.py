@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from helpers.fake_hub import FakeHub
 from helpers.fork_server import ForkServer
+from helpers.notices import without_notices
 from helpers.openai_server import openai_server
 from helpers.processes import plain_environment
 from helpers.terminal import Terminal
@@ -53,12 +54,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 @pytest.fixture
 def triplepoint(env: dict[str, str], tmp_path: Path, server: ForkServer) -> Run:
-    """Run ``triplepoint ARGS`` with pipes; gives status, stdout and stderr."""
+    """Run ``triplepoint ARGS`` with pipes; gives status, stdout and stderr without notices."""
 
     def run(
         *args: object, stdin: str = "", more: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return server.run([*map(str, args)], stdin, env | dict(more or {}), tmp_path, 300)
+        done = server.run([*map(str, args)], stdin, env | dict(more or {}), tmp_path, 300)
+        done.stderr = without_notices(done.stderr)
+        return done
 
     return run
 
@@ -167,7 +170,7 @@ def command(
         capfd.readouterr()
         status = main(args)
         shown = capfd.readouterr()
-        return int(status), shown.out, shown.err
+        return int(status), shown.out, without_notices(shown.err)
 
     return run
 
@@ -184,7 +187,7 @@ def in_folder(
         capsys.readouterr()
         status = main([verb, *map(str, args)])
         shown = capsys.readouterr()
-        return status, shown.out, shown.err
+        return status, shown.out, without_notices(shown.err)
 
     return lambda verb: partial(run, verb)
 

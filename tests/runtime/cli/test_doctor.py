@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.planned import MACHINE
 
 from triplepoint.jit import targets
+from triplepoint.runtime.cli import main
+from triplepoint.runtime.physics import machine
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -26,6 +30,27 @@ def test_doctor_tells_what_this_machine_is(triplepoint: Run) -> None:
     assert "first touch" in done.stdout
     assert "triplepoint/traces" in done.stdout
     assert " 1 files" not in done.stdout
+
+
+def test_limits_of_a_busy_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that shows them, or what follows from them, says that they are doubtful, and why."""
+    shares = {"spread": {"barrier": 13.0, "int8": 0.1}, "run_delay": {"barrier": 0.6, "int8": 0.0}}
+    busy = dataclasses.replace(MACHINE, samples=3, **shares)
+    for limits, doubtful in ((busy, True), (MACHINE, False)):
+        monkeypatch.setattr(machine, "profile", lambda *_, found=limits: found)
+        monkeypatch.setattr(machine, "known", lambda *_, found=limits: found)
+        found = ""
+        for argv in (["doctor"], ["models"], ["plan", "--conversations", "3"], ["show", "nano"]):
+            assert main(argv) == 0
+            shown = capsys.readouterr().out
+            assert (machine.DOUBT in " ".join(shown.split())) is doubtful, argv
+            found += shown
+        reason = "(repeats up to 14.0× apart, 60% without a core); the next 9 runs measure again"
+        assert (reason in found) is doubtful
+        assert main(["doctor", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["machine"]["doubtful"] is doubtful
 
 
 @pytest.mark.slow

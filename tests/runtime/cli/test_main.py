@@ -12,15 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.notices import without_notices
 
 from triplepoint import errors
 from triplepoint.runtime.cli import main
 from triplepoint.runtime.cli.arguments import VERBS, build_parser, numbers
 from triplepoint.runtime.cli.bench import COMMANDS
 from triplepoint.runtime.cli.exit_codes import Exit, as_flags, explain
-from triplepoint.runtime.cli.load_engine import CROWD, check_threads
-from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.physics.machine import usable_cores
+from triplepoint.runtime.cli.output import Output, log_shown
+from triplepoint.runtime.physics.machine import pool_size, usable_cores
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 HELPS = [[], *([verb] for verb in VERBS), ["trace", "show"], *(["bench", c] for c in COMMANDS)]
@@ -144,7 +144,7 @@ def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[s
         assert shown.err.startswith("usage: triplepoint")
         return
     assert shown.out == ""
-    assert len(shown.err.splitlines()) == 1
+    assert len(without_notices(shown.err).splitlines()) == 1
     assert shown.err.startswith("triplepoint")
     assert "error: " in shown.err
 
@@ -174,7 +174,7 @@ def test_a_question_without_a_verb(capfd: pytest.CaptureFixture[str]) -> None:
         ("server", "no such verb: 'server'; did you mean serve?"),
         ("trace lst", "triplepoint trace: error: no such command: 'lst'; did you mean ls?"),
         ("fly", "no such verb: 'fly'; choose from run, chat, "),
-        ("run x -t 9999", "-t: 9,999 threads on "),
+        ("run x -t 9999", "threads must be from 1 to 256, not 9999"),
         (
             "bench --predict 1,16",
             "bench: error: no such option: --predict; did you mean predict?",
@@ -208,15 +208,13 @@ def test_the_quoted_question_of_a_hint_is_one(capfd: pytest.CaptureFixture[str])
 
 
 def test_more_threads_than_cores(capsys: pytest.CaptureFixture[str]) -> None:
-    """A few more are a person's choice and noted, many more are refused; the cores are not."""
-    cores, output = usable_cores(), Output()
-    for threads in (None, 1, cores):
-        check_threads(threads, output)
-    assert capsys.readouterr().err == ""
-    check_threads(cores + 1, output)
-    assert f"-t {cores} is faster" in capsys.readouterr().err
-    with pytest.raises(errors.SettingError, match=f"give 1 to {cores}"):
-        check_threads(CROWD * cores + 1, output)
+    """They are reduced to the cores, with a note that names both; with -q without one."""
+    cores = usable_cores()
+    told = f"triplepoint: {cores + 62} threads do not fit {cores} usable cores; using {cores}\n"
+    for quiet, said in ((False, told), (True, "")):
+        with log_shown(Output(), quiet=quiet):
+            assert [pool_size(n) for n in (1, cores, cores + 62)] == [1, cores, cores]
+        assert capsys.readouterr().err == said
 
 
 def test_messages_name_flags() -> None:

@@ -370,7 +370,7 @@ def test_an_answer_by_schema(triplepoint: Run, nano: Path, tmp_path: Path) -> No
 def test_live_names_each_change_of_regime(triplepoint: Run, nano: Path, folder: Path) -> None:
     """One line for each phase, in order, as in the table; what changes the regime is numbered."""
     done = triplepoint("run", QUESTION, "--dir", folder, "--show-phases", "-v")
-    lines = done.stderr.splitlines()
+    lines = done.stderr.replace(" (contended)", "").splitlines()  # however busy this machine is
     table = next(n for n, line in enumerate(lines) if line.startswith("phase  "))
     shown = [line for line in lines[:table] if re.match(r"  \S+ (prefill|decode): |→ \d+: ", line)]
     regimes = [re.findall(r"\S+ (?:prefill|decode)", line) for line in shown]

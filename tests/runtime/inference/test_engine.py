@@ -24,6 +24,7 @@ from triplepoint.errors import (
 )
 from triplepoint.jit import targets
 from triplepoint.runtime.inference.engine import Engine, resolve_model
+from triplepoint.runtime.physics.machine import usable_cores
 
 MakeModel = Callable[[str], Path]
 
@@ -299,9 +300,21 @@ def test_closing_waits_for_a_pass(tiny_model: MakeModel) -> None:
 def test_with_closes(tiny_model: MakeModel) -> None:
     """Leaving a `with` block ends the threads."""
     before = _pool_threads()
-    with Engine.load(tiny_model("q4_0"), threads=3):
-        assert len(_pool_threads()) == len(before) + 2
+    with Engine.load(tiny_model("q4_0"), threads=2) as engine:
+        assert len(_pool_threads()) == len(before) + engine.threads - 1
     assert set(_pool_threads()) <= set(before)
+
+
+def test_threads_are_at_most_the_cores(
+    tiny_model: MakeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More would wait for each other: they are reduced, and a warning names both numbers."""
+    cores = usable_cores()
+    with Engine.load(tiny_model("q4_0"), threads=cores + 40) as engine:
+        assert engine.threads == engine.tuning.fixed.threads == cores
+    assert caplog.messages == [
+        f"{cores + 40} threads do not fit {cores} usable cores; using {cores}"
+    ]
 
 
 @pytest.mark.slow

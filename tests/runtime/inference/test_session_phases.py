@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.regime_map import regime_map
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.physics import run_delay
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.latency_model import Efficiency, Passes
 from triplepoint.traces.events import PhaseEvent
@@ -65,6 +67,27 @@ def test_phase_of_a_prefill(engine: Engine, session: Session) -> None:
     attention = 4 * tiny.LAYERS * tiny.HEADS * tiny.HEAD_DIM * sum(range(16, 41))
     assert phase.flops == linear + attention
     assert phase.sampling is None
+
+
+@pytest.mark.parametrize(("waited", "contended"), [(0, False), (10**12, True), (None, False)])
+def test_a_phase_without_a_core_is_contended(
+    session: Session, monkeypatch: pytest.MonkeyPatch, waited: int | None, contended: bool
+) -> None:
+    """Where Linux says that a thread had none for a tenth of the time."""
+    counted = itertools.count(1)
+    delay = None if waited is None else lambda _: waited * next(counted)
+    monkeypatch.setattr(run_delay, "delay_of", delay or (lambda _: None))
+    for phase in (session.prefill(PROMPT), *_decoded(session)):
+        assert phase.run_delay_share == (None if waited is None else float(contended))
+        assert phase.contended is contended
+        assert phase.label == phase.regime + " (contended)" * contended
+    assert session.adopted_phase("fork", 1.0).run_delay_share is None
+
+
+def _decoded(session: Session) -> Iterator[PhaseEvent]:
+    list(session.decode(max_tokens=3))
+    assert session.last_phase is not None
+    yield session.last_phase
 
 
 def test_phase_of_one_token(engine: Engine, session: Session) -> None:

@@ -12,8 +12,8 @@ from triplepoint.jit.compile import Library, ObjectCache, default_folder
 from triplepoint.jit.kernels import microbench
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
-from triplepoint.runtime.physics.machine import DRAM_BYTES, LEVELS
-from triplepoint.runtime.physics.roofline_probe import PEAK_UNITS, RooflineProbe
+from triplepoint.runtime.physics.machine import DRAM_BYTES, LEVELS, PEAK_UNITS
+from triplepoint.runtime.physics.roofline_probe import RooflineProbe
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ def test_what_it_is_made_of(server: Server) -> None:
         prefill, decode = one["phases"]
         assert (prefill["regime"].endswith("prefill"), decode["tokens"]) == (True, one["tokens"])
         assert prefill["end"] <= decode["end"]
+        assert {type(phase["contended"]) for phase in one["phases"]} == {bool}
     assert found["rates"]["generation"] > 0
 
 
