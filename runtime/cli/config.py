@@ -15,15 +15,13 @@ if TYPE_CHECKING:
 
 
 def apply_config(args: argparse.Namespace, *keys: str) -> None:
-    """Set options of these names, left open, to what the config file says; `sources` says where."""
+    """Set options of these names, left open, to what the config file says."""
     from ..config import read_settings
 
-    args.sources = {}
     for key, found in read_settings().items():
         # `trace = true` is what happens anyway; as an option, a trace is the name of a file.
         if key in keys and getattr(args, key) is None and found.value is not True:
             setattr(args, key, found.value)
-            args.sources[key] = found.source
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
