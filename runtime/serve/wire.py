@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from math import inf
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -38,7 +39,7 @@ B = TypeVar("B", bound="Body")
 BODY = "triplepoint.body"
 """Of a request's scope: its body, once it was read."""
 MOST_ERRORS = 1000  # in a body, of which the first is reported
-MAX_WARNINGS = 2000  # characters of the header
+MAX_WARNING = 300  # characters
 LARGE = 64 << 10  # bytes of a body: those that have more are checked beside what else is served
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -320,10 +321,9 @@ class Answer(Response):
                 await _send(send, self._writer.failed(error), more=False)
 
     def _warnings(self) -> dict[str, str]:
-        """The header of what was ignored, or is left to check; in ASCII, as HTTP has it."""
-        text = "; ".join(warning for job in self._jobs for warning in job.record.warnings)
-        line = " ".join(text.encode("ascii", "backslashreplace").decode().split())
-        return {"warnings": line[:MAX_WARNINGS]} if line else {}
+        """The header of what was ignored, or is left to check: a list in JSON."""
+        texts = [text[:MAX_WARNING] for job in self._jobs for text in job.record.warnings]
+        return {"warnings": json.dumps(texts)} if texts else {}
 
     async def _whole(
         self, channel: Channel[Event], scope: Scope, receive: Receive, send: Send
