@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..errors import ToolDefinitionError, ToolError
+from ..errors import SettingError, ToolDefinitionError, ToolError
 from .schema import brief
+from .timed_regex import RegexTimeoutError, searched
 from .tool import Effect, Tool, as_text
 
 MAX_REFS = 1000  # references within a schema that are followed to check one call
@@ -70,7 +72,7 @@ class SchemaTool(Tool[..., str]):
             if known and name not in known and not self.parameters.get("additionalProperties"):
                 takes = ", ".join(known)
                 raise ToolError(f"{self.name}: unknown argument {brief(name)}; it takes {takes}")
-        if problem := _problem(self.parameters, arguments):
+        if problem := schema_problem(self.parameters, arguments, "argument "):
             raise ToolError(f"{self.name}: {problem}")
         try:
             json.dumps(arguments, ensure_ascii=False).encode()
@@ -88,8 +90,8 @@ def _unnamed() -> str:
     return ""
 
 
-def _problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """What the schema says against the arguments, where its checker is installed.
+def schema_problem(schema: Mapping[str, Any], value: Any, what: str = "") -> str:
+    """Find what a schema says against a value; empty if nothing, or jsonschema is not installed.
 
     The schema is another program's: no address in it is fetched, and none takes hours.
     """
@@ -115,29 +117,37 @@ def _problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
         return ref
 
     known = {key: counted(key) for key in ("$ref", "$dynamicRef")} | {"pattern": _pattern}
-    # Python's expressions may take hours, and each item with each other too: the other program
-    # checks these itself.
-    known |= {"patternProperties": _unchecked, "uniqueItems": _unchecked}
+    # Python's expressions may take hours: the other program checks these itself.
+    known |= {"patternProperties": _unchecked, "uniqueItems": _unique}
     if "patternProperties" in json.dumps(schema):
         known |= {"additionalProperties": _unchecked, "unevaluatedProperties": _unchecked}
     kind = extend(Draft202012Validator, known)
     try:
         checker = kind(schema, registry=Registry())  # the usual one fetches what it lacks
-        error = next(checker.iter_errors(arguments), None)
+        error = next(checker.iter_errors(value), None)
     except Exception:  # a schema that is none: the other program has to judge
         return ""
     if error is None:
         return ""
     where = ".".join(str(part) for part in error.absolute_path)
-    return f"{f'argument {where}: ' if where else ''}{error.message[:MAX_VALUE]}"
+    return f"{f'{what}{where}: ' if where else ''}{error.message[:MAX_VALUE]}"
 
 
 def _unchecked(*_: Any) -> Iterator[Any]:
     return iter(())
 
 
+def _unique(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[Any]:
+    """In linear time."""
+    from jsonschema import ValidationError
+
+    items = value if wanted and isinstance(value, list) else []
+    if len({json.dumps(item, sort_keys=True) for item in items}) < len(items):
+        yield ValidationError("an item is there twice")
+
+
 def _pattern(validator: Any, pattern: str, value: Any, within: Any) -> Iterator[Any]:
-    """A regular expression in linear time; one that this engine does not know is not checked."""
+    """A regular expression in linear time; one that this engine does not know, in bounded time."""
     from jsonschema import ValidationError
     from pydantic_core import SchemaError, SchemaValidator, core_schema
 
@@ -145,6 +155,9 @@ def _pattern(validator: Any, pattern: str, value: Any, within: Any) -> Iterator[
         known = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
         fits = not isinstance(value, str) or SchemaValidator(known).isinstance_python(value)
     except SchemaError:
-        return
+        try:
+            fits = searched(pattern, value, re.RegexFlag(0))
+        except (RegexTimeoutError, SettingError, re.error):
+            return
     if not fits:
         yield ValidationError(f"{value!r} does not match {pattern!r}")

@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from ...errors import AgentError
 from ...tools.schema import without
+from ...tools.schema_tool import schema_problem
 
 T = TypeVar("T")
 
@@ -32,6 +33,9 @@ class OutputType(Generic[T]):
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticUserError
 
+        from .output_schema import OutputSchema
+
+        self._is_schema = isinstance(kind, Mapping)
         if isinstance(kind, Mapping):
             self._adapter: TypeAdapter[Any] = TypeAdapter(Any)
             try:
@@ -42,7 +46,8 @@ class OutputType(Generic[T]):
         try:
             self._adapter = TypeAdapter(kind)
             # No grammar counts what was there before: a set takes what is there twice once.
-            self.schema = without(self._adapter.json_schema(), ("title", "uniqueItems"))
+            made = self._adapter.json_schema(schema_generator=OutputSchema)
+            self.schema = without(made, ("title", "uniqueItems"))
         except (PydanticUserError, ValueError, TypeError, SyntaxError, LookupError) as error:
             # The last four: a text is taken for Python that names a type.
             raise AgentError(f"output_type {kind!r} has no JSON schema: {error}") from None
@@ -50,7 +55,9 @@ class OutputType(Generic[T]):
     @property
     def prompt(self) -> str:
         """What the model is told of it."""
-        return _ASK + json.dumps(self.schema, ensure_ascii=False)
+        from .output_schema import shown
+
+        return _ASK + json.dumps(shown(self.schema), ensure_ascii=False)
 
     def added_to(self, system: str) -> str:
         """A system message that ends with it."""
@@ -69,8 +76,11 @@ class OutputType(Generic[T]):
         from pydantic import ValidationError
 
         try:
-            return self._adapter.validate_json(text)
+            value = self._adapter.validate_json(text)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             raise ValueError(f"{f'{where}: ' if where else ''}{first['msg']}"[:MAX_ERROR]) from None
+        if self._is_schema and (problem := schema_problem(self.schema, value)):
+            raise ValueError(problem[:MAX_ERROR])
+        return value

@@ -29,7 +29,7 @@ from .formats.arguments import blamed
 from .gbnf import lark_of
 from .matcher_tables import first_line, fresh_matcher, matcher_tables
 from .reasoning_tags import Thinking, thinking_of
-from .schemas import strict
+from .schemas import relaxed, strict
 from .toolcalls import ToolFormat, json_rule, quoted
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ class CallGrammar:
         """What a trace says of it; `replay` makes it again of that."""
         self._tools = list(tools) if calls != "none" else []
         self._choice: CallChoice = calls if tools else "auto"
-        self._output = output
+        self._output = self._held = output
+        self.unheld: list[str] = []
+        """The note on what of the output's schema it does not hold the answer to."""
         self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags))
         alone = output is None and calls == "auto" and self.form.headers is None
         self.forms = forms if alone and self.form.opening in self._tags else None
@@ -206,9 +208,9 @@ class CallGrammar:
         parts = ["calls"] * bool(self._tools and self._opening_ids) + ["turn"] * self.watches()
         for part in parts:
             matcher = self._matcher(part, lenient)
-            if matcher.is_error() and not lenient:
+            if matcher.is_error():
                 self._check_output(tables)
-                lenient = self._not_expressible(tables, part)
+                lenient = lenient or self._not_expressible(tables, part)
                 matcher = self._matcher(part, lenient)
             made[part] = self._checked(matcher)
             if self._output is not None and part == "turn":
@@ -263,7 +265,25 @@ class CallGrammar:
                 )
         if self._output is None:
             return
-        if problem := LLMatcher.validate_grammar(self._lark([], "turn"), tables):
+        if not (problem := LLMatcher.validate_grammar(self._lark([], "turn"), tables)):
+            return
+        if isinstance(self._output, Mapping) and self._held is self._output:
+
+            def refused(schema: Mapping[str, Any]) -> str:
+                return LLMatcher.validate_grammar(f"start: {json_rule(schema)}", tables)
+
+            self._held, left = relaxed(
+                self._output, lambda one: not refused({"type": "string", "pattern": one})
+            )
+            if more := refused(strict(self._held)):
+                left.append(first_line(more).rpartition(": ")[2].strip("[]"))
+            self.unheld += [
+                f"no grammar has a part of the answer's schema ({'; '.join(left)}): a chat checks "
+                "it later, a JSON schema by jsonschema (pip install 'triplepoint[eval]')"
+            ][: len(left)]
+            self.notes += self.unheld
+            problem = LLMatcher.validate_grammar(self._lark([], "turn"), tables)
+        if problem:
             raise self._bad_output(problem)
 
     def _not_expressible(self, tables: LLTokenizer, part: str) -> list[str]:
@@ -306,7 +326,7 @@ class CallGrammar:
             return self._headed(calls)
         if self._output is None and not self.forms and self._choice != "required":
             return self._watch()
-        return self._answer(self._output, calls)
+        return self._answer(self._held, calls)
 
     def _answer(self, output: Mapping[str, Any] | str | None, calls: bool) -> str:
         """The rules of a turn that is an answer of a schema, or calls."""
@@ -321,15 +341,21 @@ class CallGrammar:
             rules = ["start: answer"]
         else:
             rules = [f"start: BLANK? ({' | '.join(choices)})", blank]
-        answer = [] if must_call or output is None else [_answer_rule(output)]
+        answer = [] if must_call or output is None else [self._answer_rule(output)]
         return "\n".join([*rules, *(f"answer: {rule}" for rule in answer)])
 
     def _headed(self, calls: bool) -> str:
         """The rules of a turn that is made of messages with headers."""
         must_call = calls and self._choice == "required"
         turn = self.form.turn(self._tag, calls=calls, answer=None if must_call else "answer")
-        answer = "TEXT?" if self._output is None else _answer_rule(self._output)
+        answer = "TEXT?" if self._held is None else self._answer_rule(self._held)
         return "\n".join([turn, f"answer: {answer}", f"TEXT: {_TEXT}"])
+
+    def _answer_rule(self, output: Mapping[str, Any] | str) -> str:
+        """A grammar's expression of an answer: of a JSON schema, or a GBNF grammar."""
+        if isinstance(output, str):
+            return f"%lark {{\n{lark_of(output)}\n}}"
+        return json_rule(strict(output), lenient=output is not self._output)
 
     def _watch(self) -> str:
         """The rules of a turn in which letters may open a call: text up to the first opening.
@@ -485,13 +511,6 @@ class TurnConstraint:
         what = f"{what} the grammar of {'the answer' if forms else 'tool calls'}"
         advice = "; Agent(answer_forms=False) does without it" if forms else ""
         raise GrammarError(f"{what}: {first_line(self._matcher.get_error())}{advice}")
-
-
-def _answer_rule(output: Mapping[str, Any] | str) -> str:
-    """A grammar's expression of an answer: of a JSON schema, or a GBNF grammar."""
-    if isinstance(output, str):
-        return f"%lark {{\n{lark_of(output)}\n}}"
-    return json_rule(strict(output))
 
 
 def tag_ids(tokenizer: Tokenizer, tags: Sequence[str]) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...arguments import is_number
@@ -17,17 +18,8 @@ _NAMED = (*DEFINITIONS, "properties", "patternProperties")  # schemas by name
 _VALUES = ("const", "enum", "default", "examples", "required")  # no schemas
 FORMATS = frozenset(
     [
-        "date-time",
-        "time",
-        "date",
-        "duration",
-        "email",
-        "hostname",
-        "ipv4",
-        "ipv6",
-        "uuid",
-        "uri",
-        "unknown",
+        *("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"),
+        *("uri", "unknown"),
     ]
 )
 """Formats of texts that the grammar's library knows."""
@@ -36,10 +28,11 @@ MAX_PARTS = 20_000
 """Parts of a schema with all that it refers to."""
 MAX_ALTERNATIVES = 1000
 """Alternatives that one place of a schema may combine: a grammar has them all."""
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?<?[=!]|.", re.DOTALL)
 _MERGED = ("allOf", "anyOf", "oneOf", "if", "then", "else")  # say more of the same object
 
 
-def strict(schema: Mapping[str, Any], drop: Container[str] = ()) -> dict[str, Any]:
+def strict(schema: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
     """The schema with what it leaves open decided: no unknown keys, integers that are exact.
 
     A closed object is what the tools accept, and bounds keep a model from writing digits forever.
@@ -49,8 +42,12 @@ def strict(schema: Mapping[str, Any], drop: Container[str] = ()) -> dict[str, An
         schema: of the arguments of a tool.
         drop: keywords to leave out.
     """
+    return _decided(schema, lambda one: [one.pop(key, None) for key in drop])
+
+
+def _decided(schema: Mapping[str, Any], relax: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     whole = resolved(schema)
-    return _strict(whole, drop, {*_merged_targets(whole)}, close=True)
+    return _strict(whole, relax, {*_merged_targets(whole)}, close=True)
 
 
 def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,6 +106,58 @@ def merged(
             elif known != value and key not in _NOTES and key not in DEFINITIONS:
                 left.append({key: value})
     return {**out, "allOf": left} if left else out
+
+
+def relaxed(
+    schema: Mapping[str, Any], allows: Callable[[str], bool]
+) -> tuple[dict[str, Any], list[str]]:
+    """Relax what no grammar expresses: a schema for a lenient grammar, and the keywords left.
+
+    Listed names of properties stay exact; `allows`: whether a grammar has a regular expression.
+    """
+    left = set[str]()
+
+    def relax(one: dict[str, Any]) -> None:
+        _list_names(one, schema)
+        pattern = one.get("pattern")
+        if isinstance(pattern, str) and not allows(pattern):
+            left.add("pattern")
+            one["pattern"] = without_lookaround(pattern)
+            if not allows(one["pattern"]):
+                del one["pattern"]
+        if not all(map(allows, one.get("patternProperties", ()))):
+            left.add("patternProperties")
+            del one["patternProperties"]
+            one["additionalProperties"] = True
+
+    return _decided(schema, relax), sorted(left)
+
+
+def _list_names(schema: dict[str, Any], root: Mapping[str, Any]) -> None:
+    """Put the names that `propertyNames` lists, as those of an enumeration, under `properties`."""
+    names, known = schema.get("propertyNames"), schema.get("properties") or {}
+    if not isinstance(names, Mapping) or "patternProperties" in schema:
+        return
+    names = merged(names, root)
+    listed = names.get("enum", [names["const"]] if "const" in names else None)
+    if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
+        other = schema.get("additionalProperties", {})
+        every = known if other is False else dict.fromkeys(listed, other) | known
+        schema["properties"] = {name: every[name] for name in listed if name in every}
+        schema["additionalProperties"] = False
+        del schema["propertyNames"]
+
+
+def without_lookaround(pattern: str) -> str:
+    """A regular expression that matches all that another does, without what has no width in it."""
+    out, depth = "", 0
+    for token in _TOKEN.findall(pattern):
+        if depth or token.startswith("(?"):
+            depth += token.startswith("(") - (token == ")")
+            out += "" if depth else "(?:)"
+        else:
+            out += "(?:)" if token in (r"\b", r"\B") else token
+    return out
 
 
 def listed(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,9 +284,11 @@ def _alone(value: Mapping[str, Any], key: str) -> bool:
     return key != "allOf" or len(value[key]) == 1
 
 
-def _strict(value: Any, drop: Container[str], opened: Container[str], *, close: bool) -> Any:
+def _strict(
+    value: Any, relax: Callable[[dict[str, Any]], Any], opened: Container[str], *, close: bool
+) -> Any:
     if isinstance(value, list):
-        return [_strict(item, drop, opened, close=close) for item in value]
+        return [_strict(item, relax, opened, close=close) for item in value]
     if not isinstance(value, Mapping):
         return value
     out: dict[str, Any] = {}
@@ -246,10 +297,11 @@ def _strict(value: Any, drop: Container[str], opened: Container[str], *, close: 
             out[key] = item
         elif key in _NAMED and isinstance(item, Mapping):
             shut = opened if key in DEFINITIONS else ()
-            out[key] = {n: _strict(s, drop, opened, close=n not in shut) for n, s in item.items()}
-        elif key not in drop:
+            out[key] = {n: _strict(s, relax, opened, close=n not in shut) for n, s in item.items()}
+        else:
             inner = _alone(value, key) and close if key in _MERGED else key != "not"
-            out[key] = _strict(item, drop, opened, close=inner)
+            out[key] = _strict(item, relax, opened, close=inner)
+    relax(out)
     decided = {"additionalProperties", "patternProperties", *_MERGED} & out.keys()
     named, needed = out.get("properties"), out.get("required", ())
     if close and isinstance(named, Mapping) and not decided and all(n in named for n in needed):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
 from ..conversation.chat import Message
 from ..conversation.grammar import CallChoice
 from .api_error import APIError
-from .openai_messages import Lenient
+from .openai_messages import Content, Lenient, TextPart, kind_of, text_of
+from .placeholders import OtherPart
 from .turns import Offered, Turns, joined
 
 _HEADER = "x-anthropic-billing-header:"
@@ -24,25 +25,12 @@ _CALLS: dict[str, CallChoice] = {
 MOST_THOUGHT = 4 << 20  # bytes of it
 
 
-class TextBlock(Lenient):
-    """A text."""
-
-    type: Literal["text"]
-    text: str
-
-
 class ThinkingBlock(Lenient):
     """What the model has thought; where it was not shown, its signature holds it."""
 
     type: Literal["thinking"]
     thinking: str
     signature: str = ""
-
-
-class RedactedBlock(Lenient):
-    """What another model has thought, for its eyes only: left out."""
-
-    type: Literal["redacted_thinking"]
 
 
 class ToolUseBlock(Lenient):
@@ -54,44 +42,22 @@ class ToolUseBlock(Lenient):
     input: dict[str, Any]
 
 
-class OtherBlock(Lenient):
-    """An image, a document, or what a tool of Anthropic's gave: refused by `messages_of`."""
-
-    type: str
-
-
-def _kind(*known: str) -> Discriminator:
-    """Tells blocks apart by their type; what is not known is ``other``."""
-
-    def kind(block: Any) -> str:
-        found = block.get("type") if isinstance(block, Mapping) else getattr(block, "type", None)
-        return found if found in known else "other"
-
-    return Discriminator(kind)
-
-
-_TEXT = Annotated[TextBlock, Tag("text")]
-_OTHER = Annotated[OtherBlock, Tag("other")]
-Texts = str | list[Annotated[_TEXT | _OTHER, _kind("text")]]
-
-
 class ToolResultBlock(Lenient):
     """The result of a call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: Texts = ""
+    content: Content = ""
     is_error: bool = False
 
 
 Block = Annotated[
-    _TEXT
+    Annotated[TextPart, Tag("text")]
     | Annotated[ThinkingBlock, Tag("thinking")]
-    | Annotated[RedactedBlock, Tag("redacted_thinking")]
     | Annotated[ToolUseBlock, Tag("tool_use")]
     | Annotated[ToolResultBlock, Tag("tool_result")]
-    | _OTHER,
-    _kind("text", "thinking", "redacted_thinking", "tool_use", "tool_result"),
+    | Annotated[OtherPart, Tag("other")],
+    kind_of("text", "thinking", "tool_use", "tool_result"),
 ]
 
 
@@ -103,9 +69,9 @@ class BlocksMessage(Lenient):
 
 
 class ToolItem(Lenient):
-    """A tool that the model may use; types other than custom are Anthropic's own: refused."""
+    """A tool that the model may use; types other than custom are Anthropic's own."""
 
-    name: str = Field(min_length=1, max_length=256)
+    name: str = ""
     description: str | None = None
     type: str = "custom"
     input_schema: dict[str, Any] = Field(default_factory=dict)
@@ -119,11 +85,11 @@ class ToolChoice(Lenient):
     disable_parallel_tool_use: bool = False
 
 
-def messages_of(system: Texts, messages: Sequence[BlocksMessage]) -> list[Message]:
+def messages_of(system: Content, messages: Sequence[BlocksMessage]) -> list[Message]:
     """A conversation as templates take it.
 
     Raises:
-        APIError: a content is of a kind that no model here takes, or nothing is asked.
+        APIError: the question is of a kind that no model here takes, or nothing is asked.
     """
     if len(messages) == 1 and messages[0].role == "assistant":
         raise APIError("the first message must not be the assistant's", param="messages[0].role")
@@ -131,18 +97,21 @@ def messages_of(system: Texts, messages: Sequence[BlocksMessage]) -> list[Messag
     if not isinstance(system, str):
         # A header of HTTP that Claude Code writes here. It may hold a nonce, and all that follows
         # one would be computed anew each time.
-        told = (not isinstance(b, TextBlock) or not b.text.startswith(_HEADER) for b in system)
+        told = (not isinstance(b, TextPart) or not b.text.startswith(_HEADER) for b in system)
         system = [block for block, is_told in zip(system, told, strict=True) if is_told]
-    turns.system(_text_of(system, "system"))
+    turns.system(text_of(system, "system", newest=True))
     for number, message in enumerate(messages):
         where = f"messages[{number}].content"
         blocks = message.content
         if isinstance(blocks, str):
-            blocks = [TextBlock(type="text", text=blocks)]
+            blocks = [TextPart(type="text", text=blocks)]
         if message.role == "assistant":
             _assistant(turns, blocks, where)
         else:
-            _asked(turns, message.role, blocks, where)
+            # What a client puts beside the results of its tools belongs to these.
+            results = any(isinstance(block, ToolResultBlock) for block in blocks)
+            newest = number == len(messages) - 1 and not results
+            _asked(turns, message.role, blocks, where, newest=newest)
     turns.close()
     last = turns.messages[-1] if turns.messages else None
     if last is not None and last.role == "assistant" and last.calls:
@@ -157,18 +126,23 @@ def messages_of(system: Texts, messages: Sequence[BlocksMessage]) -> list[Messag
 def _assistant(turns: Turns, blocks: Sequence[Block], where: str) -> None:
     turns.said("")
     for place, block in enumerate(blocks):
-        if isinstance(block, TextBlock):
+        if isinstance(block, TextPart):
             turns.said(block.text)
         elif isinstance(block, ThinkingBlock):
             turns.thought(block.thinking or carried(block.signature))
         elif isinstance(block, ToolUseBlock):
             turns.called(block.id, block.name, block.input)
-        elif not isinstance(block, RedactedBlock):
-            raise _refused(block.type, f"{where}[{place}].type")
+        else:
+            turns.said(_other(block).text_at(f"{where}[{place}]", newest=False))
 
 
 def _asked(
-    turns: Turns, role: Literal["user", "system"], blocks: Sequence[Block], where: str
+    turns: Turns,
+    role: Literal["user", "system"],
+    blocks: Sequence[Block],
+    where: str,
+    *,
+    newest: bool,
 ) -> None:
     """What the user, or the client in his place, says: texts, and results of calls."""
     texts: list[str] = []
@@ -179,28 +153,22 @@ def _asked(
             texts.clear()
 
     for place, block in enumerate(blocks):
-        if isinstance(block, TextBlock):
+        if isinstance(block, TextPart):
             texts.append(block.text)
         elif isinstance(block, ToolResultBlock) and role == "user":
             said()
-            text = _text_of(block.content, f"{where}[{place}].content")
+            text = text_of(block.content, f"{where}[{place}].content")
             if block.is_error and "error" not in text[:100].lower():
                 text = f"Error: {text}"
             turns.result(block.tool_use_id, text)
         else:
-            raise _refused(block.type, f"{where}[{place}].type")
+            texts.append(_other(block).text_at(f"{where}[{place}]", newest=newest))
     said()
 
 
-def _text_of(content: Texts, where: str) -> str:
-    if isinstance(content, str):
-        return content
-    texts: list[str] = []
-    for place, block in enumerate(content):
-        if not isinstance(block, TextBlock):
-            raise _refused(block.type, f"{where}[{place}].type")
-        texts.append(block.text)
-    return joined(texts)
+def _other(block: Block) -> OtherPart:
+    """A block that has no meaning in its place, whatever it is."""
+    return block if isinstance(block, OtherPart) else OtherPart(**block.model_dump())
 
 
 def signature_of(thought: str, *, carrying: bool = False) -> str:
@@ -226,14 +194,6 @@ def carried(signature: str) -> str:
         return zlib.decompressobj().decompress(packed, MOST_THOUGHT).decode()
     except (ValueError, zlib.error):
         return ""
-
-
-def _refused(kind: str, where: str) -> APIError:
-    return APIError(
-        f"content of type {kind!r:.50} is not supported: these models take only text",
-        param=where,
-        code="unsupported_content",
-    )
 
 
 def offered(tools: Sequence[ToolItem]) -> list[Offered]:

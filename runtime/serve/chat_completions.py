@@ -75,7 +75,7 @@ class ChatBody(SamplingBody, OutputFormatBody, Talk):
                 "it cannot continue a last message that is not the assistant's",
                 param=name or "add_generation_prompt",
             )
-        tools = tools_of(offered(self.tools), limits, schema="function.parameters")
+        tools, notes = tools_of(offered(self.tools), limits, schema="function.parameters")
         calls, call_of = choice_of(self.tool_choice or "auto")
         check_choice(calls, call_of, tools)
         return Conversation(
@@ -89,6 +89,7 @@ class ChatBody(SamplingBody, OutputFormatBody, Talk):
             self.reasoning_effort,
             goes_on=True,
             output_param="response_format" if self.json_schema is None else "json_schema",
+            notes=notes,
         )
 
     def _output(self, limits: Limits) -> dict[str, Any] | str | None:

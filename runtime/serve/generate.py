@@ -6,6 +6,7 @@ This is the one form in which the server knows a request. Every wire format make
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 import threading
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ..inference.session import Session
 
 Work: TypeAlias = "Callable[[Generation, Engine], None]"
+Emit: TypeAlias = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Recorder(Protocol):
 
     id: str
     request_id: str
+    warnings: list[str]
 
     def phase_ended(self, session: Session, choice: int) -> None:
         """See `Session.last_phase`."""
@@ -147,7 +150,7 @@ class Generation:
 
     def __init__(
         self,
-        emit: Callable[[Event], None],
+        emit: Emit,
         namespace: str = "",
         pauses: Pauses | None = None,
         record: Recorder | None = None,
@@ -219,6 +222,8 @@ class Generation:
             _, fits = error.memory or (0, context)
             raise too_long(len(ids), fits, request.prompt.param) from error
         self.note(session, 0)
+        grammar = request.prompt.held_by
+        self._warn(*request.prompt.warnings, *(grammar.unheld if grammar is not None else ()))
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
         self._emit(read)
         if request.choices == 1:
@@ -276,6 +281,10 @@ class Generation:
         if self._record is not None:
             self._record.phase_ended(session, choice)
 
+    def _warn(self, *warnings: str) -> None:
+        if self._record is not None:
+            self._record.warnings += warnings
+
     def tool_began(self, session: Session, name: str) -> None:
         """A tool of an agent runs, whose session this is."""
         if self._pauses is not None:
@@ -298,10 +307,33 @@ class Generation:
     def _answer(
         self, engine: Engine, session: Session, request: GenerationRequest, choice: int
     ) -> None:
-        """Write one answer."""
+        """Write one answer; if its grammar does not hold it to all of a schema, check it first."""
+        again = request.prompt.again
+        if again is None:
+            self._write(engine, session, request, choice, self._emit)
+            return
+        events: list[Event] = []
+        self._write(engine, session, request, choice, events.append)
+        problem, prompt = again(events)
+        if prompt is not None:
+            self._warn(f"an answer did not fit its schema and was requested again: {problem}")
+            session = self.opened(engine.session())
+            session.shares, session.namespace = request.cached, self.namespace
+            with contextlib.suppress(ContextOverflowError):  # the first answer stays
+                session.prefill(prompt.ids, check=self.check, borders=prompt.borders)
+                events = []
+                self._write(engine, session, replace(request, prompt=prompt), choice, events.append)
+                problem, _ = again(events)
+            self._warn(*[f"the answer does not fit its schema: {problem}"] * bool(problem))
+        for event in events:
+            self._emit(event)
+
+    def _write(
+        self, engine: Engine, session: Session, request: GenerationRequest, choice: int, emit: Emit
+    ) -> None:
         tokenizer, turn = engine.tokenizer, request.prompt.turn
         if request.max_tokens == 0:
-            self._emit(Done(choice, "length", 0, 0, 0.0))
+            emit(Done(choice, "length", 0, 0, 0.0))
             return
         room = session.context - len(session.tokens)
         constraint: Constraint | None = request.prompt.constraint()
@@ -322,7 +354,7 @@ class Generation:
             constraint = recorder
             session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         telling = Telling(
-            self._emit,
+            emit,
             reader,
             choice,
             recorder,
@@ -369,7 +401,7 @@ class Generation:
             if self._pauses is not None:
                 self._pauses.paused(session)
         thought = len(reader.thought)
-        self._emit(Done(choice, reason, telling.count, thought, telling.seconds, stop))
+        emit(Done(choice, reason, telling.count, thought, telling.seconds, stop))
 
 
 def _seeded(sampling: Sampling, choice: int) -> Sampling:

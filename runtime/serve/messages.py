@@ -6,7 +6,7 @@ from json.encoder import encode_basestring
 from secrets import token_hex
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -14,7 +14,6 @@ from starlette.responses import JSONResponse
 from ..inference.sampling import Sampling
 from .anthropic_messages import (
     BlocksMessage,
-    Texts,
     ToolChoice,
     ToolItem,
     choice_of,
@@ -26,7 +25,7 @@ from .api_error import APIError
 from .events import Call, CallPart, Done, Event, PromptRead, Text, Thought
 from .generate import GenerationRequest
 from .models import LoadedModel
-from .openai_messages import Lenient
+from .openai_messages import Content, Lenient
 from .prompts import Conversation
 from .settings import Limits
 from .turns import check_choice, check_size, tools_of
@@ -78,7 +77,7 @@ class CountBody(Body):
 
     model: str | None = None
     messages: list[BlocksMessage] = Field(min_length=1)
-    system: Texts = ""
+    system: Content = ""
     tools: list[ToolItem] = Field(default_factory=list)
     tool_choice: ToolChoice | None = None
     thinking: ThinkingSetting | None = None
@@ -88,20 +87,13 @@ class CountBody(Body):
     context_management: ContextManagement | None = None
     speed: Literal["standard"] | None = None
 
-    @field_validator("tools")
-    @classmethod
-    def _names_differ(cls, tools: list[ToolItem]) -> list[ToolItem]:
-        if len({tool.name for tool in tools}) < len(tools):
-            raise ValueError("two tools have the same name")
-        return tools
-
     def conversation(self, model: LoadedModel, limits: Limits) -> Conversation:
         """What the model is asked.
 
         Raises:
             APIError: a parameter makes no sense beside the others.
         """
-        tools = tools_of(offered(self.tools), limits, kind="custom", schema="input_schema")
+        tools, notes = tools_of(offered(self.tools), limits, kind="custom", schema="input_schema")
         choice = self.tool_choice or ToolChoice(type="auto")
         calls, call_of = choice_of(choice)
         check_choice(calls, call_of, tools)
@@ -118,6 +110,7 @@ class CountBody(Body):
             output,
             self._options(model),
             goes_on=True,
+            notes=notes,
         )
 
     def _options(self, model: LoadedModel) -> dict[str, Any]:

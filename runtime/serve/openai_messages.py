@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import AliasChoices, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from ..conversation.chat import Message
 from ..conversation.grammar import CallChoice
 from ..conversation.toolcalls import ToolCall
-from .api_error import APIError
+from .placeholders import OtherPart
 from .settings import Limits
 from .turns import Offered, arguments_of, check_size, joined
 from .wire import Body, Given
 
 MOST_OPTIONS = 32  # of a template, in one request
+_OR_INPUT = AliasChoices("arguments", "input")  # of a custom tool
 
 
 class Lenient(Given):
@@ -31,30 +32,19 @@ class TextPart(Lenient):
     text: str
 
 
-class RefusalPart(Lenient):
-    """What a model would not answer."""
+def kind_of(*known: str) -> Discriminator:
+    """Distinguish parts by their type; an unknown one is ``other``."""
 
-    type: Literal["refusal"]
-    refusal: str
+    def kind(part: Any) -> str:
+        found = part.get("type") if isinstance(part, Mapping) else getattr(part, "type", None)
+        found = "text" if found in ("input_text", "output_text") else found
+        return found if found in known else "other"
 
-
-class OtherPart(Lenient):
-    """An image, a sound or a file: refused by `_text_of`."""
-
-    type: str
-
-
-def _kind_of_part(part: Any) -> str:
-    kind = part.get("type") if isinstance(part, Mapping) else getattr(part, "type", None)
-    known = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-    return known.get(kind, "other") if isinstance(kind, str) else "other"
+    return Discriminator(kind)
 
 
 Part = Annotated[
-    Annotated[TextPart, Tag("text")]
-    | Annotated[RefusalPart, Tag("refusal")]
-    | Annotated[OtherPart, Tag("other")],
-    Discriminator(_kind_of_part),
+    Annotated[TextPart, Tag("text")] | Annotated[OtherPart, Tag("other")], kind_of("text")
 ]
 Content = str | list[Part]
 
@@ -63,28 +53,21 @@ class CalledFunction(Lenient):
     """The function of a call."""
 
     name: str
-    arguments: str | dict[str, Any] = "{}"
+    arguments: str | dict[str, Any] = Field("{}", validation_alias=_OR_INPUT)
 
 
 class CallItem(Lenient):
     """A call that the model has made."""
 
     id: str = ""
-    type: Literal["function"] = "function"
-    function: CalledFunction
+    type: Literal["function", "custom"] = "function"
+    function: CalledFunction = Field(validation_alias=AliasChoices("function", "custom"))
 
 
-class SystemMessage(Lenient):
-    """Instructions."""
+class SpokenMessage(Lenient):
+    """Instructions, or what the user says."""
 
-    role: Literal["system", "developer"]
-    content: Content
-
-
-class UserMessage(Lenient):
-    """What the user says."""
-
-    role: Literal["user"]
+    role: Literal["system", "developer", "user"]
     content: Content
 
 
@@ -107,9 +90,7 @@ class ToolMessage(Lenient):
     name: str | None = None
 
 
-AnyMessage = Annotated[
-    SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
-]
+AnyMessage = Annotated[SpokenMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
 class Function(Lenient):
@@ -122,10 +103,10 @@ class Function(Lenient):
 
 
 class ToolItem(Lenient):
-    """A tool that the model may use."""
+    """A tool that the model may use; types other than function are another server's own."""
 
-    type: Literal["function"]
-    function: Function
+    type: str
+    function: Function | None = None
 
 
 class NamedFunction(Lenient):
@@ -212,14 +193,6 @@ class Talk(Body):
             raise ValueError(f"at most {MOST_OPTIONS} options can be given")
         return given
 
-    @field_validator("tools")
-    @classmethod
-    def _names_differ(cls, tools: list[ToolItem]) -> list[ToolItem]:
-        names = [tool.function.name for tool in tools]
-        if len(set(names)) < len(names):
-            raise ValueError("two tools have the same name")
-        return tools
-
 
 def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
     """A conversation as templates take it.
@@ -235,10 +208,10 @@ def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
     turns = 0
     for number, message in enumerate(messages):
         where = f"messages[{number}].content"
-        if isinstance(message, SystemMessage):
-            made.append(Message("system", text_of(message.content, where)))
-        elif isinstance(message, UserMessage):
-            made.append(Message("user", text_of(message.content, where)))
+        if isinstance(message, SpokenMessage):
+            role = "user" if message.role == "user" else "system"
+            newest = role == "system" or number == len(messages) - 1
+            made.append(Message(role, text_of(message.content, where, newest=newest)))
         elif isinstance(message, ToolMessage):
             name, own = names.get(message.tool_call_id, (message.name or "", message.tool_call_id))
             made.append(Message("tool", text_of(message.content, where), name, own))
@@ -258,33 +231,30 @@ def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
     return made
 
 
-def text_of(content: Content, where: str) -> str:
-    """The text of a content.
+def text_of(content: Content, where: str, *, newest: bool = False) -> str:
+    """The text of a content, with placeholders for what is not text.
 
     Raises:
-        APIError: it holds something else; names where.
+        APIError: something in `newest` content, which counts for the answer, has no text.
     """
     if isinstance(content, str):
         return content
-    texts: list[str] = []
-    for number, part in enumerate(content):
-        if isinstance(part, TextPart):
-            texts.append(part.text)
-        elif isinstance(part, RefusalPart):
-            texts.append(part.refusal)
-        else:
-            raise APIError(
-                f"content of type {part.type!r:.50} is not supported: these models take only text",
-                param=f"{where}[{number}].type",
-                code="unsupported_content",
-            )
-    return joined(texts)
+    return joined(
+        part.text
+        if isinstance(part, TextPart)
+        else part.text_at(f"{where}[{number}]", newest=newest)
+        for number, part in enumerate(content)
+    )
 
 
 def offered(tools: Sequence[ToolItem]) -> list[Offered]:
     """The tools of a request."""
-    functions = [tool.function for tool in tools]
-    return [Offered("function", f.name, f.description, f.parameters) for f in functions]
+    return [
+        Offered(tool.type, one.name, one.description, one.parameters)
+        if (one := tool.function)
+        else Offered(tool.type)
+        for tool in tools
+    ]
 
 
 def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:

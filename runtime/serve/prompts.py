@@ -14,9 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
+from pydantic_core import from_json
+
 from ...errors import GrammarError
+from ...tools.schema_tool import schema_problem
+from ..agent.prompt import MISFIT
 from ..conversation.call_check import fits
 from ..conversation.chat import Chat, Message
 from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
@@ -28,6 +33,7 @@ from ..conversation.toolcalls import ToolCall
 from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError, as_api_error, too_long
+from .events import Done, Event, Text
 from .programs import normalize
 from .turns import in_call_order, in_turns
 
@@ -63,6 +69,7 @@ class Conversation:
         effort: how much to think, as OpenAI says it; None leaves it to the template.
         output_param: what `output` is called in the request.
         goes_on: whether the model goes on with the last message, where that is the assistant's.
+        notes: what of the request is ignored.
     """
 
     messages: Sequence[Message]
@@ -75,6 +82,7 @@ class Conversation:
     effort: str | None = None
     goes_on: bool = False
     output_param: str = "response_format"
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +140,8 @@ class Prompt:
         turn: None where the model goes on with plain text.
         grammar: of such a text; None where it is free.
         notes: what was normalized; see `programs.py`.
+        warnings: what the client should know of the request.
+        again: see `Prompts._again`; None where answers fit in any case.
         asked: what it was made of, where that was a conversation.
         param: what it is called in the request.
     """
@@ -143,6 +153,8 @@ class Prompt:
     asked: Conversation | None = None
     grammar: CallGrammar | None = None
     param: str = "messages"
+    warnings: Sequence[str] = ()
+    again: Callable[[Sequence[Event]], tuple[str, Prompt | None]] | None = None
 
     @property
     def held_by(self) -> CallGrammar | None:
@@ -235,7 +247,24 @@ class Prompts:
         if turn.opens_thinking and grammar.opens_thinking in near:
             end -= 1 + near.index(grammar.opens_thinking)
         borders = [end if question is None else question, end]
-        return Prompt(ids + said, borders, turn, notes, replace(asked, messages=whole))
+        made = Prompt(ids + said, borders, turn, notes, replace(asked, messages=whole))
+        checked = grammar.unheld and begun is None and find_spec("jsonschema")
+        again = functools.partial(self._again, asked) if checked else None
+        return replace(made, warnings=asked.notes, again=again)
+
+    def _again(self, asked: Conversation, events: Sequence[Event]) -> tuple[str, Prompt | None]:
+        """What the schema says against a whole answer, and the prompt that asks once more."""
+        done, text = events[-1], "".join(one.text for one in events if isinstance(one, Text))
+        if not isinstance(done, Done) or done.reason != "stop" or done.stop is not None:
+            return "", None
+        assert isinstance(asked.output, Mapping)
+        try:
+            problem = schema_problem(asked.output, from_json(text))
+        except ValueError as error:  # nested too deeply
+            problem = str(error)
+        ask = Message("user", MISFIT.format(problem=problem))
+        messages = [*asked.messages, Message("assistant", text, text=text), ask]
+        return problem, self.prompt(replace(asked, messages=messages)) if problem else None
 
     def text_grammar(self, output: Mapping[str, Any] | str) -> CallGrammar:
         """The grammar of a text that goes on with a prompt: of a JSON schema, or GBNF.

@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import anyio.to_thread
-from pydantic import Field, field_validator
+from pydantic import Field
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 
@@ -24,7 +24,6 @@ from .models import LoadedModel
 from .openai_messages import Effort, Lenient
 from .prompts import Conversation
 from .responses_input import (
-    SKIPPED,
     Item,
     TextFormat,
     Tool,
@@ -125,21 +124,13 @@ class ResponsesBody(SamplingBody):
     prompt_cache_options: dict[str, Any] | None = None
     max_tool_calls: int | None = Field(default=None, ge=1)  # of tools that a server runs itself
 
-    @field_validator("tools")
-    @classmethod
-    def _names_differ(cls, tools: list[Tool]) -> list[Tool]:
-        names = [tool.name for tool in tools if tool.type == "function"]
-        if len(set(names)) < len(names):
-            raise ValueError("two tools have the same name")
-        return tools
-
     def conversation(self, limits: Limits) -> Conversation:
         """What the model is asked.
 
         Raises:
             APIError: a parameter makes no sense beside the others.
         """
-        tools = tools_of(offered(self.tools), limits, skipped=SKIPPED)
+        tools, notes = tools_of(offered(self.tools), limits)
         calls, call_of = choice_of(self.tool_choice)
         check_choice(calls, call_of, tools)
         return Conversation(
@@ -150,6 +141,7 @@ class ResponsesBody(SamplingBody):
             not self.parallel_tool_calls,
             output_of(self.text.format, limits),
             effort=self.reasoning.effort,
+            notes=notes,
         )
 
     def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:

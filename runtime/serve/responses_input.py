@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AliasChoices, Discriminator, Field, Tag
 
 from ..conversation.chat import Message
 from ..conversation.grammar import CallChoice
 from .api_error import APIError
 from .openai_messages import Content, Lenient, text_of
+from .placeholders import OtherPart
 from .settings import Limits
-from .turns import Offered, Turns, arguments_of, check_size, not_done
-
-SKIPPED = frozenset({"namespace", "web_search", "web_search_preview", "image_generation"})
-"""Types of tools that Codex always offers, and that the model is not told of."""
+from .turns import Offered, Turns, arguments_of, check_size
 
 
 class MessageItem(Lenient):
@@ -28,16 +26,16 @@ class MessageItem(Lenient):
 class CallItem(Lenient):
     """A call that the model has made."""
 
-    type: Literal["function_call"]
+    type: Literal["function_call", "custom_tool_call"]
     call_id: str
     name: str
-    arguments: str
+    arguments: str = Field(validation_alias=AliasChoices("arguments", "input"))
 
 
 class ResultItem(Lenient):
     """The result of a call."""
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
     output: Content
 
@@ -56,12 +54,6 @@ class ReasoningItem(Lenient):
     content: list[ThoughtText] | None = None
 
 
-class OtherItem(Lenient):
-    """An item of a tool that is not here: refused by `messages_of`."""
-
-    type: str
-
-
 _KINDS = ("function_call", "function_call_output", "reasoning")
 
 
@@ -70,6 +62,7 @@ def _kind_of_item(item: Any) -> str:
     kind = get("type")
     if kind == "message" or (kind is None and get("role") is not None):
         return "message"
+    kind = kind.replace("custom_tool", "function") if isinstance(kind, str) else kind
     return kind if kind in _KINDS else "other"
 
 
@@ -78,7 +71,7 @@ Item = Annotated[
     | Annotated[CallItem, Tag("function_call")]
     | Annotated[ResultItem, Tag("function_call_output")]
     | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[OtherItem, Tag("other")],
+    | Annotated[OtherPart, Tag("other")],
     Discriminator(_kind_of_item),
 ]
 
@@ -142,7 +135,7 @@ def messages_of(instructions: str | None, items: str | Sequence[Item]) -> list[M
     """A conversation as templates take it.
 
     Raises:
-        APIError: an item is of a kind that no model here takes.
+        APIError: the question is of a kind that no model here takes.
     """
     turns = Turns()
     turns.system(instructions or "")
@@ -152,7 +145,8 @@ def messages_of(instructions: str | None, items: str | Sequence[Item]) -> list[M
     for number, item in enumerate(items):
         where = f"input[{number}]"
         if isinstance(item, MessageItem):
-            text = text_of(item.content, f"{where}.content")
+            newest = number == len(items) - 1 if item.role == "user" else item.role != "assistant"
+            text = text_of(item.content, f"{where}.content", newest=newest)
             if item.role == "assistant":
                 turns.said(text)
             else:
@@ -164,11 +158,9 @@ def messages_of(instructions: str | None, items: str | Sequence[Item]) -> list[M
         elif isinstance(item, ReasoningItem):
             turns.thought("\n\n".join(part.text for part in item.content or item.summary))
         else:
-            raise APIError(
-                f"items of type {item.type!r:.50} are not supported by this server",
-                param=f"{where}.type",
-                code="unsupported_content",
-            )
+            # No template begins with the assistant's turn.
+            begun = any(message.role == "user" for message in turns.messages)
+            (turns.said if begun else turns.user)(item.text_at(where))
     turns.close()
     return turns.messages
 
@@ -182,18 +174,13 @@ def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
     """Whether there may be calls, and of which tools where not of all.
 
     Raises:
-        APIError: it is of tools that are not done here, or only of such as are skipped.
+        APIError: it is only of tools that are ignored.
     """
     if isinstance(choice, NamedTool):
         return "required", (choice.name,)
     if not isinstance(choice, AllowedChoice):
         return choice, ()
-    names: list[str] = []
-    for number, tool in enumerate(choice.tools):
-        if tool.type == "function":
-            names.append(tool.name)
-        elif tool.type not in SKIPPED:
-            raise not_done(tool.type, f"tool_choice.tools[{number}].type", "function")
+    names = [tool.name for tool in choice.tools if tool.type == "function"]
     if not names:
         raise APIError("tool_choice allows no function", param="tool_choice.tools")
     return choice.mode, tuple(names)

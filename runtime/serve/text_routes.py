@@ -84,7 +84,7 @@ async def apply_template(request: Request) -> JSONResponse:
     def work(model: LoadedModel) -> str:
         asked = Conversation(
             messages_of(body.messages),
-            tools_of(offered(body.tools), limits, schema="function.parameters"),
+            tools_of(offered(body.tools), limits, schema="function.parameters")[0],
             options=body.chat_template_kwargs,
             goes_on=True,
         )

@@ -8,7 +8,7 @@ after another, one turn of the assistant as many items.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -123,12 +123,18 @@ def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:
     if isinstance(given, dict):
         return given
     try:
-        arguments = json.loads(given or "{}")
+        arguments = json.loads(without_halves(given) if "\\u" in given else given or "{}")
     except (ValueError, RecursionError):
         return {"arguments": given}
     if not is_flat(arguments):
         return {"arguments": given}
     return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def without_halves(text: str) -> str:
+    """JSON with U+FFFD in the place of each half of a surrogate pair: nothing can encode these."""
+    whole = json.dumps(json.loads(text), ensure_ascii=False)
+    return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def joined(texts: Iterable[str]) -> str:
@@ -168,9 +174,9 @@ class Offered(NamedTuple):
     """A tool of a request, in whatever format it came."""
 
     kind: str
-    name: str
-    description: str | None
-    schema: dict[str, Any] | None
+    name: str = ""
+    description: str | None = None
+    schema: dict[str, Any] | None = None
 
 
 def tools_of(
@@ -179,43 +185,34 @@ def tools_of(
     *,
     kind: str = "function",
     schema: str = "parameters",
-    skipped: Container[str] = (),
-) -> list[dict[str, Any]]:
-    """The schemas of tools as templates and grammars take them.
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The schemas of tools as templates and grammars take them, and notes on those left out.
 
     Args:
-        kind: the one that there is here.
+        kind: the one that there is here; others are of another server's own tools.
         schema: how the format calls the schema of a tool.
-        skipped: kinds that the model is not told of.
 
     Raises:
-        APIError: there are too many, they are too large, or of a kind that is not done here.
+        APIError: there are too many, they are too large, or two have one name.
     """
     if len(tools) > limits.tools:
         raise APIError(f"there are more than {limits.tools} tools", param="tools")
     made: list[dict[str, Any]] = []
+    notes: list[str] = []
     for number, tool in enumerate(tools):
-        if tool.kind in skipped:
-            continue
         if tool.kind != kind:
-            raise not_done(tool.kind, f"tools[{number}].type", kind)
+            notes.append(f"tools[{number}]: type {tool.kind!r:.50} is not available here: ignored")
+            continue
         if not 0 < len(tool.name) <= 256:
             raise APIError(
                 "a tool needs a name of up to 256 characters", param=f"tools[{number}].name"
             )
         check_size(tool.schema, f"tools[{number}].{schema}", limits)
         made.append(_shown(tool.name, tool.description, tool.schema))
+    if len({tool["function"]["name"] for tool in made}) < len(made):
+        raise APIError("two tools have the same name", param="tools", code="invalid_value")
     check_size(made, "tools", limits)
-    return made
-
-
-def not_done(kind: str, where: str, done: str) -> APIError:
-    """The refusal of a tool of a kind that there is not here."""
-    return APIError(
-        f"tools of type {kind!r:.50} are not supported; supported: {done!r}",
-        param=where,
-        code="unsupported_parameter",
-    )
+    return made, notes
 
 
 def check_choice(

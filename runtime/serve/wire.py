@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from math import inf
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -31,13 +32,14 @@ from .events import Closed, Event, Failed, Silence
 from .mailbox import Channel
 from .request_ids import REQUEST_ID
 from .service import Job, Prepare, Service
-from .turns import check_turns
+from .turns import check_turns, without_halves
 
 B = TypeVar("B", bound="Body")
 
 BODY = "triplepoint.body"
 """Of a request's scope: its body, once it was read."""
 MOST_ERRORS = 1000  # in a body, of which the first is reported
+MAX_WARNING = 300  # characters
 LARGE = 64 << 10  # bytes of a body: those that have more are checked beside what else is served
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -160,7 +162,13 @@ async def read_body(request: Request, kind: type[B]) -> B:
     try:
         value = from_json(bytes(data), allow_inf_nan=False)
     except ValueError as error:
-        raise APIError(f"the request's body is not JSON: {error}", code="invalid_json") from None
+        try:
+            whole = without_halves(data.decode("utf-8", "surrogatepass")).encode()
+            value = from_json(whole, allow_inf_nan=False)
+        except (ValueError, RecursionError):
+            message = f"the request's body is not JSON: {error}"
+            raise APIError(message, code="invalid_json") from None
+        request.scope[BODY] = whole
     if not isinstance(value, dict):
         raise APIError("the request's body must be a JSON object", code="invalid_json")
     check_turns(value.get(kind.turns), kind.turns, request.app.state.service.settings.limits)
@@ -284,6 +292,7 @@ class Answer(Response):
         self._prepares = prepare if isinstance(prepare, Sequence) else [prepare]
         self._ping_s = service.settings.ping_s if ping_s is None else ping_s
         self._begun = False
+        self._jobs: list[Job] = []
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -293,7 +302,7 @@ class Answer(Response):
             caller = Caller.of(Headers(scope=scope), namespace, own)
             async with contextlib.AsyncExitStack() as stack:
                 channel: Channel[Event] = Channel(self._service.mailbox)
-                jobs: list[Job] = []
+                jobs = self._jobs
                 for n, prepare in enumerate(self._prepares):
                     job = self._service.job(
                         self._model, prepare, caller, channel, n * self._choices
@@ -301,9 +310,9 @@ class Answer(Response):
                     jobs.append(await stack.enter_async_context(job))
                 await stack.enter_async_context(_watched(receive, jobs))
                 if self._streamed:
-                    await self._stream(jobs, channel, send)
+                    await self._stream(channel, send)
                 else:
-                    await self._whole(jobs, channel, scope, receive, send)
+                    await self._whole(channel, scope, receive, send)
         except APIError as error:
             if not self._begun:
                 await note_refusal(self._service, scope, error)
@@ -311,13 +320,13 @@ class Answer(Response):
             else:
                 await _send(send, self._writer.failed(error), more=False)
 
+    def _warnings(self) -> dict[str, str]:
+        """The header of what was ignored, or is left to check: a list in JSON."""
+        texts = [text[:MAX_WARNING] for job in self._jobs for text in job.record.warnings]
+        return {"warnings": json.dumps(texts)} if texts else {}
+
     async def _whole(
-        self,
-        jobs: Sequence[Job],
-        channel: Channel[Event],
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        self, channel: Channel[Event], scope: Scope, receive: Receive, send: Send
     ) -> None:
         ended = 0
         while True:
@@ -328,17 +337,17 @@ class Answer(Response):
                     self._writer.add(event)
                     continue
                 ended += 1
-                if any(job.record.cancelled for job in jobs):
+                if any(job.record.cancelled for job in self._jobs):
                     return  # the client has gone, and there may be nothing to tell
-                if ended == len(jobs):
+                if ended == len(self._jobs):
                     self._begun = True
                     made = self._writer.whole()
                     # What a model writes may be a number that is none here, such as 1e999.
                     made = made if isinstance(made, bytes) else to_json(made, inf_nan_mode="null")
-                    await MadeJSON(made)(scope, receive, send)
+                    await MadeJSON(made, headers=self._warnings())(scope, receive, send)
                     return
 
-    async def _stream(self, jobs: Sequence[Job], channel: Channel[Event], send: Send) -> None:
+    async def _stream(self, channel: Channel[Event], send: Send) -> None:
         writer, ended = self._writer, 0
         silence = _Silence(channel, self._ping_s)
         try:
@@ -353,13 +362,17 @@ class Answer(Response):
                         data += writer.silent()
                     elif isinstance(event, Closed):
                         ended += 1
-                        if any(job.record.cancelled for job in jobs):
+                        if any(job.record.cancelled for job in self._jobs):
                             return
-                        if ended == len(jobs):
+                        if ended == len(self._jobs):
+                            late = (
+                                f": {name}: {one}\n\n" for name, one in self._warnings().items()
+                            )
+                            data += "".join(late).encode()
                             data += writer.end()
                     else:
                         data += writer.stream(event)
-                closed = ended == len(jobs)
+                closed = ended == len(self._jobs)
                 if data or closed:
                     silence.broken()
                     await self._write(send, data, more=not closed)
@@ -371,8 +384,9 @@ class Answer(Response):
     async def _write(self, send: Send, data: bytearray, *, more: bool = True) -> None:
         if not self._begun:
             self._begun = True
-            start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
-            await send(start)
+            own = ((name.encode(), text.encode()) for name, text in self._warnings().items())
+            headers = [*_STREAM_HEADERS, *own]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
         await _send(send, bytes(data), more=more)
 
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from ...errors import SettingError
 from ...tools.globs import glob_matcher
+from ...tools.timed_regex import LIMIT_S, RegexTimeoutError, searched
 from ..nano.suite_files import Turn
 from ..nano.verdict import LONGEST, accept, evidence, fold, invented
 from .definition import Check, FileCheck, Suite
-from .timed_regex import LIMIT_S, RegexTimeoutError, searched
 
 Snapshot = Mapping[str, str]
 """Paths of files to hashes of their content."""

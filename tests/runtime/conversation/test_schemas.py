@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from helpers.format_checks import take
+from helpers.grammar_samples import grammar_of, sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from triplepoint.errors import GrammarError
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.reasoning_tags import NO_THINKING
-from triplepoint.runtime.conversation.schemas import resolved, strict
+from triplepoint.runtime.conversation.schemas import resolved, strict, without_lookaround
 from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
@@ -189,3 +194,125 @@ def test_alternatives_that_do_not_multiply() -> None:
     beside = {"properties": {f"p{n}": {"anyOf": [{"const": 1}, {"const": 2}]} for n in range(50)}}
     assert strict(chain)["$ref"] == "#/$defs/p0"
     assert len(strict({"type": "object", **beside})["properties"]) == 50
+
+
+@pytest.mark.parametrize(
+    ("pattern", "plain"),
+    [
+        (r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", r"^(?:)[+-]?0*\d*\.?\d*$"),
+        (r"a(?=b(?:c|\))[)(])d\b", r"a(?:)d(?:)"),
+        (r"(?<!x)[(?=]\(\?=", r"(?:)[(?=]\(\?="),
+        (r"(?<name>a)(?:b)", r"(?<name>a)(?:b)"),
+    ],
+)
+def test_a_pattern_without_lookaround(pattern: str, plain: str) -> None:
+    """Only what has no width goes; classes and escapes are no groups."""
+    assert without_lookaround(pattern) == plain
+
+
+WORDS = st.sampled_from(["a", "ab", "b", "(", "[(]", r"\d", ".", "|", "?", "(?:b)", ")"])
+LOOKS = st.sampled_from(["(?=a)", "(?!a|b)", "(?<=b)", "(?<!(a))", r"\b", ""])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(WORDS | LOOKS, max_size=6).map("".join), st.text("ab(1", max_size=5))
+def test_a_plain_pattern_matches_no_less(pattern: str, text: str) -> None:
+    """What an expression finds is found by the one without lookaround."""
+    try:
+        found = re.search(pattern, text)
+    except re.error:
+        return
+    assert found is None or re.search(without_lookaround(pattern), text)
+
+
+def flag(*texts: str) -> dict[str, Any]:
+    """A schema of some texts."""
+    return {"enum": list(texts)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "left", "takes", "refuses"),
+    [
+        ({"propertyNames": flag("a", "b"), "additionalProperties": INTEGER},
+         [], {"a": 1}, {"c": 1}),
+        ({"propertyNames": {"$ref": "#/$defs/N"}, "$defs": {"N": {"const": "a"}}},
+         [], {"a": "x"}, {"b": 1}),
+        ({"properties": {"a": TEXT, "b": TEXT}, "propertyNames": flag("a"),
+          "additionalProperties": False}, [], {"a": "x"}, {"b": "x"}),
+        ({"properties": {"e": {"type": "string", "pattern": "^(?!x)[xy]+$"}}, "required": ["e"]},
+         ["pattern"], {"e": "xy"}, {"e": "z"}),
+        ({"properties": {"e": {"type": "string", "pattern": r"^(.)\1$"}}, "required": ["e"]},
+         ["pattern"], {"e": "abc"}, {"e": 1}),
+        ({"patternProperties": {"^(?!x)": INTEGER}, "additionalProperties": False},
+         ["patternProperties"], {"x": "y"}, 3),
+        ({"properties": {"x": {"type": "array", "items": INTEGER, "uniqueItems": True}}},
+         ["uniqueItems"], {"x": [1, 1]}, {"x": ["y"]}),
+        ({"properties": {"x": {"not": {"type": "null"}}}}, ["not"], {"x": None}, {"y": 1}),
+        ({"properties": {"x": INTEGER}, "if": {"required": ["x"]}, "then": {"required": ["y"]}},
+         ['"if", "then"'], {"x": 1}, {"x": "y"}),
+        ({"properties": {"x": INTEGER}, "dependentRequired": {"x": ["y"]}},
+         ["dependentRequired"], {"x": 1}, {"x": "y"}),
+        ({"properties": {"x": INTEGER}, "unevaluatedProperties": False},
+         ["unevaluatedProperties"], {"x": 1}, {"y": 1}),
+    ],
+)  # fmt: skip
+def test_what_no_grammar_has_is_left_to_a_check(
+    tokenizer: Tokenizer, schema: dict[str, Any], left: list[str], takes: Any, refuses: Any
+) -> None:
+    """An answer is held to the rest, and a note names what is left; listed names are exact."""
+    grammar = CallGrammar(tokenizer, output={"type": "object", **schema}, thinking=NO_THINKING)
+
+    def allowed(value: Any) -> bool:
+        ids = [*tokenizer.encode(json.dumps(value)), min(tokenizer.stop_ids)]
+        return grammar.constraint().allows(ids) == len(ids)
+
+    assert [allowed(takes), allowed(refuses)] == [True, False]
+    assert len(grammar.unheld) == bool(left)
+    assert all(name in note for name in left for note in grammar.notes)
+
+
+SIZES = st.integers(-1, 3) | st.just(2.5) | st.none()
+TEXTS = st.sampled_from(
+    ["a", "b", "^(?!a)", r"(a)\1", "[", "date", "email", "#", "#/$defs/a", "a*"]
+)
+
+
+def of_schemas(one: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Schemas of all keywords of the draft, some with values that they cannot have."""
+    named = st.dictionaries(st.sampled_from(["a", "b", "^a"]), one, max_size=2)
+    several = st.lists(one, max_size=2)
+    kinds = ["object", "array", "string", "integer", "number", "boolean", "null", "frob"]
+    values: dict[str, st.SearchStrategy[Any]] = {
+        **dict.fromkeys(("properties", "patternProperties", "dependentSchemas", "$defs"), named),
+        **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), several),
+        **dict.fromkeys(("pattern", "format", "$ref", "$anchor", "$dynamicRef"), TEXTS),
+        **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minimum"), SIZES),
+        **dict.fromkeys(("minProperties", "maxProperties", "multipleOf", "minContains"), SIZES),
+        **dict.fromkeys(("not", "if", "then", "else", "contains", "propertyNames", "items"), one),
+        **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), one),
+        "additionalProperties": one | st.booleans() | st.none(),
+        "type": st.sampled_from(kinds) | st.lists(st.sampled_from(kinds), max_size=2),
+        "enum": st.lists(TEXTS | SIZES, max_size=2),
+        "const": TEXTS | SIZES,
+        "required": st.lists(TEXTS, max_size=2) | st.none(),
+        "uniqueItems": st.booleans(),
+        "dependentRequired": st.dictionaries(TEXTS, st.lists(TEXTS, max_size=1), max_size=1),
+    }
+    return st.lists(st.sampled_from([*values]), max_size=3, unique=True).flatmap(
+        lambda keys: st.fixed_dictionaries({key: values[key] for key in keys})
+    )
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(st.recursive(st.booleans() | st.just({}), of_schemas, max_leaves=6), st.integers(0, 9))
+def test_any_schema(tokenizer: Tokenizer, schema: Any, seed: int) -> None:
+    """It has a grammar of JSON, or is refused as a grammar is, with a reason; nothing else."""
+    if not isinstance(schema, dict):
+        return
+    try:
+        grammar = grammar_of(tokenizer, schema)
+    except GrammarError:
+        return
+    if (text := sample(grammar, seed, limit=80)) is not None:
+        json.loads(text)

@@ -349,7 +349,6 @@ def test_sampling_settings(server: Server) -> None:
             "messages[0].content[0].type",
         ),
         ({"tools": [READ, READ]}, "tools"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"response_format": {"type": "yaml"}}, "response_format"),
         ({"response_format": NO_SCHEMA}, "response_format"),
         ({"tools": [{"type": "function", "function": NO_TOOL}]}, "tools"),

@@ -228,3 +228,49 @@ def test_more_system_messages_than_the_template_takes(server: Server, at: int) -
     answer = server.post("/v1/chat/completions", {"model": "nano", "messages": said})
     assert answer.status_code == 200
     assert answer.json()["usage"]["prompt_tokens"] > 20
+
+
+def asked_again(server: Server, path: str, streamed: bool, **schema: Any) -> tuple[str, str]:
+    """The warnings and the answer of a request with a schema."""
+    held = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], **schema}
+    question = [{"role": "user", "content": "x"}]
+    named = {"type": "json_schema", "schema": held}
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {
+            "messages": question,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "x", **named}},
+        },
+        "/v1/messages": {"messages": question, "output_config": {"format": named}},
+        "/v1/responses": {"input": question, "text": {"format": {**named, "name": "x"}}},
+    }
+    most = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    body = {**bodies[path], "model": "nano", most: 40, "stream": streamed}
+    answer = server.post(path, body)
+    assert answer.status_code == 200, answer.text
+    return answer.headers.get("warnings", ""), answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_that_no_grammar_holds_is_asked_again(
+    server: Server, path: str, streamed: bool
+) -> None:
+    """What a grammar has not is checked once the answer is there, before any of it is sent."""
+    pytest.importorskip("jsonschema")
+    warnings, text = asked_again(server, path, streamed, **{"not": {"required": ["a"]}})
+    late = text.partition(": warnings: ")[2].partition("\n")[0]
+    left, again, misfit = json.loads(late if streamed else warnings)
+
+    assert '"not"' in left
+    assert "did not fit its schema and was requested again: {'a': " in again
+    assert "the answer does not fit its schema: {'a': " in misfit
+
+
+def test_an_answer_that_fits_is_not_asked_again(server: Server) -> None:
+    """A note says what was left to the check; without anything left there is none."""
+    path = "/v1/chat/completions"
+    warnings, _ = asked_again(server, path, False, **{"not": {"required": ["b"]}})
+
+    assert "not" in json.loads(warnings)[0]
+    assert "fit its schema" not in warnings
+    assert asked_again(server, path, False)[0] == ""

@@ -330,12 +330,11 @@ def test_settings_of_llama_server(server: Server) -> None:
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"timings_per_token": True}, "timings_per_token"),
         ({"tools": [READ, READ]}, "tools"),
-        ({"tools": [{"type": "file_search"}]}, "tools[0].type"),
         ({"tools": [{**READ, "parameters": {"type": "frob"}}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [READ], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
         ({"tools": [READ], "tool_choice": allow("x")}, "tool_choice"),
-        ({"tools": [READ], "tool_choice": allow("x", "mcp")}, "tool_choice.tools[0].type"),
+        ({"tools": [READ], "tool_choice": allow("x", "mcp")}, "tool_choice.tools"),
         ({"tools": [READ], "tool_choice": allow("x", "web_search")}, "tool_choice.tools"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format"),
         (

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from ...errors import SettingError
+from ..errors import SettingError
 
 LIMIT_S = 10.0
 _MATCHES, _NONE = 10, 11  # statuses that nothing else ends with

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.suites import timed_regex
 from triplepoint.runtime.suites.checks import Outcome, run_check
 from triplepoint.runtime.suites.definition import Check
-from triplepoint.runtime.suites.timed_regex import searched
+from triplepoint.tools import timed_regex
+from triplepoint.tools.timed_regex import searched
 
 ENDLESS = r"^(a+)+$"
 TEXT = "a" * 40 + "!"
