@@ -124,6 +124,8 @@ class TemplateError(AgentError):
 class GrammarError(AgentError):
     """A tool schema or grammar cannot be compiled, or a token broke it."""
 
+    tools: dict[str, str] | None = None  # those that no grammar can be made from, and why
+
 
 class ToolError(TriplepointError):
     """A tool call failed; the model gets the message as the result."""

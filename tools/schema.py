@@ -26,7 +26,7 @@ MAX_ERRORS = 3  # told to the model at once
 MAX_VALUE = 60  # characters of a wrong value in a message
 
 _ORDER = ("type", "properties", "required", "additionalProperties")
-_NAMED_SCHEMAS = ("properties", "$defs", "patternProperties", "dependentSchemas")
+_NAMED_SCHEMAS = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 _SCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
 _SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then")
 
@@ -235,15 +235,19 @@ def without_titles(schema: Any) -> Any:
 
 
 def without(schema: Any, keywords: Container[str]) -> Any:
-    """The schema without these keywords, wherever they are; properties of these names stay."""
+    """The schema without these keywords, wherever they are; properties of these names stay.
+
+    Keywords that are null go, too: generators write them for absent ones.
+    """
     if not isinstance(schema, dict):
         return schema
     out: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in keywords:
+        if key in keywords or (value is None and key not in ("const", "default")):
             continue
-        if key in _NAMED_SCHEMAS and isinstance(value, dict):
-            out[key] = {name: without(inner, keywords) for name, inner in value.items()}
+        if key in _NAMED_SCHEMAS and isinstance(value or {}, dict):  # PHP writes {} as []
+            inner = {n: {} if one is None else one for n, one in (value or {}).items()}
+            out[key] = {n: without(one, keywords) for n, one in inner.items()}
         elif key in _SCHEMA_LISTS and isinstance(value, list):
             out[key] = [without(inner, keywords) for inner in value]
         elif key in _SCHEMAS:

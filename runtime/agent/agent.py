@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
-from ...errors import AgentError
+from ...errors import AgentError, GrammarError
 from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
 from ...tools.policy import Mode
+from ...tools.schema_tool import SchemaTool
 from ...tools.timeouts import on_abandon
 from ..conversation.chat import Message
 from .compaction import dropped_text
@@ -442,11 +443,30 @@ class Agent(Generic[Output]):
 
             conversation = RemoteConversation(self.engine, config, tools.schemas())
         else:
-            conversation = LocalConversation(
-                self.engine, config, tools.schemas(), self._chat_template, profile=self._profile
-            )
+            conversation, tools = self._local_conversation(self.engine, config, tools)
         self.tools, self.config = tools, config
         self.conversation: Conversation[Any] = conversation
+
+    def _local_conversation(
+        self, engine: Engine, config: AgentConfig, tools: ToolSet
+    ) -> tuple[LocalConversation, ToolSet]:
+        """An empty conversation, and its tools: without those of servers that have no grammar."""
+        template, notes = self._chat_template, list[str]()
+        optional = {one.name for one in tools if isinstance(one, SchemaTool)}
+        while True:
+            schemas = tools.schemas()
+            try:
+                made = LocalConversation(engine, config, schemas, template, profile=self._profile)
+                if optional:
+                    made.grammar.check()
+                made.grammar.notes += notes
+                return made, tools
+            except GrammarError as error:
+                found = {n: why for n, why in (error.tools or {}).items() if n in optional}
+                if not found:
+                    raise
+                notes += [f"left out: {why}" for why in found.values()]
+                tools = ToolSet(one for one in tools if one.name not in found)
 
     def _check_idle(self) -> None:
         if self._running:

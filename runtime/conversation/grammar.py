@@ -11,6 +11,7 @@ tokens other than those that end its turn, the tags around tool results) are nev
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import threading
@@ -22,12 +23,12 @@ import numpy as np
 from ... import interrupts
 from ...errors import GrammarError
 from ..gguf.types import TokenType
+from ..tokens.foreign import translated
 from . import answer_forms
 from .answer_forms import Said
 from .formats import FORMATS
-from .formats.arguments import blamed
 from .gbnf import lark_of
-from .matcher_tables import first_line, fresh_matcher, matcher_tables
+from .matcher_tables import first_line, fresh_matcher, matcher_tables, refusal
 from .reasoning_tags import Thinking, thinking_of
 from .schemas import relaxed, strict
 from .toolcalls import ToolFormat, json_rule, quoted
@@ -198,8 +199,41 @@ class CallGrammar:
             self._failure = error
 
     def _compile(self) -> dict[str, LLMatcher]:
-        with blamed(self.form, self._tools, self._tag):
-            return self._compile_parts()
+        matcher_tables(self.tokenizer)  # what is wrong with the vocabulary is no tool's fault
+        try:
+            with translated(refusal("no grammar can be made from the tools")):
+                return self._compile_parts()
+        except GrammarError as error:
+            functions = [tool["function"] for tool in self._tools]
+            error.tools = {one["name"]: why for one in functions if (why := self._problem(one))}
+            error.args = (*error.tools.values(), *error.args)[:1]
+            raise
+
+    def _problem(self, function: Mapping[str, Any]) -> str:
+        """Why no grammar can be made from a tool alone; empty where one can."""
+        name, schema = function["name"], function.get("parameters") or {}
+        given, place, problem = schema.get("properties"), "schema", self._refusal(function)
+        if not problem or problem.startswith(f"tool {name}: "):
+            return problem
+        for key, value in given.items() if isinstance(given, Mapping) else ():
+            alone, none = ({**schema, "properties": p, "required": []} for p in ({key: value}, {}))
+            own = self._refusal({**function, "parameters": alone})
+            if own and not self._refusal({**function, "parameters": none}):
+                problem, place = own, f"argument {key!r}"
+                break
+        return f"tool {name}: no grammar can be made from its {place}: {problem}; simplify it"
+
+    def _refusal(self, function: Mapping[str, Any]) -> str:
+        alone = copy.copy(self)
+        alone._output, alone._choice, alone.forms = None, "required", None
+        try:
+            with translated(refusal("it is malformed")):
+                list(self.form.notes([{"function": function}]))
+                for lenient in ((), [function["name"]]):
+                    lark = alone._lark([{"function": function}], "turn", lenient)
+                return first_line(fresh_matcher(self.tokenizer, lark).get_error())
+        except GrammarError as error:
+            return str(error)
 
     def _compile_parts(self) -> dict[str, LLMatcher]:
         tables = matcher_tables(self.tokenizer)
@@ -297,10 +331,7 @@ class CallGrammar:
             if not problem:
                 continue
             if LLMatcher.validate_grammar(self._lark([tool], part, [name]), tables):
-                raise GrammarError(
-                    f"tool {name}: no grammar can be made from its schema: "
-                    f"{first_line(problem)}; simplify its parameters"
-                )
+                raise GrammarError(f"tool {name}: {first_line(problem)}")
             names.append(name)
             self.notes.append(
                 f"tool {name}: a part of its schema is checked only once the call is written: "

@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ...errors import GrammarError
 from .schemas import HARD, strict
 
 MAX_CALLS = 16  # in one turn; a model that goes on past that is lost in a loop
@@ -236,7 +237,10 @@ def arguments_rules(tools: Sequence[Mapping[str, Any]], lenient: Container[str] 
         function = tool["function"]
         loose = function["name"] in lenient
         schema = strict(function.get("parameters") or {"type": "object"}, HARD if loose else ())
-        rules.append(f"arguments_{i}: {json_rule(schema, loose)}")
+        kinds = schema.get("type", "object")
+        if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+            raise GrammarError("it does not describe an object")
+        rules.append(f"arguments_{i}: {json_rule({**schema, 'type': 'object'}, loose)}")
     return rules
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from ...tools.schema import without
 from ..conversation.chat import Message
 from ..conversation.grammar import CallChoice
 from ..conversation.toolcalls import ToolCall, is_flat
@@ -235,5 +236,5 @@ def _shown(name: str, description: str | None, schema: dict[str, Any] | None) ->
     shown: dict[str, Any] = {"name": name}
     if description is not None:
         shown["description"] = description
-    shown["parameters"] = schema or {"type": "object", "properties": {}}
+    shown["parameters"] = without(schema, ()) or {"type": "object", "properties": {}}
     return {"type": "function", "function": shown}

@@ -14,7 +14,10 @@ import sys
 import time
 from typing import Any
 
-TOOLS = ("echo", "fail", "crash", "hang", "long_line", "flood", "garbage", "image", "child")
+TOOLS = (
+    *("echo", "fail", "crash", "hang", "long_line", "flood", "garbage", "image", "child"),
+    *("result", "raw"),
+)
 
 
 def send(message: dict[str, Any]) -> None:
@@ -54,6 +57,8 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         sys.stdout.write("this is not JSON\n{]\n\n")
     if name == "image":
         return {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}
+    if name == "result":  # the text is the result
+        return json.loads(text)
     if name == "child":
         text = str(subprocess.Popen(["sleep", "60"]).pid)
     content = [{"type": "text", "text": f"{name}: {text}"}]
@@ -78,6 +83,11 @@ def main(mode: str) -> None:
             result = listed() if mode[0] not in '{["' else json.loads(mode)
         elif method == "tools/call":
             send({"method": "notifications/tools/list_changed"})
+            if params["name"] == "raw":  # the letters of the text are the bytes of the reply
+                line = params["arguments"]["text"].replace("ID", str(request["id"]))
+                sys.stdout.buffer.write(line.encode("latin-1") + b"\n")
+                sys.stdout.flush()
+                continue
             result = call(params["name"], params.get("arguments") or {})
         else:
             continue

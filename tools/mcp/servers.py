@@ -10,12 +10,13 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import hashlib
 import json
 import os
 import re
 import threading
 import weakref
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Container, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +25,7 @@ from ...arguments import as_list
 from ...errors import ToolDefinitionError, ToolError
 from ..command import KEPT_VARIABLES
 from ..paths import shown
-from ..schema import brief, without_titles
+from ..schema import brief, without, without_titles
 from ..schema_tool import SchemaTool
 from ..timeouts import limit_of
 from ..tool import Tool
@@ -32,26 +33,32 @@ from . import stdio
 from .config import START_SECONDS, ServerConfig, read_config
 
 if TYPE_CHECKING:
-    from mcp import ClientSession
-    from mcp.types import CallToolResult
+    from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 T = TypeVar("T")
 
 MAX_TOOLS = 128  # of one server
 MAX_SCHEMA = 32 * 1024  # characters of one tool's schema and description
+CUT_DESCRIPTION = 1024  # characters of a description that made it too large
+MAX_NAME = 64
 
 
 class McpServers:
     """Running servers; iterating gives their tools, in the order of the file and of each server.
 
-    A tool is called ``SERVER_TOOL``. Close it, or use ``with``, to end the programs.
+    A tool is called ``SERVER_TOOL``, with a digest where that is no name or not its own; one that
+    cannot be used is left out with a note. Close it, or use ``with``, to end the programs.
 
     Args:
         config: the file with ``mcpServers``, or the servers themselves.
         start_seconds: in which each server must have listed its tools.
 
     Raises:
-        ToolError: the ``mcp`` package is missing, the file is wrong, or a server does not start.
+        ToolError: the ``mcp`` package is missing, the file is wrong, a server does not start, or no
+            tool of theirs can be used.
+
+    Attributes:
+        notes: what was wrong with tools, and what was done about it.
     """
 
     def __init__(
@@ -73,6 +80,9 @@ class McpServers:
             configs = as_list(config, "MCP servers are a file or a list of ServerConfig", ToolError)
         if odd := [one for one in configs if not isinstance(one, ServerConfig)]:
             raise ToolError(f"MCP servers are ServerConfig objects, not {brief(odd[0])}")
+        names = [one.name for one in configs]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ToolError(f"two MCP servers have the name {twice[0]}; rename one")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mcp", daemon=True)
         interrupts.start(self._thread)
@@ -80,24 +90,20 @@ class McpServers:
         self._close = weakref.finalize(self, _end, self._loop, self._thread, self._servers)
         atexit.register(self._close)
         self._tools: list[Tool[..., Any]] = []
+        self.notes: list[str] = []
         try:
             # All at once: a server takes a second or more to start.
-            made = [_Server(one, self._loop) for one in configs]
+            made = [_Server(one, self._loop, self.notes) for one in configs]
             self._servers += made
             starts = [_submit(self._loop, server.start(start_seconds)) for server in made]
             for server, start in zip(made, starts, strict=True):
                 _result(start, start_seconds + 5, f"the server {server.name} did not start")
             for server in made:
-                self._tools += server.tools()
+                self._tools += server.tools({tool.name for tool in self._tools})
             for tool in self._tools:
                 tool.group = self  # or the servers would end when only their tools are kept
-            names = [tool.name for tool in self._tools]
-            if twice := sorted({name for name in names if names.count(name) > 1}):
-                having = [one.name for one in made for tool in one.tools() if tool.name == twice[0]]
-                raise ToolError(
-                    f"two tools would have the name {twice[0]} (servers: {', '.join(having)}); "
-                    "list the ones to use in tools, or rename a server"
-                )
+            if not self._tools and self.notes:
+                raise ToolError(f"no tool of the MCP servers can be used: {self.notes[0]}")
         except BaseException:
             self.close()
             raise
@@ -123,12 +129,15 @@ class McpServers:
 class _Server:
     """One server: a task holds its session open, others call it."""
 
-    def __init__(self, config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, config: ServerConfig, loop: asyncio.AbstractEventLoop, notes: list[str]
+    ) -> None:
         self.name = config.name
         self._config = config
         self._loop = loop
         self._listed: list[Any] = []
-        self._session: ClientSession | None = None
+        self._notes = notes
+        self._session: JSONRPCDispatcher[Any] | None = None
         self._process: stdio.ServerProcess | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
@@ -154,6 +163,7 @@ class _Server:
     async def _hold(self, ready: asyncio.Future[None]) -> None:
         """Keep the session open until `end`; its scopes must open and close in one task."""
         from mcp import ClientSession
+        from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
         config = self._config
         env = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
@@ -162,15 +172,15 @@ class _Server:
             self._process = await stdio.start(
                 config.name, (config.command, *config.args), env | dict(config.env), config.cwd
             )
-            async with (
-                stdio.streams(self._process) as (read, write),
-                ClientSession(read, write) as session,
-            ):
-                await session.initialize()
-                self._listed = await _all_tools(session)
-                self._session = session
-                ready.set_result(None)
-                await self._stop.wait()
+            async with stdio.streams(self._process) as (read, write):
+                requests = JSONRPCDispatcher(read, write)
+                async with ClientSession(dispatcher=requests) as session:
+                    await session.initialize()
+                    # Not by the session: it refuses a whole list or result for one odd part.
+                    self._listed = await _all_tools(requests)
+                    self._session = requests
+                    ready.set_result(None)
+                    await self._stop.wait()
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -189,47 +199,61 @@ class _Server:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await asyncio.wait_for(self._task, 4 * stdio.GRACE)
 
-    def tools(self) -> list[Tool[..., Any]]:
-        """Its tools, as an agent takes them.
+    def tools(self, taken: set[str]) -> list[Tool[..., Any]]:
+        """Its tools, as an agent takes them, under names that are not `taken`.
 
         Raises:
-            ToolError: it has too many, too large ones, or not those that the file names.
+            ToolError: it has too many, or not those that the file names.
         """
         wanted = self._config.tools
-        names = [listed.name for listed in self._listed]
+        listed = [one if isinstance(one, dict) else {} for one in self._listed]
+        names: list[Any] = [one.get("name") for one in listed]
         if missing := [name for name in wanted if name not in names]:
             raise ToolError(f"the server {self.name} has no tool {missing[0]!r}: {names}")
-        chosen = [one for one in self._listed if not wanted or one.name in wanted]
+        chosen = [n for n, name in enumerate(names) if not wanted or name in wanted]
         if len(chosen) > MAX_TOOLS:
             raise ToolError(
                 f"the server {self.name} has {len(chosen)} tools; list the ones to use in tools"
             )
-        return [self._tool(one) for one in chosen]
+        made: list[Tool[..., Any]] = []
+        for n in chosen:
+            try:
+                if not names[n] or not isinstance(names[n], str) or names[n] in names[:n]:
+                    raise ToolDefinitionError("its name is none, or that of another one")
+                made.append(self._tool(names[n], listed[n], taken))
+                taken.add(made[-1].name)
+            except (ToolDefinitionError, RecursionError) as error:
+                self._note(names[n], f"is left out: {error}")
+        return made
 
-    def _tool(self, listed: Any) -> Tool[..., Any]:
-        name = listed.name
-        schema = without_titles(dict(listed.input_schema or {}))
+    def _note(self, name: Any, what: str) -> None:
+        self._notes.append(f"the tool {brief(name)} of the MCP server {self.name} {what}")
+
+    def _tool(self, name: str, listed: Mapping[str, Any], taken: Container[str]) -> SchemaTool:
+        called = _called(self.name, name, taken)
+        schema = without_titles(listed.get("inputSchema") or {})
+        if not isinstance(schema, dict):
+            raise ToolDefinitionError("its schema must be an object")
+        if isinstance(kinds := schema.get("type"), list) and "object" in kinds:
+            schema["type"] = "object"
         schema.setdefault("type", "object")
         schema.setdefault("properties", {})
         schema.pop("$schema", None)
-        description = " ".join((listed.description or "").split())
+        description = " ".join(str(listed.get("description") or "").split())
+        if not called.endswith(name):  # what it does may be in its name alone
+            description = f"{name}: {description}"
         if len(json.dumps(schema)) + len(description) > MAX_SCHEMA:
-            raise ToolError(
-                f"the tool {name} of the server {self.name} has a description of more than "
-                f"{MAX_SCHEMA:,} characters; list the tools to use instead in tools"
-            )
-        called = re.sub(r"[^A-Za-z0-9_-]", "_", f"{self.name}_{name}")[:64]
-        called = called if not called[0].isdigit() else f"_{called[:63]}"
+            description = f"{description[:CUT_DESCRIPTION]}…"
+            if len(json.dumps(schema)) + len(description) > MAX_SCHEMA:
+                schema = without(schema, ("description",))
+            if len(json.dumps(schema)) > MAX_SCHEMA:
+                raise ToolDefinitionError(f"its schema has over {MAX_SCHEMA:,} characters")
+            self._note(name, "has too long descriptions, which are cut")
 
         def run(arguments: dict[str, Any]) -> str:
             return self._call(name, arguments)
 
-        try:
-            return SchemaTool(called, description, schema, self._config.effect, run)
-        except ToolDefinitionError as error:
-            raise ToolError(
-                f"the server {self.name} describes a tool incorrectly: {error}"
-            ) from None
+        return SchemaTool(called, description, schema, self._config.effect, run)
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Call one of its tools from another thread.
@@ -244,10 +268,11 @@ class _Server:
         late = f"{self.name}_{name} took more than {seconds:g} seconds"
         return _told(_result(call, seconds + 5, late))
 
-    async def _ask(self, name: str, arguments: dict[str, Any], seconds: float) -> CallToolResult:
+    async def _ask(self, name: str, arguments: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._session is not None
         try:
-            call = self._session.call_tool(name, arguments)
+            asked = {"name": name, "arguments": arguments}
+            call = self._session.send_raw_request("tools/call", asked)
             return await asyncio.wait_for(call, seconds)
         except TimeoutError:
             words = "" if self._process is None else self._process.words()
@@ -269,46 +294,58 @@ class _Server:
         return f"the server {self.name} {what}: {reason}"
 
 
-async def _all_tools(session: ClientSession) -> list[Any]:
+async def _all_tools(requests: JSONRPCDispatcher[Any]) -> list[Any]:
     """The tools of all pages."""
-    from mcp.types import PaginatedRequestParams
-
     tools: list[Any] = []
-    cursor: str | None = None
+    cursor: Any = None
     while True:
-        params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
-        page = await session.list_tools(params=params)
-        tools += page.tools
-        cursor = page.next_cursor
-        if not cursor or len(tools) > 10 * MAX_TOOLS:
+        page = await requests.send_raw_request("tools/list", cursor and {"cursor": cursor})
+        if not isinstance(page.get("tools"), list):
+            raise ToolError(f"its list of tools is none: {brief(page)}")
+        tools += page["tools"]
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str) or not cursor or len(tools) > 10 * MAX_TOOLS:
             return tools
 
 
-def _told(result: CallToolResult) -> str:
+def _called(server: str, name: str, taken: Container[str]) -> str:
+    """What the model calls a tool: the same in every run, and no other tool's name."""
+    known = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}_{name}")
+    known = f"_{known}" if known[0].isdigit() else known
+    if known.endswith(name) and len(known) <= MAX_NAME and known not in taken:
+        return known
+    digest = hashlib.sha256(f"{server}\0{name}".encode()).hexdigest()[:8]
+    return f"{known[: MAX_NAME - 9].rstrip('_')}_{digest}"
+
+
+def _told(result: Mapping[str, Any]) -> str:
     """A result as text for the model.
 
     Raises:
         ToolError: it is an error.
     """
-    parts: list[str] = []
-    for block in result.content:
-        text = getattr(block, "text", None)
-        resource = getattr(block, "resource", None)
-        if isinstance(text, str):
-            parts.append(text)
-        elif isinstance(getattr(resource, "text", None), str):
-            parts.append(str(getattr(resource, "text", "")))
-        elif block.type == "resource_link":
-            parts.append(f"[{block.name}: {block.uri}]")
-        else:
-            kind = getattr(block, "mime_type", None) or getattr(resource, "mime_type", None)
-            parts.append(f"[{block.type}{f' {kind}' if kind else ''}, which is not text]")
-    if not parts and result.structured_content is not None:
-        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
+    content, other = result.get("content"), result.get("structuredContent")
+    parts = [_block(one) for one in (content if isinstance(content, list) else [content])]
+    if content in (None, []) and other is not None:
+        parts = [json.dumps(other, ensure_ascii=False)]
     text = "\n".join(parts)
-    if result.is_error:
+    if result.get("isError"):
         raise ToolError(text or "it failed without a reason")
     return text or "(no result)"
+
+
+def _block(block: Any) -> str:
+    """A part of a result as text; what is not text is named."""
+    if not isinstance(block, dict):
+        return str(block or "")
+    resource: Any = held if isinstance(held := block.get("resource"), dict) else {}
+    for text in (block.get("text"), resource.get("text")):
+        if isinstance(text, str):
+            return text
+    if block.get("type") == "resource_link":
+        return f"[{block.get('name')}: {block.get('uri')}]"
+    kinds = (block.get("type"), block.get("mimeType") or resource.get("mimeType"))
+    return f"[{' '.join(f'{kind!s:.40}' for kind in kinds if kind)}, which is not text]"
 
 
 def _submit(

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
+
+from ...arguments import without_surrogates
+from ..paths import shown
 
 MAX_LINE = 16 * 2**20  # bytes of one message
 MAX_BETWEEN = 64 * 2**20  # bytes that a server may send for one request
 GRACE = 0.5  # seconds to end after being asked
 _KEPT_LINES = 3  # of its complaints, for a message
 _KEPT_CHARS = 200  # of each
+_ATTEMPTS = 8  # places of a line where JSON may begin
+_KIND = re.compile(r'"(method|result|error)"\s*:')
+_ID = re.compile(r'"id"\s*:\s*"?([0-9]+)')
 
 
 class ServerProcess:
@@ -46,9 +54,13 @@ class ServerProcess:
         assert stream is not None
         while chunk := await stream.read(65536):
             for line in chunk.decode("utf-8", "replace").splitlines():
-                if line.strip():
-                    self._said.append(line.strip()[:_KEPT_CHARS])
+                self.heard(line)
         self._said_all.set()
+
+    def heard(self, line: str) -> None:
+        """Record a line that is no message."""
+        if line.strip():
+            self._said.append(shown(line.strip()[:_KEPT_CHARS]))
 
     def words(self) -> str:
         """What it wrote for people last, to go on a message; empty where it wrote nothing."""
@@ -132,33 +144,100 @@ async def start(
     return ServerProcess(name, process)
 
 
+class Replies:
+    """The requests to a server, and the messages in its lines.
+
+    Servers print on the stream of their messages, and write JSON that strict readers refuse. What
+    can be read is read; a reply that cannot becomes an error, as its request gets no other one.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, bool] = {}
+        """Identifiers of the requests without a reply; True after an unreadable one."""
+        self._sent: set[str] = set()
+
+    def sent(self, message: Any) -> None:
+        """Record a message to the server."""
+        if getattr(message, "method", "") == "notifications/cancelled":
+            self.waiting.pop(str(message.params.get("requestId")), None)
+        elif hasattr(message, "method") and hasattr(message, "id"):
+            self._sent.add(str(message.id))
+            self.waiting[str(message.id)] = False
+
+    def read(self, line: bytes) -> tuple[list[Any], list[Any]]:
+        """Return the messages of a line, and errors for the requests whose reply it seems to be."""
+        text = line.decode("utf-8-sig", "replace").replace("\0", "").strip()  # NULs: UTF-16
+        found, problem, at = list[Any](), "", 0
+        for _ in range(_ATTEMPTS):
+            try:
+                value, at = json.JSONDecoder().raw_decode(text, at)
+                if r"\u" in text:  # a text that was cut within a pair of surrogates
+                    value = json.loads(without_surrogates(json.dumps(value, ensure_ascii=False)))
+                made = map(self._message, value if isinstance(value, list) else [value])
+                # What a server prints of our requests is not a request to us.
+                found += [one for one in made if one and not (problem and "method" in one)]
+            except (ValueError, RecursionError) as error:
+                problem, at = problem or str(error), at + 1
+            if (at := text.find("{", at)) < 0:
+                break
+        kind, number = _KIND.search(text), _ID.search(text)
+        seems = '"jsonrpc"' in text or (kind and number)
+        if found or not seems or (kind and kind[1] == "method"):
+            return found, []
+        one = number[1] if number and number[1] in self._sent else None
+        ids = [n for n, late in self.waiting.items() if not late and one in (n, None)]
+        self.waiting.update(dict.fromkeys(ids, True))
+        problem = problem or "it is not one of JSON-RPC 2.0"
+        reason = f"its reply cannot be read ({problem}): {shown(text[:_KEPT_CHARS])}"
+        return [], [self._message({"id": n, "error": reason}) for n in ids]
+
+    def _message(self, value: Any) -> dict[str, Any] | None:
+        """Return a message in the form of the protocol; None for anything else."""
+        if not isinstance(value, dict) or "method" in value:
+            return value if isinstance(value, dict) and "jsonrpc" in value else None
+        one, result, error = str(value.get("id")), value.get("result"), value.get("error")
+        if one not in self._sent or not (error or isinstance(result, dict)):
+            return None
+        if not error:
+            return {"jsonrpc": "2.0", "id": one, "result": result}
+        text = error.get("message") if isinstance(error, dict) else error
+        text = text if isinstance(text, str) else json.dumps(error, ensure_ascii=False)
+        return {"jsonrpc": "2.0", "id": one, "error": {"code": -32603, "message": text}}
+
+
 @contextlib.asynccontextmanager
 async def streams(server: ServerProcess) -> AsyncIterator[tuple[Any, Any]]:
     """The read and write streams that a session of the SDK takes."""
     import anyio
     from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
+    from mcp_types import jsonrpc_message_adapter as adapter
 
     to_session, from_server = anyio.create_memory_object_stream[Any](0)
     to_server, from_session = anyio.create_memory_object_stream[Any](0)
 
+    replies, lost = Replies(), (anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+    async def deliver(messages: Sequence[dict[str, Any]], after: float = 0) -> None:
+        await asyncio.sleep(after)
+        for one in messages:
+            if "method" in one or replies.waiting.pop(one["id"], None) is not None:
+                with contextlib.suppress(*lost, ValueError):  # ValueError: of no known form
+                    await to_session.send(SessionMessage(adapter.validate_python(one)))
+
     async def read() -> None:
         async with to_session:
             async for line in server.messages():
-                try:
-                    message: Any = SessionMessage(
-                        jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    )
-                except ValueError as error:
-                    message = error
-                try:
-                    await to_session.send(message)
-                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    return
+                found, errors = replies.read(line)
+                if not found:
+                    server.heard(line.decode("utf-8", "replace"))
+                if errors:  # later: what seemed a reply may have been a log of one
+                    tasks.append(asyncio.create_task(deliver(errors, GRACE)))
+                await deliver(found)
 
     async def write() -> None:
         async with from_session:
             async for message in from_session:
+                replies.sent(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 server.asked()
                 with contextlib.suppress(OSError):  # the reader will say that it has ended

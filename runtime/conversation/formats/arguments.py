@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from ....errors import GrammarError
-from ...tokens.foreign import translated
-from ..matcher_tables import refusal
 from ..schemas import DEFINITIONS, listed, merged, strict
-from ..toolcalls import Tag, ToolFormat
 
 _OBJECTS = frozenset(
     [
@@ -52,31 +48,6 @@ def arguments_of(function: Mapping[str, Any], names: re.Pattern[str], form: str)
                 f"the name of its argument {name!r}; rename it"
             )
     return {**schema, "properties": {n: one for n, one in known.items() if names.fullmatch(n)}}
-
-
-@contextmanager
-def blamed(form: ToolFormat, tools: Sequence[Mapping[str, Any]], tag: Tag) -> Iterator[None]:
-    """What goes wrong with a grammar inside is told of the tool at whose schema it went wrong.
-
-    Args:
-        form: whose grammar.
-        tools: OpenAI-style schemas.
-        tag: gives the grammar's word for a tag.
-    """
-    try:
-        with translated(refusal("no grammar can be made from the tools")):
-            yield
-    except GrammarError as error:
-        for tool in tools if not str(error).startswith("tool ") else ():
-            about = f"tool {tool['function']['name']}: "
-            try:
-                with translated(refusal(f"{about}its schema is malformed")):
-                    form.grammar([tool], tag)
-                    list(form.notes([tool]))
-            except GrammarError as own:
-                said = str(own)
-                raise GrammarError(said if said.startswith(about) else about + said) from error
-        raise
 
 
 def _whole(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import shutil
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.mcp_hostile import TOOLS
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import Tool, ToolSet
@@ -116,6 +118,65 @@ def test_an_error_and_an_image(bad: McpServers) -> None:
     assert named(bad, "bad_image").call({}) == "[image image/png, which is not text]"
 
 
+TEXT = {"type": "text", "text": "pong"}
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"content": [{"type": "widget", "data": "z"}, TEXT]}, "[widget, which is not text]\npong"),
+        ({"content": [None, 3, TEXT]}, "\n3\npong"),
+        ({"content": [{"type": "resource", "resource": {"text": "pong"}}]}, "pong"),
+        ({"content": [{"type": "resource", "resource": 3}]}, "[resource, which is not text]"),
+        ({"content": [{"type": "resource_link", "uri": "file:/a", "name": "a"}]}, "[a: file:/a]"),
+        ({"content": None}, "(no result)"),
+        ({"content": "pong"}, "pong"),
+        ({"content": None, "structuredContent": {"a": 1}}, '{"a": 1}'),
+        ({"structuredContent": {"a": 1}}, '{"a": 1}'),
+        ({}, "(no result)"),
+    ],
+)
+def test_a_result_of_any_form(bad: McpServers, result: Any, text: str) -> None:
+    """What of it is known is not lost beside what is not."""
+    assert named(bad, "bad_result").call({"text": json.dumps(result)}) == text
+
+
+HEAD = '{"jsonrpc": "2.0", "id": ID, '
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            HEAD + '"result": {"content": [{"type": "text", "text": "a\\ud83d\xe9"}]}}',
+            "a\ufffd\ufffd",
+        ),
+        ("\xef\xbb\xbf" + HEAD + '"result": {"content": []}}', "(no result)"),
+        (HEAD + '"error": {"code": "E_BAD", "message": "bad thing"}}', "bad failed: bad thing"),
+        (HEAD + '"result": "a\x1b[2J"}', r"bad failed: its reply cannot be read .*\\x1b\[2J"),
+        (HEAD + '"result": {"content": [', "bad failed: its reply cannot be read"),
+    ],
+)
+def test_a_reply_that_is_hard_to_read(bad: McpServers, line: str, said: str) -> None:
+    """Is read, or fails the call at once with what came; the next call works."""
+    began, tool = time.monotonic(), named(bad, "bad_raw")
+    if said.startswith("bad failed"):
+        with pytest.raises(ToolError, match=said):
+            tool.call({"text": line})
+    else:
+        assert tool.call({"text": line}) == said
+    assert time.monotonic() - began < 20
+    assert named(bad, "bad_echo").call({"text": "x"}) == "echo: x"
+
+
+def test_a_log_of_a_reply_is_not_the_reply(bad: McpServers) -> None:
+    """The beginning of a reply on a line of its own does not fail the call."""
+    sent = HEAD + '"result": {"content": [{"type": "text", "text": "pong"}]}}'
+    line = f"DEBUG sending {sent[:60]}\n{sent}"
+
+    assert named(bad, "bad_raw").call({"text": line}) == "pong"
+
+
 def test_lines_that_are_no_messages_are_passed_over(bad: McpServers) -> None:
     """Some servers print; the answer still arrives."""
     assert named(bad, "bad_garbage").call({"text": "x"}) == "garbage: x"
@@ -206,24 +267,68 @@ def test_a_program_that_is_not_there() -> None:
     "answer",
     [
         {"tools": 3},
-        {"tools": [{"name": "x"}]},
         {"tools": [{"name": 3, "inputSchema": {}}]},
-        {"tools": [{"name": "x", "inputSchema": []}]},
-        {"tools": [{"name": "x", "inputSchema": OBJECT | {"properties": None}}]},
+        {"tools": [3]},
+        {"tools": [{"name": "x", "inputSchema": [1]}]},
         {"tools": [{"name": "x", "inputSchema": OBJECT | {"properties": [1]}}]},
         {"tools": [{"name": "x", "inputSchema": OBJECT | {"required": 5}}]},
         {"tools": [{"name": "x", "inputSchema": OBJECT | {"required": [5]}}]},
         {"tools": [{"name": "x", "inputSchema": {"type": "string"}}]},
-        {"tools": [{"name": "x", "inputSchema": OBJECT}] * 2},
-        {"tools": [{"name": "x", "inputSchema": OBJECT}] * 200},
-        {"tools": [{"name": "x", "description": "d" * 99_999, "inputSchema": OBJECT}]},
+        {"tools": [{"name": "x", "inputSchema": {"enum": ["d" * 99_999]}}]},
+        {"tools": [{"name": f"x{n}", "inputSchema": OBJECT} for n in range(200)]},
     ],
     ids=lambda answer: json.dumps(answer)[:60],
 )
 def test_a_server_that_lies_about_its_tools(answer: Any) -> None:
-    """Is refused with an error of ours when it starts, whatever it says."""
-    with pytest.raises(ToolError, match=r"bad|two (servers' )?tools"):
+    """Is refused with an error of ours when it starts, if no tool of it can be used."""
+    with pytest.raises(ToolError, match="bad"):
         McpServers([config(mode=json.dumps(answer))])
+
+
+LONG = "synchronise_customer_relationship_records_between_production_and_"
+NAMES = ["ok", "user.get", "user_get", "查询", "更新", LONG + "staging", LONG + "archive", "ok"]
+
+
+def test_every_tool_has_a_name_of_its_own() -> None:
+    """One that models can write, the same in every run, and calls go to the tool that has it."""
+    tools = {"tools": [{"name": name, "description": "D", "inputSchema": {}} for name in NAMES]}
+    servers = [config("a", json.dumps(tools)), config("a_user", '{"tools": [{"name": "get"}]}')]
+    with McpServers(servers) as running:
+        found = [tool.name for tool in running]
+        assert len({*found}) == len(found) == 8
+        assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name) for name in found)
+        assert found[:3] == ["a_ok", "a_user_get_896f190b", "a_user_get"]
+        assert [tool.call({}) for tool in running] == [f"{n}: " for n in (*NAMES[:-1], "get")]
+        assert named(running, found[3]).description == "查询: D"
+        assert [note.partition(":")[0] for note in running.notes] == [
+            "the tool 'ok' of the MCP server a is left out"
+        ]
+
+
+def test_what_is_null_is_absent_and_what_is_too_long_is_cut() -> None:
+    """Generators write null and [] for what is not there; a long description is no reason."""
+    null = {"type": ["object", "null"], "properties": None, "required": None, "title": None}
+    described = {"text": {"description": "d" * 40_000, "default": None, "enum": None}, "n": None}
+    listed = [
+        {"name": "null", "description": None, "inputSchema": null},
+        {"name": "php", "inputSchema": {"properties": []}},
+        {"name": "long", "description": "d" * 40_000},
+        {"name": "deep", "inputSchema": {"properties": described}},
+    ]
+    with McpServers([config(mode=json.dumps({"tools": listed}))]) as servers:
+        empty = {"type": "object", "properties": {}}
+        kept = {"text": {"default": None}, "n": {}}
+        assert [tool.parameters for tool in servers] == [
+            empty,
+            empty,
+            empty,
+            {**empty, "properties": kept},
+        ]
+        assert [len(tool.description) for tool in servers] == [0, 0, 1025, 1]
+        assert servers.notes == [
+            f"the tool '{name}' of the MCP server bad has too long descriptions, which are cut"
+            for name in ("long", "deep")
+        ]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +354,7 @@ def test_a_schema_that_is_none_is_left_to_the_server(schema: Any) -> None:
 def test_noise_at_the_start_is_passed_over() -> None:
     """A greeting on the wrong stream is no reason to fail."""
     with McpServers([config(mode="noise")]) as servers:
-        assert len(servers) == 9
+        assert len(servers) == len(TOOLS)
 
 
 def test_only_the_named_tools() -> None:
@@ -261,10 +366,8 @@ def test_only_the_named_tools() -> None:
 
 
 def test_two_servers_under_one_name() -> None:
-    """Would give two tools of one name."""
-    with pytest.raises(
-        ToolError, match=r"two tools would have the name bad_\w+ \(servers: bad, bad\)"
-    ):
+    """Is refused: nobody could say which one a call is for."""
+    with pytest.raises(ToolError, match="two MCP servers have the name bad; rename one"):
         McpServers([config(), config()])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -231,3 +233,45 @@ def test_a_schema_that_is_none(
     good = {"type": "function", "function": {"name": "good", "parameters": A}}
     with pytest.raises(GrammarError, match=f"^tool f: .*{why}"):
         CallGrammar(tokenizer, [good, tool(schema), good], name).check()
+
+
+ODD: dict[str, tuple[Schema, str]] = {
+    "type": ({**A, "properties": {"ok": {}, "n": {"type": "int"}}}, "argument 'n': .*int"),
+    "pointer": ({**A, "properties": {"n": {"$ref": "#/$defs/No"}}}, "argument 'n': "),
+    "deep": (of({"type": "array", "items": 3}), "argument 'm': "),
+    "whole": ({**A, "required": 3}, "schema: "),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_tool_at_fault_is_named(make_tokenizer: Callable[..., Tokenizer], name: str) -> None:
+    """With its argument, in every format; sound tools and the answer's schema are not blamed."""
+    tokenizer = make_tokenizer((), template=None)
+    odd = [{"function": {"name": key, "parameters": one}} for key, (one, _) in ODD.items()]
+    good = {"function": {"name": "good", "parameters": A}}
+
+    with pytest.raises(GrammarError) as raised:
+        CallGrammar(tokenizer, [good, *odd], name).check()
+    assert raised.value.tools is not None
+    for key, problem in raised.value.tools.items():
+        assert re.match(f"tool {key}: no grammar can be made from its {ODD[key][1]}", problem)
+    assert str(raised.value) == next(iter(raised.value.tools.values()))
+
+    with pytest.raises(GrammarError, match="schema of the answer") as raised:
+        CallGrammar(tokenizer, [good], name, output={"type": "int"}).check()
+    assert raised.value.tools == {}
+
+
+@pytest.mark.parametrize("name", ["hermes", "llama", "mistral-args", "granite"])
+@pytest.mark.parametrize("schema", [{}, {"type": ["object", "null"]}, {"anyOf": [{}, A]}])
+def test_arguments_are_an_object(grammar_of: GrammarOf, name: str, schema: Schema) -> None:
+    """Where a schema allows more, and what allows no object is refused."""
+    form = FORMATS[name]
+    for arguments in ({"a": 1}, None, 3):
+        text = form.render([ToolCall("f", {})]).replace("{}", json.dumps(arguments))
+        grammar = grammar_of(name, schema)
+        taken = take(grammar.constraint(), grammar.tokenizer, text + END) is None
+        assert taken == isinstance(arguments, dict), text
+    for refused in ({"type": "string"}, {"enum": [3]}, {"anyOf": [{"type": "null"}]}):
+        with pytest.raises(GrammarError, match="tool f: no grammar can be made from its schema"):
+            grammar_of(name, refused)
