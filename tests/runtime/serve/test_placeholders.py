@@ -177,7 +177,7 @@ def test_half_of_a_surrogate_pair(server: Server, half: bytes, whole: str) -> No
 
 
 @FUZZ
-@given(st.text(st.characters(), max_size=20))
+@given(st.text(st.characters(codec="utf-8"), max_size=20))
 def test_halves_in_arguments(text: str) -> None:
     """The arguments of a past call can be encoded, and keep what is whole."""
     halves = json.dumps({"a": text + "\ud83d"})
