@@ -22,6 +22,7 @@ RESERVE = 128  # descriptors that are not for connections
 REQUEST_S = 60.0  # for a head to arrive, and from one piece of a body to the next
 UNREAD_S = 600.0  # for a client to read on in an answer
 LAST_S = 2.0  # the same once all requests were ended
+PROBE_S = (0.01, 5.0)  # first and longest time between looks whether a client still waits
 READ_AHEAD = 8  # requests that are read while the answer to one before them is on its way
 
 
@@ -36,6 +37,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _ends = False  # all requests were ended
     _reader: asyncio.TimerHandle | None = None  # looks whether the client reads
+    _probe: asyncio.TimerHandle | None = None  # looks whether it waits, once it sends no more
     _cycles: tuple[RequestResponseCycle, ...] = ()  # requests whose answers are not whole
 
     def connection_made(self, transport: Any) -> None:
@@ -50,8 +52,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """It has gone."""
         BoundedProtocol.connected -= 1
         self._came()
-        if self._reader is not None:
-            self._reader.cancel()
+        for timer in (self._reader, self._probe):
+            if timer is not None:
+                timer.cancel()
         # uvicorn tells the newest request alone, and others were sent before it: theirs are the
         # answers that are being made.
         for cycle in self._unanswered:
@@ -59,6 +62,29 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The client sends no more: it waits for the answers to whole requests, or has gone."""
+        waiting = self._unanswered
+        if not waiting or waiting[-1].more_body or self.transport.is_closing():
+            return False  # closes the connection
+        waiting[-1].keep_alive = False
+        self._probe_client(PROBE_S[0])
+        return True
+
+    def _probe_client(self, seconds: float) -> None:
+        """Send what a client that has gone refuses, so that the connection is lost.
+
+        That is an interim response, which all clients of HTTP/1.1 skip. In HTTP/1.0 there is none,
+        and in the midst of an answer the answer itself does it.
+        """
+        waiting = self._unanswered
+        if not waiting or waiting[0].scope["http_version"] == "1.0":
+            return
+        if not waiting[0].response_started:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        longer = min(2 * seconds, PROBE_S[1])
+        self._probe = self.loop.call_later(seconds, self._probe_client, longer)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
@@ -129,6 +155,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_headers_complete()
             if self.parser.get_http_version() == "1.0":
                 _end_with_connection(self.cycle)
+            elif self.expect_100_continue:
+                _end_unless_invited(self.cycle)
             self._cycles = (*self._unanswered, self.cycle)
             if 1 < len(self._cycles) <= READ_AHEAD:
                 self.flow.resume_reading()  # else nobody would see that the client goes
@@ -214,6 +242,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.write(f"{line}content-length: 0\r\nconnection: close\r\n\r\n".encode())
         self._came()
         self.transport.close()
+
+
+def _end_unless_invited(cycle: RequestResponseCycle) -> None:
+    """Close the connection after a response without 100 Continue: the body may never come."""
+    send = cycle.send
+
+    async def closing(message: Any) -> None:
+        if cycle.waiting_for_100_continue:
+            cycle.keep_alive = False
+        await send(message)
+
+    cycle.send = closing
 
 
 def _end_with_connection(cycle: RequestResponseCycle) -> None:

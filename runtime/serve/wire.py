@@ -149,13 +149,16 @@ async def read_body(request: Request, kind: type[B]) -> B:
             param="content-encoding",
             code="unsupported_encoding",
         )
+    too_large = APIError(
+        f"the request is larger than {most:,} bytes", status=413, code="request_too_large"
+    )
+    if int(request.headers.get("content-length", 0)) > most:
+        raise too_large  # before the client is invited to send it
     data = bytearray()
     async for piece in request.stream():
         data += piece
         if len(data) > most:
-            raise APIError(
-                f"the request is larger than {most:,} bytes", status=413, code="request_too_large"
-            )
+            raise too_large
     request.scope[BODY] = bytes(data)
     try:
         value = from_json(bytes(data), allow_inf_nan=False)
