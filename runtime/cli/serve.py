@@ -27,6 +27,19 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     """The options of a server."""
     add_engine_options(verb, model=f"{DEFAULT_MODEL}; repeatable, also as NAME=MODEL", several=True)
     verb.add_argument(
+        "--alias",
+        action="append",
+        type=_alias,
+        metavar="NAME=MODEL",
+        help="another name for a served model or agent; repeatable",
+    )
+    verb.add_argument(
+        "--default-model",
+        metavar="NAME",
+        help="the served model that answers requests that name none or an unknown one (default: "
+        "the first; with several models, unknown names are refused)",
+    )
+    verb.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="HOST",
@@ -162,6 +175,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     operators = _keys(args.operator_key_file)
     settings = ServerSettings(
         models=named_models(args.model, output),
+        default_model=args.default_model,
+        aliases=dict(args.alias or ()),
         host=args.host,
         port=PORT if args.port is None else args.port,
         keys=tuple(keys),
@@ -287,6 +302,13 @@ def _text(path: str) -> str:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise SettingError(f"cannot read {path}: {why}") from None
+
+
+def _alias(text: str) -> tuple[str, str]:
+    name, _, model = text.partition("=")
+    if not (name and model):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=MODEL")
+    return name, model
 
 
 def _port(text: str) -> int:

@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     from .request_traces import RequestTraces
 
 NOT_ITS = (
-    *("tools", "tool_choice", "response_format", "n", "logprobs", "top_logprobs", "stop"),
-    *("parallel_tool_calls", "chat_template_kwargs", "reasoning_effort", "n_probs", "json_schema"),
+    *("tools", "tool_choice", "n", "logprobs", "top_logprobs", "stop", "stop_sequences"),
+    *("parallel_tool_calls", "chat_template_kwargs", "n_probs", "json_schema", "include"),
     *("grammar", "return_progress", "cache_prompt", "timings_per_token", "t_max_predict_ms"),
+    *("stop_token_ids", "min_tokens"),
 )
 """Parameters that an agent does not have."""
 
@@ -70,8 +71,9 @@ def agent_request(
     Raises:
         APIError: it has no such parameter, or is asked nothing.
     """
-    for name in NOT_ITS:
-        if name in given:
+    held = {asked.output_param: asked.output, "reasoning_effort": asked.effort}
+    for name in (*NOT_ITS, *held):
+        if held.get(name) is not None or (name in given and name not in held):
             raise APIError(
                 f"Unsupported parameter: '{name}' is not supported by agents.",
                 param=name,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,6 +27,7 @@ from .messages import count_tokens, messages
 from .metrics import Metrics, metrics
 from .models import Load, Models
 from .native_completion import infill, native_completion
+from .notes import with_notes
 from .openapi import openapi
 from .request_ids import REQUEST_ID, identified
 from .responses import responses
@@ -70,7 +71,7 @@ ABSENT = {
     "api": "ollama's format",
 }
 """What clients of others ask for, by a word of the path, and that is not here."""
-TOLD = ("x-request-id", "request-id", "retry-after", "x-should-retry")
+TOLD = ("x-request-id", "request-id", "retry-after", "x-should-retry", "warnings")
 """Headers of answers that scripts of other pages may read."""
 LOOK_S = 5.0  # between looks for models that nobody uses, and for files that changed
 
@@ -81,22 +82,25 @@ class Application(Starlette):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request (ASGI)."""
         if scope["type"] == "http":
-            send = identified(scope, send)
+            send = with_notes(identified(scope, send))
         await super().__call__(scope, receive, send)
 
 
-def build_app(settings: ServerSettings, load: Load) -> Starlette:
+def build_app(
+    settings: ServerSettings, load: Load, hopeless: Callable[[BaseException], None] | None = None
+) -> Starlette:
     """The application; its `state.service` is there while it runs.
 
     Args:
         settings: of the server.
         load: loads a model by what `ServerSettings.models` says of it.
+        hopeless: see `Models`.
     """
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         counts = Metrics()
-        models = Models(settings, load, counts)
+        models = Models(settings, load, counts, hopeless)
         app.state.service = service = Service(settings, models, counts)
         # The first model is loaded beside the first requests, which wait for it.
         first = threading.Thread(target=_load_first, args=(models,), name="load", daemon=True)

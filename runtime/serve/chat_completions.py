@@ -137,10 +137,9 @@ async def chat_completions(request: Request) -> Answer:
     check_logprobs(True, body.n_probs, limits, "n_probs")
     if body.stream_options is not None and not body.stream:
         raise APIError("stream_options needs stream: true", param="stream_options")
-    folder = service.settings.agents.get(body.model)
-    name = service.models.check(None if folder is not None else body.model)
+    shown, name, folder = service.models.answering(body.model)
     writer = ChatWriter(
-        name if folder is None else body.model or name,
+        shown,
         usage=body.stream_options is not None and body.stream_options.include_usage,
         progress=body.return_progress,
         logprobs=body.told_logprobs is not None,

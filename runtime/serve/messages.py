@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from ..inference.sampling import Sampling
+from .agent_models import agent_request
 from .anthropic_messages import (
     BlocksMessage,
     Texts,
@@ -146,11 +147,15 @@ class MessagesBody(CountBody):
     metadata: dict[str, Any] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
 
+    def sampling(self) -> Sampling:
+        """For the engine."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k)
+
     def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
         """What is asked of the engine."""
         return GenerationRequest(
             model.prompts.prompt(self.conversation(model, limits)),
-            Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k),
+            self.sampling(),
             self.max_tokens,
             tuple(self.stop_sequences),
             pieces=self.stream,
@@ -176,12 +181,16 @@ async def messages(request: Request) -> Answer:
         raise APIError(
             f"give at most {limits.stops} texts of 1 to 256 characters", param="stop_sequences"
         )
-    name = service.models.check(body.model)
+    shown, name, folder = service.models.answering(body.model)
     omitted = body.thinking is not None and body.thinking.display == "omitted"
-    writer = MessagesWriter(name, body.max_tokens, thoughts=not omitted)
+    writer = MessagesWriter(shown, body.max_tokens, thoughts=not omitted)
 
     def prepare(model: LoadedModel) -> GenerationRequest:
-        return body.generation(model, limits)
+        if folder is None:
+            return body.generation(model, limits)
+        asked = body.conversation(model, limits)
+        most = body.max_tokens
+        return agent_request(model, folder, asked, body.sampling(), most, body.told, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream)
 

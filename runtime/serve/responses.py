@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from ..tokens.tokenizer import Tokenizer
 from .admission import NAMESPACE
+from .agent_models import agent_request
 from .api_error import APIError
 from .chat_writer import tokens_told
 from .events import Call, CallPart, Done, Event, PromptRead, Text, Thought
@@ -178,16 +179,27 @@ async def responses(request: Request) -> Answer:
     if body.stream_options is not None and not body.stream:
         raise APIError("stream_options needs stream: true", param="stream_options")
     body, items = await continued(request, body)
-    writer = ResponsesWriter(service.models.check(body.model), body)
+    shown, name, folder = service.models.answering(body.model)
+    writer = ResponsesWriter(shown, body)
     if body.store and service.kept.enabled:
         namespace = request.scope.get(NAMESPACE, "")
         writer.keep = lambda response: service.kept.put(namespace, response, items)
 
     def prepare(model: LoadedModel) -> GenerationRequest:
         writer.of(model)
-        return body.generation(model, limits)
+        if folder is None:
+            return body.generation(model, limits)
+        return agent_request(
+            model,
+            folder,
+            body.conversation(limits),
+            body.sampling(model.engine.tokenizer),
+            body.most_tokens(body.max_output_tokens),
+            body.told,
+            service.traces,
+        )
 
-    return Answer(service, writer.model, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
+    return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
 
 
 async def continued(

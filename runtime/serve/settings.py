@@ -64,7 +64,11 @@ class ServerSettings:
     """How a server runs.
 
     Attributes:
-        models: name of each model, and what `Engine.load` finds it by; the first is loaded at once.
+        models: name of each model, and what `Engine.load` finds it by; the default is loaded at
+            once.
+        default_model: answers requests that name none, or an unknown one; None: the first one,
+            and an unknown name is refused where there are several.
+        aliases: further names of models and agents.
         host, port: where it listens; port 0 takes a free one.
         keys: any of them opens the server; none: it is open, and must listen on loopback. What is
             computed with one cannot be observed with another.
@@ -98,6 +102,8 @@ class ServerSettings:
     models: Mapping[str, str]
     host: str = "127.0.0.1"
     port: int = PORT
+    default_model: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] = field(default=(), repr=False)
     key_names: Mapping[str, str] = field(default_factory=dict, repr=False)
     operator_keys: tuple[str, ...] = field(default=(), repr=False)
@@ -122,6 +128,7 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not self.models:
             raise SettingError("a server needs a model; name one")
+        self._check_names()
         check_whole(self.port, "port", SettingError, 0)
         if self.port > 65535:
             raise SettingError(f"port must be at most 65535, not {self.port}")
@@ -164,6 +171,18 @@ class ServerSettings:
                 f"other machines can reach {self.host}, so the server needs a key: give "
                 "--api-key, or listen on 127.0.0.1"
             )
+
+    def _check_names(self) -> None:
+        served = [*self.models, *self.agents]
+        for alias, name in self.aliases.items():
+            if alias in served:
+                raise SettingError(f"the alias {alias} is the name of a model")
+            if name not in served:
+                known = ", ".join(served)
+                raise SettingError(f"the alias {alias} is of {name}, which is not served: {known}")
+        if self.default_model is not None and self.default_model not in self.models:
+            known = ", ".join(self.models)
+            raise SettingError(f"the default model {self.default_model} is not served: {known}")
 
 
 def hostname(host: str) -> str:
