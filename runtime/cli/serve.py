@@ -29,7 +29,6 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--alias",
         action="append",
-        type=_alias,
         metavar="NAME=MODEL",
         help="another name for a served model or agent; repeatable",
     )
@@ -176,7 +175,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     settings = ServerSettings(
         models=named_models(args.model, output),
         default_model=args.default_model,
-        aliases=dict(args.alias or ()),
+        aliases=dict(one.partition("=")[::2] for one in args.alias or ()),
         host=args.host,
         port=PORT if args.port is None else args.port,
         keys=tuple(keys),
@@ -302,13 +301,6 @@ def _text(path: str) -> str:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise SettingError(f"cannot read {path}: {why}") from None
-
-
-def _alias(text: str) -> tuple[str, str]:
-    name, _, model = text.partition("=")
-    if not (name and model):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=MODEL")
-    return name, model
 
 
 def _port(text: str) -> int:

@@ -27,7 +27,6 @@ from .messages import count_tokens, messages
 from .metrics import Metrics, metrics
 from .models import Load, Models
 from .native_completion import infill, native_completion
-from .notes import with_notes
 from .openapi import openapi
 from .request_ids import REQUEST_ID, identified
 from .responses import responses
@@ -82,7 +81,7 @@ class Application(Starlette):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request (ASGI)."""
         if scope["type"] == "http":
-            send = with_notes(identified(scope, send))
+            send = identified(scope, send)
         await super().__call__(scope, receive, send)
 
 
@@ -94,17 +93,17 @@ def build_app(
     Args:
         settings: of the server.
         load: loads a model by what `ServerSettings.models` says of it.
-        hopeless: see `Models`.
+        hopeless: hears at the start why no model can be loaded, where none can.
     """
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         counts = Metrics()
-        models = Models(settings, load, counts, hopeless)
+        models = Models(settings, load, counts)
         app.state.service = service = Service(settings, models, counts)
         # The first model is loaded beside the first requests, which wait for it.
-        first = threading.Thread(target=_load_first, args=(models,), name="load", daemon=True)
-        first.start()
+        args = (models, hopeless)
+        threading.Thread(target=_load_first, args=args, name="load", daemon=True).start()
         looking = asyncio.create_task(_let_go_idle(models))
         try:
             yield
@@ -173,9 +172,17 @@ def routes() -> list[BaseRoute]:
     ]
 
 
-def _load_first(models: Models) -> None:
-    with contextlib.suppress(APIError), models.use(None):  # it is logged, and shows in ps
-        pass
+def _load_first(models: Models, hopeless: Callable[[BaseException], None] | None) -> None:
+    """Load the default model; where it cannot be, see whether another one can."""
+    causes: list[BaseException | None] = []
+    for name in dict.fromkeys([models.default, *models.names]):
+        try:
+            with models.use(name):
+                return
+        except APIError as error:  # it is logged, and shows in ps
+            causes.append(error.__cause__)
+    if hopeless is not None and (first := causes[0]) and all(causes):
+        hopeless(first)
 
 
 async def _let_go_idle(models: Models) -> None:

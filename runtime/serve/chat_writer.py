@@ -132,7 +132,8 @@ class ChatWriter:
         if not self._usage:
             return DONE
         used = to_json(usage_of([self._read], self._done))
-        return b"data: " + self._common() + b'[],"usage":' + used + b"}\n\n" + DONE
+        took = self._so_far((self._done[0].tokens, self._done[0].seconds))
+        return b"data: " + self._common() + b'[],"usage":' + used + took + b"}\n\n" + DONE
 
     def silent(self) -> bytes:
         """See `Writer.silent`."""

@@ -35,7 +35,6 @@ class VectorBody(Body):
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1)
     embd_normalize: int = Field(default=2, ge=-1, le=64)
-    user: str | None = None
 
 
 class EmbeddingsBody(VectorBody):

@@ -27,7 +27,7 @@ from .events import (
     PromptProgress,
     PromptRead,
 )
-from .logprobs import LogprobRecorder
+from .logprobs import EndsLater, LogprobRecorder
 from .plain_reader import PlainReader
 from .prompts import Prompt
 from .telling import Telling
@@ -55,6 +55,7 @@ class GenerationRequest:
         ids: whether to tell tokens beside texts.
         timed: whether to tell with each piece how many tokens there are, and for how long.
         ends: tokens that end an answer, beside those that end every one.
+        min_tokens: of each answer, before one of these or a stop token may end it.
         predict_s: seconds after which an answer ends with its next line break; 0: none.
         indent: of each line of a text but the first; a line with less ends it.
         endless: whether an answer goes on where the model would end it.
@@ -77,6 +78,7 @@ class GenerationRequest:
     timed: bool = False
     sampled_probs: bool = False
     ends: frozenset[int] = frozenset()
+    min_tokens: int = 0
     predict_s: float = 0.0
     indent: int = 0
     endless: bool = False
@@ -311,6 +313,8 @@ class Generation:
             if turn is not None
             else PlainReader(tokenizer, request.stops, ends, request.indent)
         )
+        if request.min_tokens:
+            constraint = EndsLater(constraint, ends, request.min_tokens, tokenizer.n_vocab)
         sampling = _seeded(request.sampling.over(engine.sampling), choice)
         if request.endless:
             never = dict.fromkeys(tokenizer.stop_ids, -math.inf)

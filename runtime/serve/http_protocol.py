@@ -22,7 +22,7 @@ RESERVE = 128  # descriptors that are not for connections
 REQUEST_S = 60.0  # for a head to arrive, and from one piece of a body to the next
 UNREAD_S = 600.0  # for a client to read on in an answer
 LAST_S = 2.0  # the same once all requests were ended
-PROBE_S = (0.01, 5.0)  # first and longest time between looks whether a client still waits
+PROBE_S = (0.01, 5.0)  # first and longest time between probes of a client that sends no more
 READ_AHEAD = 8  # requests that are read while the answer to one before them is on its way
 
 
@@ -37,7 +37,6 @@ class BoundedProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _ends = False  # all requests were ended
     _reader: asyncio.TimerHandle | None = None  # looks whether the client reads
-    _probe: asyncio.TimerHandle | None = None  # looks whether it waits, once it sends no more
     _cycles: tuple[RequestResponseCycle, ...] = ()  # requests whose answers are not whole
 
     def connection_made(self, transport: Any) -> None:
@@ -52,9 +51,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """It has gone."""
         BoundedProtocol.connected -= 1
         self._came()
-        for timer in (self._reader, self._probe):
-            if timer is not None:
-                timer.cancel()
+        if self._reader is not None:
+            self._reader.cancel()
         # uvicorn tells the newest request alone, and others were sent before it: theirs are the
         # answers that are being made.
         for cycle in self._unanswered:
@@ -73,18 +71,15 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _probe_client(self, seconds: float) -> None:
-        """Send what a client that has gone refuses, so that the connection is lost.
-
-        That is an interim response, which all clients of HTTP/1.1 skip. In HTTP/1.0 there is none,
-        and in the midst of an answer the answer itself does it.
+        """Send an interim response, which clients of HTTP/1.1 skip: one that has gone resets the
+        connection. HTTP/1.0 has none; in the midst of an answer, the answer itself does that.
         """
         waiting = self._unanswered
-        if not waiting or waiting[0].scope["http_version"] == "1.0":
+        if not waiting or waiting[0].disconnected or waiting[0].scope["http_version"] == "1.0":
             return
         if not waiting[0].response_started:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        longer = min(2 * seconds, PROBE_S[1])
-        self._probe = self.loop.call_later(seconds, self._probe_client, longer)
+        self.loop.call_later(seconds, self._probe_client, min(2 * seconds, PROBE_S[1]))
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
@@ -155,8 +150,6 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_headers_complete()
             if self.parser.get_http_version() == "1.0":
                 _end_with_connection(self.cycle)
-            elif self.expect_100_continue:
-                _end_unless_invited(self.cycle)
             self._cycles = (*self._unanswered, self.cycle)
             if 1 < len(self._cycles) <= READ_AHEAD:
                 self.flow.resume_reading()  # else nobody would see that the client goes
@@ -242,18 +235,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.write(f"{line}content-length: 0\r\nconnection: close\r\n\r\n".encode())
         self._came()
         self.transport.close()
-
-
-def _end_unless_invited(cycle: RequestResponseCycle) -> None:
-    """Close the connection after a response without 100 Continue: the body may never come."""
-    send = cycle.send
-
-    async def closing(message: Any) -> None:
-        if cycle.waiting_for_100_continue:
-            cycle.keep_alive = False
-        await send(message)
-
-    cycle.send = closing
 
 
 def _end_with_connection(cycle: RequestResponseCycle) -> None:

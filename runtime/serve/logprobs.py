@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,53 @@ class TokenLogprob:
     """The likeliest tokens, the first one first."""
 
 
-class LogprobRecorder:
+class Around:
+    """A decode's constraint around another one, without lookahead."""
+
+    def __init__(self, constraint: Constraint | None) -> None:
+        self._constraint = constraint
+
+    @property
+    def calling(self) -> bool:
+        """See `TurnConstraint.calling`."""
+        return getattr(self._constraint, "calling", False)
+
+    def mask(self) -> np.ndarray | None:
+        """See `Constraint.mask`."""
+        return self._constraint.mask() if self._constraint is not None else None
+
+    def advance(self, token: int) -> None:
+        """See `Constraint.advance`."""
+        if self._constraint is not None:
+            self._constraint.advance(token)
+
+
+class EndsLater(Around):
+    """It lets a decode end after `count` tokens, or where nothing but an end may come."""
+
+    def __init__(
+        self, constraint: Constraint | None, ends: Collection[int], count: int, n_vocab: int
+    ) -> None:
+        super().__init__(constraint)
+        others = np.ones(32 * -(-n_vocab // 32), bool)
+        others[list(ends)] = False
+        self._left, self._others = count, np.packbits(others, bitorder="little").view(np.uint32)
+
+    def mask(self) -> np.ndarray | None:
+        """See `Constraint.mask`."""
+        mask = super().mask()
+        if self._left <= 0:
+            return mask
+        others = self._others if mask is None else mask & self._others
+        return others if others.any() else mask
+
+    def advance(self, token: int) -> None:
+        """See `Constraint.advance`."""
+        self._left -= 1
+        super().advance(token)
+
+
+class LogprobRecorder(Around):
     """A decode's constraint that notes the logits from which each token was chosen.
 
     It has no lookahead, so every token is decoded by a pass of its own; the session must not draft.
@@ -48,7 +95,8 @@ class LogprobRecorder:
         top: int,
         sampling: Sampling | None = None,
     ) -> None:
-        self._session, self._constraint, self._top = session, constraint, top
+        super().__init__(constraint)
+        self._session, self._top = session, top
         self._sampler: Sampler | None = None
         if sampling is not None:
             engine = session.engine
@@ -58,21 +106,11 @@ class LogprobRecorder:
             )
         self._noted: list[TokenLogprob] = []
 
-    @property
-    def calling(self) -> bool:
-        """See `TurnConstraint.calling`."""
-        return getattr(self._constraint, "calling", False)
-
-    def mask(self) -> np.ndarray | None:
-        """See `Constraint.mask`."""
-        return self._constraint.mask() if self._constraint is not None else None
-
     def advance(self, token: int) -> None:
         """See `Constraint.advance`; the logits that it came from are still there."""
         if self._session.has_logits:
             self._noted.append(self._after(token) if self._sampler else self._before(token))
-        if self._constraint is not None:
-            self._constraint.advance(token)
+        super().advance(token)
 
     def take(self) -> list[TokenLogprob]:
         """What was noted since the last time."""

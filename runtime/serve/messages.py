@@ -6,12 +6,13 @@ from json.encoder import encode_basestring
 from secrets import token_hex
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from ..inference.sampling import Sampling
+from ..tokens.tokenizer import Tokenizer
 from .agent_models import agent_request
 from .anthropic_messages import (
     BlocksMessage,
@@ -29,6 +30,7 @@ from .generate import GenerationRequest
 from .models import LoadedModel
 from .openai_messages import Lenient
 from .prompts import Conversation
+from .sampling_body import stops_of
 from .settings import Limits
 from .turns import check_choice, check_size, tools_of
 from .wire import Answer, Body, read_body
@@ -84,17 +86,9 @@ class CountBody(Body):
     tool_choice: ToolChoice | None = None
     thinking: ThinkingSetting | None = None
     output_config: OutputConfig = Field(default_factory=OutputConfig)
-    # What says nothing about the answer, or only what is done in any case:
-    cache_control: dict[str, Any] | None = None
+    # What says only what is done in any case:
     context_management: ContextManagement | None = None
     speed: Literal["standard"] | None = None
-
-    @field_validator("tools")
-    @classmethod
-    def _names_differ(cls, tools: list[ToolItem]) -> list[ToolItem]:
-        if len({tool.name for tool in tools}) < len(tools):
-            raise ValueError("two tools have the same name")
-        return tools
 
     def conversation(self, model: LoadedModel, limits: Limits) -> Conversation:
         """What the model is asked.
@@ -143,11 +137,8 @@ class MessagesBody(CountBody):
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=0)
-    # What says nothing about the answer, or only what is done in any case:
-    metadata: dict[str, Any] | None = None
-    service_tier: Literal["auto", "standard_only"] | None = None
 
-    def sampling(self) -> Sampling:
+    def sampling(self, _: Tokenizer) -> Sampling:
         """For the engine."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k)
 
@@ -155,7 +146,7 @@ class MessagesBody(CountBody):
         """What is asked of the engine."""
         return GenerationRequest(
             model.prompts.prompt(self.conversation(model, limits)),
-            self.sampling(),
+            self.sampling(model.engine.tokenizer),
             self.max_tokens,
             tuple(self.stop_sequences),
             pieces=self.stream,
@@ -176,11 +167,7 @@ async def messages(request: Request) -> Answer:
             # By this word the client's tool runner does.
             details={"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
         )
-    stops = body.stop_sequences
-    if len(stops) > limits.stops or not all(0 < len(stop) <= 256 for stop in stops):
-        raise APIError(
-            f"give at most {limits.stops} texts of 1 to 256 characters", param="stop_sequences"
-        )
+    stops_of(body.stop_sequences, limits, "stop_sequences")
     shown, name, folder = service.models.answering(body.model)
     omitted = body.thinking is not None and body.thinking.display == "omitted"
     writer = MessagesWriter(shown, body.max_tokens, thoughts=not omitted)
@@ -189,8 +176,7 @@ async def messages(request: Request) -> Answer:
         if folder is None:
             return body.generation(model, limits)
         asked = body.conversation(model, limits)
-        most = body.max_tokens
-        return agent_request(model, folder, asked, body.sampling(), most, body.told, service.traces)
+        return agent_request(model, folder, body, asked, body.max_tokens, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream)
 

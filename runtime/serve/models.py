@@ -75,6 +75,10 @@ class LoadedModel:
         self.prompts = Prompts(engine.tokenizer, engine.context)
 
 
+def _not_found(message: str) -> APIError:
+    return APIError(message, status=404, param="model", code="model_not_found")
+
+
 FileState = tuple[int, int, int, int]
 
 
@@ -139,17 +143,11 @@ class Models:
         settings: of the server.
         load: loads a model by what `ServerSettings.models` says of it.
         watcher: hears of the engines.
-        hopeless: hears the last error once every model has failed and none was ever loaded.
     """
 
     def __init__(
-        self,
-        settings: ServerSettings,
-        load: Load,
-        watcher: Watcher | None = None,
-        hopeless: Callable[[BaseException], None] | None = None,
+        self, settings: ServerSettings, load: Load, watcher: Watcher | None = None
     ) -> None:
-        self._hopeless = hopeless
         self._settings, self._load, self._watcher = settings, load, watcher
         self._entries = {name: Entry(name, source) for name, source in settings.models.items()}
         self._lock = threading.Lock()
@@ -181,13 +179,9 @@ class Models:
         return first.error if first.state == "failed" else ""
 
     def answering(self, name: str | None) -> tuple[str, str, Path | None]:
-        """Resolve the name in a request, which may be an alias.
+        """Resolve a name in a request: who answers, on which model, and an agent's folder.
 
-        An unknown one is the default model, where that was set or is the only one; a note says so.
-
-        Returns:
-            The name of the model or agent that answers, that of the model that it takes, and the
-            agent's folder.
+        An unknown name is the default model where that was set or is the only one, with a note.
 
         Raises:
             APIError: there is none of that name; it says which there are.
@@ -200,12 +194,7 @@ class Models:
             lenient = settings.default_model or len(self._entries) == 1
             if not lenient or found.startswith("agent:"):
                 known = ", ".join([*self._entries, *settings.aliases, *settings.agents])
-                raise APIError(
-                    f"The model '{found:.100}' does not exist; available: {known}",
-                    status=404,
-                    param="model",
-                    code="model_not_found",
-                )
+                raise _not_found(f"The model '{found:.100}' does not exist; available: {known}")
             note(f"the model '{found:.100}' does not exist; {default} answers")
             found = default
         return found, found, None
@@ -218,13 +207,8 @@ class Models:
         """
         found, _, folder = self.answering(name)
         if folder is not None:
-            raise APIError(
-                f"{found} is an agent; agents answer at /v1/chat/completions, /v1/responses and "
-                "/v1/messages",
-                status=404,
-                param="model",
-                code="model_not_found",
-            )
+            where = "/v1/chat/completions, /v1/responses and /v1/messages"
+            raise _not_found(f"{found} is an agent; agents answer at {where}")
         return found
 
     def known(self, name: str | None) -> str:
@@ -318,10 +302,6 @@ class Models:
             return error
         entry.state, entry.error = "failed", str(error) or type(error).__name__
         log.warning(f"the model {entry.name} could not be loaded: {entry.error}")
-        if self._hopeless and all(
-            e.state == "failed" and not e.load_s for e in self._entries.values()
-        ):
-            self._hopeless(error)
         if not isinstance(error, TriplepointError | MemoryError | OSError):
             return as_api_error(error)
         message = f"the model {entry.name} could not be loaded: {error}"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from math import exp
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
 
@@ -27,11 +27,9 @@ from .wire import Answer, read_body
 class NativeSettings(PromptBody):
     """What all of llama-server's own formats have."""
 
-    tells_sampled_probs = True
+    native = True
 
-    n_probs: int | None = Field(
-        default=None, ge=0, validation_alias=AliasChoices("n_probs", "logprobs")
-    )
+    n_probs: int | None = Field(default=None, ge=0)
     return_tokens: bool = False
     response_fields: list[Annotated[str, Field(max_length=256)]] = Field(
         default_factory=list, max_length=256
@@ -41,11 +39,6 @@ class NativeSettings(PromptBody):
     def told_logprobs(self) -> int | None:
         """See `PromptBody.told_logprobs`."""
         return self.n_probs or None
-
-    @property
-    def tells_ids(self) -> bool:
-        """See `PromptBody.tells_ids`."""
-        return True
 
 
 class NativeBody(NativeSettings):
@@ -68,15 +61,7 @@ async def native_completion(request: Request) -> Answer:
         writer.of,
         lambda model, one: body.generation(model, ids_of(one, model.engine.tokenizer), limits),
     )
-    return Answer(
-        service,
-        writer.model,
-        prepares,
-        writer,
-        streamed=body.stream,
-        choices=body.n,
-        ping_s=body.ping_s,
-    )
+    return body.answer(service, writer.model, prepares, writer)
 
 
 class InfillBody(NativeSettings):
@@ -117,15 +102,7 @@ async def infill(request: Request) -> Answer:
         return body.generation(model, ids, limits, ends=tokenizer.fill_ends)
 
     prepares = body.prepares([body.prompt], writer.of, make)
-    return Answer(
-        service,
-        writer.model,
-        prepares,
-        writer,
-        streamed=body.stream,
-        choices=body.n,
-        ping_s=body.ping_s,
-    )
+    return body.answer(service, writer.model, prepares, writer)
 
 
 class NativeWriter:

@@ -1,17 +1,9 @@
-"""Notes to a client: what of its request was read in another way, or has no effect.
-
-They are in the header ``warnings`` of the response, as a JSON list of texts.
-"""
+"""Notes on what was ignored or read otherwise in a request: its header ``warnings``, in JSON."""
 
 from __future__ import annotations
 
-import json
 from contextvars import ContextVar
 
-from starlette.datastructures import MutableHeaders
-from starlette.types import Message, Send
-
-MAX_NOTES, MAX_TEXT = 16, 200  # of one request; characters of each
 _NOTES: ContextVar[list[str]] = ContextVar("triplepoint.notes")
 
 
@@ -22,18 +14,12 @@ def note(text: str) -> None:
     head of a response was sent are lost. Does nothing outside a request.
     """
     notes = _NOTES.get([])
-    if len(notes) < MAX_NOTES and text[:MAX_TEXT] not in notes:
-        notes.append(text[:MAX_TEXT])
+    if len(notes) < 16 and text[:200] not in notes:  # bounded, as it is a header
+        notes.append(text[:200])
 
 
-def with_notes(send: Send) -> Send:
-    """Begin to collect the notes of a request, and write them into the head of its response."""
+def begin_notes() -> list[str]:
+    """Begin to collect the notes of a request."""
     notes: list[str] = []
     _NOTES.set(notes)
-
-    async def send_noted(message: Message) -> None:
-        if message["type"] == "http.response.start" and notes:
-            MutableHeaders(scope=message)["warnings"] = json.dumps(notes)  # ASCII, on one line
-        await send(message)
-
-    return send_noted
+    return notes

@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import anyio.to_thread
-from pydantic import Field, field_validator
+from pydantic import Field
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 
@@ -116,7 +116,6 @@ class ResponsesBody(SamplingBody):
     # What says nothing about the answer, or only what is done in any case:
     background: Literal[False] | None = None
     truncation: Literal["disabled"] | None = None
-    service_tier: Literal["auto", "default"] | None = None
     metadata: dict[str, Any] | None = None
     client_metadata: dict[str, Any] | None = None
     user: str | None = None
@@ -125,14 +124,6 @@ class ResponsesBody(SamplingBody):
     prompt_cache_retention: str | None = None
     prompt_cache_options: dict[str, Any] | None = None
     max_tool_calls: int | None = Field(default=None, ge=1)  # of tools that a server runs itself
-
-    @field_validator("tools")
-    @classmethod
-    def _names_differ(cls, tools: list[Tool]) -> list[Tool]:
-        names = [tool.name for tool in tools if tool.type == "function"]
-        if len(set(names)) < len(names):
-            raise ValueError("two tools have the same name")
-        return tools
 
     def conversation(self, limits: Limits) -> Conversation:
         """What the model is asked.
@@ -163,6 +154,8 @@ class ResponsesBody(SamplingBody):
             logprobs=(self.top_logprobs or 0) if LOGPROBS in self.include else None,
             pieces=self.stream,
             cached=self.cache_prompt,
+            ends=self.ends(model.engine.tokenizer),
+            min_tokens=self.min_tokens,
             predict_s=self.predict_s,
         )
 
@@ -189,15 +182,8 @@ async def responses(request: Request) -> Answer:
         writer.of(model)
         if folder is None:
             return body.generation(model, limits)
-        return agent_request(
-            model,
-            folder,
-            body.conversation(limits),
-            body.sampling(model.engine.tokenizer),
-            body.most_tokens(body.max_output_tokens),
-            body.told,
-            service.traces,
-        )
+        asked, most = body.conversation(limits), body.most_tokens(body.max_output_tokens)
+        return agent_request(model, folder, body, asked, most, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
 

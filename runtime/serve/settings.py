@@ -173,16 +173,13 @@ class ServerSettings:
             )
 
     def _check_names(self) -> None:
-        served = [*self.models, *self.agents]
+        served, default = [*self.models, *self.agents], self.default_model
         for alias, name in self.aliases.items():
-            if alias in served:
-                raise SettingError(f"the alias {alias} is the name of a model")
-            if name not in served:
+            if not alias or alias in served or name not in served:
                 known = ", ".join(served)
-                raise SettingError(f"the alias {alias} is of {name}, which is not served: {known}")
-        if self.default_model is not None and self.default_model not in self.models:
-            known = ", ".join(self.models)
-            raise SettingError(f"the default model {self.default_model} is not served: {known}")
+                raise SettingError(f"an alias is NEW=MODEL of {known}; not {alias!r}={name!r}")
+        if default is not None and default not in self.models:
+            raise SettingError(f"default_model must be one of {', '.join(self.models)}: {default}")
 
 
 def hostname(host: str) -> str:

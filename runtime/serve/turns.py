@@ -205,6 +205,8 @@ def tools_of(
             )
         check_size(tool.schema, f"tools[{number}].{schema}", limits)
         made.append(_shown(tool.name, tool.description, tool.schema))
+    if len({tool["function"]["name"] for tool in made}) < len(made):
+        raise APIError("Invalid 'tools': two tools have the same name.", param="tools")
     check_size(made, "tools", limits)
     return made
 

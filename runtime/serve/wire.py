@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import anyio.to_thread
 from pydantic import (
-    AliasChoices,
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
@@ -28,6 +27,7 @@ from starlette.types import Receive, Scope, Send
 from .admission import NAMESPACE, Caller
 from .api_error import APIError, by_anthropic
 from .events import Closed, Event, Failed, Silence
+from .foreign import translated
 from .mailbox import Channel
 from .request_ids import REQUEST_ID
 from .service import Job, Prepare, Service
@@ -79,17 +79,13 @@ class Given(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """With null where it counts as not given, and all names of what has several."""
+        """With null where it counts as not given."""
         found = handler(core_schema)
         made = handler.resolve_ref_schema(found)
         properties, needed = made.get("properties", {}), made.get("required", ())
         for name, part in properties.items():
             if name not in needed:
                 properties[name] = _or_null(part)
-        for field in cls.model_fields.values():
-            if isinstance(aliases := field.validation_alias, AliasChoices):
-                first, *others = aliases.choices
-                properties |= {other: properties[first] for other in others}
         return found
 
 
@@ -109,14 +105,6 @@ class Body(Given):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     turns: ClassVar[str] = ""
     """The parameter that holds a conversation, of which a server takes so many messages."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nothing(cls, value: Any) -> Any:
-        """An empty list of what is not here asks for nothing."""
-        if not isinstance(value, dict) or [] not in value.values():
-            return value
-        return {name: item for name, item in value.items() if item != [] or name in _names(cls)}
 
     @property
     def told(self) -> set[str]:
@@ -166,6 +154,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
         raise APIError(f"the request's body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise APIError("the request's body must be a JSON object", code="invalid_json")
+    value = translated(value, _names(kind))
     check_turns(value.get(kind.turns), kind.turns, request.app.state.service.settings.limits)
     if len(data) <= LARGE:
         return checked(kind, value)
@@ -445,7 +434,11 @@ async def _watched(receive: Receive, jobs: Sequence[Job]) -> AsyncIterator[None]
 
 def error_response(error: APIError, scope: Scope) -> JSONResponse:
     """An error as an answer of its own, in the wire format of a request."""
-    body = error.body_at(scope["path"], anthropic=by_anthropic(Headers(scope=scope)))
+    headers = Headers(scope=scope)
+    body = error.body_at(scope["path"], anthropic=by_anthropic(headers))
     if body.get("type") == "error":  # Anthropic's form
         body["request_id"] = scope.get(REQUEST_ID)
-    return JSONResponse(body, status_code=error.status, headers=error.headers)
+    # A client that was not invited (100 Continue) may never send the body.
+    unread = "expect" in headers and BODY not in scope
+    closing = {"connection": "close"} if unread else {}
+    return JSONResponse(body, status_code=error.status, headers={**error.headers, **closing})

@@ -482,9 +482,10 @@ def test_a_default_model_and_aliases(start: Callable[..., Server], tmp_path: Pat
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"default_model": "c"}, "the default model c is not served: a, b"),
-        ({"aliases": {"x": "c"}}, "the alias x is of c, which is not served: a, b"),
-        ({"aliases": {"a": "b"}}, "the alias a is the name of a model"),
+        ({"default_model": "c"}, "default_model must be one of a, b: c"),
+        ({"aliases": {"x": "c"}}, "an alias is NEW=MODEL of a, b; not 'x'='c'"),
+        ({"aliases": {"a": "b"}}, "not 'a'='b'"),
+        ({"aliases": {"x": ""}}, "not 'x'=''"),
     ],
 )
 def test_names_that_are_of_no_model(settings: dict[str, Any], why: str) -> None:

@@ -262,7 +262,7 @@ def test_a_refused_request_leaves_a_trace(start: Callable[..., Server], tmp_path
     refusals = {
         "frequency": server.post(chat, {**asked, "frequency": 3}),
         "reasoning_effort": server.post(chat, {**asked, "reasoning_effort": "low"}),
-        "model": server.post(chat, {**asked, "model": "gpt"}),
+        "model": server.post(chat, {**asked, "model": "agent:gpt"}),
     }
     assert server.post(chat, {**asked, "max_tokens": 1}).status_code == 200
     traces = [Trace.load(path) for path in sorted(folder.glob("*.jsonl"))]
