@@ -15,7 +15,7 @@ from starlette.requests import Request
 from ..tokens.tokenizer import Tokenizer, TokenStream
 from .api_error import APIError
 from .chat_writer import DONE, usage_of
-from .events import PING, Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
+from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
 from .infill import filled
 from .logprobs import TokenLogprob
@@ -222,7 +222,7 @@ async def completions(request: Request) -> Answer:
     return body.answer(service, name, prepares, writer)
 
 
-class CompletionWriter:
+class CompletionWriter(Writer):
     """Answers in OpenAI's first format (see `Writer`).
 
     Args:
@@ -232,6 +232,8 @@ class CompletionWriter:
         echo: texts with which the answers to each prompt begin.
         each: answers to each prompt.
     """
+
+    last = DONE
 
     def __init__(
         self,
@@ -301,14 +303,6 @@ class CompletionWriter:
         last = {**self._common, "choices": [], "usage": used}
         last |= self._timings(self._done[0].choice, (self._done[0].tokens, self._done[0].seconds))
         return b"data: " + to_json(last) + b"\n\n" + DONE
-
-    def silent(self) -> bytes:
-        """See `Writer.silent`."""
-        return PING
-
-    def failed(self, error: APIError) -> bytes:
-        """See `Writer.failed`."""
-        return error.event() + DONE
 
     def add(self, event: Event) -> None:
         """See `Writer.add`."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from ...errors import ContextOverflowError, GrammarError, PassCancelledError
+from ..inference.around import EndsLater
 from ..inference.sampling import Sampling
 from ..inference.speculative_config import SpeculativeConfig
 from .api_error import APIError, as_api_error, too_long
@@ -27,7 +28,7 @@ from .events import (
     PromptProgress,
     PromptRead,
 )
-from .logprobs import EndsLater, LogprobRecorder
+from .logprobs import LogprobRecorder
 from .plain_reader import PlainReader
 from .prompts import Prompt
 from .telling import Telling

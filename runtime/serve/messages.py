@@ -33,7 +33,7 @@ from .prompts import Conversation
 from .sampling_body import stops_of
 from .settings import Limits
 from .turns import check_choice, check_size, tools_of
-from .wire import Answer, Body, read_body
+from .wire import Answer, Body, Writer, read_body
 
 VERSIONS = ("2023-06-01", "2026-10-21")
 """The later one takes no settings of sampling; here both do."""
@@ -203,7 +203,7 @@ def _check_version(request: Request) -> None:
         )
 
 
-class MessagesWriter:
+class MessagesWriter(Writer):
     """Answers in Anthropic's format (see `Writer`): blocks, one after the other.
 
     Args:

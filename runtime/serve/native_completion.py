@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import exp
@@ -14,14 +13,14 @@ from starlette.requests import Request
 
 from .api_error import APIError
 from .completions import Piece, PromptBody, Prompts, ids_of, pieces_of, prompts_of, whole_of
-from .events import PING, Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
+from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
 from .infill import Extra, filled
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .sampling_body import check_logprobs
 from .settings import Limits
-from .wire import Answer, read_body
+from .wire import Answer, Writer, read_body
 
 
 class NativeSettings(PromptBody):
@@ -105,7 +104,7 @@ async def infill(request: Request) -> Answer:
     return body.answer(service, writer.model, prepares, writer)
 
 
-class NativeWriter:
+class NativeWriter(Writer):
     """Answers in llama-server's own format (see `Writer`): one, or a list of them."""
 
     def __init__(
@@ -143,18 +142,6 @@ class NativeWriter:
                 last["content"] = ""
             return b"data: " + to_json(last) + b"\n\n"
         return b""
-
-    def end(self) -> bytes:
-        """See `Writer.end`."""
-        return b""
-
-    def silent(self) -> bytes:
-        """See `Writer.silent`."""
-        return PING
-
-    def failed(self, error: APIError) -> bytes:
-        """See `Writer.failed`."""
-        return b"data: " + json.dumps(error.body()).encode() + b"\n\n"
 
     def add(self, event: Event) -> None:
         """See `Writer.add`."""

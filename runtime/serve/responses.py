@@ -38,7 +38,7 @@ from .responses_input import (
 from .sampling_body import SamplingBody, check_logprobs
 from .settings import Limits
 from .turns import check_choice, check_turns, tools_of
-from .wire import BODY, Answer, Body, checked, read_body
+from .wire import BODY, Answer, Body, Writer, checked, read_body
 
 LOGPROBS = "message.output_text.logprobs"  # of `include`
 
@@ -262,7 +262,7 @@ def _item(kept: KeptResponses, space: str, item: dict[str, Any], number: int) ->
     return found
 
 
-class ResponsesWriter:
+class ResponsesWriter(Writer):
     """Answers in OpenAI's format of items (see `Writer`): one after the other."""
 
     def __init__(self, model: str, body: ResponsesBody) -> None:

@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from .admission import NAMESPACE, Caller
 from .api_error import APIError, by_anthropic
-from .events import Closed, Event, Failed, Silence
+from .events import PING, Closed, Event, Failed, Silence
 from .foreign import translated
 from .mailbox import Channel
 from .request_ids import REQUEST_ID
@@ -218,22 +218,25 @@ class MadeJSON(Response):
 class Writer(Protocol):
     """Makes the answer to one request, in one wire format, of its events."""
 
+    last: ClassVar[bytes] = b""
+    """What ends every stream."""
+
     def stream(self, event: Event) -> bytes:
         """The events of a stream that tell of one of ours; none if empty."""
         ...
 
     def end(self) -> bytes:
         """What ends the stream, when all went well."""
-        ...
+        return self.last
 
     def failed(self, error: APIError) -> bytes:
         """What ends a stream that fails in its midst."""
-        ...
+        return error.event() + self.last
 
     def silent(self) -> bytes:
         """What keeps a stream alive for a while: proxies are content with a comment, clients that
         look how long they have waited want an event, where the format has one."""
-        ...
+        return PING
 
     def add(self, event: Event) -> None:
         """Take an event into the answer that `whole` gives."""

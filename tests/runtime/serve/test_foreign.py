@@ -174,7 +174,7 @@ def test_answers_of_a_form(server: Server) -> None:
         ({"structured_outputs": {"regex": "[0-9]{3}"}}, "[0-9]{3}"),
         ({"structured_outputs": {"grammar": 'root ::= ("x"{2})?  "y"'}}, "(xx)?y"),
     ):
-        chat = server.chat(**form).json()["choices"][0]["message"]["content"]
+        chat = server.chat("hello", **form).json()["choices"][0]["message"]["content"]
         text = server.post("/v1/completions", {"prompt": "Say", "max_tokens": 20, **form})
         assert re.fullmatch(expected, chat), (form, chat)
         assert re.fullmatch(expected, text.json()["choices"][0]["text"])
