@@ -57,7 +57,7 @@ class Grammars:
         return self._constraint[1]
 
     def _ending(self, made: Constraint | None) -> Constraint | None:
-        """The same with the number of tokens before an end that a server's request asked for."""
+        """The same with `min_tokens` of a server's request."""
         if not self._min_tokens:
             return made
         from ..inference.around import EndsLater

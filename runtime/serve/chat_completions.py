@@ -130,7 +130,8 @@ async def chat_completions(request: Request) -> Answer:
         writer.of(model)
         if folder is None:
             return body.generation(model, limits)
-        asked, most = body.conversation(limits), (body.max_completion_tokens, body.max_tokens)
-        return agent_request(model, folder, body, asked, body.most_tokens(*most), service.traces)
+        talk = body.conversation(limits)
+        count = body.most_tokens(body.max_completion_tokens, body.max_tokens)
+        return agent_request(model, folder, body, talk, count, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)

@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[str, Any]] = {  # the reason, and the values that chang
     "use_beam_search": ("there is no beam search", [False]),
     "include_stop_str_in_output": ("a text ends before its stop", [False]),
     "include_reasoning": ("thinking is always part of an answer", [True]),
-    "verbosity": ("models are not told how much to write", ["medium"]),
+    "verbosity": ("the model decides how much it writes", ["medium"]),
     "modalities": ("these models write only text", [["text"]]),
     "reasoning_format": ("thinking is returned by itself", ["auto", "deepseek"]),
     **dict.fromkeys(("n_keep", "n_discard", "n_cache_reuse"), ("nothing is shifted", [0])),

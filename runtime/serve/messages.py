@@ -175,8 +175,8 @@ async def messages(request: Request) -> Answer:
     def prepare(model: LoadedModel) -> GenerationRequest:
         if folder is None:
             return body.generation(model, limits)
-        asked = body.conversation(model, limits)
-        return agent_request(model, folder, body, asked, body.max_tokens, service.traces)
+        talk = body.conversation(model, limits)
+        return agent_request(model, folder, body, talk, body.max_tokens, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream)
 

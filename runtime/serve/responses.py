@@ -182,8 +182,8 @@ async def responses(request: Request) -> Answer:
         writer.of(model)
         if folder is None:
             return body.generation(model, limits)
-        asked, most = body.conversation(limits), body.most_tokens(body.max_output_tokens)
-        return agent_request(model, folder, body, asked, most, service.traces)
+        talk, count = body.conversation(limits), body.most_tokens(body.max_output_tokens)
+        return agent_request(model, folder, body, talk, count, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
 

@@ -227,9 +227,9 @@ class SamplingBody(LlamaBody):
 def stops_of(given: list[str] | None, limits: Limits, param: str = "stop") -> tuple[str, ...]:
     """See `SamplingBody.stops`."""
     if len(given or ()) > limits.stops or not all(0 < len(stop) <= 256 for stop in given or ()):
-        most = limits.stops
+        limit = limits.stops
         raise APIError(
-            f"Invalid '{param}': at most {most} texts of 1 to 256 characters", param=param
+            f"Invalid '{param}': at most {limit} texts of 1 to 256 characters", param=param
         )
     return tuple(given or ())
 

@@ -48,10 +48,10 @@ async def list_models(request: Request) -> JSONResponse:
 async def show_model(request: Request) -> JSONResponse:
     """One of them."""
     service: Service = request.app.state.service
-    asked = request.path_params["name"].rstrip("/")
-    if not asked:
+    given = request.path_params["name"].rstrip("/")
+    if not given:
         return await list_models(request)
-    name, model, _ = service.models.answering(asked)
+    name, model, _ = service.models.answering(given)
     found = {**service.models.describe(model), "id": name}
     return JSONResponse(_as_anthropic(found) if by_anthropic(request.headers) else found)
 

@@ -131,12 +131,12 @@ def either(nodes: list[Node]) -> Node:
 
 def repeated(node: Node, count: tuple[str, int, int]) -> Node:
     """The same several times."""
-    (shown, one), (mark, least, most) = node, count
+    (shown, one), (mark, low, high) = node, count
 
     def matches(text: str, start: int) -> set[int]:
         found, ends = set[int](), {start}
-        for times in range(min(most, least + len(text)) + 1):
-            found |= ends if times >= least else set()
+        for times in range(min(high, low + len(text)) + 1):
+            found |= ends if times >= low else set()
             ends = {end for at in ends for end in one(text, at)}
         return found
 

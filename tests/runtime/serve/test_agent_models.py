@@ -91,7 +91,7 @@ def test_where_it_answers(agents: Server) -> None:
 
 
 def test_it_answers_in_all_formats_of_conversations(agents: Server) -> None:
-    """With the same answer and steps, also streamed and in a conversation that goes on."""
+    """With the same answer and steps, also streamed and in a longer conversation."""
     chat = agents.chat(QUESTION, model="agent:project", max_tokens=300).json()
     message = chat["choices"][0]["message"]
     body = {"model": "agent:project", "input": QUESTION, "max_output_tokens": 300}
