@@ -28,6 +28,18 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     """The options of a server."""
     add_engine_options(verb, model=f"{DEFAULT_MODEL}; repeatable, also as NAME=MODEL", several=True)
     verb.add_argument(
+        "--alias",
+        action="append",
+        metavar="NAME=MODEL",
+        help="another name for a served model or agent; repeatable",
+    )
+    verb.add_argument(
+        "--default-model",
+        metavar="NAME",
+        help="the served model that answers requests that name none or an unknown one (default: "
+        "the first; with several models, unknown names are refused)",
+    )
+    verb.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="HOST",
@@ -164,6 +176,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     operators = _keys(args.operator_key_file)
     settings = ServerSettings(
         models=named_models(args.model, output),
+        default_model=args.default_model,
+        aliases=dict(one.partition("=")[::2] for one in args.alias or ()),
         host=args.host,
         port=PORT if args.port is None else args.port,
         keys=tuple(keys),

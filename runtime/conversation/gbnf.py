@@ -5,12 +5,16 @@ r"""GBNF, llama.cpp's notation of grammars, in the notation of the matcher's lib
 The library translates it. Three things are decided before: characters that are written by four or
 eight digits (``\u00e9``, ``\U0001F600``) become themselves, as the library writes them so that it
 cannot read them again; ``.`` is any character, line breaks included; and a rule called ``start``,
-or whose name begins with a digit, gets another name, as Lark has a meaning for these.
+or whose name begins with a digit, gets another name, as Lark has a meaning for these. One thing is
+decided after it has parsed: a repetition inside another one keeps its parentheses.
+
+A text between slashes (``/[a-z]+/``), with which no grammar can begin, is a regular expression.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ...errors import GrammarError
 
@@ -19,6 +23,7 @@ _PIECES = re.compile(
     r"""|(?P<count>\{[^}]*\})|(?P<name>[A-Za-z0-9][A-Za-z0-9-]*)""",
     re.DOTALL,
 )
+_IN_REGEX = re.compile(r"\\.|/|\n", re.DOTALL)
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 
 
@@ -28,15 +33,30 @@ def lark_of(grammar: str) -> str:
     Raises:
         GrammarError: it is not GBNF; says where.
     """
-    from llguidance.gbnf_to_lark import gbnf_to_lark
+    if len(grammar) > 1 and grammar[0] == grammar[-1] == "/":
+        inner = _IN_REGEX.sub(lambda m: {"/": r"\/", "\n": r"\n"}.get(m[0], m[0]), grammar[1:-1])
+        return f"start: /{inner or '(?:)'}/"
+    from llguidance import gbnf_to_lark as library
 
-    decided = _PIECES.sub(_decided, grammar)
     try:
-        return gbnf_to_lark(decided)
+        rules = library.GrammarParser().parse(_PIECES.sub(_decided, grammar))
+        library.resolve(rules)
+        for rule in rules.values():
+            _parenthesize(rule, library)
+        ordered = sorted(rules.values(), key=lambda rule: rule.order)
+        return "%llguidance {}\n\n" + "\n\n".join(map(str, ordered))
     except RecursionError:
         raise GrammarError("the GBNF grammar is nested too deeply") from None
     except Exception as error:  # the library raises plain ones
         raise GrammarError(f"not a GBNF grammar: {str(error).splitlines()[0]}") from error
+
+
+def _parenthesize(node: Any, library: Any) -> None:
+    """Wrap each repetition that is itself repeated: the library prints ``(x{2})?`` as ``x{2}?``."""
+    for child in node.children():
+        if isinstance(node, library.RepetitionNode) and isinstance(child, library.RepetitionNode):
+            node.node = library.SequenceNode([child])
+        _parenthesize(child, library)
 
 
 def _decided(piece: re.Match[str]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import ContextOverflowError, EngineError
+from .around import Around
 from .decoding import Constraint, Decoding
 from .runner import Logits
 from .sampling import GREEDY, Sampling
@@ -56,7 +57,7 @@ class TeacherForcedDecode(Decoding):
         return super()._accepted(token)
 
 
-class ForcedConstraint:
+class ForcedConstraint(Around):
     """A constraint that lets a decode jump so that it takes a given number of passes.
 
     Which tokens a recorded decode took without a pass is not in a trace, since a grammar forced
@@ -68,19 +69,14 @@ class ForcedConstraint:
     """
 
     def __init__(self, computed: int, passes: int, inner: Constraint | None = None) -> None:
+        super().__init__(inner)
         self._chosen = {round(n * computed / max(1, passes)) for n in range(passes + 1)}
         self._at = 0
-        self._inner = inner
-
-    def mask(self) -> np.ndarray | None:
-        """The grammar's; without one every token may come."""
-        return None if self._inner is None else self._inner.mask()
 
     def advance(self, token: int) -> None:
         """One more was taken."""
         self._at += 1
-        if self._inner is not None:
-            self._inner.advance(token)
+        super().advance(token)
 
     def forced(self) -> int | None:
         """Any token where none is chosen, None where one is."""

@@ -9,7 +9,8 @@ from ...errors import ReplayError
 from ...traces.events import PhaseEvent, RunStart
 
 if TYPE_CHECKING:
-    from ..conversation.grammar import CallChoice, CallGrammar, Constraint
+    from ..conversation.grammar import CallChoice, CallGrammar
+    from ..inference.decoding import Constraint
     from ..inference.engine import Engine
     from ..inference.sampling import Sampling
 
@@ -29,6 +30,7 @@ class Grammars:
         self._forms = engine.tokenizer.answer_forms if held else None
         # The last tokens of a server's prompt may be the first ones of the turn.
         self._said = int(header.config.get("said", 0))
+        self._min_tokens, self._ends = header.config.get("min_tokens", (0, ()))
         self._compiled: dict[str, CallGrammar] = {}
         self._constraint: tuple[tuple[int, int], Constraint | None] | None = None
 
@@ -41,7 +43,7 @@ class Grammars:
             ReplayError: this version has no such grammar.
         """
         if phase.constraint is None:
-            return None
+            return self._ending(None)
         turn = (phase.turn, phase.step)
         if self._constraint is None or self._constraint[0] != turn:
             begun = len(before) - self._said
@@ -51,8 +53,17 @@ class Grammars:
             made = grammar.constraint(thinking=opened, before=before[:begun])
             for token in before[begun:]:
                 made.advance(token)
-            self._constraint = (turn, made)
+            self._constraint = (turn, self._ending(made))
         return self._constraint[1]
+
+    def _ending(self, made: Constraint | None) -> Constraint | None:
+        """The same with `min_tokens` of a server's request."""
+        if not self._min_tokens:
+            return made
+        from ..inference.around import EndsLater
+
+        ends = {*self._tokenizer.stop_ids, *self._ends}
+        return EndsLater(made, ends, self._min_tokens, self._tokenizer.n_vocab)
 
     def _grammar(self, name: str) -> CallGrammar:
         from ..conversation.chat import CHATML

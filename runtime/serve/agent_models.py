@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,6 @@ from ..agent.local_conversation import LocalConversation
 from ..agent.run_metadata import run_start
 from ..conversation.messages import Message
 from ..files import make_folder
-from ..inference.sampling import Sampling
 from .api_error import APIError
 from .events import Done, PromptRead, Text, Thought
 from .generate import Generation, GenerationRequest
@@ -41,13 +39,17 @@ if TYPE_CHECKING:
     from ..agent.events import AgentEvent
     from ..inference.engine import Engine
     from ..inference.session import Session
+    from .chat_completions import ChatBody
+    from .messages import MessagesBody
     from .models import LoadedModel
     from .request_traces import RequestTraces
+    from .responses import ResponsesBody
 
 NOT_ITS = (
-    *("tools", "tool_choice", "response_format", "n", "logprobs", "top_logprobs", "stop"),
-    *("parallel_tool_calls", "chat_template_kwargs", "reasoning_effort", "n_probs", "json_schema"),
-    *("grammar", "return_progress", "cache_prompt", "timings_per_token", "t_max_predict_ms"),
+    *("tools", "tool_choice", "n", "logprobs", "top_logprobs", "stop", "stop_sequences", "grammar"),
+    *("parallel_tool_calls", "chat_template_kwargs", "n_probs", "json_schema", "include"),
+    *("return_progress", "cache_prompt", "timings_per_token", "t_max_predict_ms"),
+    *("stop_token_ids", "min_tokens"),
 )
 """Parameters that an agent does not have."""
 
@@ -55,23 +57,24 @@ NOT_ITS = (
 def agent_request(
     model: LoadedModel,
     folder: Path,
+    body: ChatBody | ResponsesBody | MessagesBody,
     asked: Conversation,
-    sampling: Sampling,
     max_tokens: int | None,
-    given: Collection[str],
     traces: RequestTraces,
 ) -> GenerationRequest:
     """What is asked of the agent of a folder.
 
     Args:
-        given: names of the parameters in the request that say anything.
+        body: of the request; `asked` is its conversation.
         traces: where its run may leave one.
 
     Raises:
         APIError: it has no such parameter, or is asked nothing.
     """
-    for name in NOT_ITS:
-        if name in given:
+    given, sampling = body.told, body.sampling(model.engine.tokenizer)
+    held = {asked.output_param: asked.output, "reasoning_effort": asked.effort}
+    for name in (*NOT_ITS, *held):
+        if held.get(name) is not None or (name in given and name not in held):
             raise APIError(
                 f"Unsupported parameter: '{name}' is not supported by agents.",
                 param=name,

@@ -79,6 +79,8 @@ class APIError(Exception):
             "param": self.param,
             "code": self.code,
         }
+        if self.overflow is not None:  # as llama-server says it
+            error["n_prompt_tokens"], error["n_ctx"] = self.overflow
         return {"error": error}
 
     def body_at(self, path: str, *, anthropic: bool = False) -> dict[str, Any]:
@@ -144,6 +146,7 @@ def too_long(
         "(context_length_exceeded)",
         param=param,
         code="context_length_exceeded",
+        type="exceed_context_size_error",
         overflow=(tokens, context),
     )
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -70,7 +70,7 @@ ABSENT = {
     "api": "ollama's format",
 }
 """What clients of others ask for, by a word of the path, and that is not here."""
-TOLD = ("x-request-id", "request-id", "retry-after", "x-should-retry")
+TOLD = ("x-request-id", "request-id", "retry-after", "x-should-retry", "warnings")
 """Headers of answers that scripts of other pages may read."""
 LOOK_S = 5.0  # between looks for models that nobody uses, and for files that changed
 
@@ -85,12 +85,15 @@ class Application(Starlette):
         await super().__call__(scope, receive, send)
 
 
-def build_app(settings: ServerSettings, load: Load) -> Starlette:
+def build_app(
+    settings: ServerSettings, load: Load, hopeless: Callable[[BaseException], None] | None = None
+) -> Starlette:
     """The application; its `state.service` is there while it runs.
 
     Args:
         settings: of the server.
         load: loads a model by what `ServerSettings.models` says of it.
+        hopeless: hears at the start why no model can be loaded, where none can.
     """
 
     @contextlib.asynccontextmanager
@@ -99,8 +102,8 @@ def build_app(settings: ServerSettings, load: Load) -> Starlette:
         models = Models(settings, load, counts)
         app.state.service = service = Service(settings, models, counts)
         # The first model is loaded beside the first requests, which wait for it.
-        first = threading.Thread(target=_load_first, args=(models,), name="load", daemon=True)
-        first.start()
+        args = (models, hopeless)
+        threading.Thread(target=_load_first, args=args, name="load", daemon=True).start()
         looking = asyncio.create_task(_let_go_idle(models))
         try:
             yield
@@ -169,9 +172,17 @@ def routes() -> list[BaseRoute]:
     ]
 
 
-def _load_first(models: Models) -> None:
-    with contextlib.suppress(APIError), models.use(None):  # it is logged, and shows in ps
-        pass
+def _load_first(models: Models, hopeless: Callable[[BaseException], None] | None) -> None:
+    """Load the default model; where it cannot be, see whether another one can."""
+    causes: list[BaseException | None] = []
+    for name in dict.fromkeys([models.default, *models.names]):
+        try:
+            with models.use(name):
+                return
+        except APIError as error:  # it is logged, and shows in ps
+            causes.append(error.__cause__)
+    if hopeless is not None and (first := causes[0]) and all(causes):
+        hopeless(first)
 
 
 async def _let_go_idle(models: Models) -> None:

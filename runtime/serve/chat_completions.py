@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 from starlette.requests import Request
 
 from .agent_models import agent_request
 from .api_error import APIError
 from .chat_writer import ChatWriter
 from .generate import GenerationRequest
-from .llama_parameters import OutputFormatBody
 from .models import LoadedModel
 from .openai_messages import (
     Effort,
@@ -24,43 +23,26 @@ from .openai_messages import (
     output_of,
 )
 from .prompts import Conversation
-from .sampling_body import SamplingBody, StreamOptions, check_logprobs
+from .sampling_body import StreamBody, check_logprobs
 from .settings import Limits
 from .turns import check_choice, tools_of
 from .wire import Answer, read_body
 
 
-class ChatBody(SamplingBody, OutputFormatBody, Talk):
+class ChatBody(StreamBody, Talk):
     """See OpenAI's reference; what is not here is refused by name."""
 
-    model: str | None = None
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-    return_progress: bool = False
     max_tokens: int | None = Field(default=None, ge=-1)
     max_completion_tokens: int | None = Field(default=None, ge=-1)
-    n: int = Field(default=1, ge=1, validation_alias=AliasChoices("n", "n_cmpl"))
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0)
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None
     reasoning_effort: Effort | None = None
-    # What says nothing about the answer, or only what is done in any case:
-    user: str | None = None
-    metadata: dict[str, Any] | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    verbosity: Literal["medium"] | None = None
-    service_tier: Literal["auto", "default"] | None = None
-    store: Literal[False] | None = None
-    modalities: list[Literal["text"]] | None = None
     n_probs: int | None = Field(default=None, ge=0)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    reasoning_format: Literal["auto", "deepseek"] | None = None
 
     def conversation(self, limits: Limits) -> Conversation:
         """What the model is asked.
@@ -123,6 +105,8 @@ class ChatBody(SamplingBody, OutputFormatBody, Talk):
             self.stream,
             self.cache_prompt,
             timed=self.timings_per_token and self.stream,
+            ends=self.ends(model.engine.tokenizer),
+            min_tokens=self.min_tokens,
             predict_s=self.predict_s,
         )
 
@@ -132,16 +116,12 @@ async def chat_completions(request: Request) -> Answer:
     service = request.app.state.service
     limits: Limits = service.settings.limits
     body = await read_body(request, ChatBody)
-    if body.n > limits.choices:
-        raise APIError(f"Invalid 'n': at most {limits.choices}, not {body.n}.", param="n")
+    body.check(limits)
     check_logprobs(body.logprobs, body.top_logprobs, limits)
     check_logprobs(True, body.n_probs, limits, "n_probs")
-    if body.stream_options is not None and not body.stream:
-        raise APIError("stream_options needs stream: true", param="stream_options")
-    folder = service.settings.agents.get(body.model)
-    name = service.models.check(None if folder is not None else body.model)
+    shown, name, folder = service.models.answering(body.model)
     writer = ChatWriter(
-        name if folder is None else body.model or name,
+        shown,
         usage=body.stream_options is not None and body.stream_options.include_usage,
         progress=body.return_progress,
         logprobs=body.told_logprobs is not None,
@@ -151,14 +131,8 @@ async def chat_completions(request: Request) -> Answer:
         writer.of(model)
         if folder is None:
             return body.generation(model, limits)
-        return agent_request(
-            model,
-            folder,
-            body.conversation(limits),
-            body.sampling(model.engine.tokenizer),
-            body.most_tokens(body.max_completion_tokens, body.max_tokens),
-            body.told,
-            service.traces,
-        )
+        talk = body.conversation(limits)
+        count = body.most_tokens(body.max_completion_tokens, body.max_tokens)
+        return agent_request(model, folder, body, talk, count, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)

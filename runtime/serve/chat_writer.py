@@ -11,9 +11,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from ..tokens.tokenizer import Tokenizer
-from .api_error import APIError
 from .events import (
-    PING,
     Call,
     CallPart,
     Done,
@@ -27,6 +25,7 @@ from .events import (
 )
 from .logprobs import TokenLogprob
 from .models import LoadedModel
+from .wire import Writer
 
 DONE = b"data: [DONE]\n\n"
 
@@ -65,11 +64,13 @@ def tokens_told(noted: list[TokenLogprob], tokenizer: Tokenizer) -> list[dict[st
     ]
 
 
-class ChatWriter:
+class ChatWriter(Writer):
     """Answers in OpenAI's chat format (see `Writer`).
 
     The parts of a chunk that are the same in all of a stream are put together once.
     """
+
+    last = DONE
 
     def __init__(
         self, model: str, *, usage: bool, progress: bool = False, logprobs: bool = False
@@ -132,15 +133,8 @@ class ChatWriter:
         if not self._usage:
             return DONE
         used = to_json(usage_of([self._read], self._done))
-        return b"data: " + self._common() + b'[],"usage":' + used + b"}\n\n" + DONE
-
-    def silent(self) -> bytes:
-        """See `Writer.silent`."""
-        return PING
-
-    def failed(self, error: APIError) -> bytes:
-        """See `Writer.failed`."""
-        return error.event() + DONE
+        took = self._so_far((self._done[0].tokens, self._done[0].seconds))
+        return b"data: " + self._common() + b'[],"usage":' + used + took + b"}\n\n" + DONE
 
     def _call_begun(self, call: Call | CallPart) -> bytes:
         function = {"name": call.name, "arguments": ""}

@@ -8,23 +8,23 @@ from collections.abc import Callable, Sequence
 from secrets import token_hex
 from typing import Any, ClassVar
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
 
 from ..tokens.tokenizer import Tokenizer, TokenStream
 from .api_error import APIError
 from .chat_writer import DONE, usage_of
-from .events import PING, Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
+from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
 from .infill import filled
-from .llama_parameters import OutputFormatBody
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .prompts import Prompt
-from .sampling_body import SamplingBody, StreamOptions, check_logprobs
+from .sampling_body import StreamBody, check_logprobs
+from .service import Prepare, Service
 from .settings import Limits
-from .wire import Answer, Body, read_body
+from .wire import Answer, Body, Writer, read_body
 
 Piece = int | str
 """Of a prompt: a token, or a text."""
@@ -40,41 +40,18 @@ class PromptObject(Body):
 Prompts = str | PromptObject | list[Piece] | list[str | PromptObject | list[Piece]]
 
 
-class PromptBody(SamplingBody, OutputFormatBody):
+class PromptBody(StreamBody):
     """What both formats of completions have."""
 
     goes_on = True
     prompt_param: ClassVar[str] = "prompt"
 
-    model: str | None = None
-    max_tokens: int | None = Field(
-        default=None, ge=-1, validation_alias=AliasChoices("max_tokens", "max_completion_tokens")
-    )
-    n: int = Field(default=1, ge=1, validation_alias=AliasChoices("n", "n_cmpl"))
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-    return_progress: bool = False
-
-    def check(self, limits: Limits) -> None:
-        """Whether it asks for no more than it may.
-
-        Raises:
-            APIError: it does; names the parameter.
-        """
-        if self.n > limits.choices:
-            raise APIError(f"Invalid 'n': at most {limits.choices}, not {self.n}.", param="n")
-        if self.stream_options is not None and not self.stream:
-            raise APIError("stream_options needs stream: true", param="stream_options")
+    max_tokens: int | None = Field(default=None, ge=-1)
 
     @property
     def told_logprobs(self) -> int | None:
         """Likeliest tokens that are told beside each one; None: no probabilities are told."""
         return None
-
-    @property
-    def tells_ids(self) -> bool:
-        """Whether tokens are told beside texts."""
-        return False
 
     def generation(
         self,
@@ -101,10 +78,11 @@ class PromptBody(SamplingBody, OutputFormatBody):
             self.told_logprobs,
             self.return_progress and self.stream,
             cached=self.cache_prompt,
-            ids=self.tells_ids,
+            ids=self.native,
             timed=self.timings_per_token and self.stream,
             sampled_probs=self.post_sampling_probs,
-            ends=ends,
+            ends=ends | self.ends(tokenizer),
+            min_tokens=self.min_tokens,
             predict_s=self.predict_s,
             indent=self.n_indent,
             endless=self.ignore_eos,
@@ -125,6 +103,13 @@ class PromptBody(SamplingBody, OutputFormatBody):
 
         return [functools.partial(prepare, one) for one in prompts]
 
+    def answer(
+        self, service: Service, model: str, prepares: Sequence[Prepare], writer: Writer
+    ) -> Answer:
+        """The response, one answer after the other counted through all prompts."""
+        more = {"streamed": self.stream, "choices": self.n, "ping_s": self.ping_s}
+        return Answer(service, model, prepares, writer, **more)
+
 
 class CompletionBody(PromptBody):
     """See OpenAI's reference; what is not here is refused by name."""
@@ -135,7 +120,6 @@ class CompletionBody(PromptBody):
     logprobs: int | None = Field(default=None, ge=0)
     n_probs: int | None = Field(default=None, ge=0)
     echo: bool = False
-    user: str | None = None
 
     @property
     def told_logprobs(self) -> int | None:
@@ -235,18 +219,10 @@ async def completions(request: Request) -> Answer:
         return body.generation(model, ids, limits, ends=tokenizer.fill_ends)
 
     prepares = body.prepares(prompts, writer.of, make)
-    return Answer(
-        service,
-        name,
-        prepares,
-        writer,
-        streamed=body.stream,
-        choices=body.n,
-        ping_s=body.ping_s,
-    )
+    return body.answer(service, name, prepares, writer)
 
 
-class CompletionWriter:
+class CompletionWriter(Writer):
     """Answers in OpenAI's first format (see `Writer`).
 
     Args:
@@ -256,6 +232,8 @@ class CompletionWriter:
         echo: texts with which the answers to each prompt begin.
         each: answers to each prompt.
     """
+
+    last = DONE
 
     def __init__(
         self,
@@ -323,15 +301,8 @@ class CompletionWriter:
             return DONE
         used = usage_of(self._reads.values(), self._done)
         last = {**self._common, "choices": [], "usage": used}
+        last |= self._timings(self._done[0].choice, (self._done[0].tokens, self._done[0].seconds))
         return b"data: " + to_json(last) + b"\n\n" + DONE
-
-    def silent(self) -> bytes:
-        """See `Writer.silent`."""
-        return PING
-
-    def failed(self, error: APIError) -> bytes:
-        """See `Writer.failed`."""
-        return error.event() + DONE
 
     def add(self, event: Event) -> None:
         """See `Writer.add`."""

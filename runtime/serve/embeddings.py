@@ -22,7 +22,7 @@ from .generate import Generation, GenerationRequest
 from .models import LoadedModel
 from .prompts import Prompt
 from .settings import Limits
-from .wire import Answer, Body, read_body
+from .wire import Answer, Body, Writer, read_body
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -35,7 +35,6 @@ class VectorBody(Body):
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1)
     embd_normalize: int = Field(default=2, ge=-1, le=64)
-    user: str | None = None
 
 
 class EmbeddingsBody(VectorBody):
@@ -83,7 +82,7 @@ def _answer(
     return Answer(service, work.model, work.prepare, work, streamed=False)
 
 
-class EmbeddingWork:
+class EmbeddingWork(Writer):
     """What is asked, how it is done, and the answer (see `Writer`).
 
     Args:
@@ -212,15 +211,3 @@ class EmbeddingWork:
     def stream(self, event: Event) -> bytes:
         """See `Writer.stream`: it has none."""
         return b""
-
-    def end(self) -> bytes:
-        """See `Writer.end`."""
-        return b""
-
-    def silent(self) -> bytes:
-        """See `Writer.silent`: this is no stream."""
-        return b""
-
-    def failed(self, error: APIError) -> bytes:
-        """See `Writer.failed`."""
-        return error.event()

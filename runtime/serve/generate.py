@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from ...errors import ContextOverflowError, GrammarError, PassCancelledError
+from ..inference.around import EndsLater
 from ..inference.sampling import Sampling
 from ..inference.speculative_config import SpeculativeConfig
 from .api_error import APIError, as_api_error, too_long
@@ -29,6 +30,7 @@ from .events import (
     PromptRead,
 )
 from .logprobs import LogprobRecorder
+from .notes import current_notes, note
 from .plain_reader import PlainReader
 from .prompts import Prompt
 from .telling import Telling
@@ -57,6 +59,7 @@ class GenerationRequest:
         ids: whether to tell tokens beside texts.
         timed: whether to tell with each piece how many tokens there are, and for how long.
         ends: tokens that end an answer, beside those that end every one.
+        min_tokens: of each answer, before one of these or a stop token may end it.
         predict_s: seconds after which an answer ends with its next line break; 0: none.
         indent: of each line of a text but the first; a line with less ends it.
         endless: whether an answer goes on where the model would end it.
@@ -79,6 +82,7 @@ class GenerationRequest:
     timed: bool = False
     sampled_probs: bool = False
     ends: frozenset[int] = frozenset()
+    min_tokens: int = 0
     predict_s: float = 0.0
     indent: int = 0
     endless: bool = False
@@ -123,7 +127,6 @@ class Recorder(Protocol):
 
     id: str
     request_id: str
-    warnings: list[str]
 
     def phase_ended(self, session: Session, choice: int) -> None:
         """See `Session.last_phase`."""
@@ -156,6 +159,7 @@ class Generation:
         record: Recorder | None = None,
     ) -> None:
         self._emit, self.namespace, self._pauses, self._record = emit, namespace, pauses, record
+        self._notes = current_notes()
         self._cancelled = False
         self._why: APIError | None = None
         self._sessions: list[Stoppable] = []
@@ -223,7 +227,8 @@ class Generation:
             raise too_long(len(ids), fits, request.prompt.param) from error
         self.note(session, 0)
         grammar = request.prompt.held_by
-        self._warn(*request.prompt.warnings, *(grammar.unheld if grammar is not None else ()))
+        for text in (*request.prompt.warnings, *(grammar.unheld if grammar is not None else ())):
+            note(text, self._notes)
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
         self._emit(read)
         if request.choices == 1:
@@ -281,10 +286,6 @@ class Generation:
         if self._record is not None:
             self._record.phase_ended(session, choice)
 
-    def _warn(self, *warnings: str) -> None:
-        if self._record is not None:
-            self._record.warnings += warnings
-
     def tool_began(self, session: Session, name: str) -> None:
         """A tool of an agent runs, whose session this is."""
         if self._pauses is not None:
@@ -316,7 +317,8 @@ class Generation:
         self._write(engine, session, request, choice, events.append)
         problem, prompt = again(events)
         if prompt is not None:
-            self._warn(f"an answer did not fit its schema and was requested again: {problem}")
+            again_why = f"an answer did not fit its schema and was requested again: {problem}"
+            note(again_why, self._notes)
             session = self.opened(engine.session())
             session.shares, session.namespace = request.cached, self.namespace
             with contextlib.suppress(ContextOverflowError):  # the first answer stays
@@ -324,7 +326,8 @@ class Generation:
                 events = []
                 self._write(engine, session, replace(request, prompt=prompt), choice, events.append)
                 problem, _ = again(events)
-            self._warn(*[f"the answer does not fit its schema: {problem}"] * bool(problem))
+            if problem:
+                note(f"the answer does not fit its schema: {problem}", self._notes)
         for event in events:
             self._emit(event)
 
@@ -343,6 +346,8 @@ class Generation:
             if turn is not None
             else PlainReader(tokenizer, request.stops, ends, request.indent)
         )
+        if request.min_tokens:
+            constraint = EndsLater(constraint, ends, request.min_tokens, tokenizer.n_vocab)
         sampling = _seeded(request.sampling.over(engine.sampling), choice)
         if request.endless:
             never = dict.fromkeys(tokenizer.stop_ids, -math.inf)

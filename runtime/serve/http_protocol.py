@@ -22,6 +22,7 @@ RESERVE = 128  # descriptors that are not for connections
 REQUEST_S = 60.0  # for a head to arrive, and from one piece of a body to the next
 UNREAD_S = 600.0  # for a client to read on in an answer
 LAST_S = 2.0  # the same once all requests were ended
+PROBE_S = (0.01, 5.0)  # first and longest time between probes of a client that sends no more
 READ_AHEAD = 8  # requests that are read while the answer to one before them is on its way
 
 
@@ -59,6 +60,26 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The client sends no more: it waits for the answers to whole requests, or has gone."""
+        waiting = self._unanswered
+        if not waiting or waiting[-1].more_body or self.transport.is_closing():
+            return False  # closes the connection
+        waiting[-1].keep_alive = False
+        self._probe_client(PROBE_S[0])
+        return True
+
+    def _probe_client(self, seconds: float) -> None:
+        """Send an interim response, which clients of HTTP/1.1 skip: one that has gone resets the
+        connection. HTTP/1.0 has none; in the midst of an answer, the answer itself does that.
+        """
+        waiting = self._unanswered
+        if not waiting or waiting[0].disconnected or waiting[0].scope["http_version"] == "1.0":
+            return
+        if not waiting[0].response_started:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.loop.call_later(seconds, self._probe_client, min(2 * seconds, PROBE_S[1]))
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""

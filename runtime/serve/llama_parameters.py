@@ -1,25 +1,19 @@
 """Settings that llama-server has beside OpenAI's, and what its clients send of them.
 
-Those of sampling are in `sampling_body.py`. What is not done here is taken with the value that
-switches it off, as its clients write it out, and refused by name with any other.
+Those of sampling are in `sampling_body.py`. What is not done here is in `foreign.py`.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from .api_error import APIError
 from .settings import Limits
 from .turns import check_size
 from .wire import Body
-
-
-def _only(value: float) -> Any:
-    """A number that has to be this one: with it, what it belongs to is off."""
-    return Field(default=None, ge=value, le=value)
 
 
 class LlamaBody(Body):
@@ -28,8 +22,8 @@ class LlamaBody(Body):
     goes_on: ClassVar[bool] = False
     """Whether an answer is a text that only goes on, and no turn of a conversation."""
 
-    tells_sampled_probs: ClassVar[bool] = False
-    """Whether probabilities can be told that are left by sampling settings and grammar."""
+    native: ClassVar[bool] = False
+    """Whether the format is llama-server's own: with tokens, and probabilities after sampling."""
 
     n_predict: int | None = Field(default=None, ge=-1)
     cache_prompt: bool = True
@@ -38,45 +32,17 @@ class LlamaBody(Body):
     sse_ping_interval: int | None = Field(default=None, ge=-1, le=2**31 - 1)
     n_indent: int = Field(default=0, ge=0)
     t_max_predict_ms: float = Field(default=0.0, le=1e9)
-    # llama-server knows it, and does nothing about it either.
-    t_max_prompt_ms: float | None = None
-    # There are no slots: what was computed before is found in any case.
-    id_slot: int | None = Field(default=None, ge=-1, le=2**31 - 1)
-    n_keep: float | None = _only(0.0)
     post_sampling_probs: bool = False
-    n_discard: float | None = _only(0.0)
-    n_cache_reuse: float | None = _only(0.0)
     adaptive_target: float | None = Field(default=None, lt=0)
-    lora: list[Any] | None = Field(default=None, max_length=0)
-    verbose: Literal[False] | None = None
-    reasoning_control: Literal[False] | None = None
-    reasoning_budget_tokens: Literal[-1] | None = None
-    thinking_budget_tokens: Literal[-1] | None = None
-    parse_tool_calls: Literal[True] | None = None
-    # Where it is done changes no token:
-    backend_sampling: bool | None = None
-    # Of what is off above:
-    adaptive_decay: float | None = None
+    adaptive_decay: float | None = None  # of what is off above
 
-    @field_validator("ignore_eos")
+    @field_validator("ignore_eos", "n_indent", "post_sampling_probs")
     @classmethod
-    def _is_endless(cls, given: bool) -> bool:
-        if given and not cls.goes_on:
-            raise ValueError("it works only for completions; a conversation's turn has an end")
-        return given
-
-    @field_validator("n_indent")
-    @classmethod
-    def _has_lines(cls, given: int) -> int:
-        if given and not cls.goes_on:
-            raise ValueError("it works only for completions")
-        return given
-
-    @field_validator("post_sampling_probs")
-    @classmethod
-    def _has_place(cls, given: bool) -> bool:
-        if given and not cls.tells_sampled_probs:
-            raise ValueError("it works only for llama-server's own completion formats")
+    def _has_place(cls, given: Any, info: ValidationInfo) -> Any:
+        own = info.field_name == "post_sampling_probs"
+        if given and not (cls.native if own else cls.goes_on):
+            where = "llama-server's own formats of " if own else ""
+            raise ValueError(f"it works only for {where}completions")
         return given
 
     @field_validator("sse_ping_interval")

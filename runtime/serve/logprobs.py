@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..inference.around import Around
 from ..inference.sampler import Sampler
 from ..inference.sampling import Sampling
 
@@ -29,7 +30,7 @@ class TokenLogprob:
     """The likeliest tokens, the first one first."""
 
 
-class LogprobRecorder:
+class LogprobRecorder(Around):
     """A decode's constraint that notes the logits from which each token was chosen.
 
     It has no lookahead, so every token is decoded by a pass of its own; the session must not draft.
@@ -48,7 +49,8 @@ class LogprobRecorder:
         top: int,
         sampling: Sampling | None = None,
     ) -> None:
-        self._session, self._constraint, self._top = session, constraint, top
+        super().__init__(constraint)
+        self._session, self._top = session, top
         self._sampler: Sampler | None = None
         if sampling is not None:
             engine = session.engine
@@ -58,21 +60,11 @@ class LogprobRecorder:
             )
         self._noted: list[TokenLogprob] = []
 
-    @property
-    def calling(self) -> bool:
-        """See `TurnConstraint.calling`."""
-        return getattr(self._constraint, "calling", False)
-
-    def mask(self) -> np.ndarray | None:
-        """See `Constraint.mask`."""
-        return self._constraint.mask() if self._constraint is not None else None
-
     def advance(self, token: int) -> None:
         """See `Constraint.advance`; the logits that it came from are still there."""
         if self._session.has_logits:
             self._noted.append(self._after(token) if self._sampler else self._before(token))
-        if self._constraint is not None:
-            self._constraint.advance(token)
+        super().advance(token)
 
     def take(self) -> list[TokenLogprob]:
         """What was noted since the last time."""

@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from ..inference.sampling import Sampling
+from ..tokens.tokenizer import Tokenizer
+from .agent_models import agent_request
 from .anthropic_messages import (
     BlocksMessage,
     ToolChoice,
@@ -27,9 +29,10 @@ from .generate import GenerationRequest
 from .models import LoadedModel
 from .openai_messages import Content, Lenient
 from .prompts import Conversation
+from .sampling_body import stops_of
 from .settings import Limits
 from .turns import check_choice, check_size, tools_of
-from .wire import Answer, Body, read_body
+from .wire import Answer, Body, Writer, read_body
 
 VERSIONS = ("2023-06-01", "2026-10-21")
 """The later one takes no settings of sampling; here both do."""
@@ -82,8 +85,7 @@ class CountBody(Body):
     tool_choice: ToolChoice | None = None
     thinking: ThinkingSetting | None = None
     output_config: OutputConfig = Field(default_factory=OutputConfig)
-    # What says nothing about the answer, or only what is done in any case:
-    cache_control: dict[str, Any] | None = None
+    # What says only what is done in any case:
     context_management: ContextManagement | None = None
     speed: Literal["standard"] | None = None
 
@@ -135,15 +137,16 @@ class MessagesBody(CountBody):
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=0)
-    # What says nothing about the answer, or only what is done in any case:
-    metadata: dict[str, Any] | None = None
-    service_tier: Literal["auto", "standard_only"] | None = None
+
+    def sampling(self, _: Tokenizer) -> Sampling:
+        """For the engine."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k)
 
     def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
         """What is asked of the engine."""
         return GenerationRequest(
             model.prompts.prompt(self.conversation(model, limits)),
-            Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k),
+            self.sampling(model.engine.tokenizer),
             self.max_tokens,
             tuple(self.stop_sequences),
             pieces=self.stream,
@@ -164,17 +167,16 @@ async def messages(request: Request) -> Answer:
             # By this word the client's tool runner does.
             details={"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
         )
-    stops = body.stop_sequences
-    if len(stops) > limits.stops or not all(0 < len(stop) <= 256 for stop in stops):
-        raise APIError(
-            f"give at most {limits.stops} texts of 1 to 256 characters", param="stop_sequences"
-        )
-    name = service.models.check(body.model)
+    stops_of(body.stop_sequences, limits, "stop_sequences")
+    shown, name, folder = service.models.answering(body.model)
     omitted = body.thinking is not None and body.thinking.display == "omitted"
-    writer = MessagesWriter(name, body.max_tokens, thoughts=not omitted)
+    writer = MessagesWriter(shown, body.max_tokens, thoughts=not omitted)
 
     def prepare(model: LoadedModel) -> GenerationRequest:
-        return body.generation(model, limits)
+        if folder is None:
+            return body.generation(model, limits)
+        talk = body.conversation(model, limits)
+        return agent_request(model, folder, body, talk, body.max_tokens, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream)
 
@@ -201,7 +203,7 @@ def _check_version(request: Request) -> None:
         )
 
 
-class MessagesWriter:
+class MessagesWriter(Writer):
     """Answers in Anthropic's format (see `Writer`): blocks, one after the other.
 
     Args:

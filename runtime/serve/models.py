@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ... import __version__
@@ -27,6 +28,7 @@ from .. import memory
 from ..gguf.open import parts_of
 from ..inference.engine import Engine, resolve_model
 from .api_error import APIError, as_api_error, busy
+from .notes import note
 from .programs import read_public
 from .prompts import Prompts
 from .settings import ServerSettings
@@ -73,6 +75,10 @@ class LoadedModel:
         what = (__version__, info.name, weights, info.quant, str(engine.target), engine.kv)
         self.fingerprint = f"fp_{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}"
         self.prompts = Prompts(engine.tokenizer, engine.context)
+
+
+def _not_found(message: str) -> APIError:
+    return APIError(message, status=404, param="model", code="model_not_found")
 
 
 FileState = tuple[tuple[int, int, int, int], ...]
@@ -158,45 +164,63 @@ class Models:
 
     @property
     def names(self) -> list[str]:
-        """Of all models; the first is the one that is meant where none is named."""
+        """Of all models."""
         return list(self._entries)
+
+    @property
+    def default(self) -> str:
+        """The model that is meant where none is named, which is loaded at the start."""
+        return self._settings.default_model or next(iter(self._entries))
 
     @property
     def ready(self) -> bool:
         """Whether nothing is being loaded, and the first model could be loaded once."""
         states = [entry.state for entry in self._entries.values()]
-        first = next(iter(self._entries.values()))
+        first = self._entries[self.default]
         return "loading" not in states and first.state != "failed" and first.used > 0
 
     @property
     def failure(self) -> str:
         """Why the first model could not be loaded; empty where it could, or nobody knows yet."""
-        first = next(iter(self._entries.values()))
+        first = self._entries[self.default]
         return first.error if first.state == "failed" else ""
+
+    def answering(self, name: str | None) -> tuple[str, str, Path | None]:
+        """Resolve a name in a request: who answers, on which model, and an agent's folder.
+
+        An unknown name is the default model where that was set or is the only one, with a note.
+
+        Raises:
+            APIError: there is none of that name; it says which there are.
+        """
+        settings, default = self._settings, self.default
+        found = settings.aliases.get(name or "", name or default)  # some clients send an empty one
+        if (folder := settings.agents.get(found)) is not None:
+            return found, default, folder
+        if found not in self._entries:
+            lenient = settings.default_model or len(self._entries) == 1
+            if not lenient or found.startswith("agent:"):
+                known = ", ".join([*self._entries, *settings.aliases, *settings.agents])
+                raise _not_found(f"The model '{found:.100}' does not exist; available: {known}")
+            note(f"the model '{found:.100}' does not exist; {default} answers")
+            found = default
+        return found, found, None
 
     def check(self, name: str | None) -> str:
         """The name of the model that a request means.
 
         Raises:
-            APIError: there is none of that name; it says which there are, agents among them.
+            APIError: there is none of that name, or it is an agent's.
         """
-        if not name:  # some clients send an empty one
-            return next(iter(self._entries))
-        if name not in self._entries:
-            agents = self._settings.agents
-            known = ", ".join([*self._entries, *agents])
-            where = " here (agents answer at /v1/chat/completions)" if name in agents else ""
-            raise APIError(
-                f"The model '{name:.100}' does not exist{where}; available: {known}",
-                status=404,
-                param="model",
-                code="model_not_found",
-            )
-        return name
+        found, _, folder = self.answering(name)
+        if folder is not None:
+            where = "/v1/chat/completions, /v1/responses and /v1/messages"
+            raise _not_found(f"{found} is an agent; agents answer at {where}")
+        return found
 
     def known(self, name: str | None) -> str:
         """The name of the model that a request means; empty where there is none."""
-        name = name or next(iter(self._entries))
+        name = name or self.default
         return name if name in self._entries else ""
 
     def awaited(self, name: str | None) -> int | None:
@@ -284,7 +308,7 @@ class Models:
             entry.state = "unloaded"
             return error
         entry.state, entry.error = "failed", str(error) or type(error).__name__
-        log.warning("a model could not be loaded", model=entry.name, error=entry.error)
+        log.warning(f"the model {entry.name} could not be loaded: {entry.error}")
         if not isinstance(error, TriplepointError | MemoryError | OSError):
             return as_api_error(error)
         message = f"the model {entry.name} could not be loaded: {error}"
@@ -377,7 +401,7 @@ class Models:
             entry.reserved = 0
             entry.file = now  # until it changes once more
             entry.error = f"its file changed and could not be reloaded: {error}"
-            log.warning("a model could not be reloaded", model=entry.name, error=str(error))
+            log.warning(f"the model {entry.name} could not be reloaded: {error}")
             return
         if not self._put(entry, *found, replaces=old):
             self._close(found[0].engine)  # it was let go meanwhile, to make room for another one
@@ -461,6 +485,8 @@ class Models:
             "created": self.created,
             "owned_by": "triplepoint",
         }
+        if aliases := [one for one, real in self._settings.aliases.items() if real == name]:
+            found["aliases"] = aliases
         if (model := entry.model) is not None:
             info, engine = model.engine.model, model.engine
             found["meta"] = {

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import exp
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
 
 from .api_error import APIError
 from .completions import Piece, PromptBody, Prompts, ids_of, pieces_of, prompts_of, whole_of
-from .events import PING, Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
+from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
 from .infill import Extra, filled
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .sampling_body import check_logprobs
 from .settings import Limits
-from .wire import Answer, read_body
+from .wire import Answer, Writer, read_body
 
 
 class NativeSettings(PromptBody):
     """What all of llama-server's own formats have."""
 
-    tells_sampled_probs = True
+    native = True
 
-    n_probs: int | None = Field(
-        default=None, ge=0, validation_alias=AliasChoices("n_probs", "logprobs")
-    )
+    n_probs: int | None = Field(default=None, ge=0)
     return_tokens: bool = False
     response_fields: list[Annotated[str, Field(max_length=256)]] = Field(
         default_factory=list, max_length=256
@@ -41,11 +38,6 @@ class NativeSettings(PromptBody):
     def told_logprobs(self) -> int | None:
         """See `PromptBody.told_logprobs`."""
         return self.n_probs or None
-
-    @property
-    def tells_ids(self) -> bool:
-        """See `PromptBody.tells_ids`."""
-        return True
 
 
 class NativeBody(NativeSettings):
@@ -68,15 +60,7 @@ async def native_completion(request: Request) -> Answer:
         writer.of,
         lambda model, one: body.generation(model, ids_of(one, model.engine.tokenizer), limits),
     )
-    return Answer(
-        service,
-        writer.model,
-        prepares,
-        writer,
-        streamed=body.stream,
-        choices=body.n,
-        ping_s=body.ping_s,
-    )
+    return body.answer(service, writer.model, prepares, writer)
 
 
 class InfillBody(NativeSettings):
@@ -117,18 +101,10 @@ async def infill(request: Request) -> Answer:
         return body.generation(model, ids, limits, ends=tokenizer.fill_ends)
 
     prepares = body.prepares([body.prompt], writer.of, make)
-    return Answer(
-        service,
-        writer.model,
-        prepares,
-        writer,
-        streamed=body.stream,
-        choices=body.n,
-        ping_s=body.ping_s,
-    )
+    return body.answer(service, writer.model, prepares, writer)
 
 
-class NativeWriter:
+class NativeWriter(Writer):
     """Answers in llama-server's own format (see `Writer`): one, or a list of them."""
 
     def __init__(
@@ -166,18 +142,6 @@ class NativeWriter:
                 last["content"] = ""
             return b"data: " + to_json(last) + b"\n\n"
         return b""
-
-    def end(self) -> bytes:
-        """See `Writer.end`."""
-        return b""
-
-    def silent(self) -> bytes:
-        """See `Writer.silent`."""
-        return PING
-
-    def failed(self, error: APIError) -> bytes:
-        """See `Writer.failed`."""
-        return b"data: " + json.dumps(error.body()).encode() + b"\n\n"
 
     def add(self, event: Event) -> None:
         """See `Writer.add`."""

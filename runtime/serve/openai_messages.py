@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import AliasChoices, ConfigDict, Discriminator, Field, Tag
 
 from ..conversation.chat import Message
 from ..conversation.grammar import CallChoice
@@ -15,7 +15,6 @@ from .settings import Limits
 from .turns import Offered, arguments_of, check_size, joined
 from .wire import Body, Given
 
-MOST_OPTIONS = 32  # of a template, in one request
 _OR_INPUT = AliasChoices("arguments", "input")  # of a custom tool
 
 
@@ -79,12 +78,13 @@ class AssistantMessage(Lenient):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[CallItem] | None = None
+    function_call: CalledFunction | None = None  # as it was called before there were tools
 
 
 class ToolMessage(Lenient):
     """The result of a call."""
 
-    role: Literal["tool"]
+    role: Literal["tool", "function"]
     content: Content
     tool_call_id: str = ""
     name: str | None = None
@@ -184,14 +184,7 @@ class Talk(Body):
 
     messages: list[AnyMessage] = Field(min_length=1)
     tools: list[ToolItem] = Field(default_factory=list)
-    chat_template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
-
-    @field_validator("chat_template_kwargs", mode="before")
-    @classmethod
-    def _are_few(cls, given: Any) -> Any:
-        if isinstance(given, dict) and len(given) > MOST_OPTIONS:
-            raise ValueError(f"at most {MOST_OPTIONS} options can be given")
-        return given
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=32)
 
 
 def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
@@ -217,7 +210,10 @@ def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
             made.append(Message("tool", text_of(message.content, where), name, own))
         else:
             calls: list[ToolCall] = []
-            for place, item in enumerate(message.tool_calls or ()):
+            only = (
+                [] if message.function_call is None else [CallItem(function=message.function_call)]
+            )
+            for place, item in enumerate(message.tool_calls or only):
                 own = f"c{turns % 10**4:04}{place % 10**4:04}"
                 names[item.id] = (item.function.name, own)
                 arguments = arguments_of(item.function.arguments)

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from .chat_completions import ChatBody, chat_completions
 from .completions import CompletionBody, completions
 from .embeddings import EmbeddingsBody, NativeEmbeddingBody, embeddings, native_embeddings
+from .foreign import SYNONYMS
 from .guard import OPEN, OPERATOR
 from .messages import CountBody, MessagesBody, count_tokens, messages
 from .native_completion import InfillBody, NativeBody, infill, native_completion
@@ -88,6 +89,9 @@ def describe(routes: list[Route], version: str, keyed: AbstractSet[str]) -> dict
     names, schemas = models_json_schema(
         [(one, "validation") for one in bodies], ref_template="#/components/schemas/{model}"
     )
+    for schema in schemas.get("$defs", {}).values():
+        own = schema.get("properties", {})
+        own |= {other: own[n] for other, n in SYNONYMS.items() if n in own and other not in own}
     components: dict[str, Any] = {"schemas": {**schemas.get("$defs", {}), "Error": _ERROR}}
     found: dict[str, Any] = {
         "openapi": "3.1.0",

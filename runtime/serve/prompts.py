@@ -34,6 +34,7 @@ from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError, as_api_error, too_long
 from .events import Done, Event, Text
+from .notes import note
 from .programs import normalize
 from .turns import in_call_order, in_turns
 
@@ -291,29 +292,20 @@ class Prompts:
 
     def _chat(self, asked: Conversation) -> Chat:
         options = dict(asked.options)
-        for name in options:
-            if name not in SWITCHES:
-                raise APIError(
-                    f"chat_template_kwargs.{name} cannot be set by a request; allowed: "
-                    f"{', '.join(sorted(SWITCHES))}",
-                    param=f"chat_template_kwargs.{name}",
-                    code="unsupported_parameter",
-                )
         plain = self._made_chat((), {})
         thinks = told_of(plain.source)
         if asked.effort is not None:
             options = {**_effort(asked.effort, plain.variables, thinks), **options}
         for name, value in list(options.items()):
-            if not self.reads(name):
-                off = value is False or value in _NO_THINKING
-                if off and not (thinks and name in _SWITCHES_OFF):  # as it is
-                    del options[name]
-                    continue
-                raise APIError(
-                    f"this model's chat template does not read {name}",
-                    param=f"chat_template_kwargs.{name}",
-                    code="unsupported_parameter",
-                )
+            param, off = f"chat_template_kwargs.{name}", value in (False, *_NO_THINKING)
+            if (known := self.reads(name)) and name in SWITCHES:
+                continue
+            why = "is not read by this model's chat template"
+            if known or (off and thinks and name in _SWITCHES_OFF):
+                why = "cannot be set by a request" if known else why
+                raise APIError(f"{param} {why}", param=param, code="unsupported_parameter")
+            note(f"{param} is ignored: it {why}")
+            del options[name]
         return self._made_chat(asked.tools, options)
 
     def _made_chat(self, tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chat:

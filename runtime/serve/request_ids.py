@@ -5,6 +5,7 @@ OpenAI's clients read it in ``x-request-id``, Anthropic's in ``request-id``.
 
 from __future__ import annotations
 
+import json
 import re
 from secrets import token_hex
 
@@ -12,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Scope, Send
 
 from .api_error import is_anthropic
+from .notes import begin_notes
 
 REQUEST_ID = "triplepoint.request_id"
 """Of a request's scope: its identifier."""
@@ -19,7 +21,8 @@ _KNOWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:=+/-]{0,127}")  # of a client or a
 
 
 def identified(scope: Scope, send: Send) -> Send:
-    """Give a request its identifier, that of its client if it has one, and tell it in the answer.
+    """Give a request its identifier, that of its client if it has one, and tell it in the answer,
+    with the notes to the request.
 
     Args:
         scope: of the request; the identifier is put there.
@@ -29,7 +32,7 @@ def identified(scope: Scope, send: Send) -> Send:
     given = headers.get("x-request-id", "")
     own = given if _KNOWN.fullmatch(given) else f"req_{token_hex(12)}"
     scope[REQUEST_ID] = own
-    anthropic = is_anthropic(scope["path"], headers)
+    anthropic, notes = is_anthropic(scope["path"], headers), begin_notes()
 
     async def told(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -37,6 +40,8 @@ def identified(scope: Scope, send: Send) -> Send:
             answered["x-request-id"] = own
             if anthropic:
                 answered["request-id"] = own
+            if notes:
+                answered["warnings"] = json.dumps(notes)  # ASCII, on one line
         await send(message)
 
     return told

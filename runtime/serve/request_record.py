@@ -77,7 +77,7 @@ class RequestRecord:
         gaps: seconds between further pieces.
         read: what is known of its prompt.
         phases: in the order in which they ended; spans: what is left of them in the end.
-        error: why it failed; warnings: what was ignored, or does not fit.
+        error: why it failed.
         cancelled: whether its client went before it had ended.
         written: tokens of each answer so far, and the seconds that they took.
 
@@ -104,7 +104,6 @@ class RequestRecord:
         self.request: GenerationRequest | None = None
         self.context = 0
         self.speculative: dict[str, object] = {}
-        self.warnings: list[str] = []
         self.error: APIError | None = None
         self.cancelled = False
         self.written: dict[int, tuple[int, float]] = {}

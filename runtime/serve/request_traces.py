@@ -181,6 +181,8 @@ def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
     recipe = dict(grammar.recipe) if grammar is not None else dict[str, Any]()
     if turn is not None and turn.said:
         recipe["said"] = len(turn.said)
+    if request.min_tokens:
+        recipe["min_tokens"] = request.min_tokens, sorted(request.ends)
     with contextlib.closing(engine.session()) as session:
         known = regime_map(session)
     asked = request.prompt.asked

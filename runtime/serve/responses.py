@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from ..tokens.tokenizer import Tokenizer
 from .admission import NAMESPACE
+from .agent_models import agent_request
 from .api_error import APIError
 from .chat_writer import tokens_told
 from .events import Call, CallPart, Done, Event, PromptRead, Text, Thought
@@ -36,7 +37,7 @@ from .responses_input import (
 from .sampling_body import SamplingBody, check_logprobs
 from .settings import Limits
 from .turns import check_choice, check_turns, tools_of
-from .wire import BODY, Answer, Body, checked, read_body
+from .wire import BODY, Answer, Body, Writer, checked, read_body
 
 LOGPROBS = "message.output_text.logprobs"  # of `include`
 
@@ -114,7 +115,6 @@ class ResponsesBody(SamplingBody):
     # What says nothing about the answer, or only what is done in any case:
     background: Literal[False] | None = None
     truncation: Literal["disabled"] | None = None
-    service_tier: Literal["auto", "default"] | None = None
     metadata: dict[str, Any] | None = None
     client_metadata: dict[str, Any] | None = None
     user: str | None = None
@@ -154,6 +154,8 @@ class ResponsesBody(SamplingBody):
             logprobs=(self.top_logprobs or 0) if LOGPROBS in self.include else None,
             pieces=self.stream,
             cached=self.cache_prompt,
+            ends=self.ends(model.engine.tokenizer),
+            min_tokens=self.min_tokens,
             predict_s=self.predict_s,
         )
 
@@ -170,16 +172,20 @@ async def responses(request: Request) -> Answer:
     if body.stream_options is not None and not body.stream:
         raise APIError("stream_options needs stream: true", param="stream_options")
     body, items = await continued(request, body)
-    writer = ResponsesWriter(service.models.check(body.model), body)
+    shown, name, folder = service.models.answering(body.model)
+    writer = ResponsesWriter(shown, body)
     if body.store and service.kept.enabled:
         namespace = request.scope.get(NAMESPACE, "")
         writer.keep = lambda response: service.kept.put(namespace, response, items)
 
     def prepare(model: LoadedModel) -> GenerationRequest:
         writer.of(model)
-        return body.generation(model, limits)
+        if folder is None:
+            return body.generation(model, limits)
+        talk, count = body.conversation(limits), body.most_tokens(body.max_output_tokens)
+        return agent_request(model, folder, body, talk, count, service.traces)
 
-    return Answer(service, writer.model, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
+    return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
 
 
 async def continued(
@@ -256,7 +262,7 @@ def _item(kept: KeptResponses, space: str, item: dict[str, Any], number: int) ->
     return found
 
 
-class ResponsesWriter:
+class ResponsesWriter(Writer):
     """Answers in OpenAI's format of items (see `Writer`): one after the other."""
 
     def __init__(self, model: str, body: ResponsesBody) -> None:

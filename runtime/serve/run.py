@@ -35,6 +35,7 @@ def serve(
     Raises:
         SettingError: the extra ``serve`` is not installed.
         EngineError: the address cannot be listened on.
+        Exception: why no model can be served, once every one has failed to load.
     """
     try:
         import uvicorn
@@ -69,7 +70,13 @@ def serve(
             self.should_exit = True
 
     make_room()
-    app = build_app(settings, load)
+    failures: list[BaseException] = []
+
+    def end_hopeless(error: BaseException) -> None:
+        failures.append(error)
+        server.should_exit = True
+
+    app = build_app(settings, load, end_hopeless)
     bound = bound_socket(settings)
     with contextlib.closing(bound):
         if started is not None:
@@ -90,6 +97,8 @@ def serve(
         finally:
             if (service := getattr(app.state, "service", None)) is not None:
                 service.close()  # where it could not end by itself
+    if failures:
+        raise failures[0]
 
 
 def bound_socket(settings: ServerSettings) -> socket.socket:

@@ -12,7 +12,7 @@ from ..inference.fill_sampling import MOST as FILLS
 from ..inference.sampling import LLAMA_ORDER, MAX_REPEATED, MAX_STOP, MAX_STOPS, Sampling
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
-from .llama_parameters import LlamaBody
+from .llama_parameters import LlamaBody, OutputFormatBody
 from .settings import Limits
 from .wire import Body
 
@@ -64,6 +64,8 @@ class SamplingBody(LlamaBody):
     frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
     logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
     stop: str | list[str] | None = None
+    stop_token_ids: list[int] = Field(default_factory=list, max_length=MAX_STOPS)
+    min_tokens: int = Field(default=0, ge=0)
     samplers: list[str] | None = None
     min_keep: int | None = Field(default=None, ge=0, le=2**31 - 1)
     typical_p: float | None = Field(default=None, ge=0, le=_MOST)
@@ -205,19 +207,48 @@ class SamplingBody(LlamaBody):
                 raise APIError("penalties must come first, followed by dry", param="samplers")
             active = [name for name in active if name != first]
 
+    def ends(self, tokenizer: Tokenizer) -> frozenset[int]:
+        """Tokens that end an answer, beside those of the model."""
+        for token in self.stop_token_ids:
+            if not 0 <= token < tokenizer.n_vocab:
+                what = f"{token} is not in the vocabulary of {tokenizer.n_vocab}"
+                raise APIError(what, param="stop_token_ids")
+        return frozenset(self.stop_token_ids)
+
     def stops(self, limits: Limits) -> tuple[str, ...]:
         """Texts that end an answer.
 
         Raises:
             APIError: they are too many, empty or too long.
         """
-        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        if len(stops) > limits.stops or not all(0 < len(stop) <= 256 for stop in stops):
-            raise APIError(
-                f"Invalid 'stop': give at most {limits.stops} texts of 1 to 256 characters.",
-                param="stop",
-            )
-        return stops
+        return stops_of([self.stop] if isinstance(self.stop, str) else self.stop, limits)
+
+
+def stops_of(given: list[str] | None, limits: Limits, param: str = "stop") -> tuple[str, ...]:
+    """See `SamplingBody.stops`."""
+    if len(given or ()) > limits.stops or not all(0 < len(stop) <= 256 for stop in given or ()):
+        limit = limits.stops
+        raise APIError(
+            f"Invalid '{param}': at most {limit} texts of 1 to 256 characters", param=param
+        )
+    return tuple(given or ())
+
+
+class StreamBody(SamplingBody, OutputFormatBody):
+    """What chats and completions have."""
+
+    model: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    return_progress: bool = False
+    n: int = Field(default=1, ge=1)
+
+    def check(self, limits: Limits) -> None:
+        """Refuse too many choices, and options of a stream where there is none."""
+        if self.n > limits.choices:
+            raise APIError(f"Invalid 'n': at most {limits.choices}, not {self.n}.", param="n")
+        if self.stream_options is not None and not self.stream:
+            raise APIError("stream_options needs stream: true", param="stream_options")
 
 
 def check_logprobs(

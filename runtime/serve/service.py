@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 import time
 from collections import Counter
@@ -67,6 +68,7 @@ class Job:
         )
         self._awaited: int | None = None
         self._generation = Generation(self._post, caller.namespace, self, self.record)
+        self._context = contextvars.copy_context()  # of the request: its notes
         self._future: Future[None] | None = None
         self._place = Place(self._go, caller.namespace, written=lambda: self.record.tokens)
         self._model: LoadedModel | None = None
@@ -94,7 +96,7 @@ class Job:
 
     def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         try:
-            future = pool.submit(work)
+            future = pool.submit(self._context.copy().run, work)
         except RuntimeError:  # it was closed meanwhile
             self._end(Failed(busy("the server is shutting down")))
         else:
@@ -351,7 +353,8 @@ class Service:
         if self._asking >= self.settings.limits.queue:
             raise busy(f"{self._asking} requests are already waiting; try again later", status=429)
 
-        awaited = self.models.awaited(name)
+        name = self.models.check(name)
+        awaited, context = self.models.awaited(name), contextvars.copy_context()
 
         def work() -> T:
             try:
@@ -365,7 +368,7 @@ class Service:
             if awaited is None:
                 return await anyio.to_thread.run_sync(work, limiter=self._askers)
             loader = self.loaders[self.models.known(name)]
-            return await asyncio.wrap_future(loader.submit(work))
+            return await asyncio.wrap_future(loader.submit(context.run, work))
         finally:
             self._asking -= 1
 

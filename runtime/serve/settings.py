@@ -64,7 +64,11 @@ class ServerSettings:
     """How a server runs.
 
     Attributes:
-        models: name of each model, and what `Engine.load` finds it by; the first is loaded at once.
+        models: name of each model, and what `Engine.load` finds it by; the default is loaded at
+            once.
+        default_model: answers requests that name none, or an unknown one; None: the first one,
+            and an unknown name is refused where there are several.
+        aliases: further names of models and agents.
         host, port: where it listens; port 0 takes a free one.
         keys: any of them opens the server; none: it is open, and must listen on loopback. What is
             computed with one cannot be observed with another.
@@ -98,6 +102,8 @@ class ServerSettings:
     models: Mapping[str, str]
     host: str = "127.0.0.1"
     port: int = PORT
+    default_model: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] = field(default=(), repr=False)
     key_names: Mapping[str, str] = field(default_factory=dict, repr=False)
     operator_keys: tuple[str, ...] = field(default=(), repr=False)
@@ -122,6 +128,7 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not self.models:
             raise SettingError("a server needs a model; name one")
+        self._check_names()
         check_whole(self.port, "port", SettingError, 0)
         if self.port > 65535:
             raise SettingError(f"port must be at most 65535, not {self.port}")
@@ -164,6 +171,15 @@ class ServerSettings:
                 f"other machines can reach {self.host}, so the server needs a key: give "
                 "--api-key, or listen on 127.0.0.1"
             )
+
+    def _check_names(self) -> None:
+        served, default = [*self.models, *self.agents], self.default_model
+        for alias, name in self.aliases.items():
+            if not alias or alias in served or name not in served:
+                known = ", ".join(served)
+                raise SettingError(f"an alias is NEW=MODEL of {known}; not {alias!r}={name!r}")
+        if default is not None and default not in self.models:
+            raise SettingError(f"default_model must be one of {', '.join(self.models)}: {default}")
 
 
 def hostname(host: str) -> str:

@@ -33,28 +33,27 @@ async def health(request: Request) -> JSONResponse:
 
 
 async def list_models(request: Request) -> JSONResponse:
-    """The models that there are; to Anthropic's client in its form, and those that it can ask."""
+    """The models that there are; to Anthropic's client in its form."""
     service: Service = request.app.state.service
+    models = service.models
+    agents = [{**models.describe(models.default), "id": n} for n in service.settings.agents]
+    found = [*models.listing(), *agents]
     if by_anthropic(request.headers):
-        found = [_as_anthropic(one) for one in service.models.listing()]
         ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]}
-        return JSONResponse({"data": found, "has_more": False, **ends})
-    agents = [
-        {**service.models.describe(service.models.names[0]), "id": name}
-        for name in service.settings.agents
-    ]
-    return JSONResponse({"object": "list", "data": [*service.models.listing(), *agents]})
+        data = [_as_anthropic(one) for one in found]
+        return JSONResponse({"data": data, "has_more": False, **ends})
+    return JSONResponse({"object": "list", "data": found})
 
 
 async def show_model(request: Request) -> JSONResponse:
     """One of them."""
     service: Service = request.app.state.service
-    name = request.path_params["name"]
-    if by_anthropic(request.headers):
-        return JSONResponse(_as_anthropic(service.models.describe(service.models.check(name))))
-    if name in service.settings.agents:
-        return JSONResponse({**service.models.describe(service.models.names[0]), "id": name})
-    return JSONResponse(service.models.describe(service.models.check(name)))
+    given = request.path_params["name"].rstrip("/")
+    if not given:
+        return await list_models(request)
+    name, model, _ = service.models.answering(given)
+    found = {**service.models.describe(model), "id": name}
+    return JSONResponse(_as_anthropic(found) if by_anthropic(request.headers) else found)
 
 
 def _as_anthropic(model: dict[str, Any]) -> dict[str, Any]:

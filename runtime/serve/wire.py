@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import anyio.to_thread
 from pydantic import (
-    AliasChoices,
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
@@ -28,8 +27,10 @@ from starlette.types import Receive, Scope, Send
 
 from .admission import NAMESPACE, Caller
 from .api_error import APIError, by_anthropic
-from .events import Closed, Event, Failed, Silence
+from .events import PING, Closed, Event, Failed, Silence
+from .foreign import translated
 from .mailbox import Channel
+from .notes import current_notes
 from .request_ids import REQUEST_ID
 from .service import Job, Prepare, Service
 from .turns import check_turns, without_halves
@@ -39,7 +40,6 @@ B = TypeVar("B", bound="Body")
 BODY = "triplepoint.body"
 """Of a request's scope: its body, once it was read."""
 MOST_ERRORS = 1000  # in a body, of which the first is reported
-MAX_WARNING = 300  # characters
 LARGE = 64 << 10  # bytes of a body: those that have more are checked beside what else is served
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -81,17 +81,13 @@ class Given(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """With null where it counts as not given, and all names of what has several."""
+        """With null where it counts as not given."""
         found = handler(core_schema)
         made = handler.resolve_ref_schema(found)
         properties, needed = made.get("properties", {}), made.get("required", ())
         for name, part in properties.items():
             if name not in needed:
                 properties[name] = _or_null(part)
-        for field in cls.model_fields.values():
-            if isinstance(aliases := field.validation_alias, AliasChoices):
-                first, *others = aliases.choices
-                properties |= {other: properties[first] for other in others}
         return found
 
 
@@ -111,14 +107,6 @@ class Body(Given):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     turns: ClassVar[str] = ""
     """The parameter that holds a conversation, of which a server takes so many messages."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nothing(cls, value: Any) -> Any:
-        """An empty list of what is not here asks for nothing."""
-        if not isinstance(value, dict) or [] not in value.values():
-            return value
-        return {name: item for name, item in value.items() if item != [] or name in _names(cls)}
 
     @property
     def told(self) -> set[str]:
@@ -151,13 +139,16 @@ async def read_body(request: Request, kind: type[B]) -> B:
             param="content-encoding",
             code="unsupported_encoding",
         )
+    too_large = APIError(
+        f"the request is larger than {most:,} bytes", status=413, code="request_too_large"
+    )
+    if int(request.headers.get("content-length", 0)) > most:
+        raise too_large  # before the client is invited to send it
     data = bytearray()
     async for piece in request.stream():
         data += piece
         if len(data) > most:
-            raise APIError(
-                f"the request is larger than {most:,} bytes", status=413, code="request_too_large"
-            )
+            raise too_large
     request.scope[BODY] = bytes(data)
     try:
         value = from_json(bytes(data), allow_inf_nan=False)
@@ -171,6 +162,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
         request.scope[BODY] = whole
     if not isinstance(value, dict):
         raise APIError("the request's body must be a JSON object", code="invalid_json")
+    value = translated(value, _names(kind))
     check_turns(value.get(kind.turns), kind.turns, request.app.state.service.settings.limits)
     if len(data) <= LARGE:
         return checked(kind, value)
@@ -234,22 +226,25 @@ class MadeJSON(Response):
 class Writer(Protocol):
     """Makes the answer to one request, in one wire format, of its events."""
 
+    last: ClassVar[bytes] = b""
+    """What ends every stream."""
+
     def stream(self, event: Event) -> bytes:
         """The events of a stream that tell of one of ours; none if empty."""
         ...
 
     def end(self) -> bytes:
         """What ends the stream, when all went well."""
-        ...
+        return self.last
 
     def failed(self, error: APIError) -> bytes:
         """What ends a stream that fails in its midst."""
-        ...
+        return error.event() + self.last
 
     def silent(self) -> bytes:
         """What keeps a stream alive for a while: proxies are content with a comment, clients that
         look how long they have waited want an event, where the format has one."""
-        ...
+        return PING
 
     def add(self, event: Event) -> None:
         """Take an event into the answer that `whole` gives."""
@@ -292,6 +287,7 @@ class Answer(Response):
         self._prepares = prepare if isinstance(prepare, Sequence) else [prepare]
         self._ping_s = service.settings.ping_s if ping_s is None else ping_s
         self._begun = False
+        self._notes_of_head: list[str] = []
         self._jobs: list[Job] = []
         self.background = None
 
@@ -320,11 +316,6 @@ class Answer(Response):
             else:
                 await _send(send, self._writer.failed(error), more=False)
 
-    def _warnings(self) -> dict[str, str]:
-        """The header of what was ignored, or is left to check: a list in JSON."""
-        texts = [text[:MAX_WARNING] for job in self._jobs for text in job.record.warnings]
-        return {"warnings": json.dumps(texts)} if texts else {}
-
     async def _whole(
         self, channel: Channel[Event], scope: Scope, receive: Receive, send: Send
     ) -> None:
@@ -344,7 +335,7 @@ class Answer(Response):
                     made = self._writer.whole()
                     # What a model writes may be a number that is none here, such as 1e999.
                     made = made if isinstance(made, bytes) else to_json(made, inf_nan_mode="null")
-                    await MadeJSON(made, headers=self._warnings())(scope, receive, send)
+                    await MadeJSON(made)(scope, receive, send)
                     return
 
     async def _stream(self, channel: Channel[Event], send: Send) -> None:
@@ -365,10 +356,8 @@ class Answer(Response):
                         if any(job.record.cancelled for job in self._jobs):
                             return
                         if ended == len(self._jobs):
-                            late = (
-                                f": {name}: {one}\n\n" for name, one in self._warnings().items()
-                            )
-                            data += "".join(late).encode()
+                            if self._begun and (notes := current_notes()) != self._notes_of_head:
+                                data += f": warnings: {json.dumps(notes)}\n\n".encode()
                             data += writer.end()
                     else:
                         data += writer.stream(event)
@@ -384,9 +373,9 @@ class Answer(Response):
     async def _write(self, send: Send, data: bytearray, *, more: bool = True) -> None:
         if not self._begun:
             self._begun = True
-            own = ((name.encode(), text.encode()) for name, text in self._warnings().items())
-            headers = [*_STREAM_HEADERS, *own]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            self._notes_of_head = list(current_notes())
+            start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
+            await send(start)
         await _send(send, bytes(data), more=more)
 
 
@@ -456,7 +445,11 @@ async def _watched(receive: Receive, jobs: Sequence[Job]) -> AsyncIterator[None]
 
 def error_response(error: APIError, scope: Scope) -> JSONResponse:
     """An error as an answer of its own, in the wire format of a request."""
-    body = error.body_at(scope["path"], anthropic=by_anthropic(Headers(scope=scope)))
+    headers = Headers(scope=scope)
+    body = error.body_at(scope["path"], anthropic=by_anthropic(headers))
     if body.get("type") == "error":  # Anthropic's form
         body["request_id"] = scope.get(REQUEST_ID)
-    return JSONResponse(body, status_code=error.status, headers=error.headers)
+    # A client that was not invited (100 Continue) may never send the body.
+    unread = "expect" in headers and BODY not in scope
+    closing = {"connection": "close"} if unread else {}
+    return JSONResponse(body, status_code=error.status, headers={**error.headers, **closing})

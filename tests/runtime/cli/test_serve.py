@@ -135,6 +135,19 @@ serve(ServerSettings({"nano": "nano"}, port=0), lambda _: time.sleep(300), print
     assert process.returncode == -signal.SIGTERM
 
 
+def test_a_model_that_cannot_be_loaded(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
+    """The only one, whose file looks well at the start: the server ends, and says which and why."""
+    data = nano.read_bytes().replace(b"blk.0.ffn_gate.weight", b"blk.0.ffn_gone.weight")
+    (tmp_path / "odd.gguf").write_bytes(data)
+    done = triplepoint("serve", "--port", "0", "-m", str(tmp_path / "odd.gguf"))
+    first, *_, last = done.stderr.splitlines()
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
+    assert any("the model odd could not be loaded: " in line for line in done.stderr.splitlines())
+    assert "triplepoint: error: " in last
+    assert "ffn_g" in last
+    assert first.startswith("serving odd at ")
+
+
 @pytest.mark.slow
 def test_what_does_not_start(triplepoint: Run, env: dict[str, str], tmp_path: Path) -> None:
     """A missing model, a name twice, an open address without a key, a port that is taken."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.other_weights import change_weights
-from helpers.serving import SETTINGS, Server
+from helpers.serving import SETTINGS, Server, named_events
 
 from triplepoint import Agent, Engine
 from triplepoint.runtime.inference.engine import NANO
@@ -115,9 +115,57 @@ def test_where_it_answers(agents: Server) -> None:
     body = {"model": "agent:project", "prompt": "hi", "max_tokens": 1}
     refused = agents.post("/v1/completions", body)
     assert refused.status_code == 404
-    assert "here (agents answer at /v1/chat/completions)" in refused.json()["error"]["message"]
-    missing = agents.chat(model="none")
+    assert "agents answer at /v1/chat/completions" in refused.json()["error"]["message"]
+    missing = agents.chat(model="agent:none")
     assert "available: nano, agent:project" in missing.json()["error"]["message"]
+
+
+def test_it_answers_in_all_formats_of_conversations(agents: Server) -> None:
+    """With the same answer and steps, also streamed and in a longer conversation."""
+    chat = agents.chat(QUESTION, model="agent:project", max_tokens=300).json()
+    message = chat["choices"][0]["message"]
+    body = {"model": "agent:project", "input": QUESTION, "max_output_tokens": 300}
+    first = agents.post("/v1/responses", body).json()
+    assert first["model"] == "agent:project"
+    thought, said = first["output"]
+    assert said["content"][0]["text"] == message["content"]
+    assert "→" in thought["content"][0]["text"]
+    body |= {"previous_response_id": first["id"], "input": "hello", "stream": True}
+    events = named_events(agents.post("/v1/responses", body).text)
+    assert events[-1][0] in ("response.completed", "response.incomplete")
+
+    asked = {"model": "agent:project", "messages": [{"role": "user", "content": QUESTION}]}
+    asked |= {"max_tokens": 300, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+    whole = agents.post("/v1/messages", asked).json()
+    assert whole["model"] == "agent:project"
+    assert [block["type"] for block in whole["content"]] == ["thinking", "text"]
+    assert whole["content"][1]["text"] == message["content"]
+    events = named_events(agents.post("/v1/messages", {**asked, "stream": True}).text)
+    assert (events[0][0], events[-1][0]) == ("message_start", "message_stop")
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "param"),
+    [
+        ("messages", {"stop_sequences": ["x"]}, "stop_sequences"),
+        ("messages", {"tools": [{"name": "f", "input_schema": {"type": "object"}}]}, "tools"),
+        ("messages", {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
+         "output_config.format"),
+        ("responses", {"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ("responses", {"text": {"format": {"type": "text"}}}, None),
+        ("responses", {"reasoning": {"effort": "high"}}, "reasoning.effort"),
+    ],
+)  # fmt: skip
+def test_what_it_does_not_have_in_other_formats(
+    agents: Server, path: str, more: dict[str, Any], param: str | None
+) -> None:
+    """It is refused by the name that it has there."""
+    talk = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    body = talk if path == "messages" else {"input": "hi", "max_output_tokens": 1}
+    answer = agents.post(f"/v1/{path}", {"model": "agent:project", **body, **more})
+
+    assert answer.status_code == (200 if param is None else 400)
+    assert (answer.json().get("error") or {}).get("param") == param
 
 
 def test_its_turn_and_its_pauses_are_known(agents: Server, monkeypatch: pytest.MonkeyPatch) -> None:

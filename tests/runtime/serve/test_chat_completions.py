@@ -355,7 +355,6 @@ def test_sampling_settings(server: Server) -> None:
         ({"chat_template_kwargs": {"messages": "x"}}, "chat_template_kwargs.messages"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"verbosity": "low"}, "verbosity"),
-        ({"store": True}, "store"),
         ({"repeat_penalty": 1e-310}, "repeat_penalty"),
         ({"stream_options": {"include_nothing": True}}, "stream_options.include_nothing"),
     ],

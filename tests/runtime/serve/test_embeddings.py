@@ -121,7 +121,7 @@ def test_llama_servers_own(vectors: Server) -> None:
         (URL, {"input": "x", "embd_normalize": -2}, "embd_normalize", "invalid_value"),
         (URL, {"input": "x", "content": "x"}, "content", "unsupported_parameter"),
         (URL, {"input": "x", "model": "nano"}, "model", "no_pooling"),
-        (URL, {"input": "x", "model": "other"}, "model", "model_not_found"),
+        (URL, {"input": "x", "model": "agent:none"}, "model", "model_not_found"),
         ("/embedding", {}, "content", None),
         ("/embedding", {"content": "x", "input": "x"}, "content", None),
         ("/embedding", {"content": {"prompt_string": 3}}, "content.prompt_string", "invalid_value"),

@@ -120,6 +120,67 @@ def test_a_stream_in_http_1_0(server: Server, kept: bytes) -> None:
     assert done == "[DONE]"
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_client_that_sends_no_more_and_waits(server: Server, version: str) -> None:
+    """It gets the answers to all whole requests; then the connection is closed."""
+    asked = json.dumps({"prompt": "hello", "max_tokens": 40, "ignore_eos": True}).encode()
+    head = f"POST /completion HTTP/{version}\r\nHost: localhost\r\n".encode()
+    request = head + b"Content-Length: %d\r\n\r\n%s" % (len(asked), asked)
+    count = 1 if version == "1.0" else 2
+    with connected(server) as connection:
+        connection.sendall(request * count)
+        connection.shutdown(socket.SHUT_WR)
+        answer = answer_of(connection)
+
+    interim = answer.partition(b"HTTP/1.1 200 OK")[0].count(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert bool(interim) == (version == "1.1")
+    assert answer.count(b" 200 OK\r\n") == answer.count(b'"tokens_predicted":40') == count
+    assert b"connection: close" in answer
+
+
+def test_a_client_that_sends_half_a_request_and_no_more(server: Server) -> None:
+    """Its connection is closed."""
+    with connected(server) as connection:
+        connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n" + BODY)
+        connection.shutdown(socket.SHUT_WR)
+        assert answer_of(connection) == b""
+
+
+def test_a_client_that_has_gone_while_it_waits(server: Server) -> None:
+    """Its request ends soon, although nothing was sent to it so far."""
+    with connected(server) as connection:
+        ask_for_1500_tokens(connection)
+        until = time.monotonic() + 20
+        while server.service.load[0] != 1:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        connection.shutdown(socket.SHUT_WR)
+        time.sleep(0.1)
+        assert server.service.load[0] == 1
+    began = time.monotonic()
+    server.idle()
+    assert time.monotonic() - began < 1
+    (last, *_) = sorted(server.service.metrics.records(), key=lambda one: -one.at)
+    assert last.state == "cancelled"
+
+
+def test_a_body_that_is_too_large_is_not_invited(server: Server) -> None:
+    """Its length says so: 413 in place of 100 Continue, and no wait for what never comes."""
+    most = server.settings.limits.body
+    expect = b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    with connected(server) as connection:
+        connection.sendall(HEAD + expect % (most + 1))
+        answer = answer_of(connection)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"100 Continue" not in answer
+    assert b"connection: close" in answer
+    with connected(server) as connection:
+        connection.sendall(HEAD + b"Connection: close\r\n" + expect % len(BODY))
+        assert connection.recv(25, socket.MSG_WAITALL) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(BODY)
+        assert answer_of(connection).startswith(b"HTTP/1.1 200 ")
+
+
 def test_an_answer_of_known_length_in_http_1_0(server: Server) -> None:
     """It is sent by its length."""
     with connected(server) as connection:

@@ -234,7 +234,7 @@ def test_what_it_says_of_itself(server: Server, monkeypatch: pytest.MonkeyPatch)
         assert asked.result(60).status_code == 200
     assert "secret" not in json.dumps(busy)
     assert (busy["model"], busy["id"]) == ("nano", 0)
-    assert server.client.get("/props?model=x").status_code == 404
+    assert server.client.get("/props?model=agent:x").status_code == 404
     assert server.post("/props", {}).status_code == 405
 
 

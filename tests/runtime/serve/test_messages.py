@@ -374,7 +374,7 @@ def test_errors_in_the_envelope(server: Server) -> None:
         told = answer.json()["error"]
         return answer.status_code, told["type"], told["message"]
 
-    assert error(model="claude")[:2] == (404, "not_found_error")
+    assert error(model="agent:claude")[:2] == (404, "not_found_error")
     long = error(messages=[{"role": "user", "content": "word " * 6000}])
     assert long[:2] == (400, "invalid_request_error")
     assert long[2].startswith("prompt is too long: ")
@@ -411,7 +411,7 @@ def test_models(server: Server) -> None:
     said = {"anthropic-version": "2023-06-01"}
     page = server.client.get("/v1/models", headers=said).json()
     one = server.client.get("/v1/models/nano", headers=said).json()
-    none = server.client.get("/v1/models/claude", headers=said)
+    none = server.client.get("/v1/models/agent:claude", headers=said)
 
     assert page == {"data": [one], "has_more": False, "first_id": "nano", "last_id": "nano"}
     assert (one["type"], one["id"], one["display_name"]) == ("model", "nano", "nano")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -455,8 +456,10 @@ def test_a_file_that_was_written_to(start: Callable[..., Server], file: Path) ->
     assert server.chat().status_code == 200
 
 
-def test_a_model_that_is_not_there(server: Any) -> None:
-    """404, with the names of those that are; nothing is loaded by a path or a URL."""
+def test_a_model_that_is_not_there(start: Callable[..., Server]) -> None:
+    """Of several models: 404 with their names; nothing is loaded by a path or a URL."""
+    server = start(models={"nano": "nano", "other": "nano"})
+    server.wait()
     for name in ("gpt-4o", "/etc/passwd", "http://127.0.0.1/x.gguf", "synthetic:qwen3-0.6b:q4_0"):
         answer = server.chat(model=name)
         error = answer.json()["error"]
@@ -464,6 +467,91 @@ def test_a_model_that_is_not_there(server: Any) -> None:
         assert "nano" in error["message"]
     assert server.client.get("/v1/models/nothing").status_code == 404
     assert server.client.get("/v1/models/nano").json()["meta"]["n_ctx"] == 4096
+    assert server.client.get("/v1/models/").json() == server.client.get("/v1/models").json()
+
+
+WIRES = [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}),
+    ("/v1/responses", {"input": "hi", "max_output_tokens": 1}),
+    ("/v1/completions", {"prompt": "hi", "max_tokens": 1}),
+    ("/completion", {"prompt": "hi", "max_tokens": 1}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), WIRES, ids=[path for path, _ in WIRES])
+def test_any_name_is_the_only_model(server: Server, path: str, body: dict[str, Any]) -> None:
+    """In all formats, also streamed; a note says so, and the answer has the model's own name."""
+    for name in ("gpt-4o", "claude-sonnet-4-5", "名"):
+        answer = server.post(path, {**body, "model": name})
+        assert (answer.status_code, answer.json()["model"]) == (200, "nano")
+        (note,) = json.loads(answer.headers["warnings"])
+        assert note == f"the model '{name}' does not exist; nano answers"
+    streamed = server.post(path, {**body, "model": "gpt-4o", "stream": True})
+    assert "nano answers" in streamed.headers["warnings"]
+    assert "warnings" not in server.post(path, {**body, "model": "nano"}).headers
+    told = server.post("/v1/messages/count_tokens", {"messages": WIRES[0][1]["messages"]} | {
+        "model": "claude-haiku-4-5"
+    })  # fmt: skip
+    assert (told.status_code, "nano answers" in told.headers["warnings"]) == (200, True)
+
+
+def test_a_default_model_and_aliases(start: Callable[..., Server], tmp_path: Path) -> None:
+    """The default answers what names no model or an unknown one, and is loaded at the start."""
+    more: dict[str, Any] = {"agents": {"agent:x": tmp_path}}
+    aliases = {"gpt-4o": "a", "helper": "agent:x"}
+    server = start(models=TWO, default_model="b", aliases=aliases, **more)
+    server.wait()
+    assert states(server.service.models) == ["unloaded", "ready"]
+    answers = {name: server.chat(model=name) for name in ("", "none", "gpt-4o", "helper")}
+    shown = {name: answer.json()["model"] for name, answer in answers.items()}
+    assert shown == {"": "b", "none": "b", "gpt-4o": "a", "helper": "agent:x"}
+    assert [name for name, answer in answers.items() if "warnings" in answer.headers] == ["none"]
+    assert server.chat(model="agent:y").status_code == 404
+    models = server.client.get("/v1/models").json()["data"]
+    assert {one["id"]: one.get("aliases") for one in models} == {
+        "a": ["gpt-4o"],
+        "b": None,
+        "agent:x": None,
+    }
+    assert server.client.get("/v1/models/gpt-4o/").json()["id"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"default_model": "c"}, "default_model must be one of a, b: c"),
+        ({"aliases": {"x": "c"}}, "an alias is NEW=MODEL of a, b; not 'x'='c'"),
+        ({"aliases": {"a": "b"}}, "not 'a'='b'"),
+        ({"aliases": {"x": ""}}, "not 'x'=''"),
+    ],
+)
+def test_names_that_are_of_no_model(settings: dict[str, Any], why: str) -> None:
+    """They are refused at the start."""
+    with pytest.raises(SettingError, match=why):
+        ServerSettings(TWO, **settings)
+
+
+def test_a_model_of_several_that_fails(
+    start: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The terminal has its name and the reason, and so have the answers to requests for it."""
+    hopeless: list[BaseException] = []
+
+    def load(source: str) -> Engine:
+        if source != "nano":
+            raise ModelError("tensor blk.0 is cut off")
+        return Engine.load(source)
+
+    server = start(load, models={"a": str(NANO), "b": "nano"})
+    server.wait("/v1/models")
+    server.service.models._hopeless = hopeless.append
+    assert server.chat(model="b").status_code == 200
+    refused = server.chat(model="a")
+    why = "the model a could not be loaded: tensor blk.0 is cut off"
+    assert (refused.status_code, refused.json()["error"]["message"]) == (404, why)
+    assert why in [record.getMessage() for record in caplog.records]
+    assert hopeless == []
 
 
 @pytest.mark.parametrize(

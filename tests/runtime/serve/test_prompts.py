@@ -118,7 +118,7 @@ def test_strict_templates_get_turns(make_tokenizer: Any) -> None:
 
 
 def test_no_thinking_where_there_is_none(server: Server) -> None:
-    """A switch that the template has not is refused, unless it asks for what is so anyway."""
+    """What the template does not read has no effect, as a note says; an effort is refused."""
     asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
     for more in (
         {"chat_template_kwargs": {"enable_thinking": False}},
@@ -126,11 +126,17 @@ def test_no_thinking_where_there_is_none(server: Server) -> None:
         {"model": ""},
     ):
         assert server.post(URL, asked | more).status_code == 200, more
-    for more in (
-        {"chat_template_kwargs": {"enable_thinking": True}},
-        {"reasoning_effort": "high"},
-    ):
-        assert server.post(URL, asked | more).status_code == 400, more
+    for name in ("enable_thinking", "thinking_mode", "documents"):
+        answer = server.post(URL, asked | {"chat_template_kwargs": {name: [1]}})
+        assert answer.status_code == 200, name
+        note = (
+            f"chat_template_kwargs.{name} is ignored: it is not read by this model's chat template"
+        )
+        assert json.loads(answer.headers["warnings"]) == [note]
+    refused = server.post(URL, asked | {"chat_template_kwargs": {"messages": "x"}}).json()["error"]
+    assert refused["param"] == "chat_template_kwargs.messages"
+    assert refused["message"].endswith("cannot be set by a request")
+    assert server.post(URL, asked | {"reasoning_effort": "high"}).status_code == 400
 
 
 PLAIN = "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
@@ -259,7 +265,7 @@ def test_an_answer_that_no_grammar_holds_is_asked_again(
     pytest.importorskip("jsonschema")
     warnings, text = asked_again(server, path, streamed, **{"not": {"required": ["a"]}})
     late = text.partition(": warnings: ")[2].partition("\n")[0]
-    left, again, misfit = json.loads(late if streamed else warnings)
+    left, again, misfit = json.loads(late or warnings)
 
     assert '"not"' in left
     assert "did not fit its schema and was requested again: {'a': " in again

@@ -68,6 +68,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "a grammar": {"grammar": 'root ::= "sum: " [0-9]+ "."', "temperature": 1.0, "seed": 2},
     "probabilities": {"logprobs": True, "top_logprobs": 2},
     "stopped": {"stop": ["e"]},
+    "ends later": {
+        "messages": [{"role": "user", "content": "hello"}],
+        "min_tokens": 90,
+        "max_tokens": 90,
+    },
     "begun": {"messages": [*ASKED, {"role": "assistant", "content": "The sum"}]},
     "begun in a schema": {
         "messages": [*ASKED, {"role": "assistant", "content": '{"n": 1'}],
@@ -104,7 +109,7 @@ def test_every_kind_of_request_verifies(
 ) -> None:
     """Its tokens come out again, all of them, of an engine that has seen nothing else."""
     before = set(folder.glob("*.jsonl"))
-    answer = tracing.chat("what is 2 and 3", max_tokens=24, **KINDS[kind])
+    answer = tracing.chat("what is 2 and 3", **{"max_tokens": 24, **KINDS[kind]})
     assert answer.status_code == 200, answer.text
     tracing.idle()
 
@@ -262,7 +267,7 @@ def test_a_refused_request_leaves_a_trace(start: Callable[..., Server], tmp_path
     refusals = {
         "frequency": server.post(chat, {**asked, "frequency": 3}),
         "reasoning_effort": server.post(chat, {**asked, "reasoning_effort": "low"}),
-        "model": server.post(chat, {**asked, "model": "gpt"}),
+        "model": server.post(chat, {**asked, "model": "agent:gpt"}),
     }
     assert server.post(chat, {**asked, "max_tokens": 1}).status_code == 200
     traces = [Trace.load(path) for path in sorted(folder.glob("*.jsonl"))]

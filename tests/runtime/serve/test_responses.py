@@ -354,7 +354,8 @@ def test_what_is_refused(server: Server, more: dict[str, Any], param: str) -> No
         error = answer.json()["error"]
         assert answer.status_code == 400, error
         assert error["param"] == param, error
-        assert error["type"] == "invalid_request_error"
+        long = error["code"] == "context_length_exceeded"
+        assert error["type"] == ("exceed_context_size_error" if long else "invalid_request_error")
 
 
 def test_what_codex_always_sends(server: Server) -> None:

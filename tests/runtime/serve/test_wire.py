@@ -17,6 +17,7 @@ from triplepoint.runtime.serve.api_error import APIError
 from triplepoint.runtime.serve.chat_completions import ChatBody
 from triplepoint.runtime.serve.completions import CompletionBody
 from triplepoint.runtime.serve.events import Call, Closed, Done, PromptRead
+from triplepoint.runtime.serve.foreign import translated
 from triplepoint.runtime.serve.generate import Generation
 from triplepoint.runtime.serve.messages import MessagesBody
 from triplepoint.runtime.serve.responses import ResponsesBody
@@ -32,18 +33,19 @@ MANY = 100_000
     ("kind", "body", "name"),
     [
         (ChatBody, HELLO, "functions"),
-        (ChatBody, HELLO, "stop_token_ids"),
+        (ChatBody, HELLO, "bad_words"),
         (ResponsesBody, {"input": "hello"}, "context_management"),
         (MessagesBody, {**HELLO, "max_tokens": 1}, "mcp_servers"),
     ],
 )
 def test_an_empty_list_asks_for_nothing(kind: type[Body], body: dict[str, Any], name: str) -> None:
     """Of what is not here it counts as not given; anything in it is refused by name."""
-    checked(kind, {**body, name: []})
+    names = set(kind.model_fields)
+    checked(kind, translated({**body, name: []}, names))
 
     for asked in ([{}], {}, ""):
         with pytest.raises(APIError, match=f"'{name}' is not supported"):
-            checked(kind, {**body, name: asked})
+            checked(kind, translated({**body, name: asked}, names))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_a_body_full_of_errors(kind: type[Body], body: dict[str, Any], param: st
         ),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"max_tokens": 1.5}, "max_tokens"),
-        ({"n_cmpl": 0}, "n_cmpl"),
+        ({"n": 0}, "n"),
     ],
 )
 def test_where_an_error_is(more: dict[str, Any], param: str) -> None:

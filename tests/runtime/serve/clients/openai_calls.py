@@ -84,7 +84,7 @@ with openai.OpenAI(base_url=f"{URL}/v1", api_key="x", max_retries=0) as client:
     errors = {}
     for name, more in {
         "too long": {"messages": [{"role": "user", "content": LONG}]},
-        "no model": {"messages": asked, "model": "gpt"},
+        "no model": {"messages": asked, "model": "agent:none"},
         "image": {
             "messages": [
                 {
