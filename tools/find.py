@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from . import formats
-from .alike import meant, other_names
+from .alike import locate, meant, other_names
 from .globs import glob_matcher
 from .links import Links
 from .paths import check_text, one_form, printable
@@ -31,10 +32,12 @@ class FindTools:
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter((tool(reaches=self._other_name)(self.find),))
+        found = tool(reaches=self._other_name)(self.find)
+        found.normalize = partial(locate, self.workspace)
+        return iter((found,))
 
     def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
-        return other_names(self.workspace, path)
+        return other_names(self.workspace, path, own=True)
 
     def find(self, pattern: str, path: str = ".") -> str:
         """Find files by name, in a folder and all folders below it.
@@ -44,7 +47,7 @@ class FindTools:
                 name alone.
             path: The folder, relative to the workspace.
         """
-        path = meant(self.workspace, path)
+        path = meant(self.workspace, path, own=True)
         check_text("the pattern", pattern)
         pattern = one_form(pattern)
         in_folders = "/" in pattern

@@ -82,6 +82,14 @@ def printable(path: str) -> str:
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), path)
 
 
+def real_path(path: str | os.PathLike[str]) -> str:
+    """The path after symlinks; as it is written where one on the way is replaced meanwhile."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return os.path.abspath(path)
+
+
 def one_form(text: str) -> str:
     """The text with each letter and its accent as one character, where there is one for both."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TypeVar
@@ -21,7 +21,7 @@ from ..errors import ToolError
 from . import formats
 from .attached import Attached
 from .hidden import HidingFS, paths_below
-from .paths import clean_path, join, shown
+from .paths import clean_path, join, real_path, shown
 from .rooted_fs import FOLDER, READ, NoFollowFS, Openat2, RootedFS, link_to_nothing
 
 T = TypeVar("T")
@@ -84,6 +84,9 @@ class Workspace:
         if not FOLDER:
             raise ToolError("the file tools need Linux, macOS or another POSIX system")
         self.root = folder_at(root)
+        given = os.path.abspath(root)
+        same = (given,) if real_path(given) == str(self.root) else ()  # as a link names it
+        self._roots = [_names(path) for path in (str(self.root), *same)]
         try:
             fd = os.open(self.root, FOLDER)
         except NotADirectoryError:
@@ -132,6 +135,28 @@ class Workspace:
     def holds_hidden(self, path: str) -> bool:
         """Whether a cleaned path is hidden, or has something hidden below it."""
         return isinstance(self._rooted, HidingFS) and self._rooted.holds(path)
+
+    def relative(self, path: str, *, own: bool = False) -> str:
+        """An absolute path in the folder as one relative to it; another path as it is.
+
+        Args:
+            path: as a model wrote it.
+            own: whether the folder's own name, if nothing in it has that name, means the folder.
+                Not for a path that may be made: ``app/app`` is a usual one.
+        """
+        if not isinstance(path, str):
+            return path
+        names, name = _names(path), self.root.name
+        if path.startswith("/"):
+            below = [names[len(root) :] for root in self._roots if names[: len(root)] == root]
+            if not below:
+                return path
+            names = below[0]
+        elif not own or names[:1] != [name]:
+            return path
+        if own and names[:1] == [name] and ".." not in names and not self._is_taken(name):
+            names = list(dropwhile(name.__eq__, names))
+        return "/".join(names) or "."
 
     # ----------------------------------------------------------------------------- documents
 
@@ -224,9 +249,9 @@ class Workspace:
         """The path that a cleaned one is after symlinks; empty for nothing, None for outside."""
         try:
             self._rooted.stat(link)
-        except OSError as error:
-            return "" if error.errno == errno.ENOENT else None
-        return os.path.relpath(os.path.realpath(self.root / link), self.root)
+            return os.path.relpath(os.path.realpath(self.root / link), self.root)
+        except OSError as error:  # EINVAL: something else has taken the name of a link
+            return "" if error.errno in (errno.ENOENT, errno.EINVAL) else None
 
     def open(self, path: str) -> FileIO:
         """A regular file, unbuffered, for reading bytes.
@@ -416,6 +441,10 @@ class Workspace:
         except OSError:
             return Entry(item.name, is_folder=False)
         return Entry(item.name, stat.S_ISDIR(found.st_mode))
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
 
 
 class _Closed:
