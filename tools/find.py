@@ -13,7 +13,7 @@ from .alike import locate, meant, other_names
 from .globs import glob_matcher
 from .links import Links
 from .paths import check_text, one_form, printable
-from .search import MAX_FILES, MAX_SECONDS, SKIPPED_FOLDERS
+from .search import MAX_FILES, MAX_SECONDS, SKIPPED_FOLDERS, not_searched
 from .tool import Tool, tool
 from .workspace import Workspace
 
@@ -54,6 +54,7 @@ class FindTools:
         matches = glob_matcher(re.sub(r"^(\./+)+", "", pattern))
         prefix = 0 if path == "." else len(path) + 1
         missed: list[str] = []
+        ignored: list[str] = []
         end = time.monotonic() + MAX_SECONDS
         late: list[str] = []
 
@@ -70,6 +71,7 @@ class FindTools:
             skip=SKIPPED_FOLDERS,
             first=MAX_FILES + 1,
             missed=missed,
+            ignored=ignored,
             linked=links,
             late=is_late,
         )
@@ -93,4 +95,6 @@ class FindTools:
             folders = "1 folder" if len(missed) == 1 else f"{len(missed)} folders"
             notes.append(f"[cut: {folders} could not be read]")
         notes += links.notes
+        if not shown:
+            notes += not_searched(ignored)
         return "\n".join([*(shown or [NO_FILES]), *notes])

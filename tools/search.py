@@ -8,13 +8,16 @@ The price is that look-around and back-references are refused, by name.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
+from io import FileIO
 
 from ..errors import ToolError
-from .formats import search_hit
+from .formats import MAX_HIT, binary_skipped, search_hit
 from .links import Links
 from .paths import TRASH, check_text, printable, shown, some
 from .text import BUDGET, BinaryFileError, TextFile
@@ -32,7 +35,9 @@ MAX_SECONDS = 10.0  # a model waits for this
 SOON = 2.0  # seconds, where there are hits to go on with
 ENOUGH = 10  # hits to go on with
 
-SKIPPED_FOLDERS = (".git", "__pycache__", "node_modules", ".venv", TRASH)
+_NO_TEXT = (".git", "__pycache__", TRASH)  # that somebody wrote to be read
+SKIPPED_FOLDERS = (*_NO_TEXT, "node_modules", ".venv")
+OVERLAP = 4096  # characters of a long line that are looked at twice; no literal is as long
 
 Matcher = Callable[[str], bool]
 """Whether a line, without its end, holds what is searched for."""
@@ -97,6 +102,38 @@ def _reason(message: str) -> str:
     return found[1] if found else "it cannot be parsed"
 
 
+class LongLine:
+    """The first hit in a line that comes in pieces.
+
+    Attributes:
+        hit: where an excerpt around it starts, in characters of the line, and the excerpt.
+    """
+
+    def __init__(self, matches: Matcher) -> None:
+        self._matches = matches
+        self.hit: tuple[int, str] | None = None
+        self._start, self._tail = 0, ""
+
+    def add(self, piece: str) -> None:
+        """Look into the next piece, and where it joins the last one."""
+        if self.hit is not None:
+            return
+        text = self._tail + piece
+        if self._matches(text):
+            end = bisect_left(range(len(text)), True, key=lambda end: self._matches(text[:end]))
+            at = 0 if end <= MAX_HIT and not self._start else max(0, end - MAX_HIT // 2)
+            self.hit = self._start + at, text[at : at + MAX_HIT]
+        self._tail = text[-OVERLAP:]
+        self._start += len(text) - len(self._tail)
+
+
+def not_searched(folders: list[str]) -> Iterator[str]:
+    """A note on folders that were not entered because of their names."""
+    if with_text := [one for one in folders if one.rpartition("/")[2] not in _NO_TEXT]:
+        first = some(sorted(with_text, key=os.fsencode))
+        yield f"[cut: {first} not searched; give such a folder as the path to search it]"
+
+
 class Search:
     """One search: iterate `file` or `folder`, then read `notes` for what was left out."""
 
@@ -115,12 +152,16 @@ class Search:
         self._partly: list[str] = []
         self._missed: list[str] = []
         self._long_lines = 0
+        self._literal = not regex
+        self._long = LongLine(self._matches)
+        self._binary: list[str] = []
+        self._ignored: list[str] = []
         self._links: Links | None = None
 
     def file(self, path: str) -> Generator[str]:
         """Hits in one file that was named: that it is binary or missing is an error."""
         with self._workspace.open(path) as file:
-            yield from self._hits(TextFile(file, path, self._budget()), path)
+            yield from self._hits(self._text(file, path), path)
 
     def folder(self, path: str) -> Generator[str]:
         """Hits in all text files below a folder, in order of path and line."""
@@ -131,6 +172,7 @@ class Search:
             skip=SKIPPED_FOLDERS,
             first=MAX_FILES + 1,
             missed=self._missed,
+            ignored=self._ignored,
             late=lambda: self._late(path, place="in the folders of"),
         )
         for number, below in enumerate(walk):
@@ -144,9 +186,9 @@ class Search:
     def _one_of_many(self, path: str) -> Iterator[str]:
         try:
             with self._workspace.open(path) as file:
-                yield from self._hits(TextFile(file, path, self._budget()), path)
+                yield from self._hits(self._text(file, path), path)
         except BinaryFileError:
-            return
+            self._binary.append(path)
         except ToolError:  # gone, or not ours to read; the other files still count
             self._missed.append(path)
 
@@ -154,6 +196,11 @@ class Search:
         name = printable(path)
         number = 1
         for block in text.blocks():
+            if block.length is not None and self._literal:
+                yield from self._long_hit(name, number, block.length)
+                self._long_lines += self._matches(block.text)  # then the rest is not looked at
+                number += 1
+                continue
             for lines in _pieces(block.text, self._piece):
                 # A longer one is one line, of which only the start is looked at.
                 if len(lines) > self._looked_at or self._together(lines):
@@ -163,6 +210,7 @@ class Search:
                     return
             self._long_lines += block.length is not None
         self._bytes += text.read
+        yield from self._long_hit(name, number)
         if text.cut:
             self._partly.append(path)
         if self._bytes >= MAX_BYTES:
@@ -178,8 +226,16 @@ class Search:
             if self._late(name, at + 1):
                 return
 
-    def _budget(self) -> int:
-        return min(BUDGET, MAX_BYTES - self._bytes)
+    def _long_hit(self, name: str, number: int, length: int | None = None) -> Iterator[str]:
+        long, self._long = self._long, LongLine(self._matches)
+        if long.hit is not None:
+            self._hits_given += 1
+            start, excerpt = long.hit
+            yield search_hit(name, number, excerpt, length, start)
+
+    def _text(self, file: FileIO, path: str) -> TextFile:
+        budget = min(BUDGET, MAX_BYTES - self._bytes)
+        return TextFile(file, path, budget, lambda piece: self._literal and self._long.add(piece))
 
     def _late(self, path: str, line: int = 0, *, place: str = "before") -> bool:
         """Whether the time is up; notes the line, or the place, where the search ended then."""
@@ -192,6 +248,10 @@ class Search:
     @property
     def notes(self) -> Iterator[str]:
         """What was not searched, a line each; to be read after the hits."""
+        if not self._hits_given:
+            if self._binary:
+                yield binary_skipped(some(self._binary))
+            yield from not_searched(self._ignored)
         if self._stopped:
             yield (
                 f"[cut: the search stopped after {self._stopped}; what follows was not searched; "

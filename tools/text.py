@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import FileIO
 
@@ -61,13 +61,20 @@ class TextFile:
     UTF-8 is the letter of Latin-1 if it is one there, else U+FFFD. Everything else stays as it is.
     """
 
-    def __init__(self, file: FileIO, path: str, budget: int = BUDGET) -> None:
+    def __init__(
+        self,
+        file: FileIO,
+        path: str,
+        budget: int = BUDGET,
+        long: Callable[[str], object] = lambda _: None,
+    ) -> None:
         """Read the head of the file.
 
         Args:
             file: the open file; the caller closes it.
             path: its name, for messages.
             budget: how many bytes to read at most.
+            long: takes a line that is too long to keep, from its start on in pieces.
 
         Raises:
             BinaryFileError: the file is no text.
@@ -79,6 +86,7 @@ class TextFile:
         self._file = file
         self._path = path
         self._budget = budget
+        self._long = long
         self._wide: codecs.IncrementalDecoder | None = None
         self._head = self._next()
         if is_utf16(self._head[:HEAD]):
@@ -108,11 +116,13 @@ class TextFile:
         """Count the rest of a long line; the block (None: the budget ended) and what follows."""
         decoder = codecs.getincrementaldecoder("utf-8")(LATIN)
         text = decoder.decode(start)
+        self._long(text)
         length = len(text)
         last = start[-1:]
         while chunk := self._next():
             part, end, rest = chunk.partition(b"\n")
-            length += len(decoder.decode(part, final=bool(end)))
+            self._long(piece := decoder.decode(part, final=bool(end)))
+            length += len(piece)
             last = part[-1:] or last
             if end:
                 return Block(text, length - (last == b"\r")), rest

@@ -324,6 +324,7 @@ class Workspace:
         skip: Collection[str] = (),
         first: int | None = None,
         missed: list[str] | None = None,
+        ignored: list[str] | None = None,
         linked: Callable[[str], bool] = lambda _: False,
         late: Callable[[], bool] = lambda: False,
     ) -> Iterator[str]:
@@ -337,12 +338,15 @@ class Workspace:
             skip: names of folders that are not entered.
             first: how many names of each folder to keep; enough for as many files in all.
             missed: takes the folders that could not be listed or lie too deep.
+            ignored: takes the folders that `skip` names.
             linked: which symlinks count as files.
             late: once it says so, no further folder is entered.
         """
         missed = [] if missed is None else missed
+        ignored = [] if ignored is None else ignored
         skip = frozenset(skip)
-        yield from self._walk(clean_path(path), skip, first, missed, linked, late, depth=0)
+        path = clean_path(path)
+        yield from self._walk(path, skip, first, missed, ignored, linked, late, depth=0)
 
     def _walk(
         self,
@@ -350,6 +354,7 @@ class Workspace:
         skip: frozenset[str],
         first: int | None,
         missed: list[str],
+        ignored: list[str],
         linked: Callable[[str], bool],
         late: Callable[[], bool],
         *,
@@ -359,7 +364,7 @@ class Workspace:
             return
         try:
             with self._scan(path) as found:
-                here = _walkable(found, skip, lambda name: linked(join(path, name)))
+                here = _walkable(path, found, skip, ignored, linked)
                 if path == ".":
                     here = chain(here, self._attached)
                 names = _in_order(here, first, key=os.fsencode)
@@ -373,7 +378,9 @@ class Workspace:
             if not name.endswith("/"):
                 yield below
             elif depth < MAX_DEPTH:
-                yield from self._walk(below, skip, first, missed, linked, late, depth=depth + 1)
+                yield from self._walk(
+                    below, skip, first, missed, ignored, linked, late, depth=depth + 1
+                )
             else:
                 missed.append(below)
 
@@ -468,15 +475,22 @@ def _choose(root: int, wanted: str | None) -> tuple[str, RootedFS]:
 
 
 def _walkable(
-    found: Iterator[os.DirEntry[str]], skip: frozenset[str], linked: Callable[[str], bool]
+    path: str,
+    found: Iterator[os.DirEntry[str]],
+    skip: frozenset[str],
+    ignored: list[str],
+    linked: Callable[[str], bool],
 ) -> Iterator[str]:
     """Names of files, and of folders with a slash: so they sort as the paths below them will."""
     for item in found:
         if item.is_file(follow_symlinks=False):
             yield item.name
-        elif item.is_dir(follow_symlinks=False) and item.name not in skip:
-            yield f"{item.name}/"
-        elif item.is_symlink() and item.name not in skip and linked(item.name):
+        elif item.is_dir(follow_symlinks=False):
+            if item.name in skip:
+                ignored.append(join(path, item.name))
+            else:
+                yield f"{item.name}/"
+        elif item.is_symlink() and item.name not in skip and linked(join(path, item.name)):
             yield item.name
 
 
