@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex
 
 from .errors import SettingError, TriplepointError
 
@@ -40,6 +44,79 @@ def read_text(path: str | Path, most: int = 16_000_000) -> str:
     if len(data) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return data.decode("utf-8-sig")
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = 0) -> BufferedReader:
+    """Open a regular file for reading; never blocks on a FIFO or a device.
+
+    Raises:
+        OSError: it cannot be opened, or is something else; says what.
+    """
+    flags |= os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    _check_regular(os.stat(path), path)  # to open a device may already do harm
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    try:
+        _check_regular(os.fstat(descriptor), path)  # another thing may have taken the name since
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(found.st_mode):
+        kinds = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
+        kind = kinds.get(stat.S_IFMT(found.st_mode), "device")
+        raise OSError(errno.EINVAL, f"it is a {kind}, not a regular file", os.fspath(path))
+
+
+def read_own(
+    path: str | os.PathLike[str],
+    most: int = 64 << 20,
+    *,
+    trusts: Callable[[os.stat_result], bool] = lambda _: True,
+    log: bool = True,
+) -> bytes:
+    """Read a file of the user's cache, state or configuration.
+
+    Args:
+        path: the file.
+        most: bytes that it may have.
+        trusts: whether its owner may have written it.
+        log: whether to log that something is there which is no such file.
+
+    Raises:
+        OSError: it is absent, cannot be read, is not regular, too large or not trusted.
+    """
+    try:
+        with open_regular(path) as file:
+            if not trusts(os.fstat(file.fileno())):
+                raise PermissionError(errno.EPERM, "it belongs to another user", os.fspath(path))
+            if len(data := file.read(most + 1)) > most:
+                raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", os.fspath(path))
+            return data
+    except OSError as error:
+        if log and error.errno in (errno.EINVAL, errno.EFBIG):
+            logging.getLogger("triplepoint").warning("%s is not used: %s", path, error.strerror)
+        raise
+
+
+class ProcessBound:
+    """An object that cannot be pickled or copied: its memory, threads or files are this process's.
+
+    `_instead` says what to do, for the message of the TypeError.
+    """
+
+    __slots__ = ()
+    _instead: ClassVar[str] = "make another one in the other process"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            f"cannot pickle or copy an object of {type(self).__name__}: its memory, threads or "
+            f"files belong to this process; {self._instead}"
+        )
 
 
 def is_file(path: Path, what: str, error: type[TriplepointError]) -> bool:

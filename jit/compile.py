@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import interrupts
-from ..arguments import user_folder
+from ..arguments import ProcessBound, read_own, user_folder
 from ..errors import CompileError
 from .targets import CpuTarget, llvm_binding, missing
 
@@ -359,10 +359,7 @@ class ObjectCache:
 
     def _read(self, path: Path) -> bytes | None:
         try:
-            with open(path, "rb") as file:
-                if not _is_ours(os.fstat(file.fileno())):  # somebody has exchanged the folder
-                    return None
-                blob = file.read()
+            blob = read_own(path, trusts=_is_ours)  # somebody may have exchanged the folder
         except OSError:
             return None
         head = len(MAGIC) + 32
@@ -421,7 +418,7 @@ def default_folder() -> Path:
     return user_folder("cache") / "kernels"
 
 
-class Library:
+class Library(ProcessBound):
     """Kernels loaded into this process for one target, for any number of threads."""
 
     def __init__(self, target: CpuTarget, cache: ObjectCache | None = None) -> None:

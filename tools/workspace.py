@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TypeVar
 
-from ..arguments import as_path
+from ..arguments import ProcessBound, as_path
 from ..errors import ToolError
 from . import formats
 from .attached import Attached
@@ -58,7 +58,7 @@ class Listing:
     total: int
 
 
-class Workspace:
+class Workspace(ProcessBound):
     """A folder whose files can be opened and listed, and no others.
 
     Every method takes a path relative to the folder, as a model wrote it, and raises `ToolError`

@@ -23,6 +23,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from ...arguments import ProcessBound
 from ...errors import GGUFError, ModelError, UnsupportedModelError
 from .header import TRUNCATED, HeaderReader, shown
 from .mapped_file_guard import MappedFileGuard
@@ -33,7 +34,7 @@ __all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo",
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-class GGUFFile:
+class GGUFFile(ProcessBound):
     """An open, checked GGUF file; a context manager.
 
     Attributes:

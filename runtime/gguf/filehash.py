@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...arguments import user_folder
+from ...arguments import open_regular, read_own, user_folder
 from ..files import write_file
 
 _MOST = 4096  # files that are remembered; the oldest are forgotten first
@@ -56,7 +56,7 @@ def remember(path: Path, digest: str) -> None:
 def _digest(path: Path, progress: Callable[[int], None] | None) -> str:
     hasher, done = hashlib.sha256(), 0
     buffer = memoryview(bytearray(_PIECE))
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         while count := file.readinto(buffer):
             hasher.update(buffer[:count])
             done += count
@@ -72,7 +72,7 @@ def _key(path: Path) -> str:
 
 def _load() -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(_memory().read_text(encoding="utf-8"))
+        known = json.loads(read_own(_memory()))
         if isinstance(known, dict):
             return {str(key): str(value) for key, value in known.items()}
     return {}

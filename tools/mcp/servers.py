@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import interrupts
-from ...arguments import as_list
+from ...arguments import ProcessBound, as_list
 from ...errors import ToolDefinitionError, ToolError
 from ..command import KEPT_VARIABLES
 from ..paths import shown
@@ -41,7 +41,7 @@ MAX_TOOLS = 128  # of one server
 MAX_SCHEMA = 32 * 1024  # characters of one tool's schema and description
 
 
-class McpServers:
+class McpServers(ProcessBound):
     """Running servers; iterating gives their tools, in the order of the file and of each server.
 
     A tool is called ``SERVER_TOOL``. Close it, or use ``with``, to end the programs.
