@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex
+from typing import Any, Literal, NoReturn, SupportsIndex
 
 from .errors import SettingError, TriplepointError
 
@@ -52,43 +52,26 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0) -> BufferedReader
     Raises:
         OSError: it cannot be opened, or is something else; says what.
     """
-    flags |= os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    _check_regular(os.stat(path), path)  # to open a device may already do harm
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
-    try:
-        _check_regular(os.fstat(descriptor), path)  # another thing may have taken the name since
-        return open(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _check_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    if not stat.S_ISREG(found.st_mode):
-        kinds = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
-        kind = kinds.get(stat.S_IFMT(found.st_mode), "device")
-        raise OSError(errno.EINVAL, f"it is a {kind}, not a regular file", os.fspath(path))
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    file = open(path, "rb", opener=lambda name, usual: os.open(name, usual | flags))  # noqa: SIM115
+    mode = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(mode):
+        file.close()
+        kind = "FIFO" if stat.S_ISFIFO(mode) else "device"
+        raise OSError(errno.ENXIO, f"it is a {kind}, not a regular file", os.fspath(path))
+    return file
 
 
 def read_own(
     path: str | os.PathLike[str],
     most: int = 64 << 20,
-    *,
     trusts: Callable[[os.stat_result], bool] = lambda _: True,
-    log: bool = True,
 ) -> bytes:
-    """Read a file of the user's cache, state or configuration.
-
-    Args:
-        path: the file.
-        most: bytes that it may have.
-        trusts: whether its owner may have written it.
-        log: whether to log that something is there which is no such file.
+    """Read a file of the user's cache or state.
 
     Raises:
-        OSError: it is absent, cannot be read, is not regular, too large or not trusted.
+        OSError: it is absent, cannot be read, or not as `trusts` wants it; or it is not regular or
+            has more than `most` bytes, which is logged, too.
     """
     try:
         with open_regular(path) as file:
@@ -98,19 +81,15 @@ def read_own(
                 raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", os.fspath(path))
             return data
     except OSError as error:
-        if log and error.errno in (errno.EINVAL, errno.EFBIG):
+        if error.errno in (errno.ENXIO, errno.EFBIG):  # ENXIO: the system's for a socket, too
             logging.getLogger("triplepoint").warning("%s is not used: %s", path, error.strerror)
         raise
 
 
 class ProcessBound:
-    """An object that cannot be pickled or copied: its memory, threads or files are this process's.
+    """An object that cannot be pickled or copied; `_instead` says what to do, for the message."""
 
-    `_instead` says what to do, for the message of the TypeError.
-    """
-
-    __slots__ = ()
-    _instead: ClassVar[str] = "make another one in the other process"
+    _instead = "make another one in the other process"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(

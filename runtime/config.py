@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..arguments import read_own, user_folder
+from ..arguments import open_regular, user_folder
 from ..errors import ModelError, SettingError
 from .files import write_file
 
@@ -93,7 +93,8 @@ def keep_model(name: str) -> Path:
 
 def _read(path: Path) -> str | None:
     try:
-        return read_own(path, log=False).decode("utf-8-sig")  # some editors begin with a mark
+        with open_regular(path) as file:
+            return file.read(1 << 20).decode("utf-8-sig")  # some editors begin with a mark
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:  # it may be in the home of another user, after su or sudo

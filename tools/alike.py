@@ -6,7 +6,7 @@ text are shown as escapes (`printable`). What a model reads there and writes aga
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import ToolError
@@ -18,11 +18,7 @@ def meant(workspace: Workspace, path: str, *, own: bool = False) -> str:
     """The cleaned path, with the names of the folder where it has none as they are written.
 
     A name stands for another only if nothing has it, and just one in its folder looks the same.
-
-    Args:
-        workspace: what the path is in.
-        path: as a model wrote it.
-        own: see `Workspace.relative`.
+    For `own` see `Workspace.relative`.
 
     Raises:
         ToolError: the path leaves the workspace or cannot be the name of a file.
@@ -50,20 +46,11 @@ def other_names(workspace: Workspace, *paths: str | None, own: bool = False) -> 
             yield other
 
 
-def locate(workspace: Workspace, arguments: Mapping[str, Any], *, new: str = "") -> dict[str, Any]:
-    """The arguments of a call with `path` and `to` as `Workspace.relative` gives them.
-
-    Args:
-        workspace: what they are in.
-        arguments: validated.
-        new: the one of the two that may be made.
-    """
-    paths = {
-        name: workspace.relative(arguments[name], own=name != new)
-        for name in ("path", "to")
-        if name in arguments
-    }
-    return {**arguments, **paths}
+def locate(workspace: Workspace, arguments: dict[str, Any], *, new: str = "") -> dict[str, Any]:
+    """The arguments with `path` and `to` relative to the workspace; `new` is one that is made."""
+    for name in {"path", "to"} & arguments.keys():
+        arguments[name] = workspace.relative(arguments[name], own=name != new)
+    return arguments
 
 
 def _is_plain(name: str) -> bool:

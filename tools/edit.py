@@ -286,8 +286,7 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
         raise ToolError("old and new are the same: nothing would change")
     places = _places(text, old)
     if not places:
-        near = _nearest(text, _ANY_ENDING.sub("\n", old))
-        raise ToolError(f"no such text in {name}{near}")
+        raise ToolError(f"no such text in {name}{_nearest(text, old)}")
     if len(places) > 1:
         lines = [str(text.count("\n", 0, start) + 1) for start, _ in places[:MAX_PLACES]]
         more = "" if len(places) <= MAX_PLACES else f" and {len(places) - MAX_PLACES} more"
@@ -312,30 +311,20 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
 def _places(text: str, old: str) -> list[tuple[int, int]]:
     """Everywhere that the old text begins and ends, also where two places overlap.
 
-    A line ending of either text matches one of the other kind, unless the old text is there as it
-    is written. No place begins or ends between CR and LF.
+    A line ending of either text matches one of the other kind. No place begins or ends within one.
     """
     plain = text.replace("\r\n", "\n")
     # Where in the plain text a CR was taken out: what lies behind it is that much further on.
     cut = [] if len(plain) == len(text) else [m.start() for m in re.finditer("\r\n", text)]
     cut = [at - number for number, at in enumerate(cut)]
-    exact = [
-        (start - text.startswith("\r\n", start - 1), end - text.startswith("\r\n", end - 1))
-        for start, end in (_found(text, old) if "\r" in old else ())
-    ]
-    if exact := [(start, end) for start, end in exact if start < end]:
-        return exact
-    found = _found(plain, old) or _found(plain, _ANY_ENDING.sub("\n", old).rstrip("\r"))
-    return [(start + bisect_left(cut, start), end + bisect_left(cut, end)) for start, end in found]
-
-
-def _found(text: str, part: str) -> list[tuple[int, int]]:
-    """Where a part of a text begins and ends, up to `MAX_COUNTED` times and once more."""
     found: list[tuple[int, int]] = []
-    start = text.find(part) if part else -1
+    if old not in plain:  # else a CR of it is one within a line
+        old = _ANY_ENDING.sub("\n", old).rstrip("\r")
+    start = plain.find(old) if old else -1
     while start >= 0 and len(found) <= MAX_COUNTED:
-        found.append((start, start + len(part)))
-        start = text.find(part, start + 1)
+        end = start + len(old)
+        found.append((start + bisect_left(cut, start), end + bisect_left(cut, end)))
+        start = plain.find(old, start + 1)
     return found
 
 
@@ -351,7 +340,7 @@ def _crlf(text: str, at: int, found: str) -> bool:
 
 def _nearest(text: str, old: str) -> str:
     """The line most like the first of the old text, for a model that misremembers it."""
-    lines = split_lines(text)
+    lines, old = split_lines(text), _ANY_ENDING.sub("\n", old)
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
     if re.match(r"\d+\t", wanted):
         return "; leave out the line numbers that read_file shows"

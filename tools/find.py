@@ -13,7 +13,7 @@ from .alike import locate, meant, other_names
 from .globs import glob_matcher
 from .links import Links
 from .paths import check_text, one_form, printable
-from .search import MAX_FILES, MAX_SECONDS, SKIPPED_FOLDERS, not_searched
+from .search import MAX_FILES, MAX_SECONDS, SKIPPED_FOLDERS
 from .tool import Tool, tool
 from .workspace import Workspace
 
@@ -32,9 +32,9 @@ class FindTools:
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
 
     def __iter__(self) -> Iterator[Tool]:
-        found = tool(reaches=self._other_name)(self.find)
-        found.normalize = partial(locate, self.workspace)
-        return iter((found,))
+        one = tool(reaches=self._other_name)(self.find)
+        one.normalize = partial(locate, self.workspace)
+        return iter((one,))
 
     def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
         return other_names(self.workspace, path, own=True)
@@ -54,7 +54,6 @@ class FindTools:
         matches = glob_matcher(re.sub(r"^(\./+)+", "", pattern))
         prefix = 0 if path == "." else len(path) + 1
         missed: list[str] = []
-        ignored: list[str] = []
         end = time.monotonic() + MAX_SECONDS
         late: list[str] = []
 
@@ -71,7 +70,7 @@ class FindTools:
             skip=SKIPPED_FOLDERS,
             first=MAX_FILES + 1,
             missed=missed,
-            ignored=ignored,
+            ignored=links.ignored,
             linked=links,
             late=is_late,
         )
@@ -94,7 +93,5 @@ class FindTools:
         if missed:
             folders = "1 folder" if len(missed) == 1 else f"{len(missed)} folders"
             notes.append(f"[cut: {folders} could not be read]")
-        notes += links.notes
-        if not shown:
-            notes += not_searched(ignored)
+        notes += links.notes(bool(shown))
         return "\n".join([*(shown or [NO_FILES]), *notes])

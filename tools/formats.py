@@ -251,16 +251,15 @@ def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Ite
     """
     name = path.rpartition("/")[2]
     words = set() if "." in name else _words(name)
-    folded = name.casefold()
     known: set[str] = set()
     other_case: dict[str, None] = {}
     alike: list[str] = []
     for one in below:
         parts = one.split("/")
-        for at, part in enumerate(parts):
-            if not (files if at == len(parts) - 1 else folders) or part.casefold() != folded:
+        for at, part in enumerate(parts, 1):
+            if part.casefold() != name.casefold() or not (folders if at < len(parts) else files):
                 continue
-            place = "/".join(parts[: at + 1])
+            place = "/".join(parts[:at])
             if part != name:
                 other_case[place] = None
             elif place not in known:

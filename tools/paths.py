@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import unicodedata
@@ -84,10 +85,9 @@ def printable(path: str) -> str:
 
 def real_path(path: str | os.PathLike[str]) -> str:
     """The path after symlinks; as it is written where one on the way is replaced meanwhile."""
-    try:
+    with contextlib.suppress(OSError):
         return os.path.realpath(path)
-    except OSError:
-        return os.path.abspath(path)
+    return os.path.abspath(path)
 
 
 def one_form(text: str) -> str:

@@ -8,19 +8,17 @@ The price is that look-around and back-references are refused, by name.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
 from io import FileIO
 
 from ..errors import ToolError
-from .formats import MAX_HIT, binary_skipped, search_hit
-from .links import Links
-from .paths import TRASH, check_text, printable, shown, some
-from .text import BUDGET, BinaryFileError, TextFile
+from .formats import binary_skipped, search_hit
+from .links import NO_TEXT, Links
+from .paths import check_text, printable, shown, some
+from .text import BUDGET, BinaryFileError, Block, TextFile
 from .workspace import Workspace
 
 MAX_PATTERN = 1000  # characters
@@ -35,9 +33,7 @@ MAX_SECONDS = 10.0  # a model waits for this
 SOON = 2.0  # seconds, where there are hits to go on with
 ENOUGH = 10  # hits to go on with
 
-_NO_TEXT = (".git", "__pycache__", TRASH)  # that somebody wrote to be read
-SKIPPED_FOLDERS = (*_NO_TEXT, "node_modules", ".venv")
-OVERLAP = 4096  # characters of a long line that are looked at twice; no literal is as long
+SKIPPED_FOLDERS = (*NO_TEXT, "node_modules", ".venv")
 
 Matcher = Callable[[str], bool]
 """Whether a line, without its end, holds what is searched for."""
@@ -102,38 +98,6 @@ def _reason(message: str) -> str:
     return found[1] if found else "it cannot be parsed"
 
 
-class LongLine:
-    """The first hit in a line that comes in pieces.
-
-    Attributes:
-        hit: where an excerpt around it starts, in characters of the line, and the excerpt.
-    """
-
-    def __init__(self, matches: Matcher) -> None:
-        self._matches = matches
-        self.hit: tuple[int, str] | None = None
-        self._start, self._tail = 0, ""
-
-    def add(self, piece: str) -> None:
-        """Look into the next piece, and where it joins the last one."""
-        if self.hit is not None:
-            return
-        text = self._tail + piece
-        if self._matches(text):
-            end = bisect_left(range(len(text)), True, key=lambda end: self._matches(text[:end]))
-            at = 0 if end <= MAX_HIT and not self._start else max(0, end - MAX_HIT // 2)
-            self.hit = self._start + at, text[at : at + MAX_HIT]
-        self._tail = text[-OVERLAP:]
-        self._start += len(text) - len(self._tail)
-
-
-def not_searched(folders: list[str]) -> Iterator[str]:
-    """A note on folders that were not entered because of their names."""
-    if with_text := [one for one in folders if one.rpartition("/")[2] not in _NO_TEXT]:
-        first = some(sorted(with_text, key=os.fsencode))
-        yield f"[cut: {first} not searched; give such a folder as the path to search it]"
-
-
 class Search:
     """One search: iterate `file` or `folder`, then read `notes` for what was left out."""
 
@@ -152,10 +116,8 @@ class Search:
         self._partly: list[str] = []
         self._missed: list[str] = []
         self._long_lines = 0
-        self._literal = not regex
-        self._long = LongLine(self._matches)
+        self._regex = regex
         self._binary: list[str] = []
-        self._ignored: list[str] = []
         self._links: Links | None = None
 
     def file(self, path: str) -> Generator[str]:
@@ -172,7 +134,7 @@ class Search:
             skip=SKIPPED_FOLDERS,
             first=MAX_FILES + 1,
             missed=self._missed,
-            ignored=self._ignored,
+            ignored=self._links.ignored,
             late=lambda: self._late(path, place="in the folders of"),
         )
         for number, below in enumerate(walk):
@@ -196,46 +158,35 @@ class Search:
         name = printable(path)
         number = 1
         for block in text.blocks():
-            if block.length is not None and self._literal:
-                yield from self._long_hit(name, number, block.length)
-                self._long_lines += self._matches(block.text)  # then the rest is not looked at
-                number += 1
-                continue
             for lines in _pieces(block.text, self._piece):
                 # A longer one is one line, of which only the start is looked at.
-                if len(lines) > self._looked_at or self._together(lines):
-                    yield from self._hits_in(lines, name, number, block.length)
+                if block.hit or len(lines) > self._looked_at or self._together(lines):
+                    yield from self._hits_in(lines, name, number, block)
                 number += lines.count("\n") + 1
                 if self._stopped or self._late(path, number):
                     return
-            self._long_lines += block.length is not None
+            self._long_lines += block.length is not None and self._regex
         self._bytes += text.read
-        yield from self._long_hit(name, number)
         if text.cut:
             self._partly.append(path)
         if self._bytes >= MAX_BYTES:
             self._stopped = f"{MAX_BYTES // 2**20} MiB, after {shown(path)}"
 
-    def _hits_in(self, lines: str, name: str, number: int, length: int | None) -> Iterator[str]:
+    def _hits_in(self, lines: str, name: str, number: int, block: Block) -> Iterator[str]:
         for at, line in enumerate(lines.split("\n"), number):
-            if self._matches(line[: self._looked_at]):
+            if block.hit or self._matches(line[: self._looked_at]):
                 self._hits_given += 1
-                yield search_hit(name, at, line, length)
-            if length is None:  # else it is counted already
+                start, excerpt = block.hit or (0, line)
+                yield search_hit(name, at, excerpt, block.length, start)
+            if block.length is None:  # else it is counted already
                 self._long_lines += len(line) > self._looked_at
             if self._late(name, at + 1):
                 return
 
-    def _long_hit(self, name: str, number: int, length: int | None = None) -> Iterator[str]:
-        long, self._long = self._long, LongLine(self._matches)
-        if long.hit is not None:
-            self._hits_given += 1
-            start, excerpt = long.hit
-            yield search_hit(name, number, excerpt, length, start)
-
     def _text(self, file: FileIO, path: str) -> TextFile:
-        budget = min(BUDGET, MAX_BYTES - self._bytes)
-        return TextFile(file, path, budget, lambda piece: self._literal and self._long.add(piece))
+        text = TextFile(file, path, min(BUDGET, MAX_BYTES - self._bytes))
+        text.find = None if self._regex else self._matches
+        return text
 
     def _late(self, path: str, line: int = 0, *, place: str = "before") -> bool:
         """Whether the time is up; notes the line, or the place, where the search ended then."""
@@ -248,10 +199,8 @@ class Search:
     @property
     def notes(self) -> Iterator[str]:
         """What was not searched, a line each; to be read after the hits."""
-        if not self._hits_given:
-            if self._binary:
-                yield binary_skipped(some(self._binary))
-            yield from not_searched(self._ignored)
+        if self._binary and not self._hits_given:
+            yield binary_skipped(some(self._binary))
         if self._stopped:
             yield (
                 f"[cut: the search stopped after {self._stopped}; what follows was not searched; "
@@ -265,4 +214,4 @@ class Search:
         if self._missed:
             yield f"[cut: {some(self._missed)} could not be read]"
         if self._links is not None:
-            yield from self._links.notes
+            yield from self._links.notes(self._hits_given > 0)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import errno
 import heapq
 import os
+import re
 import stat
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
-from itertools import chain, dropwhile
+from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TypeVar
 
-from ..arguments import ProcessBound, as_path
+from ..arguments import ProcessBound, as_path, open_regular
 from ..errors import ToolError
 from . import formats
 from .attached import Attached
@@ -84,9 +84,11 @@ class Workspace(ProcessBound):
         if not FOLDER:
             raise ToolError("the file tools need Linux, macOS or another POSIX system")
         self.root = folder_at(root)
-        given = os.path.abspath(root)
-        same = (given,) if real_path(given) == str(self.root) else ()  # as a link names it
-        self._roots = [_names(path) for path in (str(self.root), *same)]
+        given = os.path.abspath(root)  # it may name the folder by a link
+        places = [str(self.root), *([given] if real_path(given) == str(self.root) else [])]
+        below = ("".join(f"/+{re.escape(n)}" for n in one.split("/") if n) for one in places)
+        self._absolute = re.compile(rf"(?:{'|'.join(below)})(?:/+|\Z)")
+        self._own = re.compile(rf"(?:\./+)*(?:{re.escape(self.root.name)}(?:/+|\Z))+")
         try:
             fd = os.open(self.root, FOLDER)
         except NotADirectoryError:
@@ -106,12 +108,7 @@ class Workspace(ProcessBound):
     def __enter__(self) -> Workspace:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -146,17 +143,11 @@ class Workspace(ProcessBound):
         """
         if not isinstance(path, str):
             return path
-        names, name = _names(path), self.root.name
-        if path.startswith("/"):
-            below = [names[len(root) :] for root in self._roots if names[: len(root)] == root]
-            if not below:
-                return path
-            names = below[0]
-        elif not own or names[:1] != [name]:
-            return path
-        if own and names[:1] == [name] and ".." not in names and not self._is_taken(name):
-            names = list(dropwhile(name.__eq__, names))
-        return "/".join(names) or "."
+        if found := self._absolute.match(path):
+            path = path[found.end() :] or "."
+        if own and (found := self._own.match(path)) and not self._is_taken(self.root.name):
+            path = path[found.end() :] or "."
+        return path
 
     # ----------------------------------------------------------------------------- documents
 
@@ -206,8 +197,7 @@ class Workspace(ProcessBound):
             if name in self._attached:
                 continue
             try:
-                with open(origin, "rb") as file:
-                    _check_regular(os.fstat(file.fileno()), origin)
+                with open_regular(origin) as file:
                     now = self.attach(name, file, origin)
                 if now != name:
                     yield f"{origin} was attached as {name}, but is {now} now: that name is taken"
@@ -249,9 +239,9 @@ class Workspace(ProcessBound):
         """The path that a cleaned one is after symlinks; empty for nothing, None for outside."""
         try:
             self._rooted.stat(link)
-            return os.path.relpath(os.path.realpath(self.root / link), self.root)
-        except OSError as error:  # EINVAL: something else has taken the name of a link
-            return "" if error.errno in (errno.ENOENT, errno.EINVAL) else None
+        except OSError as error:
+            return "" if error.errno == errno.ENOENT else None
+        return os.path.relpath(real_path(self.root / link), self.root)
 
     def open(self, path: str) -> FileIO:
         """A regular file, unbuffered, for reading bytes.
@@ -344,45 +334,42 @@ class Workspace(ProcessBound):
         """
         missed = [] if missed is None else missed
         ignored = [] if ignored is None else ignored
-        skip = frozenset(skip)
-        path = clean_path(path)
-        yield from self._walk(path, skip, first, missed, ignored, linked, late, depth=0)
 
-    def _walk(
-        self,
-        path: str,
-        skip: frozenset[str],
-        first: int | None,
-        missed: list[str],
-        ignored: list[str],
-        linked: Callable[[str], bool],
-        late: Callable[[], bool],
-        *,
-        depth: int,
-    ) -> Iterator[str]:
-        if depth and late():
-            return
-        try:
-            with self._scan(path) as found:
-                here = _walkable(path, found, skip, ignored, linked)
-                if path == ".":
-                    here = chain(here, self._attached)
-                names = _in_order(here, first, key=os.fsencode)
-        except ToolError:
-            if depth == 0:
-                raise
-            missed.append(path)
-            return
-        for name in names:
-            below = join(path, name.removesuffix("/"))
-            if not name.endswith("/"):
-                yield below
-            elif depth < MAX_DEPTH:
-                yield from self._walk(
-                    below, skip, first, missed, ignored, linked, late, depth=depth + 1
-                )
-            else:
-                missed.append(below)
+        def names_in(path: str, found: Iterator[os.DirEntry[str]]) -> Iterator[str]:
+            """Of files, and of folders with a slash: so they sort as the paths below them will."""
+            for item in found:
+                if item.is_file(follow_symlinks=False):
+                    yield item.name
+                elif item.name in skip:
+                    if item.is_dir(follow_symlinks=False):
+                        ignored.append(join(path, item.name))
+                elif item.is_dir(follow_symlinks=False):
+                    yield f"{item.name}/"
+                elif item.is_symlink() and linked(join(path, item.name)):
+                    yield item.name
+
+        def walk(path: str, depth: int) -> Iterator[str]:
+            if depth and late():
+                return
+            try:
+                with self._scan(path) as found:
+                    here = chain(names_in(path, found), self._attached if path == "." else ())
+                    names = _in_order(here, first, key=os.fsencode)
+            except ToolError:
+                if depth == 0:
+                    raise
+                missed.append(path)
+                return
+            for name in names:
+                below = join(path, name.removesuffix("/"))
+                if not name.endswith("/"):
+                    yield below
+                elif depth < MAX_DEPTH:
+                    yield from walk(below, depth + 1)
+                else:
+                    missed.append(below)
+
+        yield from walk(clean_path(path), 0)
 
     def everything(self, path: str = ".") -> Iterator[str]:
         """The paths of all that is below a folder: files, folders and symlinks, in any order.
@@ -450,10 +437,6 @@ class Workspace(ProcessBound):
         return Entry(item.name, stat.S_ISDIR(found.st_mode))
 
 
-def _names(path: str) -> list[str]:
-    return [name for name in path.split("/") if name not in ("", ".")]
-
-
 class _Closed:
     """What is left of a workspace after close()."""
 
@@ -472,26 +455,6 @@ def _choose(root: int, wanted: str | None) -> tuple[str, RootedFS]:
         if wanted in (None, name) and way.available(root):
             return name, way(root)
     raise ToolError(f"this system cannot open files from a folder's descriptor ({wanted or 'any'})")
-
-
-def _walkable(
-    path: str,
-    found: Iterator[os.DirEntry[str]],
-    skip: frozenset[str],
-    ignored: list[str],
-    linked: Callable[[str], bool],
-) -> Iterator[str]:
-    """Names of files, and of folders with a slash: so they sort as the paths below them will."""
-    for item in found:
-        if item.is_file(follow_symlinks=False):
-            yield item.name
-        elif item.is_dir(follow_symlinks=False):
-            if item.name in skip:
-                ignored.append(join(path, item.name))
-            else:
-                yield f"{item.name}/"
-        elif item.is_symlink() and item.name not in skip and linked(join(path, item.name)):
-            yield item.name
 
 
 def _in_order(items: Iterable[T], first: int | None, key: Callable[[T], bytes]) -> list[T]:

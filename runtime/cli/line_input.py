@@ -145,9 +145,8 @@ class Reader:
         with contextlib.suppress(OSError, AttributeError):  # AttributeError: libedit's
             if new > 0:
                 make_folder(self._history.parent)
-                if not self._history.exists():
-                    os.close(os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600))  # ours alone
-                open_regular(self._history).close()
+                flags = os.O_CREAT | os.O_WRONLY | getattr(os, "O_NONBLOCK", 0)
+                os.close(os.open(self._history, flags, 0o600))  # ours alone
                 readline.append_history_file(new, self._history)
 
     def _prepare(self) -> None:
