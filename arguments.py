@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, NoReturn, SupportsIndex
@@ -62,20 +62,16 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0) -> BufferedReader
     return file
 
 
-def read_own(
-    path: str | os.PathLike[str],
-    most: int = 64 << 20,
-    trusts: Callable[[os.stat_result], bool] = lambda _: True,
-) -> bytes:
+def read_own(path: Path, most: int = 64 << 20, *, ours: bool = False) -> bytes:
     """Read a file of the user's cache or state.
 
     Raises:
-        OSError: it is absent, cannot be read, or not as `trusts` wants it; or it is not regular or
-            has more than `most` bytes, which is logged, too.
+        OSError: it is absent, cannot be read, or is another user's (if it must be `ours`); or it is
+            not regular or has more than `most` bytes, which is logged, too.
     """
     try:
         with open_regular(path) as file:
-            if not trusts(os.fstat(file.fileno())):
+            if ours and hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid != os.getuid():
                 raise PermissionError(errno.EPERM, "it belongs to another user", os.fspath(path))
             if len(data := file.read(most + 1)) > most:
                 raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", os.fspath(path))

@@ -18,7 +18,7 @@ from ..errors import ToolError
 from .formats import binary_skipped, search_hit
 from .links import NO_TEXT, Links
 from .paths import check_text, printable, shown, some
-from .text import BUDGET, BinaryFileError, Block, TextFile
+from .text import BUDGET, OVERLAP, BinaryFileError, Block, TextFile, first_hit
 from .workspace import Workspace
 
 MAX_PATTERN = 1000  # characters
@@ -174,10 +174,13 @@ class Search:
 
     def _hits_in(self, lines: str, name: str, number: int, block: Block) -> Iterator[str]:
         for at, line in enumerate(lines.split("\n"), number):
-            if block.hit or self._matches(line[: self._looked_at]):
+            hit = block.hit
+            if hit is None and self._matches(line[: self._looked_at]):
+                short = self._regex or len(line) <= OVERLAP
+                hit = (0, line) if short else first_hit(self._matches, line)
+            if hit is not None:
                 self._hits_given += 1
-                start, excerpt = block.hit or (0, line)
-                yield search_hit(name, at, excerpt, block.length, start)
+                yield search_hit(name, at, hit[1], block.length or len(line), hit[0])
             if block.length is None:  # else it is counted already
                 self._long_lines += len(line) > self._looked_at
             if self._late(name, at + 1):

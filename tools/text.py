@@ -114,28 +114,20 @@ class TextFile:
         """Count the rest of a long line; the block (None: the budget ended) and what follows."""
         decoder = codecs.getincrementaldecoder("utf-8")(LATIN)
         tail = text = decoder.decode(start)
-        hit = self._hit(text, 0)
+        hit = self.find and first_hit(self.find, text)
         length = len(text)
         last = start[-1:]
         while chunk := self._next():
             part, end, rest = chunk.partition(b"\n")
             tail = tail[-OVERLAP:] + (piece := decoder.decode(part, final=bool(end)))
             length += len(piece)
-            hit = hit or self._hit(tail, length - len(tail))
+            hit = hit or (self.find and first_hit(self.find, tail, length - len(tail)))
             last = part[-1:] or last
             if end:
                 return Block(text, length - (last == b"\r"), hit), rest
         if self.cut and hit is None:
             return None, b""
         return Block(text, length + len(decoder.decode(b"", final=True)), hit), b""
-
-    def _hit(self, text: str, at: int) -> tuple[int, str] | None:
-        """The first hit in a text that is at this place of its line, as `Block` has it."""
-        if (find := self.find) is None or not find(text):
-            return None
-        end = bisect_left(range(len(text)), True, key=lambda end: find(text[:end]))
-        start = max(0, end - MAX_HIT // 2) if at or end > MAX_HIT else 0
-        return at + start, text[start : start + MAX_HIT]
 
     def _next(self) -> bytes:
         """The next bytes, as UTF-8; none at the end, of the file or of the budget."""
@@ -162,6 +154,15 @@ class TextFile:
             return self._file.read(size) or b""
         except OSError as error:
             raise ToolError(f"cannot read {shown(self._path)}: {error.strerror}") from None
+
+
+def first_hit(find: Callable[[str], bool], text: str, at: int = 0) -> tuple[int, str] | None:
+    """Where an excerpt with the first hit starts in its line, and it; None without one."""
+    if not find(text):
+        return None
+    end = bisect_left(range(len(text)), True, key=lambda end: find(text[:end]))
+    start = max(0, end - MAX_HIT // 2) if at or end > MAX_HIT else 0
+    return at + start, text[start : start + MAX_HIT]
 
 
 def is_utf16(head: bytes) -> bool:

@@ -162,8 +162,10 @@ def test_what_is_deleted_has_no_raw_control_characters(workspace: Workspace, roo
 
 
 NAMES = st.sampled_from(
-    [*("a", "A", "b", "ws", "é", "e\u0301", "\x1b[2J", "\n", "a b", "~", "*", "-r", "\u2028")]
-    + [os.fsdecode(b"\xff"), ".git", "x" * 255, "\\", "[", "{}"]
+    [
+        *("a", "A", "b", "ws", "é", "e\u0301", "\x1b[2J", "\n", "a b", "~", "*", "-r", "\u2028"),
+        *(os.fsdecode(b"\xff"), ".git", "x" * 255, "\\", "[", "{}"),
+    ]
 )
 PARTS = st.one_of(NAMES, st.sampled_from(["..", ".", "", "WS", "link", "out", "loop"]), st.text())
 PATHS = st.lists(PARTS, max_size=5).map("/".join)
