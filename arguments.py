@@ -62,19 +62,19 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0) -> BufferedReader
     return file
 
 
-def read_own(path: Path, most: int = 64 << 20, *, ours: bool = False) -> bytes:
+def read_own(path: Path, max_bytes: int = 64 << 20, *, ours: bool = False) -> bytes:
     """Read a file of the user's cache or state.
 
     Raises:
         OSError: it is absent, cannot be read, or is another user's (if it must be `ours`); or it is
-            not regular or has more than `most` bytes, which is logged, too.
+            not regular or has more than `max_bytes` bytes, which is logged, too.
     """
     try:
         with open_regular(path) as file:
             if ours and hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid != os.getuid():
                 raise PermissionError(errno.EPERM, "it belongs to another user", os.fspath(path))
-            if len(data := file.read(most + 1)) > most:
-                raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", os.fspath(path))
+            if len(data := file.read(max_bytes + 1)) > max_bytes:
+                raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes", os.fspath(path))
             return data
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.EFBIG):  # ENXIO: the system's for a socket, too

@@ -359,7 +359,7 @@ class ObjectCache:
 
     def _read(self, path: Path) -> bytes | None:
         try:
-            blob = read_own(path, ours=True)  # somebody may have exchanged the folder
+            blob = read_own(path, ours=True)  # another user may have exchanged the folder
         except OSError:
             return None
         head = len(MAGIC) + 32

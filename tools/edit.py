@@ -137,8 +137,8 @@ class EditTools:
         Args:
             path: What to delete, relative to the workspace.
         """
-        kept = printable(to_trash(self.workspace, path))
-        return f"deleted {self._shown(path)}; it is kept as {kept}"
+        place_now = printable(to_trash(self.workspace, path))
+        return f"deleted {self._shown(path)}; it is kept as {place_now}"
 
     def _shown(self, path: str) -> str:
         return shown(clean_path(self.workspace.relative(path)))

@@ -10,7 +10,7 @@ from ..errors import ToolError
 from .paths import TRASH, join, some
 from .workspace import Workspace
 
-NO_TEXT = (".git", "__pycache__", TRASH)  # folders without text that somebody wrote to be read
+NO_TEXT = (".git", "__pycache__", TRASH)  # folders that hold no text of a person's
 
 
 class Links:

@@ -68,7 +68,7 @@ def test_only_other_line_endings_are_no_edit(workspace: Workspace) -> None:
 
 
 def test_what_is_like_it_is_named(workspace: Workspace) -> None:
-    """A line that is there is not said to differ in spaces because of its line ending."""
+    """A line that is there is not reported as different in spaces because of its line ending."""
     (workspace.root / "f").write_bytes(b"total = 1\nrest = 2\n")
     with pytest.raises(ToolError, match="line 2 differs: 'rest = 2'"):
         EditTools(workspace).edit_file("f", "total = 1\r\nrest = 3\r\n", "x")
@@ -120,11 +120,11 @@ def test_no_edit_mixes_line_endings(
     if uniform:
         assert kinds(after) <= {end.encode()}
     # What is before the first and behind the last touched line is there, byte for byte.
-    kept = [word + end for word, end in lines]
+    whole = [word + end for word, end in lines]
     first = len(joined(lines[: text[:start].count("\n")]))
     assert after.startswith(text[:first].encode())
     touched = text[: max(stop, start + 1)].count("\n") + 1
-    assert after.endswith("".join(kept[touched:]).encode())
+    assert after.endswith("".join(whole[touched:]).encode())
 
 
 @settings(max_examples=80, deadline=None)

@@ -119,7 +119,7 @@ def test_a_folder_in_it_of_its_name(workspace: Workspace, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "asked", "hint"),
+    ("there", "wanted", "hint"),
     [
         ("README.md", "readme.md", "README.md"),
         ("docs/Guide.txt", "GUIDE.TXT", "docs/Guide.txt"),
@@ -128,18 +128,18 @@ def test_a_folder_in_it_of_its_name(workspace: Workspace, root: Path) -> None:
     ],
 )
 def test_a_name_in_another_case(
-    workspace: Workspace, root: Path, there: str, asked: str, hint: str
+    workspace: Workspace, root: Path, there: str, wanted: str, hint: str
 ) -> None:
     """The error says which file there is."""
     (root / there).parent.mkdir(exist_ok=True)
     (root / there).write_text("x")
     with pytest.raises(ToolError) as refused:
-        FileTools(workspace).read_file(asked)
-    assert str(refused.value) == f"no such file: {asked} (there is {hint})"
+        FileTools(workspace).read_file(wanted)
+    assert str(refused.value) == f"no such file: {wanted} (there is {hint})"
 
 
 def test_a_folder_in_another_case(workspace: Workspace, root: Path) -> None:
-    """The same; and a name that is there as it was asked for goes first."""
+    """The same; and a name that is there exactly goes first."""
     (root / "Logs").mkdir()
     (root / "Logs/a").write_text("x")
     with pytest.raises(ToolError, match=r"no such folder: logs \(there is Logs\)"):
@@ -151,13 +151,13 @@ def test_a_folder_in_another_case(workspace: Workspace, root: Path) -> None:
 
 
 def test_what_is_deleted_has_no_raw_control_characters(workspace: Workspace, root: Path) -> None:
-    """The place where it is kept can be shown, and brought back from as it is shown."""
+    """The place where it is now can be shown, and brought back from as it is shown."""
     (root / "a\x1b[2Jb").write_text("x")
     edit = EditTools(workspace)
-    said = edit.delete("a\x1b[2Jb")
-    assert said.isprintable()
-    kept = said.partition("it is kept as ")[2]
-    edit.move(kept, "back")
+    result = edit.delete("a\x1b[2Jb")
+    assert result.isprintable()
+    place_now = result.partition("it is kept as ")[2]
+    edit.move(place_now, "back")
     assert (root / "back").read_text() == "x"
 
 
