@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from .runtime.agent.remote import RemoteEngine
     from .runtime.agent.result import RunResult, Usage
     from .runtime.agent.session_store import SavedSession, open_session
-    from .runtime.fleet.api import map
+    from .runtime.fleet.api import map as map  # not in __all__: `import *` would hide the builtin
     from .runtime.inference.engine import Engine
     from .runtime.inference.sampling import Sampling
     from .runtime.inference.session import Session
@@ -165,7 +165,6 @@ __all__ = [
     "UnsupportedModelError",
     "Usage",
     "__version__",
-    "map",
     "open_session",
     "replay",
     "tool",
@@ -185,4 +184,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULE_OF})

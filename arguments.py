@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import stat
 from collections.abc import Iterable, Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, SupportsIndex
 
 from .errors import SettingError, TriplepointError
 
@@ -40,6 +44,54 @@ def read_text(path: str | Path, most: int = 16_000_000) -> str:
     if len(data) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return data.decode("utf-8-sig")
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = 0) -> BufferedReader:
+    """Open a regular file for reading; never blocks on a FIFO or a device.
+
+    Raises:
+        OSError: it cannot be opened, or is something else; says what.
+    """
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    file = open(path, "rb", opener=lambda name, usual: os.open(name, usual | flags))  # noqa: SIM115
+    mode = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(mode):
+        file.close()
+        kind = "FIFO" if stat.S_ISFIFO(mode) else "device"
+        raise OSError(errno.ENXIO, f"it is a {kind}, not a regular file", os.fspath(path))
+    return file
+
+
+def read_own(path: Path, max_bytes: int = 64 << 20, *, ours: bool = False) -> bytes:
+    """Read a file of the user's cache or state.
+
+    Raises:
+        OSError: it is absent, cannot be read, or is another user's (if it must be `ours`); or it is
+            not regular or has more than `max_bytes` bytes, which is logged, too.
+    """
+    try:
+        with open_regular(path) as file:
+            if ours and hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid != os.getuid():
+                raise PermissionError(errno.EPERM, "it belongs to another user", os.fspath(path))
+            if len(data := file.read(max_bytes + 1)) > max_bytes:
+                raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes", os.fspath(path))
+            return data
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EFBIG):  # ENXIO: the system's for a socket, too
+            logging.getLogger("triplepoint").warning("%s is not used: %s", path, error.strerror)
+        raise
+
+
+class ProcessBound:
+    """An object that cannot be pickled or copied; `_instead` says what to do, for the message."""
+
+    _instead = "make another one in the other process"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            f"cannot pickle or copy an object of {type(self).__name__}: its memory, threads or "
+            f"files belong to this process; {self._instead}"
+        )
 
 
 def is_file(path: Path, what: str, error: type[TriplepointError]) -> bool:

@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import interrupts
-from ..arguments import user_folder
+from ..arguments import ProcessBound, read_own, user_folder
 from ..errors import CompileError
 from .targets import CpuTarget, llvm_binding, missing
 
@@ -365,10 +365,7 @@ class ObjectCache:
 
     def _read(self, path: Path) -> bytes | None:
         try:
-            with open(path, "rb") as file:
-                if not _is_ours(os.fstat(file.fileno())):  # somebody has exchanged the folder
-                    return None
-                blob = file.read()
+            blob = read_own(path, ours=True)  # another user may have exchanged the folder
         except OSError:
             return None
         head = len(MAGIC) + 32
@@ -427,7 +424,7 @@ def default_folder() -> Path:
     return user_folder("cache") / "kernels"
 
 
-class Library:
+class Library(ProcessBound):
     """Kernels loaded into this process for one target, for any number of threads.
 
     The target may be one that this machine cannot run, for what needs its facts alone; kernels of

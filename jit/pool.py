@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import ProcessBound
 from ..errors import CompileError, EngineError
 from ..interrupts import held
 from . import executor, pool_block
@@ -56,7 +57,7 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-class Pool:
+class Pool(ProcessBound):
     """`threads` native threads, the calling one among them.
 
     Attributes:

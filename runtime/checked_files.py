@@ -13,12 +13,13 @@ import secrets
 import stat
 import sys
 import time
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..arguments import without_surrogates
+from ..arguments import open_regular, without_surrogates
 from . import files
 from .memory import will_need
 
@@ -97,13 +98,12 @@ def read_sealed(path: Path) -> bytes:
         ValueError: it is not as it was written; says why.
     """
     try:
-        descriptor = _open(path)
+        with _open(path) as file:
+            data = file.read(MOST_SEALED + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror})") from None
-    with open(descriptor, "rb") as file:
-        data = file.read(MOST_SEALED + 1)
     digest, _, text = data.partition(b"\n")
     if len(data) > MOST_SEALED or hashlib.sha256(text).hexdigest().encode() != digest:
         raise ValueError("is damaged: its SHA-256 does not match")
@@ -122,37 +122,30 @@ def map_bytes(path: Path, size: int, digest: str) -> np.ndarray:
         UnreadableError: it cannot be opened or mapped now.
     """
     try:
-        descriptor = _open(path)
+        with _open(path) as file:
+            found = os.fstat(file.fileno()).st_size
+            if found != size:
+                raise ValueError(f"has {found:,} bytes instead of {size:,}")
+            if not size:
+                return np.empty(0, np.uint8)
+            data = np.frombuffer(_mapped(file.fileno(), size), np.uint8)
     except FileNotFoundError:
         raise ValueError("is missing") from None
     except OSError as error:
         raise UnreadableError(f"cannot be read ({error.strerror})") from None
-    try:
-        found = os.fstat(descriptor).st_size
-        if found != size:
-            raise ValueError(f"has {found:,} bytes instead of {size:,}")
-        if not size:
-            return np.empty(0, np.uint8)
-        data = np.frombuffer(_mapped(descriptor, size), np.uint8)
-    except OSError as error:
-        raise UnreadableError(f"cannot be read ({error.strerror})") from None
-    finally:
-        os.close(descriptor)
     will_need(data)
     if hashlib.sha256(data.data).hexdigest() != digest:
         raise ValueError("is damaged: its SHA-256 does not match")
     return data
 
 
-def _open(path: Path) -> int:
+def _open(path: Path) -> BufferedReader:
     """Open a file of this user's for reading: no link, pipe or device."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or not _is_ours(found):
-        os.close(descriptor)
+    file = open_regular(path, getattr(os, "O_NOFOLLOW", 0))
+    if not _is_ours(os.fstat(file.fileno())):
+        file.close()
         raise OSError(0, "it is not a file that you own")
-    return descriptor
+    return file
 
 
 def _is_ours(found: os.stat_result) -> bool:

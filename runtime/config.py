@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..arguments import user_folder
+from ..arguments import open_regular, user_folder
 from ..errors import ModelError, SettingError
 from .files import write_file
 
@@ -135,7 +135,8 @@ def keep_model(name: str) -> Path:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
+        with open_regular(path) as file:
+            return file.read(1 << 20).decode("utf-8-sig")  # some editors begin with a mark
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:  # it may be in the home of another user, after su or sudo

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..arguments import ProcessBound
 from .cgroups import CGROUPS, PROC, folders
 
 HUGE_PAGE = 2 << 20
@@ -28,7 +29,7 @@ def advise_huge_pages(on: bool) -> None:
     _advised[0] = on
 
 
-class Arena:
+class Arena(ProcessBound):
     """One mapping that is handed out from its start.
 
     It is anonymous, and its pages cost nothing until they are touched; or it is part of a mapped

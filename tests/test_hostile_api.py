@@ -187,7 +187,7 @@ def _callables() -> dict[str, Callable[..., Any]]:
                 if ours and not method.startswith("_") and callable(getattr(value, method)):
                     add(f"{name}.{method}", getattr(value, method))
 
-    for name in triplepoint.__all__:
+    for name in (*triplepoint.__all__, "map"):
         add(name, getattr(triplepoint, name))
     return found
 

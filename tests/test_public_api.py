@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,14 @@ def test_type_checkers_see_what_is_loaded() -> None:
 
     assert typed == triplepoint._MODULE_OF
     errors = {name for name in triplepoint.__all__ if name.endswith("Error")}
-    assert {*typed, *errors, "__version__"} == set(triplepoint.__all__)
+    assert {*typed, *errors, "__version__"} == {*triplepoint.__all__, "map"}
+
+
+def test_a_star_import_hides_no_builtin() -> None:
+    """`map` is an attribute alone: `from triplepoint import *` leaves the builtin."""
+    assert set(triplepoint.__all__).isdisjoint(dir(builtins))
+    assert callable(triplepoint.map)
+    assert "map" in dir(triplepoint)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

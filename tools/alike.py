@@ -7,21 +7,23 @@ text are shown as escapes (`printable`). What a model reads there and writes aga
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ..errors import ToolError
 from .paths import clean_path, join, one_form, printable
 from .workspace import Workspace
 
 
-def meant(workspace: Workspace, path: str) -> str:
+def meant(workspace: Workspace, path: str, *, own: bool = False) -> str:
     """The cleaned path, with the names of the folder where it has none as they are written.
 
     A name stands for another only if nothing has it, and just one in its folder looks the same.
+    For `own` see `Workspace.relative`.
 
     Raises:
         ToolError: the path leaves the workspace or cannot be the name of a file.
     """
-    path = clean_path(path)
+    path = clean_path(workspace.relative(path, own=own))
     if _is_plain(path) or _is_there(workspace, path):
         return path
     found = "."
@@ -37,11 +39,18 @@ def meant(workspace: Workspace, path: str) -> str:
     return found
 
 
-def other_names(workspace: Workspace, *paths: str | None) -> Iterator[str]:
+def other_names(workspace: Workspace, *paths: str | None, own: bool = False) -> Iterator[str]:
     """The paths that are meant where they are not those given: rules are about them, too."""
     for path in paths:
-        if path is not None and (other := meant(workspace, path)) != clean_path(path):
+        if path is not None and (other := meant(workspace, path, own=own)) != path:
             yield other
+
+
+def locate(workspace: Workspace, arguments: dict[str, Any], *, new: str = "") -> dict[str, Any]:
+    """The arguments with `path` and `to` relative to the workspace; `new` is one that is made."""
+    for name in {"path", "to"} & arguments.keys():
+        arguments[name] = workspace.relative(arguments[name], own=name != new)
+    return arguments
 
 
 def _is_plain(name: str) -> bool:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from ..errors import ToolError
 from . import seen
-from .alike import meant, other_names
+from .alike import locate, meant, other_names
 from .atomic_changes import Content, check_size, place, to_trash
 from .diff import diff
 from .formats import binary_file, no_such_file, split_lines
-from .paths import check_text, clean_path, shown
+from .paths import check_text, clean_path, printable, shown
 from .text import is_binary, is_utf16
 from .tool import Tool, tool
 from .workspace import Workspace
@@ -29,6 +29,7 @@ MOST_COMPARED = 50  # lines that are compared letter by letter with what was not
 MAX_PLACES = 5  # places of a text that are named
 MAX_COUNTED = 1000  # that are counted
 MAX_PREVIEWS = 64  # whose files are remembered; most are called at once, and forgotten
+_ANY_ENDING = re.compile(r"\r*\n")
 
 
 class EditTools:
@@ -53,6 +54,8 @@ class EditTools:
             tool(effect="write", reaches=self._in_folder)(self.move),
             tool(effect="write", reaches=self._in_folder)(self.delete),
         )
+        for one, new in zip(self._tools, ("path", "", "to", ""), strict=True):
+            one.normalize = partial(locate, self.workspace, new=new)
         for one in self._tools[:2]:
             one.declined = partial(self._take_preview, one.name)
 
@@ -69,7 +72,7 @@ class EditTools:
             path: The file, relative to the workspace.
             content: The whole new text of the file.
         """
-        name = shown(clean_path(path))
+        name = self._shown(path)
         _check_new("the content", content)
         check_size(content.encode())  # before folders are made for it
         previewed = self._take_preview("write_file", path=path, content=content)
@@ -92,7 +95,7 @@ class EditTools:
             old: The text to replace, exactly as it is in the file, without line numbers.
             new: The text to put there.
         """
-        name = shown(clean_path(path))
+        name = self._shown(path)
         check_text("old", old)
         _check_new("new", new)
         previewed = self._take_preview("edit_file", path=path, old=old, new=new)
@@ -126,7 +129,7 @@ class EditTools:
             with place(self.workspace, to, make=True) as there:
                 here.rename_to(there)
                 seen.note_move(self.workspace, here.path, there.path)
-        return f"moved {shown(clean_path(path))} to {shown(clean_path(to))}"
+        return f"moved {self._shown(path)} to {self._shown(to)}"
 
     def delete(self, path: str) -> str:
         """Delete a file or folder. It is kept in a trash folder, from where move brings it back.
@@ -134,7 +137,11 @@ class EditTools:
         Args:
             path: What to delete, relative to the workspace.
         """
-        return f"deleted {shown(clean_path(path))}; it is kept as {to_trash(self.workspace, path)}"
+        place_now = printable(to_trash(self.workspace, path))
+        return f"deleted {self._shown(path)}; it is kept as {place_now}"
+
+    def _shown(self, path: str) -> str:
+        return shown(clean_path(self.workspace.relative(path)))
 
     def _check_known(self, path: str, before: Content | None) -> None:
         """Raise ToolError if the file is not what the conversation saw of it last, if it did."""
@@ -172,7 +179,7 @@ class EditTools:
     # What a person is shown before a change is made.
 
     def _show_write(self, path: str, content: str) -> str:
-        name = shown(clean_path(path))
+        name = self._shown(path)
         _check_new("the content", content)
         try:
             with place(self.workspace, path) as here:
@@ -186,7 +193,7 @@ class EditTools:
         return diff(text, _with_line_ends(content, text or None), name)
 
     def _show_edit(self, path: str, old: str, new: str) -> str:
-        name = shown(clean_path(path))
+        name = self._shown(path)
         check_text("old", old)
         _check_new("new", new)
         with place(self.workspace, path) as here:
@@ -260,11 +267,11 @@ def _encode(text: str, before: str | None) -> bytes:
 
 
 def _with_line_ends(text: str, before: str | None) -> str:
-    """The text with CRLF line ends where the file had only these."""
-    if before is None or "\r" in text:
+    """The text with the line endings of the file that it replaces, where that has only one kind."""
+    lines, crlf = (0, 0) if before is None else (before.count("\n"), before.count("\r\n"))
+    if not lines or 0 < crlf < lines:
         return text
-    lines = before.count("\n")
-    return text.replace("\n", "\r\n") if lines and before.count("\r\n") == lines else text
+    return _ANY_ENDING.sub("\r\n" if crlf else "\n", text)
 
 
 def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
@@ -291,22 +298,29 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
             "give more of what is around it"
         )
     start, end = places[0]
-    if "\r" not in new and _crlf(text, start, text[start:end]):
-        new = new.replace("\n", "\r\n")
-    return start, text[:start] + new + text[end:]
+    if "\n" in text:
+        new = _ANY_ENDING.sub("\r\n" if _crlf(text, start, text[start:end]) else "\n", new)
+    if text.startswith(("\n", "\r\n"), end):
+        new = new.rstrip("\r")  # half of a line ending, before the file's own
+    edited = text[:start] + new + text[end:]
+    if edited == text:
+        raise ToolError("old and new differ only in line endings: those of the file stay")
+    return start, edited
 
 
 def _places(text: str, old: str) -> list[tuple[int, int]]:
     """Everywhere that the old text begins and ends, also where two places overlap.
 
-    A line end of the old text stands for either kind, where the file has CRLF.
+    A line ending of either text matches one of the other kind. No place begins or ends within one.
     """
-    plain = text if "\r" in old else text.replace("\r\n", "\n")
+    plain = text.replace("\r\n", "\n")
     # Where in the plain text a CR was taken out: what lies behind it is that much further on.
     cut = [] if len(plain) == len(text) else [m.start() for m in re.finditer("\r\n", text)]
     cut = [at - number for number, at in enumerate(cut)]
     found: list[tuple[int, int]] = []
-    start = plain.find(old)
+    if old not in plain:  # else a CR of it is one within a line
+        old = _ANY_ENDING.sub("\n", old).rstrip("\r")
+    start = plain.find(old) if old else -1
     while start >= 0 and len(found) <= MAX_COUNTED:
         end = start + len(old)
         found.append((start + bisect_left(cut, start), end + bisect_left(cut, end)))
@@ -326,7 +340,7 @@ def _crlf(text: str, at: int, found: str) -> bool:
 
 def _nearest(text: str, old: str) -> str:
     """The line most like the first of the old text, for a model that misremembers it."""
-    lines = split_lines(text)
+    lines, old = split_lines(text), _ANY_ENDING.sub("\n", old)
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
     if re.match(r"\d+\t", wanted):
         return "; leave out the line numbers that read_file shows"

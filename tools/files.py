@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR
@@ -12,7 +13,7 @@ from stat import S_ISDIR
 from ..arguments import check_whole
 from ..errors import ToolError
 from . import formats, seen
-from .alike import meant, other_names
+from .alike import locate, meant, other_names
 from .atomic_changes import MAX_BYTES
 from .globs import glob_matcher
 from .paths import MAX_SHOWN, one_form, printable, shown
@@ -63,13 +64,14 @@ class FileTools:
         self._tools = (listing, as_tool(self.read_file), as_tool(self.search))
         for one in self._tools:
             one.self_truncates = True
+            one.normalize = partial(locate, self.workspace)
 
     def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
-        return other_names(self.workspace, path)
+        return other_names(self.workspace, path, own=True)
 
     def _listed(self, path: str = ".") -> Iterator[str]:
         """The folder, too, where the last name is a pattern."""
-        yield from other_names(self.workspace, path)
+        yield from other_names(self.workspace, path, own=True)
         folder, fits = self._pattern(path)
         if fits is not None:
             yield folder
@@ -103,7 +105,7 @@ class FileTools:
 
         A name that is there is no pattern, whatever signs it has.
         """
-        whole = meant(self.workspace, path)
+        whole = meant(self.workspace, path, own=True)
         folder, _, name = whole.rpartition("/")
         if "*" not in name and "?" not in name:
             return whole, None
@@ -123,7 +125,7 @@ class FileTools:
             end: The last line to read; without it, all lines from start on.
         """
         _check_range(start, end)
-        path = meant(self.workspace, path)
+        path = meant(self.workspace, path, own=True)
         with self._pointing(path, folders=False):
             opened = self.workspace.open(path)
         with opened as file:
@@ -166,7 +168,7 @@ class FileTools:
             path: The file, or the folder with all files below it, relative to the workspace.
             regex: Whether the pattern is a regular expression.
         """
-        path = meant(self.workspace, path)
+        path = meant(self.workspace, path, own=True)
         search = Search(self.workspace, pattern, regex)
         with self._pointing(path):
             is_folder = S_ISDIR(self.workspace.stat(path).st_mode)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from . import formats
-from .alike import meant, other_names
+from .alike import locate, meant, other_names
 from .globs import glob_matcher
 from .links import Links
 from .paths import check_text, one_form, printable
@@ -31,10 +32,12 @@ class FindTools:
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter((tool(reaches=self._other_name)(self.find),))
+        one = tool(reaches=self._other_name)(self.find)
+        one.normalize = partial(locate, self.workspace)
+        return iter((one,))
 
     def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
-        return other_names(self.workspace, path)
+        return other_names(self.workspace, path, own=True)
 
     def find(self, pattern: str, path: str = ".") -> str:
         """Find files by name, in a folder and all folders below it.
@@ -44,7 +47,7 @@ class FindTools:
                 name alone.
             path: The folder, relative to the workspace.
         """
-        path = meant(self.workspace, path)
+        path = meant(self.workspace, path, own=True)
         check_text("the pattern", pattern)
         pattern = one_form(pattern)
         in_folders = "/" in pattern
@@ -67,6 +70,7 @@ class FindTools:
             skip=SKIPPED_FOLDERS,
             first=MAX_FILES + 1,
             missed=missed,
+            ignored=links.ignored,
             linked=links,
             late=is_late,
         )
@@ -89,5 +93,5 @@ class FindTools:
         if missed:
             folders = "1 folder" if len(missed) == 1 else f"{len(missed)} folders"
             notes.append(f"[cut: {folders} could not be read]")
-        notes += links.notes
+        notes += links.notes(bool(shown))
         return "\n".join([*(shown or [NO_FILES]), *notes])

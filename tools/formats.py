@@ -41,18 +41,19 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def cut_text(text: str, limit: int, length: int | None = None) -> str:
+def cut_text(text: str, limit: int, length: int | None = None, start: int = 0) -> str:
     """`text` as it is up to `limit` characters, else its start and a note of what is left out.
 
     Args:
-        text: the line, or at least its first `limit` characters.
+        text: the line, or at least `limit` characters of it from `start` on, if it has as many.
         limit: how many characters are shown.
-        length: the full length of the line, where `text` is only its start.
+        length: the full length of the line, where `text` is only a part of it.
+        start: characters of the line before `text`.
     """
-    length = len(text) if length is None else length
-    if length <= limit:
-        return text
-    return f"{text[:limit]} [cut: {length - limit} more characters]"
+    text, length = text[:limit], start + len(text) if length is None else length
+    before = f"[cut: {start} characters before] " if start else ""
+    left = length - start - len(text)
+    return before + text + (f" [cut: {left} more characters]" if left > 0 else "")
 
 
 class NumberedLines:
@@ -166,9 +167,9 @@ def _others(name: str, folder: str) -> str:
     return f", from {name} on; list some with a pattern such as path={place}{start}"
 
 
-def search_hit(path: str, number: int, text: str, length: int | None = None) -> str:
-    """One line of a search result; `text` is the matching line without its end."""
-    return f"{path}:{number}:{cut_text(text, MAX_HIT, length)}"
+def search_hit(path: str, number: int, text: str, length: int | None = None, start: int = 0) -> str:
+    """One line of a search result; `text` is the matching line without its end, see `cut_text`."""
+    return f"{path}:{number}:{cut_text(text, MAX_HIT, length, start)}"
 
 
 def search_result(
@@ -210,6 +211,11 @@ def search_result(
     return "\n".join([*shown, cut, *notes])
 
 
+def binary_skipped(files: str) -> str:
+    """What search says behind `NO_MATCHES` of files that are no text."""
+    return f"[cut: {files} not searched: binary]"
+
+
 def _kind(hit: str) -> str:
     """A hit without its numbers, but for those of its path."""
     path, _, rest = hit.partition(":")
@@ -233,8 +239,9 @@ def elsewhere(places: Sequence[str]) -> str:
 
 
 def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Iterator[str]:
-    """The paths that end in the last name of `path`, each once; where there is none, and the name
-    has no extension, those whose last name has its words (`prod` for `app-prod.yaml`).
+    """The paths that end in the last name of `path`, each once; where there is none, those with
+    that name in another case; where there is none either, and the name has no extension, those
+    whose last name has its words (`prod` for `app-prod.yaml`).
 
     Args:
         path: what was asked for.
@@ -245,20 +252,23 @@ def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Ite
     name = path.rpartition("/")[2]
     words = set() if "." in name else _words(name)
     known: set[str] = set()
+    other_case: dict[str, None] = {}
     alike: list[str] = []
     for one in below:
-        *parts, last = one.split("/")
-        found = [one] if files and last == name else []
-        if folders and name in parts:
-            found += ["/".join(parts[: at + 1]) for at, part in enumerate(parts) if part == name]
-        for place in sorted(found, key=name_order):
-            if place not in known:
+        parts = one.split("/")
+        for at, part in enumerate(parts, 1):
+            if part.casefold() != name.casefold() or not (folders if at < len(parts) else files):
+                continue
+            place = "/".join(parts[:at])
+            if part != name:
+                other_case[place] = None
+            elif place not in known:
                 known.add(place)
                 yield place
-        if words and files and not known and words <= _words(last):
+        if words and files and not known and words <= _words(parts[-1]):
             alike.append(one)
     if not known:
-        yield from alike
+        yield from other_case or alike
 
 
 def _words(name: str) -> set[str]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from .paths import real_path
 from .rooted_fs import RootedFS
 
 
@@ -15,7 +16,7 @@ def paths_below(root: Path, paths: Iterable[str | Path]) -> frozenset[str]:
     found: set[str] = set()
     for path in paths:
         head, name = os.path.split(os.path.abspath(path))
-        for place in (os.path.join(os.path.realpath(head), name), os.path.realpath(path)):
+        for place in (os.path.join(real_path(head), name), real_path(path)):
             relative = os.path.relpath(place, root)
             if relative.split(os.sep)[0] not in (os.curdir, os.pardir):
                 found.add(relative.replace(os.sep, "/"))

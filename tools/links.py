@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterator
 from stat import S_ISREG
 
 from ..errors import ToolError
-from .paths import join, some
+from .paths import TRASH, join, some
 from .workspace import Workspace
+
+NO_TEXT = (".git", "__pycache__", TRASH)  # folders that hold no text of a person's
 
 
 class Links:
@@ -32,6 +34,7 @@ class Links:
         self._workspace, self._skip, self._names = workspace, frozenset(skip), names
         self._base = workspace.target(path) or path
         self._left_out: list[str] = []
+        self.ignored: list[str] = []
 
     def __call__(self, link: str) -> bool:
         target = self._workspace.target(link)
@@ -60,10 +63,16 @@ class Links:
         inside = f"{target}/".startswith(base) and not target.startswith("../")
         return inside and not self._skip.intersection(below.split("/"))
 
-    @property
-    def notes(self) -> Iterator[str]:
-        """What was left out, in one line; to be read after the walk."""
+    def notes(self, found: bool) -> Iterator[str]:
+        """What was left out, a line each; to be read after the walk.
+
+        Folders that are skipped for their names are worth a word only where nothing was found.
+        """
         if self._left_out:
             kind = "a symlink" if len(self._left_out) == 1 else "symlinks"
             # In order, since folders give names in any: a result is to be the same the next time.
             yield f"[cut: {some(sorted(self._left_out, key=os.fsencode))} not followed: {kind}]"
+        ignored = [one for one in self.ignored if one.rpartition("/")[2] not in NO_TEXT]
+        if ignored and not found:
+            first = some(sorted(ignored, key=os.fsencode))
+            yield f"[cut: {first} not searched; give such a folder as the path to search it]"

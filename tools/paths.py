@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import unicodedata
@@ -80,6 +81,13 @@ def printable(path: str) -> str:
     model or a terminal reads must not.
     """
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), path)
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """The path after symlinks; as it is written where one on the way is replaced meanwhile."""
+    with contextlib.suppress(OSError):
+        return os.path.realpath(path)
+    return os.path.abspath(path)
 
 
 def one_form(text: str) -> str:

@@ -12,12 +12,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from io import FileIO
 
 from ..errors import ToolError
-from .formats import search_hit
-from .links import Links
-from .paths import TRASH, check_text, printable, shown, some
-from .text import BUDGET, BinaryFileError, TextFile
+from .formats import binary_skipped, search_hit
+from .links import NO_TEXT, Links
+from .paths import check_text, printable, shown, some
+from .text import BUDGET, OVERLAP, BinaryFileError, Block, TextFile, first_hit
 from .workspace import Workspace
 
 MAX_PATTERN = 1000  # characters
@@ -32,7 +33,7 @@ MAX_SECONDS = 10.0  # a model waits for this
 SOON = 2.0  # seconds, where there are hits to go on with
 ENOUGH = 10  # hits to go on with
 
-SKIPPED_FOLDERS = (".git", "__pycache__", "node_modules", ".venv", TRASH)
+SKIPPED_FOLDERS = (*NO_TEXT, "node_modules", ".venv")
 
 Matcher = Callable[[str], bool]
 """Whether a line, without its end, holds what is searched for."""
@@ -115,12 +116,14 @@ class Search:
         self._partly: list[str] = []
         self._missed: list[str] = []
         self._long_lines = 0
+        self._regex = regex
+        self._binary: list[str] = []
         self._links: Links | None = None
 
     def file(self, path: str) -> Generator[str]:
         """Hits in one file that was named: that it is binary or missing is an error."""
         with self._workspace.open(path) as file:
-            yield from self._hits(TextFile(file, path, self._budget()), path)
+            yield from self._hits(self._text(file, path), path)
 
     def folder(self, path: str) -> Generator[str]:
         """Hits in all text files below a folder, in order of path and line."""
@@ -131,6 +134,7 @@ class Search:
             skip=SKIPPED_FOLDERS,
             first=MAX_FILES + 1,
             missed=self._missed,
+            ignored=self._links.ignored,
             late=lambda: self._late(path, place="in the folders of"),
         )
         for number, below in enumerate(walk):
@@ -144,9 +148,9 @@ class Search:
     def _one_of_many(self, path: str) -> Iterator[str]:
         try:
             with self._workspace.open(path) as file:
-                yield from self._hits(TextFile(file, path, self._budget()), path)
+                yield from self._hits(self._text(file, path), path)
         except BinaryFileError:
-            return
+            self._binary.append(path)
         except ToolError:  # gone, or not ours to read; the other files still count
             self._missed.append(path)
 
@@ -156,30 +160,36 @@ class Search:
         for block in text.blocks():
             for lines in _pieces(block.text, self._piece):
                 # A longer one is one line, of which only the start is looked at.
-                if len(lines) > self._looked_at or self._together(lines):
-                    yield from self._hits_in(lines, name, number, block.length)
+                if block.hit or len(lines) > self._looked_at or self._together(lines):
+                    yield from self._hits_in(lines, name, number, block)
                 number += lines.count("\n") + 1
                 if self._stopped or self._late(path, number):
                     return
-            self._long_lines += block.length is not None
+            self._long_lines += block.length is not None and self._regex
         self._bytes += text.read
         if text.cut:
             self._partly.append(path)
         if self._bytes >= MAX_BYTES:
             self._stopped = f"{MAX_BYTES // 2**20} MiB, after {shown(path)}"
 
-    def _hits_in(self, lines: str, name: str, number: int, length: int | None) -> Iterator[str]:
+    def _hits_in(self, lines: str, name: str, number: int, block: Block) -> Iterator[str]:
         for at, line in enumerate(lines.split("\n"), number):
-            if self._matches(line[: self._looked_at]):
+            hit = block.hit
+            if hit is None and self._matches(line[: self._looked_at]):
+                short = self._regex or len(line) <= OVERLAP
+                hit = (0, line) if short else first_hit(self._matches, line)
+            if hit is not None:
                 self._hits_given += 1
-                yield search_hit(name, at, line, length)
-            if length is None:  # else it is counted already
+                yield search_hit(name, at, hit[1], block.length or len(line), hit[0])
+            if block.length is None:  # else it is counted already
                 self._long_lines += len(line) > self._looked_at
             if self._late(name, at + 1):
                 return
 
-    def _budget(self) -> int:
-        return min(BUDGET, MAX_BYTES - self._bytes)
+    def _text(self, file: FileIO, path: str) -> TextFile:
+        text = TextFile(file, path, min(BUDGET, MAX_BYTES - self._bytes))
+        text.find = None if self._regex else self._matches
+        return text
 
     def _late(self, path: str, line: int = 0, *, place: str = "before") -> bool:
         """Whether the time is up; notes the line, or the place, where the search ended then."""
@@ -192,6 +202,8 @@ class Search:
     @property
     def notes(self) -> Iterator[str]:
         """What was not searched, a line each; to be read after the hits."""
+        if self._binary and not self._hits_given:
+            yield binary_skipped(some(self._binary))
         if self._stopped:
             yield (
                 f"[cut: the search stopped after {self._stopped}; what follows was not searched; "
@@ -205,4 +217,4 @@ class Search:
         if self._missed:
             yield f"[cut: {some(self._missed)} could not be read]"
         if self._links is not None:
-            yield from self._links.notes
+            yield from self._links.notes(self._hits_given > 0)

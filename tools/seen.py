@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from ..arguments import without_surrogates
+from .paths import real_path
 from .workspace import Workspace
 
 CHUNK = 1 << 20
@@ -79,4 +80,4 @@ def digest_of(descriptor: int, most: int) -> str:
 
 def _key(workspace: Workspace, path: str) -> str:
     """One name for a file that is reached through a symlink, or through two workspaces."""
-    return without_surrogates(os.path.realpath(workspace.root / path))
+    return without_surrogates(real_path(workspace.root / path))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import FileIO
 
 from ..errors import ToolError
-from .formats import binary_file
+from .formats import MAX_HIT, binary_file
 from .paths import shown
 
 HEAD = 8 * 1024  # bytes that decide whether a file is text
 MAX_INVALID = 0.10  # share of bytes in the head that may be no UTF-8; Latin-1 prose has about 5 %
 CHUNK = 128 * 1024  # bytes a read
 LONG_LINE = 64 * 1024  # bytes; of a longer line only the start is kept
+OVERLAP = 4096  # characters of one that are looked at twice; no literal pattern is as long
 BUDGET = 64 * 1024 * 1024  # bytes read of one file
 
 
@@ -44,6 +46,7 @@ class Block:
 
     text: str  # lines joined by \n, without the last line end
     length: int | None = None  # characters of the one long line of which `text` is the start
+    hit: tuple[int, str] | None = None  # where in that line an excerpt with a hit starts, and it
 
     def lines(self) -> list[str]:
         """The lines without their ends."""
@@ -60,6 +63,9 @@ class TextFile:
     A byte order mark is dropped; behind that of UTF-16 the text is read as that. A byte that is no
     UTF-8 is the letter of Latin-1 if it is one there, else U+FFFD. Everything else stays as it is.
     """
+
+    find: Callable[[str], bool] | None = None
+    """What to look for in the whole of a line that is too long to keep."""
 
     def __init__(self, file: FileIO, path: str, budget: int = BUDGET) -> None:
         """Read the head of the file.
@@ -107,18 +113,21 @@ class TextFile:
     def _long_line(self, start: bytes) -> tuple[Block | None, bytes]:
         """Count the rest of a long line; the block (None: the budget ended) and what follows."""
         decoder = codecs.getincrementaldecoder("utf-8")(LATIN)
-        text = decoder.decode(start)
+        tail = text = decoder.decode(start)
+        hit = self.find and first_hit(self.find, text)
         length = len(text)
         last = start[-1:]
         while chunk := self._next():
             part, end, rest = chunk.partition(b"\n")
-            length += len(decoder.decode(part, final=bool(end)))
+            tail = tail[-OVERLAP:] + (piece := decoder.decode(part, final=bool(end)))
+            length += len(piece)
+            hit = hit or (self.find and first_hit(self.find, tail, length - len(tail)))
             last = part[-1:] or last
             if end:
-                return Block(text, length - (last == b"\r")), rest
-        if self.cut:
+                return Block(text, length - (last == b"\r"), hit), rest
+        if self.cut and hit is None:
             return None, b""
-        return Block(text, length + len(decoder.decode(b"", final=True))), b""
+        return Block(text, length + len(decoder.decode(b"", final=True)), hit), b""
 
     def _next(self) -> bytes:
         """The next bytes, as UTF-8; none at the end, of the file or of the budget."""
@@ -145,6 +154,15 @@ class TextFile:
             return self._file.read(size) or b""
         except OSError as error:
             raise ToolError(f"cannot read {shown(self._path)}: {error.strerror}") from None
+
+
+def first_hit(find: Callable[[str], bool], text: str, at: int = 0) -> tuple[int, str] | None:
+    """Where an excerpt with the first hit starts in its line, and it; None without one."""
+    if not find(text):
+        return None
+    end = bisect_left(range(len(text)), True, key=lambda end: find(text[:end]))
+    start = max(0, end - MAX_HIT // 2) if at or end > MAX_HIT else 0
+    return at + start, text[start : start + MAX_HIT]
 
 
 def is_utf16(head: bytes) -> bool:

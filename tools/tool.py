@@ -81,6 +81,8 @@ class Tool(Generic[P, R]):
         self.self_truncates = False
         self.declined: Callable[..., object] | None = None
         """Called with the arguments of a call that was previewed and does not run."""
+        self.normalize: Callable[[dict[str, Any]], dict[str, Any]] = dict
+        """Gives validated arguments as the policy and the function see them."""
         self.group: object = None
         """What must live as long as the tool does."""
         self.description = parse_docstring(function.__doc__).description
@@ -117,7 +119,7 @@ class Tool(Generic[P, R]):
         Raises:
             ToolError: an argument is unknown, missing or of a wrong type; for the model.
         """
-        return self._arguments.validate(arguments)
+        return self.normalize(self._arguments.validate(arguments))
 
     def call(self, arguments: object) -> str:
         """Validate, run, and give the result as text for the model: JSON unless it is a string.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import heapq
 import os
+import re
 import stat
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -13,15 +14,14 @@ from dataclasses import dataclass
 from io import FileIO
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TypeVar
 
-from ..arguments import as_path
+from ..arguments import ProcessBound, as_path, open_regular
 from ..errors import ToolError
 from . import formats
 from .attached import Attached
 from .hidden import HidingFS, paths_below
-from .paths import clean_path, join, shown
+from .paths import clean_path, join, real_path, shown
 from .rooted_fs import FOLDER, READ, NoFollowFS, Openat2, RootedFS, link_to_nothing
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Listing:
     total: int
 
 
-class Workspace:
+class Workspace(ProcessBound):
     """A folder whose files can be opened and listed, and no others.
 
     Every method takes a path relative to the folder, as a model wrote it, and raises `ToolError`
@@ -84,6 +84,11 @@ class Workspace:
         if not FOLDER:
             raise ToolError("the file tools need Linux, macOS or another POSIX system")
         self.root = folder_at(root)
+        given = os.path.abspath(root)  # it may name the folder by a link
+        places = [str(self.root), *([given] if real_path(given) == str(self.root) else [])]
+        below = ("".join(f"/+{re.escape(n)}" for n in one.split("/") if n) for one in places)
+        self._absolute = re.compile(rf"(?:{'|'.join(below)})(?:/+|\Z)")
+        self._own = re.compile(rf"(?:\./+)*(?:{re.escape(self.root.name)}(?:/+|\Z))+")
         try:
             fd = os.open(self.root, FOLDER)
         except NotADirectoryError:
@@ -103,12 +108,7 @@ class Workspace:
     def __enter__(self) -> Workspace:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -132,6 +132,22 @@ class Workspace:
     def holds_hidden(self, path: str) -> bool:
         """Whether a cleaned path is hidden, or has something hidden below it."""
         return isinstance(self._rooted, HidingFS) and self._rooted.holds(path)
+
+    def relative(self, path: str, *, own: bool = False) -> str:
+        """An absolute path in the folder as one relative to it; another path as it is.
+
+        Args:
+            path: as a model wrote it.
+            own: whether the folder's own name, if nothing in it has that name, means the folder.
+                Not for a path that may be made: ``app/app`` is a usual one.
+        """
+        if not isinstance(path, str):
+            return path
+        if found := self._absolute.match(path):
+            path = path[found.end() :] or "."
+        if own and (found := self._own.match(path)) and not self._is_taken(self.root.name):
+            path = path[found.end() :] or "."
+        return path
 
     # ----------------------------------------------------------------------------- documents
 
@@ -181,8 +197,7 @@ class Workspace:
             if name in self._attached:
                 continue
             try:
-                with open(origin, "rb") as file:
-                    _check_regular(os.fstat(file.fileno()), origin)
+                with open_regular(origin) as file:
                     now = self.attach(name, file, origin)
                 if now != name:
                     yield f"{origin} was attached as {name}, but is {now} now: that name is taken"
@@ -226,7 +241,7 @@ class Workspace:
             self._rooted.stat(link)
         except OSError as error:
             return "" if error.errno == errno.ENOENT else None
-        return os.path.relpath(os.path.realpath(self.root / link), self.root)
+        return os.path.relpath(real_path(self.root / link), self.root)
 
     def open(self, path: str) -> FileIO:
         """A regular file, unbuffered, for reading bytes.
@@ -299,6 +314,7 @@ class Workspace:
         skip: Collection[str] = (),
         first: int | None = None,
         missed: list[str] | None = None,
+        ignored: list[str] | None = None,
         linked: Callable[[str], bool] = lambda _: False,
         late: Callable[[], bool] = lambda: False,
     ) -> Iterator[str]:
@@ -312,45 +328,48 @@ class Workspace:
             skip: names of folders that are not entered.
             first: how many names of each folder to keep; enough for as many files in all.
             missed: takes the folders that could not be listed or lie too deep.
+            ignored: takes the folders that `skip` names.
             linked: which symlinks count as files.
             late: once it says so, no further folder is entered.
         """
         missed = [] if missed is None else missed
-        skip = frozenset(skip)
-        yield from self._walk(clean_path(path), skip, first, missed, linked, late, depth=0)
+        ignored = [] if ignored is None else ignored
 
-    def _walk(
-        self,
-        path: str,
-        skip: frozenset[str],
-        first: int | None,
-        missed: list[str],
-        linked: Callable[[str], bool],
-        late: Callable[[], bool],
-        *,
-        depth: int,
-    ) -> Iterator[str]:
-        if depth and late():
-            return
-        try:
-            with self._scan(path) as found:
-                here = _walkable(found, skip, lambda name: linked(join(path, name)))
-                if path == ".":
-                    here = chain(here, self._attached)
-                names = _in_order(here, first, key=os.fsencode)
-        except ToolError:
-            if depth == 0:
-                raise
-            missed.append(path)
-            return
-        for name in names:
-            below = join(path, name.removesuffix("/"))
-            if not name.endswith("/"):
-                yield below
-            elif depth < MAX_DEPTH:
-                yield from self._walk(below, skip, first, missed, linked, late, depth=depth + 1)
-            else:
-                missed.append(below)
+        def names_in(path: str, found: Iterator[os.DirEntry[str]]) -> Iterator[str]:
+            """Of files, and of folders with a slash: so they sort as the paths below them will."""
+            for item in found:
+                if item.is_file(follow_symlinks=False):
+                    yield item.name
+                elif item.name in skip:
+                    if item.is_dir(follow_symlinks=False):
+                        ignored.append(join(path, item.name))
+                elif item.is_dir(follow_symlinks=False):
+                    yield f"{item.name}/"
+                elif item.is_symlink() and linked(join(path, item.name)):
+                    yield item.name
+
+        def walk(path: str, depth: int) -> Iterator[str]:
+            if depth and late():
+                return
+            try:
+                with self._scan(path) as found:
+                    here = chain(names_in(path, found), self._attached if path == "." else ())
+                    names = _in_order(here, first, key=os.fsencode)
+            except ToolError:
+                if depth == 0:
+                    raise
+                missed.append(path)
+                return
+            for name in names:
+                below = join(path, name.removesuffix("/"))
+                if not name.endswith("/"):
+                    yield below
+                elif depth < MAX_DEPTH:
+                    yield from walk(below, depth + 1)
+                else:
+                    missed.append(below)
+
+        yield from walk(clean_path(path), 0)
 
     def everything(self, path: str = ".") -> Iterator[str]:
         """The paths of all that is below a folder: files, folders and symlinks, in any order.
@@ -436,19 +455,6 @@ def _choose(root: int, wanted: str | None) -> tuple[str, RootedFS]:
         if wanted in (None, name) and way.available(root):
             return name, way(root)
     raise ToolError(f"this system cannot open files from a folder's descriptor ({wanted or 'any'})")
-
-
-def _walkable(
-    found: Iterator[os.DirEntry[str]], skip: frozenset[str], linked: Callable[[str], bool]
-) -> Iterator[str]:
-    """Names of files, and of folders with a slash: so they sort as the paths below them will."""
-    for item in found:
-        if item.is_file(follow_symlinks=False):
-            yield item.name
-        elif item.is_dir(follow_symlinks=False) and item.name not in skip:
-            yield f"{item.name}/"
-        elif item.is_symlink() and item.name not in skip and linked(item.name):
-            yield item.name
 
 
 def _in_order(items: Iterable[T], first: int | None, key: Callable[[T], bytes]) -> list[T]:

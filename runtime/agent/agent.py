@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
+from ...arguments import ProcessBound
 from ...errors import AgentError, GrammarError
 from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
@@ -66,7 +66,7 @@ Output = TypeVar("Output", default=str)
 _BUSY = "this agent is already running; finish or close the open stream first"
 
 
-class Agent(Generic[Output]):
+class Agent(Generic[Output], ProcessBound):
     """An agent and its conversation. Each run continues where the last one ended.
 
     Args:
@@ -111,6 +111,8 @@ class Agent(Generic[Output]):
             origins, and as messages.
         files: the workspace as the file tools see it; None without one.
     """
+
+    _instead = "Agent.fork copies it here, open_session saves it for elsewhere"
 
     def __init__(
         self,
@@ -359,8 +361,8 @@ class Agent(Generic[Output]):
             AgentError: a run goes on.
         """
         self._check_idle()
-        other = copy(self)
-        other._given = list(self._given)
+        other: Agent[Output] = object.__new__(type(self))
+        vars(other).update(vars(self), _given=list(self._given))
         other._start(False if trace is None and self._trace_path is False else trace)
         other.results.take_over(self.results)
         phase = other.conversation.fork_from(self.conversation)

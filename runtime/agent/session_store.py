@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...arguments import as_path, user_folder, without_surrogates
+from ...arguments import ProcessBound, as_path, user_folder, without_surrogates
 from ...errors import AgentError, EngineError
 from ...jit.kernels.kvcache import PAGE
 from ...traces.append_log import claim
@@ -71,7 +71,7 @@ class State:
     """Results of the last message's calls, where the run ended before the model had read them."""
 
 
-class SavedSession:
+class SavedSession(ProcessBound):
     """One conversation on disk, held by this process until it is closed.
 
     Attributes:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...arguments import user_folder
+from ...arguments import open_regular, user_folder
 from ..files import make_folder
 from .job_control import when_stopped
 from .output import Output
@@ -145,8 +145,8 @@ class Reader:
         with contextlib.suppress(OSError, AttributeError):  # AttributeError: libedit's
             if new > 0:
                 make_folder(self._history.parent)
-                descriptor = os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600)  # ours alone
-                os.close(descriptor)
+                flags = os.O_CREAT | os.O_WRONLY | getattr(os, "O_NONBLOCK", 0)
+                os.close(os.open(self._history, flags, 0o600))  # ours alone
                 readline.append_history_file(new, self._history)
 
     def _prepare(self) -> None:
@@ -160,6 +160,7 @@ class Reader:
         readline.parse_and_bind("set enable-bracketed-paste on")
         readline.set_history_length(MAX_HISTORY)
         with contextlib.suppress(OSError):
+            open_regular(self._history).close()  # nothing else, such as a FIFO, is a history
             readline.read_history_file(self._history)
         self._kept = readline.get_current_history_length()
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...arguments import read_text
 from ...errors import SettingError
 from .arguments import positive
 from .config import apply_config
@@ -295,11 +296,7 @@ def _text(path: str) -> str:
         SettingError: it cannot be read, is too large, or is no UTF-8.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read(_MOST_TEXT + 1)
-        if len(data) > _MOST_TEXT:
-            raise SettingError(f"{path} has more than {_MOST_TEXT:,} bytes")
-        return data.decode()
+        return read_text(path, _MOST_TEXT)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise SettingError(f"cannot read {path}: {why}") from None

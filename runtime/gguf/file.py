@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from ...arguments import ProcessBound, open_regular
 from ...errors import GGUFError, ModelError, UnsupportedModelError
 from .header import TRUNCATED, HeaderReader, shown
 from .mapped_file_guard import MappedFileGuard, sha256_of
@@ -32,7 +31,7 @@ __all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo",
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-class GGUFFile:
+class GGUFFile(ProcessBound):
     """An open, checked GGUF file; a context manager.
 
     Attributes:
@@ -71,25 +70,18 @@ class GGUFFile:
         Raises GGUFError when the file is damaged and ModelError when it cannot be opened.
         """
         path = Path(path)
-        # O_NONBLOCK: opening a FIFO would wait for a writer.
-        flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-        flags |= getattr(os, "O_BINARY", 0)
         try:
-            descriptor = os.open(path, flags)
+            file = open_regular(path)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ModelError(f"cannot open the model file {path}: {reason}") from error
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise ModelError(f"the model path {path} is not a regular file")
+        with file:
+            status = os.fstat(file.fileno())
             if status.st_size == 0:
                 raise GGUFError(
                     "the file is empty", path=path, field="magic", offset=0, remedy=TRUNCATED
                 )
-            held = MappedFileGuard(path, descriptor)
-        finally:
-            os.close(descriptor)
+            held = MappedFileGuard(path, file.fileno())
         try:
             return cls(path, held.map(), held)
         finally:
@@ -98,12 +90,7 @@ class GGUFFile:
     def __enter__(self) -> GGUFFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

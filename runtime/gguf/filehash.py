@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ...arguments import user_folder
+from ...arguments import open_regular, read_own, user_folder
 from ..files import write_file
 
 _MOST = 4096  # files that are remembered; the oldest are forgotten first
@@ -28,7 +28,7 @@ Progress = Callable[[int], None]
 
 def sha256(path: Path, progress: Progress | None = None) -> str:
     """Hex digest of the file at `path`; `progress` hears how many bytes are read."""
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         return sha256_of_open(file.fileno(), progress)
 
 
@@ -76,7 +76,7 @@ def touch(path: Path) -> None:
     Raises:
         OSError: it cannot be opened, or belongs to someone else.
     """
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         now, status = time.time_ns(), os.fstat(file.fileno())
         if 0 <= now - status.st_atime_ns < _RECENT_NS:  # a server looks every few seconds
             return
@@ -92,7 +92,7 @@ def _key(status: os.stat_result) -> str:
 
 def _load() -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(_memory().read_text(encoding="utf-8"))
+        known = json.loads(read_own(_memory()))
         if isinstance(known, dict):
             return {str(key): str(value) for key, value in known.items()}
     return {}

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...arguments import read_own
 from ...errors import ModelError
 from ..files import make_folder, write_file
 from .names import is_repo
@@ -71,7 +72,7 @@ class CachedRepo:
     def commit(self, revision: str) -> str | None:
         """The commit of a branch, tag, or (shortened) commit, if it is here."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            text = (self.folder / "refs" / revision).read_text(encoding="utf-8").strip()
+            text = read_own(self.folder / "refs" / revision).decode().strip()
             if _COMMIT.fullmatch(text):
                 return text
         found = [c for c in self.commits() if len(revision) >= 7 and c.startswith(revision)]

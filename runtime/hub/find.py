@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...arguments import read_own
 from ...errors import ModelError
 from ..gguf import filehash
 from .aliases import KnownModel, alias_of
@@ -124,7 +125,7 @@ def checked(path: Path, digest: str, watcher: ProgressReporter) -> bool:
     """Whether the file at `path` has this SHA-256, or hash of a git blob."""
     if len(digest) == 64:
         return filehash.sha256(path, watcher.at) == digest
-    data = path.read_bytes()  # git's hash: such files are small
+    data = read_own(path)  # git's hash: such files are small
     return (
         hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() == digest
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...arguments import read_own
 from ...errors import SettingError
 
 ENDPOINT = "https://huggingface.co"
@@ -70,7 +71,7 @@ def _token(environ: Mapping[str, str], home: Path) -> str | None:
     if not token and not _true(environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         path = environ.get("HF_TOKEN_PATH")
         try:
-            token = (_path(path) if path else home / "token").read_text(encoding="utf-8")
+            token = read_own(_path(path) if path else home / "token").decode()
         except (OSError, UnicodeDecodeError):
             return None
     token = "".join((token or "").split())

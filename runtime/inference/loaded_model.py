@@ -11,7 +11,7 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...arguments import as_list
+from ...arguments import ProcessBound, as_list
 from ...errors import EngineError, GGUFError, SettingError
 from ...jit import sigbus
 from ...jit.compile import Library
@@ -105,7 +105,7 @@ class LoadOptions:
     speculative: SpeculativeConfig
 
 
-class LoadedModel:
+class LoadedModel(ProcessBound):
     """What passes are made of. Only one runs at a time.
 
     Attributes:
@@ -126,6 +126,8 @@ class LoadedModel:
         lock: held while a pass runs.
         trying: threads that take it without `with`: an interrupt may come right behind that.
     """
+
+    _instead = "call Engine.load there; in this process, agents and sessions share an engine"
 
     def __init__(self, gguf: GGUFFile, library: Library, pool: Pool, options: LoadOptions) -> None:
         """Use `Engine.load`."""

@@ -6,6 +6,8 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
+from ...arguments import ProcessBound
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 _NUMBERS = itertools.count(1)
 
 
-class TokenSequence:
+class TokenSequence(ProcessBound):
     """Tokens and their KV cache. `ScheduledSequence` requests passes; `Session` is for callers.
 
     Attributes:
@@ -42,6 +44,8 @@ class TokenSequence:
         recalled: bytes of pages that this phase has read from disk.
         recomputed: tokens whose pages were taken back, since the last phase.
     """
+
+    _instead = "Session.fork copies it here, Session.save and Engine.load_session elsewhere"
 
     def __init__(
         self, cache: KVCache, context: int, tokens: Sequence[int] = (), n_cached: int = 0

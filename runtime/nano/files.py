@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from ...tools import formats
+from ...tools.paths import some
 from .marks import compiled
 
 
@@ -91,14 +92,18 @@ class MemoryFiles:
         if path in self.texts:
             self._refuse_binary(path)
         matches = _matcher(pattern, regex)
-        hits = (
+        names.sort(key=str.encode)
+        binary = [name for name in names if self.texts[name].startswith("\0")]
+        hits = [
             formats.search_hit(name, number, line)
-            for name in sorted(names, key=str.encode)
-            if not self.texts[name].startswith("\0")
+            for name in names
+            if name not in binary
             for number, line in enumerate(formats.split_lines(self.texts[name]), 1)
             if matches(line)
-        )
+        ]
         notes = () if path in self.texts else self.regex_notes * regex + self.notes
+        if binary and not hits:
+            notes = (formats.binary_skipped(some(binary)), *notes)
         return formats.search_result(hits, notes, max_chars=self.max_chars)
 
     def _elsewhere(self, path: str, *, files: bool = True, folders: bool = True) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...arguments import read_own
 from ...jit.compile import source_hash
 from .costs import ModelCost
 from .latency_model import Efficiency, LatencyEstimate, Passes, estimate
@@ -102,7 +103,7 @@ def save(found: Calibration, path: Path) -> None:
 def load(path: Path) -> Calibration | None:
     """What was kept; None if nothing was, or if it cannot be understood."""
     try:
-        fields: dict[str, Any] = json.loads(path.read_text())
+        fields: dict[str, Any] = json.loads(read_own(path))
         return Calibration(
             model=str(fields["model"]),
             efficiency=Efficiency(**fields["efficiency"]),

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...arguments import read_own
 from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
@@ -90,7 +91,7 @@ def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageG
 def _kept(path: Path) -> PageGain | None:
     """What was kept; None if nothing was, or if it cannot be understood."""
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads(read_own(path))
         read, touch = ((float(a), float(b)) for a, b in (fields["read_s"], fields["touch_s"]))
         if fields["version"] != VERSION or min(*read, *touch) <= 0:
             return None

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...arguments import user_folder
+from ...arguments import read_own, user_folder
 from ...errors import SettingError
 from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
@@ -267,7 +267,7 @@ def _path_of(target: str, threads: int, folder: Path | None) -> Path:
 
 def _read(path: Path) -> MachineProfile | None:
     try:
-        return MachineProfile(**json.loads(path.read_text()))
+        return MachineProfile(**json.loads(read_own(path)))
     except (OSError, ValueError, TypeError):
         return None  # absent, damaged or of another version: measured again
 

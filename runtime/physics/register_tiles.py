@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...arguments import read_own
 from ...jit.compile import Library, source_hash, spec
 from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.kernels.gemm import gemm_quant, scratch_bytes
@@ -161,7 +162,7 @@ def save(found: TilePlan, library: Library, folder: Path | None = None) -> None:
 def load(library: Library, folder: Path | None = None) -> TilePlan | None:
     """What was kept of this machine and these kernels; None if nothing was that makes sense."""
     try:
-        fields = json.loads(_path(library, folder).read_text())
+        fields = json.loads(read_own(_path(library, folder)))
         gains = {str(name): [float(g) for g in found] for name, found in fields["gains"].items()}
         plan = TilePlan(
             int(fields["tile"]), int(fields["max_single_tile"]), gains, str(fields["date"])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ...arguments import read_own
 from ...jit.compile import Library
 from ...jit.pool import Pool
 from .machine import MachineProfile, cpu_name, measure, profile_folder, save_fields, usable_cores
@@ -87,7 +88,7 @@ def save(found: ThreadSweep, folder: Path | None = None) -> None:
 def load(library: Library, folder: Path | None = None) -> ThreadSweep | None:
     """What was kept of this machine; None if nothing was, or it cannot be read."""
     try:
-        fields = json.loads(_path(machine_id(library), folder).read_text())
+        fields = json.loads(read_own(_path(machine_id(library), folder)))
         seen = fields["topology"]
         seen["mhz"] = tuple(seen["mhz"])
         seen["huge_page_bytes"] = tuple(seen["huge_page_bytes"])

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...arguments import user_folder
+from ...arguments import open_regular, user_folder
 from ...errors import ModelError
 from ...jit.compile import source_hash
 from ...jit.kernels import grids, grids8, panels, panels_k, panels_small
@@ -107,7 +107,7 @@ class PackedCopy:
 
     def check(self) -> None:
         """Read all of it; RefusedCopyError if a byte is not as it was written."""
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             header = read_header(file.fileno(), self.path)
             check_pieces(file.fileno(), self.path, header, range(len(header["crc"])))
 
@@ -172,7 +172,7 @@ def copies(folder: Path | None = None) -> list[PackedCopy]:
     found = []
     for path in sorted((folder or default_folder()).glob(f"*{SUFFIX}")):
         model = layout = "?"
-        with contextlib.suppress(OSError, RefusedCopyError), path.open("rb") as file:
+        with contextlib.suppress(OSError, RefusedCopyError), open_regular(path) as file:
             header = read_header(file.fileno(), path)
             model, layout = str(header["model"]), str(header["identity"]["layout"])
         with contextlib.suppress(OSError):
@@ -244,7 +244,7 @@ def _remove_superseded(folder: Path, path: Path, identity: Identity, model: Path
     for old in folder.glob(f"*{SUFFIX}"):
         if old == path:
             continue
-        with contextlib.suppress(OSError, RefusedCopyError), old.open("rb") as file:
+        with contextlib.suppress(OSError, RefusedCopyError), open_regular(old) as file:
             header = read_header(file.fileno(), old)
             same = {k: header["identity"].get(k) for k in ("parts", "packing")}
             ours = header["model"] == str(model.resolve())

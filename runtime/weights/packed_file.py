@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ...arguments import open_regular
 from ...errors import ModelError
 from ..gguf.mapped_file_guard import MappedFileGuard
 from ..memory import HUGE_PAGE, Arena
@@ -54,7 +55,7 @@ def map_file(path: Path, identity: Fields) -> Arena:
         OSError: there is none, or it cannot be read.
         RefusedCopyError: it is damaged, or of something else.
     """
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         descriptor = file.fileno()
         if hasattr(os, "getuid") and os.fstat(descriptor).st_uid not in (os.getuid(), 0):
             raise RefusedCopyError(f"the packed copy {path} belongs to another user")

@@ -6,8 +6,10 @@ No answer may hold a byte from outside, in any of the many orders that happen.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.errors import ToolError
-from triplepoint.tools import FileTools
+from triplepoint.tools import EditTools, FileTools, FindTools
 
 CANARY = "CANARY-91bc"
 SECONDS = 1.5  # of swapping for each case and resolver
@@ -130,3 +132,76 @@ def test_no_escape_while_names_are_swapped(
     print(f"\n{swaps[0]:,} swaps, {read:,} answers from inside, {refused:,} refusals, 0 escapes")
     assert swaps[0] > 1
     assert read or refused
+
+
+def test_a_link_that_is_replaced_while_it_is_looked_at(
+    files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at a link and the reading of it, another file may take its name."""
+    (root / "a").write_text("hit\n")
+    (root / "link").symlink_to("a")
+
+    def readlink(path: object, **_: object) -> str:
+        raise OSError(22, "Invalid argument", path)
+
+    monkeypatch.setattr(os, "readlink", readlink)
+    assert files.search("hit").startswith("a:1:hit")
+    assert files.search("hit", "a") == "a:1:hit"
+    assert FindTools(files.workspace).find("a").split("\n")[0] == "a"
+    assert files.read_file("a") == "1\thit"
+
+
+@pytest.mark.slow
+def test_tools_beside_renames_and_deletes(files: FileTools, root: Path) -> None:
+    """Each answer is a result or a ToolError, whatever another program does to the names."""
+    done = threading.Event()
+
+    def change() -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            one, two = root / f"d{number % 3}", root / f"e{number % 2}"
+            for act in (
+                lambda one=one: one.mkdir(),
+                lambda one=one: (one / "f").write_text("hit\n"),
+                lambda one=one: (root / "link").symlink_to(one.name),
+                lambda two=two: (root / "link").rename(two),
+                lambda one=one: (root / "link").symlink_to(f"{one.name}/f"),
+                lambda: (root / "link").unlink(),
+                lambda: (root / "link").write_text("hit\n"),
+                lambda one=one: (one / "f").unlink(),
+                lambda one=one: one.rmdir(),
+                lambda two=two: two.unlink(),
+                lambda: (root / "link").unlink(),
+            ):
+                try:
+                    act()
+                except OSError:
+                    continue
+
+    find, edit = FindTools(files.workspace), EditTools(files.workspace)
+    other = threading.Thread(target=change)
+    other.start()
+    answers = 0
+    try:
+        end = time.monotonic() + 4 * SECONDS
+        while time.monotonic() < end:
+            for call in (
+                lambda: files.search("hit"),
+                lambda: files.search("hit", "link"),
+                lambda: files.list_dir("d0"),
+                lambda: files.read_file("link"),
+                lambda: find.find("f"),
+                lambda: edit.edit_file("link", "hit", "hit hit"),
+                lambda: edit.write_file("d1/f", "hit\n"),
+                lambda: edit.move("link", "d0/g"),
+                lambda: edit.delete("d2"),
+            ):
+                try:
+                    answers += bool(call())
+                except ToolError:
+                    continue
+    finally:
+        done.set()
+        other.join()
+    assert answers

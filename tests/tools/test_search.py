@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -71,7 +72,10 @@ def test_search_below_a_path(files: FileTools, tree: Path) -> None:
     assert files.search("ERROR", "a.txt").split("\n")[0] == "a.txt:1:One ERROR here"
     assert files.search("error", ".git") == ".git/config:1:error"
     assert files.search("error", "src/__pycache__/x.txt") == "src/__pycache__/x.txt:1:error"
-    assert files.search("no such text") == "No matches found."
+    assert files.search("no such text") == (
+        "No matches found.\n[cut: logo.png not searched: binary]\n"
+        "[cut: .venv and 1 more not searched; give such a folder as the path to search it]"
+    )
     assert files.search("no such text", "a.txt") == "No matches found."
 
 
@@ -198,15 +202,84 @@ def test_one_among_many_alike(files: FileTools, root: Path) -> None:
 
 
 def test_long_lines(files: FileTools, root: Path) -> None:
-    """A hit shows the start of its line; of a very long line only the start is searched."""
+    """A hit shows the start of its line; a very long line is searched, too."""
     (root / "a").write_text("x" * 310 + "hit\n" + "hit" + "y" * 300_000 + "hit\nlast hit\n")
 
     assert files.search("hit").split("\n") == [
         "a:1:" + "x" * 300 + " [cut: 13 more characters]",
         "a:2:hit" + "y" * 297 + " [cut: 299706 more characters]",
         "a:3:last hit",
-        "[cut: 1 very long line searched only at the start]",
     ]
+
+
+@pytest.mark.parametrize("before", [400, 4_000, 70_000, 65_534, 65_536 + 128 * 1024 - 2, 2_000_000])
+@pytest.mark.parametrize("letter", ["x", "\u00e9"])
+def test_a_hit_within_a_very_long_line(
+    files: FileTools, root: Path, before: int, letter: str
+) -> None:
+    """It is found wherever it is, with an excerpt around it and what is left out on both sides."""
+    line = letter * before + "ERROR: disk full" + "y" * 80_000
+    (root / "a.json").write_text(f"first\r\n{line}\r\nerror at the end\r\n")
+
+    hit, last = files.search("error: DISK").split("\n")[0], files.search("at the end")
+    found = re.fullmatch(
+        r"a.json:2:\[cut: (\d+) characters before\] (.*) \[cut: (\d+) more .*", hit
+    )
+    assert found
+    assert "ERROR: disk" in found[2]
+    assert len(found[2]) <= 300
+    assert int(found[1]) + len(found[2]) + int(found[3]) == len(line)
+    assert line[int(found[1]) :].startswith(found[2])
+    assert last == "a.json:3:error at the end"
+    assert files.search("nowhere") == "No matches found."
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(4_000, 400_000), st.integers(0, 400_000), st.sampled_from(["hit", "Straße", "ss"])
+)
+def test_a_long_line_anywhere(length: int, at: int, word: str) -> None:
+    """A word is found at each place of a line, also where it lies on the edge of two reads."""
+    line = "." * min(at, length) + word + "." * max(0, length - at)
+    with tempfile.TemporaryDirectory() as folder, Workspace(folder) as workspace:
+        Path(folder, "a").write_text(line)
+        found = FileTools(workspace).search(word.upper())
+    assert word in found or len(line) < 4096
+    assert found.count("\n") == 0
+
+
+def test_a_line_that_is_longer_than_is_read(
+    files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found in the part that was read is shown."""
+    monkeypatch.setattr(search_module, "BUDGET", 2**20)
+    (root / "a").write_text("x" * 500_000 + "hit" + "x" * 2_000_000)
+    hit, note = files.search("hit").split("\n")
+    assert "hit" in hit
+    assert note == "[cut: a searched only at the start: too large]"
+
+
+def test_what_was_passed_over(files: FileTools, root: Path) -> None:
+    """It is named where nothing was found, and only there: how many files, why, which first."""
+    for name in ("b.bin", "a.bin", "sub/c.bin"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"needle\0")
+    for name in ("node_modules/i.js", "sub/node_modules/j.js", ".git/config"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("needle\n")
+    folders = (
+        "[cut: node_modules and 1 more not searched; give such a folder as the path to search it]"
+    )
+    assert files.search("needle").split("\n") == [
+        "No matches found.",
+        "[cut: a.bin and 2 more not searched: binary]",
+        folders,
+    ]
+    assert FindTools(files.workspace).find("*.js") == f"No files found.\n{folders}"
+    assert files.search("needle", "node_modules") == "node_modules/i.js:1:needle"
+    (root / "z.txt").write_text("needle\n")
+    assert files.search("needle") == "z.txt:1:needle"
+    assert FindTools(files.workspace).find("*.txt") == "z.txt"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +297,7 @@ def test_expressions_see_the_start_of_a_line(
         "a:4:hit",
         "[cut: 2 very long lines searched only at the start]",
     ]
-    assert len(files.search("hit").split("\n")) == 4
+    assert len(files.search("hit").split("\n")) == 3
 
 
 def test_files_that_cannot_be_read(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import interrupts
-from ...arguments import as_list
+from ...arguments import ProcessBound, as_list
 from ...errors import ToolDefinitionError, ToolError
 from ..command import KEPT_VARIABLES
 from ..paths import shown
@@ -43,7 +43,7 @@ CUT_DESCRIPTION = 1024  # characters of a description that made it too large
 MAX_NAME = 64
 
 
-class McpServers:
+class McpServers(ProcessBound):
     """Running servers; iterating gives their tools, in the order of the file and of each server.
 
     A tool is called ``SERVER_TOOL``, with a digest where that is no name or not its own; one that

@@ -125,7 +125,7 @@ def _pipe(path: Path) -> None:
         (_cut, "bytes instead of"),
         (Path.unlink, "is missing"),
         (_link, "cannot be read"),
-        (_pipe, "it is not a file that you own"),
+        (_pipe, "it is a FIFO, not a regular file"),
     ],
 )
 @pytest.mark.parametrize("number", [0, 2])
