@@ -158,7 +158,7 @@ def test_no_server_to_ask(triplepoint: Run) -> None:
     """It says how one is started."""
     done = triplepoint("ps", "--url", "http://127.0.0.1:9")
 
-    assert (done.returncode, "triplepoint serve" in done.stderr) == (1, True)
+    assert (done.returncode, "triplepoint serve" in done.stderr) == (3, True)
 
 
 def test_without_the_extra(env: dict[str, str], tmp_path: Path) -> None:
