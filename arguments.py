@@ -1,10 +1,15 @@
-"""Checks of what callers give: what is of the wrong kind is an error of ours that names it."""
+"""Checks of what callers give: what is of the wrong kind is an error of ours that names it.
+
+Also where the user's files are, and how an extra is installed.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Mapping
 from io import BufferedReader
@@ -141,6 +146,25 @@ def without_surrogates(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def pip_install(extra: str) -> str:
+    """Return the command that adds an extra, from where this package was installed."""
+    from importlib.metadata import distributions
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    # A build leaves an egg-info in a checkout, which is found first there and knows no origin.
+    found = (one.read_text("direct_url.json") for one in distributions(name="triplepoint"))
+    source = next((json.loads(text) for text in found if text), {})
+    url, folder = source.get("url", ""), Path(__file__).parent
+    if "dir_info" in source or (not url and (folder / "pyproject.toml").exists()):
+        what = f"{url2pathname(urlsplit(url).path) or folder}[{extra}]"
+    else:
+        kind = f"{source['vcs_info']['vcs']}+" if "vcs_info" in source else ""
+        what = f"triplepoint[{extra}]{url and f' @ {kind}{url}'}"
+    editable = "-e " if source.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}{shlex.quote(what)}"
 
 
 def user_folder(kind: Literal["cache", "config", "state"]) -> Path:

@@ -1,6 +1,6 @@
 """An agent over a Ray Data dataset: each actor of `map_batches` has an engine.
 
-    pip install 'triplepoint[fleet]' 'ray[data]'
+    pip install '.[fleet]' 'ray[data]'
     python examples/ray_data.py
 
 A batch is asked at once: its rows share the passes of the actor's engine.

@@ -1,11 +1,14 @@
-"""What Linux control groups allow this process: containers set their limits there."""
+"""What the system allows this process: control groups, which containers use, and `ulimit -v`."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
+
+from ..errors import ModelError
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -30,6 +33,29 @@ def folders(
         parts = Path(path.lstrip("/")).parts
         for depth in range(len(parts), -1, -1):  # each group above sets a limit too
             yield version, root.joinpath(*parts[:depth])
+
+
+def address_space_left(proc: Path = PROC) -> int | None:
+    """Return the bytes that this process may still map under `ulimit -v`; None without a limit."""
+    if os.name != "posix":  # it has no such limit
+        return None
+    import resource
+
+    left = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if left == resource.RLIM_INFINITY:
+        return None
+    with contextlib.suppress(OSError):  # macOS has no such file
+        left -= int((proc / "self/statm").read_text().split()[0]) * resource.getpagesize()
+    return max(0, left)
+
+
+def require_address_space(nbytes: int, what: str) -> None:
+    """Raise ModelError where fewer bytes are left: libraries would end the process midway."""
+    if (left := address_space_left()) is not None and left < nbytes:
+        raise ModelError(
+            f"{what} needs about {nbytes / 1e6:,.0f} MB of address space, and the limit of this "
+            f"process (ulimit -v) leaves {left / 1e6:,.0f} MB; raise the limit"
+        )
 
 
 def cpu_quota(proc: Path = PROC, cgroups: Path = CGROUPS) -> float | None:

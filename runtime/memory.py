@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ..arguments import ProcessBound
-from .cgroups import CGROUPS, PROC, folders
+from .cgroups import CGROUPS, PROC, address_space_left, folders
 
 HUGE_PAGE = 2 << 20
 _advised = [True]
@@ -154,7 +154,7 @@ def installed_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
 
 
 def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Memory that this process could take now without swapping, within the limits of its cgroups.
+    """Memory that this process could take now without swapping, within its limits.
 
     Where the system does not say, all that is installed.
     """
@@ -165,6 +165,8 @@ def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
         if most is not None and taken is not None:
             # Pages of files that were not touched lately go when memory is asked for.
             found.append(most - taken + (_number(folder / "memory.stat", cache) or 0))
+    if (left := address_space_left(proc)) is not None:
+        found.append(left)
     return max(0, min(found))
 
 

@@ -19,7 +19,7 @@ import triplepoint
 from triplepoint import Agent, Engine, RemoteEngine, Sampling, errors
 from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime.agent import events as agent_events
-from triplepoint.runtime.cli.arguments import build_parser
+from triplepoint.runtime.cli.arguments import _WITHOUT_JSON, build_parser
 from triplepoint.runtime.cli.exit_codes import Exit
 from triplepoint.traces import events
 from triplepoint.traces.reader import parse_event
@@ -238,9 +238,7 @@ def test_the_options_are_those_of_the_parser() -> None:
     del expected["bench"]  # below
     for verb in expected.keys() - found.keys():
         own = [t for t in tables(section(page, verb)) if t[0][0] == "option"]
-        common = (
-            {"`-h`, `--help`"} if verb in ("trace", "session") else {"`-h`, `--help`", "`--json`"}
-        )
+        common = {"`-h`, `--help`"} if verb in _WITHOUT_JSON else {"`-h`, `--help`", "`--json`"}
         found[verb] = common | {row[0] for t in own for row in t[1:]}
     assert found == expected
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
+from ..arguments import pip_install
 from ..errors import TraceError
 from .reader import Trace
 from .sanitize import printable
@@ -123,8 +124,7 @@ def need_duckdb() -> ModuleType:
         import duckdb
     except ImportError:
         raise TraceError(
-            "Parquet and SQL need duckdb, which is not installed: "
-            "pip install 'triplepoint[analysis]'"
+            f"Parquet and SQL need duckdb, which is not installed: {pip_install('analysis')}"
         ) from None
     return duckdb
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import AgentError
+from ...errors import AgentError, SessionError
 from .. import checked_files
 from ..conversation.messages import Message
 from .session_store import CONVERSATION, held, kept_folders, no_name, sessions_folder
@@ -54,7 +54,7 @@ def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
     """The conversation of that name.
 
     Raises:
-        AgentError: there is none; says which there are.
+        SessionError: there is none, or it cannot be read; the message lists those that exist.
     """
     if problem := no_name(name):
         raise AgentError(problem)
@@ -64,10 +64,10 @@ def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
             raise FileNotFoundError
         return _info(where / name, (where / name / CONVERSATION).lstat().st_mtime)
     except PermissionError as error:
-        raise AgentError(f"cannot read the session {where / name}: {error.strerror}") from None
+        raise SessionError(f"cannot read the session {where / name}: {error.strerror}") from None
     except OSError:
         known = ", ".join(one.name for one in list_sessions(root)) or "none"
-        raise AgentError(f"there is no session {name!r} in {where}; known: {known}") from None
+        raise SessionError(f"there is no session {name!r} in {where}; known: {known}") from None
 
 
 def remove_session(session: SessionInfo) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import ProcessBound, as_path, user_folder, without_surrogates
-from ...errors import AgentError, EngineError
+from ...errors import AgentError, EngineError, SessionError
 from ...jit.kernels.kvcache import PAGE
 from ...traces.append_log import claim
 from .. import checked_files
@@ -313,11 +313,11 @@ def last_session(root: str | Path | None = None) -> str:
     """The name of the session that was kept last.
 
     Raises:
-        AgentError: there is none.
+        SessionError: there is none.
     """
     found = [(time_of, folder.name) for folder, time_of in kept_folders(sessions_folder(root))]
     if not found:
-        raise AgentError("there is no session to continue; start one with --session NAME")
+        raise SessionError("there is no session to continue; start one with --session NAME")
     return max(found)[1]
 
 

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with log_shown(output, quiet=getattr(args, "quiet", False)):
             return import_module(f".{args.verb}", __name__).run(args, output)
     except KeyboardInterrupt as error:
-        _fail(output, Exit.INTERRUPTED, "interrupted")
+        _fail(output, Exit.INTERRUPTED, output.interruption)
         return error.args[0] if error.args else Exit.INTERRUPTED  # of a signal: `__main__`
     except BrokenPipeError:
         _drop_stdout()  # whoever read our output has gone
@@ -90,7 +90,8 @@ def _drop_stdout() -> None:
 
 def _fail(output: Output, status: Exit, message: str) -> Exit:
     """Say what went wrong: a line for people, an object for machines."""
-    output.error(message)
-    name = "cancelled" if status == Exit.INTERRUPTED else "error"
+    is_error = status != Exit.INTERRUPTED
+    (output.error if is_error else output.note)(message)
+    name = "error" if is_error else "cancelled"
     output.json({"status": name, "error": message, "exit": status, **output.facts})
     return status

@@ -53,9 +53,10 @@ VERBS = {
     "convert": "convert a Hugging Face checkpoint to a GGUF file",
     "perplexity": "measure how well a model predicts a text: perplexity and KL divergence",
     "imatrix": "compute an importance matrix of a model's weights from a text",
+    "completion": "print a script that completes commands, options and files in bash, zsh or fish",
 }
 """The verbs, each with a module of its name, in the order of the help."""
-_COMMANDS_HAVE_JSON = ("trace", "session")
+_WITHOUT_JSON = ("completion", "session", "trace")  # or their commands have it
 
 OTHER_NAMES = {
     "list": "ls",
@@ -267,7 +268,7 @@ def build_parser(*, whole: bool = False) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"triplepoint {__version__}")
     verbs = add_commands(parser, "verb", required=False)
     for name, summary in VERBS.items():
-        verbs.declare(name, summary, name, json=name not in _COMMANDS_HAVE_JSON)
+        verbs.declare(name, summary, name, json=name not in _WITHOUT_JSON)
     if whole:
         verbs.make_all()
     return parser

@@ -10,7 +10,7 @@ from ...errors import SettingError
 from ..hub.progress import size_text
 from .exit_codes import Exit
 from .output import Output
-from .removing import add_yes_option, confirmed
+from .removing import add_yes_option, confirmed, report_removed
 
 if TYPE_CHECKING:
     from .disk_usage import DiskUsage
@@ -44,18 +44,14 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.kinds:
         doomed = [_of_kind(kind, everything) for kind in dict.fromkeys(args.kinds)]
     _show(doomed, output)
-    if not args.yes and doomed and not confirmed("remove?", output):
-        output.error("nothing was removed; --yes removes without asking")
-        output.json({"removed": [], "freed": 0})
+    if doomed and not confirmed(args, output):
         return Exit.USAGE
     for one in doomed:
         if one.path.is_dir():
             shutil.rmtree(one.path)
         else:
             one.path.unlink(missing_ok=True)
-    freed = sum(one.nbytes for one in doomed)
-    output.line(f"removed; {size_text(freed)} are free again")
-    output.json({"removed": [_json(one) for one in doomed], "freed": freed})
+    report_removed([_json(one) for one in doomed], sum(one.nbytes for one in doomed), output)
     return Exit.OK
 
 

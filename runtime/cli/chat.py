@@ -87,7 +87,7 @@ def _interrupted(error: KeyboardInterrupt, output: Output) -> Exit:
     """Say that Ctrl-C has ended what was done, and not the chat."""
     if error.args:  # not Ctrl-C, but a signal that ends the program
         raise error
-    output.error("interrupted; the chat continues (Ctrl-C again or /exit ends it)")
+    output.note("interrupted; the chat continues (Ctrl-C again or /exit ends it)")
     return Exit.INTERRUPTED
 
 

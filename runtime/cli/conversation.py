@@ -205,13 +205,13 @@ def follow(
             match event:
                 case RunFinished(result):
                     if held is not None and result.answer:
-                        output.line(result.answer)
+                        output.flow(f"{result.answer}\n")
                         held.clear()
                 case PhaseFinished(phase):
                     if on_phase is not None:
                         on_phase(phase)
                 case TextDelta(text):
-                    output.piece(text) if held is None else held.append(text)
+                    output.flow(text) if held is None else held.append(text)
                 case _ if not quiet:
                     if held and isinstance(event, ToolCallStarted):
                         output.aside.piece("".join(held))
@@ -290,7 +290,7 @@ def exit_status(result: RunResult) -> Exit:
 def _show(event: AgentEvent, output: Output) -> None:
     match event:
         case ThinkingDelta(text):
-            output.piece(text, "dim italic")
+            output.flow(text, "dim italic")
         case ToolCallStarted(_, name, arguments):
             show_call(output, name, arguments)
         case ToolCallFinished(_, _, text, error):

@@ -10,6 +10,7 @@ from ...errors import (
     LimitReachedError,
     ModelError,
     RowError,
+    SessionError,
     SettingError,
     TargetError,
     ToolError,
@@ -59,7 +60,7 @@ def _explain(error: Exception) -> tuple[Exit, str]:
     if isinstance(error, TargetError | SettingError):
         return Exit.USAGE, str(error)
     if isinstance(
-        error, ModelError | TraceError | ToolError | RowError
+        error, ModelError | TraceError | ToolError | RowError | SessionError
     ):  # of tools, only a bad folder
         return Exit.FILE, str(error)
     if isinstance(error, TriplepointError):
@@ -67,5 +68,7 @@ def _explain(error: Exception) -> tuple[Exit, str]:
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return Exit.FILE, f"{name}{error.strerror or error}"
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+        return Exit.FAILED, f"a limit on this process's memory or threads was reached: {error}"
     kind = type(error).__name__
     return Exit.FAILED, f"a bug: {kind}: {error} (TRIPLEPOINT_DEBUG=1 shows where)"

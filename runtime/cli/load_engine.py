@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ModelError
+from ..cgroups import require_address_space
 from .arguments import positive
 from .output import Output, read_answer
 
@@ -195,6 +196,8 @@ def _chosen_path(args: argparse.Namespace, output: Output) -> str | Path:
 
 def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model with the threads, target, KV format and context that were asked for."""
+    if "numpy" not in sys.modules:
+        require_address_space(320_000_000, "importing numpy and LLVM")
     from ..inference.engine import Engine
 
     keep = getattr(args, "cache_packed_weights", False)

@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 import textwrap
 import time
@@ -49,7 +50,9 @@ class Output:
         self._console: Console | None = None
         self.facts: dict[str, object] = {}
         """What the JSON of an error says too, e.g. where the trace is."""
+        self.interruption = "interrupted"  # what Ctrl-C has the command say at its end
         self._inside_line = False
+        self._word, self._column = "", 0  # before the cursor, of `flow`
         self._other: Output | None = None  # what may write to the same terminal
         for stream in (sys.stdout, sys.stderr):
             # A terminal or pipe that cannot show a character gets its escape, not a traceback.
@@ -120,8 +123,30 @@ class Output:
         for line in lines:
             self.line(line, style)
 
+    def flow(self, text: str, style: str = "") -> None:
+        """Write part of a text at once; a terminal breaks its lines between words.
+
+        A word that grows too long is taken back, unless its characters may take two columns.
+        """
+        if self.as_json or not (width := self.width):
+            self.piece(text, style)
+            return
+        for part in re.findall(r"\n|[ \t]+|[^ \t\n]+", text):
+            before, self._word = self._word, ""
+            if part.isspace():  # up to the last column: a cursor there could not be moved back
+                part = part[: max(part == "\n", width - 1 - self._column)]
+            elif len(before) < self._column >= width - len(part) and before.isascii():
+                self.stream.write("\b" * len(before) + " " * len(before))
+                self._word, part = before + part, f"\n{before}{part}"
+            else:
+                self._word = before + part
+            self.piece(part, style)
+            _, new, last = part.rpartition("\n")
+            self._column = ((0 if new else self._column) + len(last)) % width
+
     def end_line(self) -> None:
         """Start a new line, unless at the start of one."""
+        self._word, self._column = "", 0
         if self._inside_line:
             self.piece("\n")
 
@@ -156,6 +181,8 @@ class Output:
             if one is not None:
                 one.end_line()
         text = " ".join(printable(message, block=True).split())
+        if not self.as_json:
+            return self.aside.words(f"triplepoint: {text}", "")
         with may_be_lost():
             print(f"triplepoint: {text}", file=sys.stderr, flush=True)
 
@@ -299,21 +326,17 @@ class Progress:
             return
         left = duration((total - done) / tokens_per_s)
         text = f"reading {done:,} of {total:,} tokens, {rate(tokens_per_s)} tok/s, {left} left"
-        self._draw(text, done >= total)
+        self.show(text, done >= total)
 
     def loading(self, share: float, what: str = "loading the model") -> None:
         """The share of a model's weights that is done, 0 to 1; drawn from the second second."""
         now = time.monotonic()
         self._loading_since = self._loading_since or now
         if now - self._loading_since > _PROGRESS_AFTER:
-            self._draw(f"{what}: {share:.0%}", share >= 1)
+            self.show(f"{what}: {share:.0%}", share >= 1)
 
-    def show(self, text: str, *, done: bool = False) -> None:
+    def show(self, text: str, done: bool = False) -> None:
         """Put a text where the last one was; away with it when done."""
-        self._draw(text, done)
-
-    def _draw(self, text: str, done: bool) -> None:
-        """Put the text where the last one was; away with it when done."""
         now = time.monotonic()
         if not self._stream.isatty() or done:
             self.clear()

@@ -71,7 +71,7 @@ class Playback:
             said, self._said = self._said, ""
             for piece in _pieces(said, phase.tokens):
                 self._wait(phase.wall_s / max(1, min(phase.tokens, len(said))))
-                output.piece(piece)
+                output.flow(piece)
             if not said:
                 self._wait(phase.wall_s)
             output.end_line()

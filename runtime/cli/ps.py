@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from ...errors import EngineError, SettingError
+from ...errors import ModelError, SettingError
 from .exit_codes import Exit
 from .output import Output
 
@@ -66,7 +66,7 @@ def _ask(url: str) -> dict[str, Any]:
 
     Raises:
         SettingError: the URL is none.
-        EngineError: it cannot be reached, or refuses.
+        ModelError: it cannot be reached, or refuses.
     """
     import httpx
 
@@ -80,7 +80,7 @@ def _ask(url: str) -> dict[str, Any]:
             f"--url: not a server URL: {url!r}; give one such as http://127.0.0.1:11435"
         ) from error
     except httpx.HTTPError as error:
-        raise EngineError(
+        raise ModelError(
             f"no server answers at {url}: {error or type(error).__name__}; start one with "
             "`triplepoint serve`"
         ) from None
@@ -90,7 +90,7 @@ def _ask(url: str) -> dict[str, Any]:
         found = None
     if answer.status_code != 200 or not isinstance(found, dict) or "models" not in found:
         said = found.get("error", {}).get("message") if isinstance(found, dict) else None
-        raise EngineError(
+        raise ModelError(
             f"{url} is not a triplepoint server: {said or f'HTTP {answer.status_code}'}"
         )
     return found

@@ -32,7 +32,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Pull, and say how to run it; 130 after Ctrl-C, with what was kept."""
+    """Pull, and say how to run it."""
     from ..hub.names import parse_name
     from ..hub.settings import HubSettings
     from ..hub.variants import ChoiceError
@@ -43,8 +43,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
     except ChoiceError as error:
         show_choice(error, output)
         raise
-    except KeyboardInterrupt:
-        return interrupted(output)
     return Exit.OK
 
 
@@ -66,6 +64,11 @@ def pull_model(
             pulled = pull(name, settings, bars, force=force)
         except KeyboardInterrupt:
             output.facts |= {"file": bars.label, "kept": bars.done, "bytes": bars.total}
+            if bars.done:
+                output.interruption += (
+                    f"; {size_text(bars.done)} of the {size_text(bars.total)} of {bars.label} are "
+                    "kept; run the same command to resume"
+                )
             raise
     path = str(pulled.paths[0])
     size = size_text(pulled.variant.size)
@@ -121,20 +124,6 @@ def show_choice(error: ChoiceError, output: Output) -> None:
     output.facts["choices"] = [
         {"quant": v.quant, "file": v.name, "bytes": v.size} for v in error.variants
     ]
-
-
-def interrupted(output: Output) -> int:
-    """Say what is kept after Ctrl-C."""
-    message = "interrupted"
-    kept, total = output.facts.get("kept"), output.facts.get("bytes")
-    if isinstance(kept, int) and isinstance(total, int) and kept:
-        message = (
-            f"interrupted; {size_text(kept)} of the {size_text(total)} of {output.facts['file']} "
-            "are kept; run the same command to resume"
-        )
-    output.error(message)
-    output.json({"status": "cancelled", "error": message, "exit": Exit.INTERRUPTED, **output.facts})
-    return Exit.INTERRUPTED
 
 
 def _of(variant: Variant) -> str:

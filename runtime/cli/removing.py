@@ -90,21 +90,20 @@ def agreed(
         output.line(nothing)
         output.json({"removed": [], "freed": 0})
         return Exit.OK
-    if args.yes or confirmed("remove?", output):
-        return None
+    return None if confirmed(args, output) else Exit.USAGE
+
+
+def confirmed(args: argparse.Namespace, output: Output) -> bool:
+    """Ask on a terminal, unless `--yes` was given; where the answer is no, say so."""
+    can_ask = not output.as_json and sys.stdin.isatty() and sys.stderr.isatty()
+    if args.yes or (can_ask and read_answer("remove? [y/N]").strip().lower() in ("y", "yes")):
+        return True
     output.error("nothing was removed; --yes removes without asking")
     output.json({"removed": [], "freed": 0})
-    return Exit.USAGE
+    return False
 
 
-def confirmed(question: str, output: Output) -> bool:
-    """Ask on a terminal, no being the default; elsewhere the answer is no."""
-    if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    return read_answer(f"{question} [y/N]").strip().lower() in ("y", "yes")
-
-
-def report_removed(removed: Sequence[str], freed: int, output: Output) -> None:
+def report_removed(removed: Sequence[object], freed: int, output: Output) -> None:
     """Say what is gone."""
     output.line(f"removed; {size_text(freed)} are free again")
     output.json({"removed": list(removed), "freed": freed})

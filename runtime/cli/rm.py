@@ -11,7 +11,7 @@ from ..hub.progress import size_text
 from .exit_codes import Exit
 from .output import Output
 from .pull import show_choice
-from .removing import add_yes_option, confirmed
+from .removing import add_yes_option, confirmed, report_removed
 
 if TYPE_CHECKING:
     from ..hub.cache import CachedRepo
@@ -51,9 +51,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             output.line(f"{one.repo.repo}, packed copy  {size_text(copy.nbytes)}")
         if one.unfinished:
             output.line(f"{one.repo.repo}, unfinished  {size_text(one.unfinished)}")
-    if not args.yes and not confirmed("remove?", output):
-        output.error("nothing was removed; --yes removes without asking")
-        output.json({"removed": [], "freed": 0})
+    if not confirmed(args, output):
         return Exit.USAGE
     freed = 0
     for one in doomed:
@@ -62,9 +60,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             if not os.path.exists(copy.model):  # another link may have kept the contents
                 copy.remove()
                 freed += copy.nbytes
-    output.line(f"removed; {size_text(freed)} are free again")
-    names = [str(found.name) for one in doomed for found in one.models]
-    output.json({"removed": names, "freed": freed})
+    report_removed([str(found.name) for one in doomed for found in one.models], freed, output)
     return Exit.OK
 
 

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...errors import AgentError
+from ...errors import SessionError
 from ...traces.sanitize import printable
 from ..hub.progress import size_text
 from .arguments import add_commands
@@ -67,7 +67,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
 
     one = find_session(args.name)
     if one.problem:
-        raise AgentError(f"session {one.name} cannot be shown: {one.folder}: {one.problem}")
+        raise SessionError(f"session {one.name} cannot be shown: {one.folder}: {one.problem}")
     rows = [
         ("session", one.name),
         ("saved", f"{_date(one)}, {size_text(one.nbytes)} in {one.folder}"),

@@ -292,15 +292,16 @@ class Chat:
             self.form = written.form
         elif written.calls:
             self.form = FALLBACK
-            how = f"another format than {spoken.name}" if spoken else "no known format"
-            why = f"the chat template writes tool calls in {how}"
+            how = f"another format than {spoken.name}" if spoken else "an unknown format"
+            why = f"its chat template writes tool calls in {how}"
         elif spoken is None:
-            why = "the chat template tells of tools in no known format"
+            why = "its chat template describes tools in an unknown format"
         why = why or self._silent()
         if why:
             self._tells_tools = False
             self.notes.append(
-                f"{why}; tools are told in the system message, in the format {self.form.name}"
+                f"this model may call tools less reliably: {why}, so the system message describes "
+                f"them, in the format {self.form.name}"
             )
 
     def _silent(self) -> str:
@@ -311,7 +312,7 @@ class Chat:
             return f"with tools, {str(error).partition(';')[0]}"
         if all(tool["function"]["name"] in text for tool in self.tools):
             return ""
-        return "the chat template does not tell of tools"
+        return "its chat template does not describe tools"
 
     def _shows_calls(self) -> bool:
         """Whether the template writes the calls of an assistant's message."""

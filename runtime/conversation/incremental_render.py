@@ -71,8 +71,8 @@ class Window:
             self._check_at = 2 * messages
             return
         self.off = (
-            f"the chat template says something else where it is shown {kept} of {messages} "
-            "messages; it is shown all of them each turn"
+            "long conversations prepare more slowly with this model: its chat template needs all "
+            f"messages each turn (from {kept} of {messages} it makes another text)"
         )
 
 

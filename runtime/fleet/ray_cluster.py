@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...arguments import pip_install
 from ...errors import FleetError, SettingError, TriplepointError
 from ..agent.run_metadata import versions
 from ..config import default_model
@@ -430,7 +431,7 @@ def _connected(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise SettingError("Ray is not installed: pip install 'triplepoint[fleet]'") from None
+        raise SettingError(f"Ray is not installed: {pip_install('fleet')}") from None
     if ray.is_initialized():
         return None
     _check_listening(address)

@@ -61,6 +61,8 @@ class Results:
         try:
             self._claim(path)
             self._read(path)
+            self._append(_OPENING)  # a full disk is an error before any row is asked
+            self._file.truncate(self._end)
         except BaseException:
             self._file.close()
             raise
@@ -86,19 +88,23 @@ class Results:
                 lines.append((one, json.dumps(one, default=str).encode() + b"\n"))
         if not lines:
             return
-        if self._file is not None:
-            data = b"".join(line for _, line in lines)
-            try:
-                self._file.seek(self._end)
-                while data:
-                    data = data[self._file.write(data) or 0 :]
-                os.fsync(self._file.fileno())
-            except OSError as error:
-                with contextlib.suppress(OSError):
-                    self._file.truncate(self._end)
-                raise OSError(error.errno, error.strerror, str(self.path)) from error
+        self._append(b"".join(line for _, line in lines))
         for one, line in lines:
             self._note(one, line)
+
+    def _append(self, data: bytes) -> None:
+        """Write and sync; OSError, and nothing of it is there, where the disk refuses it."""
+        if self._file is None:
+            return
+        try:
+            self._file.seek(self._end)
+            while data:
+                data = data[self._file.write(data) or 0 :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._end)
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def forget_failed(self, keys: Collection[str] | None = None) -> int:
         """Drop the results of rows that failed, or of `keys`; returns how many there were."""

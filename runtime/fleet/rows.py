@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...arguments import read_text
+from ...arguments import pip_install, read_text
 from ...errors import RowError
 from ...tools.groups import GROUPS
 from .plain_values import plain
@@ -303,9 +303,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         import duckdb
     except ImportError:
-        raise RowError(
-            f"{path}: Parquet is read by duckdb: pip install 'triplepoint[analysis]'"
-        ) from None
+        raise RowError(f"{path}: Parquet is read by duckdb: {pip_install('analysis')}") from None
     path.open("rb").close()  # an error of the system names the file
     with duckdb.connect() as database:
         try:

@@ -19,6 +19,7 @@ from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE, KVFormat
 from ...jit.pool import Pool
 from .. import memory, models
+from ..cgroups import require_address_space
 from ..forward.kv import KVLayout
 from ..forward.kv_memory import KVMemory
 from ..forward.logits import OutputBuffers
@@ -168,6 +169,9 @@ class LoadedModel(ProcessBound):
         pages = policy.override(fixed.pages) or policy.choose_pages(page_gain(library, pool))
         memory.advise_huge_pages(bool(pages.value))
         self.machine: MachineProfile = profile(library, pool)
+        # Beside weights, as measured with nano and vocabularies of 49,152 and 151,936 tokens.
+        beside = 100_000_000 + 3_000 * self.tokenizer.n_vocab
+        require_address_space(weights.arena_bytes + beside, self.model.name)
         self.packed_cache: CacheStatus | None = None
         if options.cache_packed_weights:
             self.weights, self.packed_cache = pack_or_map(weights, pool, options.progress)

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from ...arguments import pip_install
 from ...errors import EngineError, SettingError
 from .models import Load
 from .settings import ServerSettings
 
 if TYPE_CHECKING:
     from .service import Service
-
-MISSING = "a server needs starlette and uvicorn: pip install 'triplepoint[serve]'"
 
 
 def serve(
@@ -51,7 +50,9 @@ def serve(
             "httptools",
         ):
             raise
-        raise SettingError(MISSING) from None
+        raise SettingError(
+            f"a server needs starlette and uvicorn: {pip_install('serve')}"
+        ) from None
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:

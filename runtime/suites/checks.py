@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+from ...arguments import pip_install
 from ...errors import SettingError
 from ...tools.globs import glob_matcher
 from ...tools.timed_regex import LIMIT_S, RegexTimeoutError, searched
@@ -90,7 +91,7 @@ def check_requirements(suite: Suite) -> None:
     ]
     if schemas and find_spec("jsonschema") is None:
         raise SettingError(
-            "schema checks need jsonschema, which is not installed: pip install 'triplepoint[eval]'"
+            f"schema checks need jsonschema, which is not installed: {pip_install('eval')}"
         )
     for task, schema in schemas:
         from jsonschema import Draft202012Validator

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from ...arguments import read_text
+from ...arguments import pip_install, read_text
 from ...errors import SettingError
 
 WRITING = {"edit", "exec"}  # tools whose tasks get a copy of their folder
@@ -322,7 +322,7 @@ def _yaml(path: Path, text: str) -> Any:
         import yaml
     except ImportError:
         raise SettingError(
-            f"{path}: YAML needs PyYAML, which is not installed: pip install 'triplepoint[eval]', "
+            f"{path}: YAML needs PyYAML, which is not installed: {pip_install('eval')}, "
             "or write the suite as TOML or JSON"
         ) from None
     try:

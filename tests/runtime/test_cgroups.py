@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,22 @@ def test_a_containers_memory(tmp_path: Path) -> None:
 
     assert installed_bytes(*free) > 1 << 28
     assert installed_bytes(*held) == 4_096_000
+
+
+def test_address_space_is_limited(tmp_path: Path) -> None:
+    """What `ulimit -v` leaves counts as available, and what needs more is refused by name."""
+    code = """
+import resource
+from triplepoint.runtime import memory
+from triplepoint.runtime.cgroups import address_space_left, require_address_space
+assert address_space_left() is None
+resource.setrlimit(resource.RLIMIT_AS, (2_000_000_000, resource.RLIM_INFINITY))
+left = address_space_left()
+assert 1_000_000_000 < left < 2_000_000_000, left
+assert memory.available_bytes() <= left
+require_address_space(left // 2, "m")
+require_address_space(2_000_000_000, "big.gguf")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert "ModelError: big.gguf needs about 2,000 MB of address space" in done.stderr

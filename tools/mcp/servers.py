@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import interrupts
-from ...arguments import ProcessBound, as_list
+from ...arguments import ProcessBound, as_list, pip_install
 from ...errors import ToolDefinitionError, ToolError
 from ..command import KEPT_VARIABLES
 from ..paths import shown
@@ -70,9 +70,7 @@ class McpServers(ProcessBound):
         try:
             import mcp  # noqa: F401
         except ImportError:
-            raise ToolError(
-                "MCP servers need the mcp package: pip install 'triplepoint[mcp]'"
-            ) from None
+            raise ToolError(f"MCP servers need the mcp package: {pip_install('mcp')}") from None
         start_seconds = limit_of(start_seconds, "start_seconds")
         if isinstance(config, str | Path):
             configs = read_config(config)

@@ -28,6 +28,7 @@ class Server:
 
     Attributes:
         url: the address, without what is no part of it.
+        is_local: whether it is this machine, which no proxy of the environment is used for.
 
     Raises:
         SettingError: the address is none, the key cannot be sent, or a number makes no sense.
@@ -62,7 +63,7 @@ class Server:
         self.silence = silence
         self._key = api_key
         self._certificates: ssl.SSLContext | None = None
-        self._local = _is_loopback(name)
+        self.is_local = _is_loopback(name)
 
     def address(self, path: str) -> str:
         """Where a path of the API is; a query of the base URL, such as a version, goes along."""
@@ -97,7 +98,7 @@ class Server:
         return httpx.AsyncClient(
             headers=headers,
             timeout=httpx.Timeout(timeout or self.silence, connect=CONNECT),
-            trust_env=not self._local,
+            trust_env=not self.is_local,
             verify=False if self._certificates is None else self._certificates,  # http: none
         )
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .... import interrupts
 from ....arguments import without_surrogates
 from ....errors import ContextOverflowError, EngineError
+from ...hub.transport import through_proxy
 
 if TYPE_CHECKING:
     import httpx
@@ -224,7 +225,7 @@ async def _network_errors(server: Server, silence: float) -> AsyncIterator[None]
     """Failures of the network in our words; `silence` is how long the client waits for a byte."""
     import httpx
 
-    url = server.url
+    url = server.url if server.is_local else f"{server.url}{through_proxy(server.url)}"
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:

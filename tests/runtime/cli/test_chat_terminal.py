@@ -112,7 +112,7 @@ def test_a_change_is_asked_about(chat: Any, work: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        (b"\x03", "^C\ntriplepoint: error: interrupted; the chat continues"),
+        (b"\x03", "^C\ntriplepoint: interrupted; the chat continues"),
         (b"\x04", "\n  error: nobody answered whether it may run"),
     ],
     ids=["Ctrl-C", "Ctrl-D"],

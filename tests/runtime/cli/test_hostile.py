@@ -163,6 +163,7 @@ GOOD: dict[str, list[bytes]] = {
     "convert": [b"folder", b"out.gguf"],
     "perplexity": [b"text.txt", b"text.txt"],
     "imatrix": [b"text.txt", b"text.txt", b"-o", b"out.dat"],
+    "completion": [b"text.txt"],
 }
 """For each verb arguments that are refused soon, or that do little: models that are none."""
 NUMBERS = ("empty", "word", "negative", "zero", "huge", "nan", "fraction", "bytes", "folder")

@@ -252,7 +252,7 @@ def test_ctrl_c_says_what_is_kept(
 
     assert (process.returncode, shown) == (130, "")
     kept = "500 kB of the 2.0 MB of big-Q8_0.gguf are kept; run the same command to resume"
-    assert errors == f"triplepoint: error: interrupted; {kept}\n"
+    assert errors == f"triplepoint: interrupted; {kept}\n"
     assert "unfinished download" in triplepoint("ls", more=more).stdout
     triplepoint("pull", "org/big", more=more)
     assert hub.ranges() == [None, "bytes=500000-"]

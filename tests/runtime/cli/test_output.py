@@ -6,8 +6,11 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from triplepoint.runtime.cli.output import Output, Progress, joined
 from triplepoint.runtime.cli.tables import Row, show
@@ -168,3 +171,69 @@ def test_rows_before_an_error_are_json(capsys: pytest.CaptureFixture[str]) -> No
     output.json({"status": "error"})
 
     assert json.loads(capsys.readouterr().out) == [{"n": 1}]
+
+
+def on_screen(monkeypatch: pytest.MonkeyPatch, columns: int) -> tuple[Screen, Output]:
+    """A terminal without colors that has so many columns, and its output."""
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setattr("sys.stderr", screen)
+    return screen, Output(environ={"TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)})
+
+
+def lines_of(shown: str, columns: int) -> list[str]:
+    """The lines that a terminal has after it was written this."""
+    lines, at = [""], 0
+    for char in shown:
+        if char == "\n":
+            lines, at = [*lines, ""], 0
+        elif char == "\b":
+            at = max(0, min(at, columns - 1) - 1)
+        else:
+            if at == columns:
+                lines, at = [*lines, ""], 0
+            lines[-1] = lines[-1][:at] + char + lines[-1][at + 1 :]
+            at += 1
+    return lines
+
+
+@given(
+    text=st.text(alphabet="ab \n", max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=8),
+    columns=st.integers(6, 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_flowing_text_breaks_between_words(text: str, cuts: list[int], columns: int) -> None:
+    """However it is cut, all of it is shown at once, and no word that fits a line is broken."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        screen, output = on_screen(monkeypatch, columns)
+        ends = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
+        for start, end in pairwise(ends):
+            output.flow(text[start:end])
+            assert "".join("".join(lines_of(screen.getvalue(), columns)).split()) == "".join(
+                text[:end].split()
+            )
+        output.end_line()
+
+    lines = lines_of(screen.getvalue(), columns)
+    if max(map(len, text.split()), default=0) < columns:
+        assert " ".join(lines).split() == text.split()
+
+
+def test_a_flowing_text_is_as_it_came_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a pipe nothing is held and nothing broken."""
+    output = Output(environ={"COLUMNS": "10"})
+    output.flow("a word ")
+    output.flow("and anoth")
+    assert capsys.readouterr().out == "a word and anoth"
+    output.flow("er")
+    output.end_line()
+    assert capsys.readouterr().out == "er\n"
+
+
+def test_a_note_breaks_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal; `test_wrong_usage_is_status_2` has one line in a pipe."""
+    screen, output = on_screen(monkeypatch, 20)
+    output.error("no such folder: logs")
+
+    assert screen.getvalue() == "triplepoint: error:\nno such folder: logs\n"

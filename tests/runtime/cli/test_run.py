@@ -215,7 +215,7 @@ def test_ctrl_c_ends_a_run(nano: Path, folder: Path, tmp_path: Path, env: dict) 
     assert (process.returncode, stdout) == (130, "")
     statistics, error = stderr.splitlines()
     assert statistics.endswith(f" · trace {trace}")
-    assert error == "triplepoint: error: interrupted"
+    assert error == "triplepoint: interrupted"
     found = Trace.load(trace)
     assert found.torn is None
     assert found.end is not None

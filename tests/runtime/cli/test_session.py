@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.runtime.agent.session_store import open_session
+from triplepoint.runtime.cli.exit_codes import Exit
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -59,6 +60,7 @@ def test_which_ones_go(triplepoint: Run, kept: Path) -> None:
         assert triplepoint("session", "rm", *args).returncode == 2
     assert "not an age such as" in triplepoint("session", "rm", "--older-than", "soon").stderr
     unknown = triplepoint("session", "rm", "second", "-y")
+    assert unknown.returncode == Exit.FILE
     assert "there is no session 'second'" in unknown.stderr
     assert "known: first" in unknown.stderr
     os.utime(kept / "conversation.json", (1, 1))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from helpers.many_traces import PHASES, write_many
 
+from triplepoint.arguments import pip_install
 from triplepoint.runtime.cli.exit_codes import Exit
 from triplepoint.runtime.cli.trace_warehouse import REPORTS
 from triplepoint.traces.warehouse import reports
@@ -133,7 +134,7 @@ def test_without_duckdb(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     status, _, err = cli("ingest", "many", "-o", "x.duckdb")
 
     assert status == 3
-    assert "pip install 'triplepoint[analysis]'" in err
+    assert pip_install("analysis") in err
 
 
 def test_all_turns_and_no_fewer_than_none(cli: Cli) -> None:

@@ -368,7 +368,7 @@ def test_a_template_that_knows_no_such_tools(tokenizer: Tokenizer, name: str) ->
     messages += [Message("assistant", "It is full."), Message("user", "And now?")]
     question = text_of(chat.extend(messages))
 
-    assert any("tools are told in the system message" in note for note in chat.notes)
+    assert any("so the system message describes them" in note for note in chat.notes)
     assert opened.index('{"name": "read_file"') < opened.index(QUESTION.content)
     both = (
         "<tool_response>\n1\tdisk full\n</tool_response>\n<tool_response>\nsecond\n</tool_response>"

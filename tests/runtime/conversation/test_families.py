@@ -167,7 +167,7 @@ def test_a_template_that_knows_no_tools(
     assert '"name": "look"' in text.partition("User: ")[0]
     assert text.count("User: ") == 3
     assert RESULT in text
-    assert "tells of tools in no known format" in " ".join(agent.conversation.notes)
+    assert "describes tools in an unknown format" in " ".join(agent.conversation.notes)
     assert all(phase.reread_tokens == 0 for phase in agent.trace.phases)
 
 

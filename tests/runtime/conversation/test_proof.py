@@ -154,7 +154,7 @@ def test_what_a_template_writes_is_its_format(make_tokenizer: MakeTokenizer, kin
     if name is None:
         assert len(chat.notes) == 1
         assert "writes tool calls in" in chat.notes[0]
-        assert chat.notes[0].endswith("in the system message, in the format json")
+        assert chat.notes[0].endswith("the system message describes them, in the format json")
         assert f"in this form:\n{chat.form.example}" in text
         assert "Tools: " not in text
     else:

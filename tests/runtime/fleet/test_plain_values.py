@@ -14,7 +14,7 @@ from triplepoint import RowError
 from triplepoint.runtime.fleet.api import _rows
 from triplepoint.runtime.fleet.rows import make_rows
 
-NAT = np.datetime64("NaT")
+NAT = np.datetime64("NaT", "ns")
 
 
 def fields(**given: Any) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from helpers.ray_nodes import Cluster, ray_cluster
 
 import triplepoint
 from triplepoint import Agent, FleetError, SettingError, Trace
+from triplepoint.arguments import pip_install
 from triplepoint.runtime.fleet.answering import Outcome, Recipe
 from triplepoint.runtime.fleet.api import Fleet, parse_target, run_map
 from triplepoint.runtime.fleet.dispatch import Station, Task
@@ -51,7 +52,7 @@ needs_ray = pytest.mark.skipif(
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is not installed, the error says how to."""
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SettingError, match=r"pip install 'triplepoint\[fleet\]'"):
+    with pytest.raises(SettingError, match=re.escape(pip_install("fleet"))):
         triplepoint.map(lambda engine, row: Agent(engine), ["Hello"], to="auto")
 
 

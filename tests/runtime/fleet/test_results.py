@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 from pathlib import Path
@@ -167,3 +169,20 @@ def test_a_device_is_no_results_file() -> None:
     """What cannot be read again is refused."""
     with pytest.raises(RowError, match="not a regular file"):
         Results(Path("/dev/null"))
+
+
+def test_a_disk_that_is_full_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file cannot be opened, so no row is asked in vain; what it held is as it was."""
+    path = tmp_path / "r.jsonl"
+    with contextlib.closing(Results(path)) as results:
+        results.add([result("a")])
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left .*r\.jsonl"):
+        Results(path)
+
+    assert path.read_bytes() == before

@@ -1,0 +1,28 @@
+"""``triplepoint completion``: a script that completes commands, options and files in a shell."""
+
+from __future__ import annotations
+
+import argparse
+
+from .arguments import Commands, build_parser
+from .exit_codes import Exit
+from .output import Output
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """The shell."""
+    verb.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell that reads the script")
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Print the script; a value that is not one of a few choices is completed as a file's name."""
+    import shtab
+
+    parsers = [build_parser(whole=True)]
+    for action in (action for parser in parsers for action in parser._actions):
+        if isinstance(action, Commands):
+            parsers += action.choices.values()
+        elif action.nargs != 0 and action.choices is None:
+            action.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue]
+    print(shtab.complete(parsers[0], args.shell), flush=True)
+    return Exit.OK
