@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import positive
 from .bench_options import add_common_options
 from .load_engine import load_engine
+from .options import add_number
 from .output import Output
 from .tables import Column, Form, Row, between, percent, rate, show
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """How long the prompt is, and of which model."""
-    bench.add_argument("beside", type=positive, metavar="N", help="prompt length in tokens")
+    add_number(bench, "beside", help="prompt length in tokens")
     add_common_options(bench)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .arguments import numbers
 from .bench_options import add_depth_option, add_form_option
 from .load_engine import add_engine_options, load_engine
+from .options import add_numbers
 from .output import Output
 from .regimes import BUSY
 from .tables import Column, Form, Row, show
@@ -36,14 +36,8 @@ _COLUMNS = (
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Which passes, and of which model."""
-    bench.add_argument(
-        "causal",
-        nargs="?",
-        type=numbers,
-        default=[1, 2, 4, 8, 16, 64, 256, 1024, 4096],
-        metavar="N,…",
-        help="tokens per pass (default: 1,2,4,8,16,64,256,1024,4096)",
-    )
+    sizes = [1, 2, 4, 8, 16, 64, 256, 1024, 4096]
+    add_numbers(bench, "causal", nargs="?", default=sizes, help="tokens per pass")
     add_engine_options(bench, context=False)
     add_depth_option(bench)
     add_form_option(bench)

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .arguments import positive
 from .bench_options import add_form_option, add_repetitions_option
+from .options import add_threads_option
 from .output import Output
 from .tables import Column, Form, Row, limits_of, notes, percent, rate, show
 
@@ -26,13 +26,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         metavar="NAME,…",
         help="gemm, experts, attention, prepare, rope, argmax (default: all)",
     )
-    bench.add_argument(
-        "-t",
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="number of threads (default: the physical cores)",
-    )
+    add_threads_option(bench)
     bench.add_argument(
         "--target",
         metavar="T",

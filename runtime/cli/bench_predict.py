@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .arguments import numbers
 from .bench_options import add_common_options, add_depth_option
 from .load_engine import load_engine
+from .options import add_numbers
 from .output import Output
 from .regimes import BUSY
 from .tables import Column, Form, Row, rate, show
@@ -35,14 +35,8 @@ _COLUMNS = (
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Which phases, and of which model."""
-    bench.add_argument(
-        "predict",
-        nargs="?",
-        type=numbers,
-        default=[1, 4, 16, 64, 256, 1024, 4096],
-        metavar="N,…",
-        help="tokens per phase (default: 1,4,16,64,256,1024,4096)",
-    )
+    sizes = [1, 4, 16, 64, 256, 1024, 4096]
+    add_numbers(bench, "predict", nargs="?", default=sizes, help="tokens per phase")
     add_common_options(bench)
     add_depth_option(bench)
 

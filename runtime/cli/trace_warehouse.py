@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from ...traces.sanitize import printable
-from .arguments import Commands, positive
+from .arguments import Commands
 from .atomic_write import atomic_write, check_outputs
+from .options import add_number
 from .output import Output
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ def add_options(commands: Commands) -> None:
         "--texts", action="store_true", help="include questions, answers, arguments and results"
     )
     ingest.add_argument("--tokens", action="store_true", help="include the token ids of each phase")
-    ingest.add_argument(
-        "-j", "--jobs", type=positive, metavar="N", help="reader processes (default: one per core)"
-    )
+    add_number(ingest, "-j", "--jobs", help="reader processes (default: one per core)")
 
     report = commands.add("report", "report on ingested traces: tables, CSV, an HTML page")
     report.add_argument("file", metavar="FILE", help="database or folder from `trace ingest`")
