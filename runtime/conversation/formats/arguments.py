@@ -12,7 +12,7 @@ from ....errors import GrammarError
 from ...tokens.foreign import translated
 from ..matcher_tables import refusal
 from ..schemas import DEFINITIONS, listed, merged, strict
-from ..toolcalls import Tag, ToolFormat
+from ..toolcalls import Tag, ToolFormat, Tools
 
 _OBJECTS = frozenset(
     [
@@ -55,7 +55,7 @@ def arguments_of(function: Mapping[str, Any], names: re.Pattern[str], form: str)
 
 
 @contextmanager
-def blamed(form: ToolFormat, tools: Sequence[Mapping[str, Any]], tag: Tag) -> Iterator[None]:
+def blamed(form: ToolFormat, tools: Tools, tag: Tag) -> Iterator[None]:
     """What goes wrong with a grammar inside is told of the tool at whose schema it went wrong.
 
     Args:
@@ -85,7 +85,7 @@ def _whole(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def left_out(
-    tools: Sequence[Mapping[str, Any]],
+    tools: Tools,
     names: re.Pattern[str],
     lenient: Container[str],
     *,
