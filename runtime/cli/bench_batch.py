@@ -53,12 +53,11 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         )
     if against:
         columns += [Column(name, 10) for name in ("their S_PP", "their S_TG", "S_TG ratio")]
-    engine = load_engine(args, output)
-    try:
-        with _baseline(args, engine) if against else nullcontext() as baseline:
-            show(output, form, columns, _rows(args, engine, baseline))
-    finally:
-        engine.close()
+    with (
+        load_engine(args, output) as engine,
+        _baseline(args, engine) if against else nullcontext() as baseline,
+    ):
+        show(output, form, columns, _rows(args, engine, baseline))
     if form == "md":
         output.line()
         output.line(

@@ -26,12 +26,9 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     columns = [Column(name, 11) for name in ("prompt", "alone t/s", "beside t/s", "kept")]
     columns += [Column("kept min … max", 16), Column("gap p50 ms", 10)]
     columns += [Column("longest gap ms", 14), Column("min … max", 18)]
-    engine = load_engine(args, output)
-    try:
+    with load_engine(args, output) as engine:
         found = measure(engine, args.beside, args.repetitions)
         deadline = engine.scheduler.deadline_s
-    finally:
-        engine.close()
     gaps = [gap for gaps in found.gaps_s for gap in gaps]
     cells = (
         f"{found.prompt:,}",
