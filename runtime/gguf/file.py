@@ -17,7 +17,6 @@ import mmap
 import os
 import stat
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -98,12 +97,7 @@ class GGUFFile:
     def __enter__(self) -> GGUFFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
