@@ -38,6 +38,18 @@ def add_threads_option(verb: argparse.ArgumentParser) -> None:
     add_number(verb, "-t", "--threads", help="number of threads (default: the physical cores)")
 
 
+def add_limit_option(verb: argparse.ArgumentParser, help: str) -> None:
+    """Add how many of the newest or largest are shown."""
+    add_number(verb, "-n", "--limit", type=count, default=20, help=f"{help}; 0: all")
+
+
+def count(text: str) -> int:
+    """A number of things, 0 among them: all."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a whole number of 0 or more")
+    return int(text)
+
+
 def amount(text: str) -> float:
     """A number above zero."""
     value = _float(text)
