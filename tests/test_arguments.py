@@ -116,7 +116,7 @@ def test_own_files(
     repo = CachedRepo(tmp_path / "hf" / "hub", "me/model")
     objects = ObjectCache(own / "kernels")
     odd = {
-        own / "sha256.json": lambda: filehash.remembered(tmp_path),
+        own / "sha256.json": lambda: filehash.remembered(tmp_path.stat()),
         own / "profile.json": lambda: calibration.load(own / "profile.json"),
         own / "machine.json": lambda: machine._read(own / "machine.json"),
         own / "kernels" / "k.key": lambda: objects._read(own / "kernels" / "k.key"),

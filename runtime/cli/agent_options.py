@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, ToolError
 from ...traces.sanitize import printable
-from .arguments import positive
 from .load_engine import DEFAULT_MODEL, add_engine_options, named
+from .options import add_number, seconds
 from .output import Output, read_answer
 
 if TYPE_CHECKING:
@@ -60,15 +60,8 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--profile", action="store_true", help="record the time of each layer in the trace"
     )
-    verb.add_argument(
-        "--max-steps", type=positive, metavar="N", help="maximum number of model calls (default: 8)"
-    )
-    verb.add_argument(
-        "--max-tokens",
-        type=positive,
-        metavar="N",
-        help="maximum number of generated tokens (default: 1,024)",
-    )
+    add_number(verb, "--max-steps", help="maximum number of model calls (default: 8)")
+    add_number(verb, "--max-tokens", help="maximum number of generated tokens (default: 1,024)")
     add_reply_options(verb)
     verb.add_argument(
         "--timeout", type=seconds, metavar="S", help="stop after S seconds (default: no limit)"
@@ -105,17 +98,6 @@ def session(text: str) -> str:
     if problem := no_name(text):
         raise argparse.ArgumentTypeError(problem)
     return text
-
-
-def seconds(text: str) -> float:
-    """A time above zero."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return number
 
 
 # --- tools, and what they may do

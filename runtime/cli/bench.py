@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from .bench_options import (
 )
 from .load_engine import load_engine
 from .output import Output
-from .tables import Column, Form, Row, between, limits_of, notes, now, percent, show
+from .tables import Column, Form, Row, between, limits_of, notes, now, percent, show, show_each
 
 if TYPE_CHECKING:
     from ..bench.compare import Pair
@@ -108,14 +109,7 @@ def _speed(
         Column("min … max", 20),
         Column("of limit", 12),
     ]
-    found = []
-
-    def rows() -> Iterator[Row]:
-        for result in results:
-            found.append(result)
-            yield _speed_row(engine, result)
-
-    show(output, form, columns, rows())
+    found = show_each(output, form, columns, results, partial(_speed_row, engine))
     if form == "md":
         _breakdown(output, found)
         notes(output, engine.kv, args.repetitions, limits.samples)
@@ -186,16 +180,10 @@ def _against(
             Column("of limit", 12),
             Column("theirs", 6),
         ]
-        found = []
-
-        def rows() -> Iterator[Row]:
-            for match in contest.run():
-                found.append(match.ours)
-                yield _match_row(engine, peer.name, match)
-
-        show(output, form, columns, rows())
+        row = partial(_match_row, engine, peer.name)
+        found = show_each(output, form, columns, contest.run(), row)
         if form == "md":
-            _breakdown(output, found)
+            _breakdown(output, [match.ours for match in found])
             output.line()
             name = (
                 f"{_model(engine)}, {_size(engine.model.nbytes)}, {_count(engine.model.parameters)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from ...errors import SettingError
 from .bench_options import add_common_options, add_tests_option, tests
 from .load_engine import load_engine
 from .output import Output
-from .tables import Column, Form, Row, rate, show
+from .tables import Column, Form, Row, rate, show_each
 
 if TYPE_CHECKING:
     from ..bench.ablation import Ablation, AgentRun, Compared
@@ -64,14 +64,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         fixed = [name for name in ablation.names if name != POLICY]
         columns = [Column("test", 15), Column("chosen t/s", 12)]
         columns += [Column(name, 11) for name in fixed]
-        found: list[Compared] = []
-
-        def rows() -> Iterator[Row]:
-            for compared in ablation.run(args.repetitions):
-                found.append(compared)
-                yield _row(compared, fixed)
-
-        show(output, form, columns, rows())
+        results = ablation.run(args.repetitions)
+        found = show_each(output, form, columns, results, lambda one: _row(one, fixed))
         if form == "md":
             _notes(output, ablation, found, fixed, args.repetitions)
     finally:

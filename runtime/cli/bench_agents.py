@@ -33,11 +33,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     columns += [Column(f"{name} {q} ms", 11) for name, _ in TIMES for q in ("p50", "p99")]
     columns += [Column("jobs/hour min … max", 20)]
     traces = [examples.load(name) for name in RUNS]
-    engine = load_engine(args, output)
-    try:
+    with load_engine(args, output) as engine:
         found = measure(engine, traces, args.agents, args.repetitions)
-    finally:
-        engine.close()
     show(output, form, columns, _rows(found, args.agents))
     if form == "md":
         alone, together = found

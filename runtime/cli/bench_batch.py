@@ -9,9 +9,9 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .arguments import numbers, positive
 from .bench_options import add_baseline_options, add_common_options, add_length_options
 from .load_engine import load_engine
+from .options import add_number, add_numbers
 from .output import Output
 from .tables import Column, Form, Row, percent, rate, show
 
@@ -23,22 +23,15 @@ if TYPE_CHECKING:
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """How many sequences, of which lengths, and of which model."""
-    bench.add_argument(
-        "batch",
-        nargs="?",
-        type=numbers,
-        default=[1, 2, 4, 8, 16],
-        metavar="B,…",
-        help="sequences per pass (default: 1,2,4,8,16)",
-    )
+    sizes = [1, 2, 4, 8, 16]
+    add_numbers(bench, "batch", nargs="?", default=sizes, metavar="B,…", help="sequences per pass")
     add_common_options(bench)
     add_length_options(bench)
-    bench.add_argument(
+    add_number(
+        bench,
         "--shared",
-        type=positive,
         default=0,
-        metavar="N",
-        help="make the first N tokens of all prompts the same, like a system prompt (default: 0)",
+        help="make the first N tokens of all prompts the same, like a system prompt",
     )
     add_baseline_options(bench)
 
@@ -60,12 +53,11 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         )
     if against:
         columns += [Column(name, 10) for name in ("their S_PP", "their S_TG", "S_TG ratio")]
-    engine = load_engine(args, output)
-    try:
-        with _baseline(args, engine) if against else nullcontext() as baseline:
-            show(output, form, columns, _rows(args, engine, baseline))
-    finally:
-        engine.close()
+    with (
+        load_engine(args, output) as engine,
+        _baseline(args, engine) if against else nullcontext() as baseline,
+    ):
+        show(output, form, columns, _rows(args, engine, baseline))
     if form == "md":
         output.line()
         output.line(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import positive
 from .bench_options import add_common_options
 from .load_engine import load_engine
+from .options import add_number
 from .output import Output
 from .tables import Column, Form, Row, between, percent, rate, show
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """How long the prompt is, and of which model."""
-    bench.add_argument("beside", type=positive, metavar="N", help="prompt length in tokens")
+    add_number(bench, "beside", help="prompt length in tokens")
     add_common_options(bench)
 
 
@@ -26,12 +26,9 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     columns = [Column(name, 11) for name in ("prompt", "alone t/s", "beside t/s", "kept")]
     columns += [Column("kept min … max", 16), Column("gap p50 ms", 10)]
     columns += [Column("longest gap ms", 14), Column("min … max", 18)]
-    engine = load_engine(args, output)
-    try:
+    with load_engine(args, output) as engine:
         found = measure(engine, args.beside, args.repetitions)
         deadline = engine.scheduler.deadline_s
-    finally:
-        engine.close()
     gaps = [gap for gaps in found.gaps_s for gap in gaps]
     cells = (
         f"{found.prompt:,}",

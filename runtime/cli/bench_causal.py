@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING
 
-from ...errors import SettingError
-from .arguments import numbers
-from .bench_options import add_depth_option, add_form_option
+from .bench_options import BUSY, add_depth_option, add_form_option, fitting
 from .load_engine import add_engine_options, load_engine
+from .options import add_numbers
 from .output import Output
-from .regimes import BUSY
-from .tables import Column, Form, Row, show
+from .tables import Column, Form, Row, show_each
 
 if TYPE_CHECKING:
     from ..bench.causal_profile import Point
@@ -36,14 +34,8 @@ _COLUMNS = (
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Which passes, and of which model."""
-    bench.add_argument(
-        "causal",
-        nargs="?",
-        type=numbers,
-        default=[1, 2, 4, 8, 16, 64, 256, 1024, 4096],
-        metavar="N,…",
-        help="tokens per pass (default: 1,2,4,8,16,64,256,1024,4096)",
-    )
+    sizes = [1, 2, 4, 8, 16, 64, 256, 1024, 4096]
+    add_numbers(bench, "causal", nargs="?", default=sizes, help="tokens per pass")
     add_engine_options(bench, context=False)
     add_depth_option(bench)
     add_form_option(bench)
@@ -54,28 +46,11 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     from ..bench import calibration, causal_profile
     from ..physics.calibration import busy
 
-    engine = load_engine(args, output)
-    found: list[Point] = []
-    try:
-        room = engine.context - causal_profile.SINGLES
-        points = [(n, d) for n in args.causal for d in args.n_depth if n and n + d <= room]
-        if not points:
-            raise SettingError(
-                f"nothing to measure: no length fits the context of {engine.context} tokens; "
-                "give smaller N or -d"
-            )
-        fitted = calibration.calibrated(engine)
-        if busy(fitted, engine.machine):
+    with load_engine(args, output) as engine:
+        points = fitting(product(args.causal, args.n_depth), engine, causal_profile.SINGLES)
+        if busy(calibration.calibrated(engine), engine.machine):
             output.note(BUSY)
-
-        def rows() -> Iterator[Row]:
-            for point in causal_profile.measure(engine, points):
-                found.append(point)
-                yield _row(point)
-
-        show(output, form, list(_COLUMNS), rows())
-    finally:
-        engine.close()
+        found = show_each(output, form, _COLUMNS, causal_profile.measure(engine, points), _row)
     if form == "md":
         strictly = sum(point.most == point.seen.bound for point in found)
         agreeing = sum(point.agrees for point in found)

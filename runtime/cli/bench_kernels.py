@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .arguments import positive
 from .bench_options import add_form_option, add_repetitions_option
+from .options import add_threads_option
 from .output import Output
-from .tables import Column, Form, Row, limits_of, notes, percent, rate, show
+from .tables import Column, Form, Row, limits_of, notes, percent, rate, show_each
 
 if TYPE_CHECKING:
     from ..bench.kernels import KernelResult
@@ -26,13 +25,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         metavar="NAME,…",
         help="gemm, experts, attention, prepare, rope, argmax (default: all)",
     )
-    bench.add_argument(
-        "-t",
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="number of threads (default: the physical cores)",
-    )
+    add_threads_option(bench)
     bench.add_argument(
         "--target",
         metavar="T",
@@ -49,16 +42,13 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
     name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
     chosen = targets.runnable() if name == "all" else [targets.chosen(args.target)]
-    found: list[KernelResult] = []
-
-    def results() -> Iterator[KernelResult]:
-        for target in reversed(chosen):
-            for result in kernels.run(
-                target, threads=args.threads, kernels=args.kernels, repeat=args.repetitions
-            ):
-                found.append(result)
-                yield result
-
+    results = (
+        result
+        for target in reversed(chosen)
+        for result in kernels.run(
+            target, threads=args.threads, kernels=args.kernels, repeat=args.repetitions
+        )
+    )
     columns = [
         Column("backend", max(len(str(target)) for target in chosen), is_text=True),
         Column("kernel", 9, is_text=True),
@@ -72,7 +62,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         Column("of limit", 11),
         Column("min … max", 13),
     ]
-    show(output, form, columns, (_kernel_row(result) for result in results()))
+    found = show_each(output, form, columns, results, _kernel_row)
     if form == "md":
         for target in reversed(chosen):
             samples = [p for r in found if r.target == str(target) for p in r.limits]

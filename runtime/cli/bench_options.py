@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .arguments import numbers, positive
+from ...errors import SettingError
 from .load_engine import DEFAULT_MODEL, add_engine_options
+from .options import add_number, add_numbers, add_option
 
 if TYPE_CHECKING:
     from ..bench.runner import Case
+    from ..inference.engine import Engine
 
 DEPTHS = (0, 512, 2048, 8192)
+BUSY = "other programs slowed the measurement, so these results hold only for a machine this busy"
 
 
 def add_common_options(bench: argparse.ArgumentParser, *, model: str = DEFAULT_MODEL) -> None:
@@ -24,57 +27,25 @@ def add_common_options(bench: argparse.ArgumentParser, *, model: str = DEFAULT_M
 
 def add_repetitions_option(bench: argparse.ArgumentParser) -> None:
     """How often each is measured."""
-    bench.add_argument(
-        "-r",
-        "--repetitions",
-        type=positive,
-        default=5,
-        metavar="N",
-        help="repetitions of each measurement (default: 5)",
-    )
+    add_number(bench, "-r", "--repetitions", default=5, help="repetitions of each measurement")
 
 
 def add_form_option(bench: argparse.ArgumentParser) -> None:
     """The form of the table."""
-    bench.add_argument(
-        "-o",
-        "--output",
-        choices=("md", "csv", "json"),
-        default="md",
-        help="table format (default: md)",
+    add_option(
+        bench, "-o", "--output", choices=("md", "csv", "json"), default="md", help="table format"
     )
 
 
 def add_length_options(bench: argparse.ArgumentParser) -> None:
     """Lengths of prompts and of what is decoded."""
-    bench.add_argument(
-        "-p",
-        "--n-prompt",
-        type=numbers,
-        default=[512],
-        metavar="N,…",
-        help="prompt lengths in tokens (default: 512)",
-    )
-    bench.add_argument(
-        "-n",
-        "--n-gen",
-        type=numbers,
-        default=[128],
-        metavar="N,…",
-        help="decode lengths in tokens (default: 128)",
-    )
+    add_numbers(bench, "-p", "--n-prompt", default=[512], help="prompt lengths in tokens")
+    add_numbers(bench, "-n", "--n-gen", default=[128], help="decode lengths in tokens")
 
 
 def add_depth_option(bench: argparse.ArgumentParser, depths: Sequence[int] = DEPTHS) -> None:
     """Tokens in the KV cache."""
-    bench.add_argument(
-        "-d",
-        "--n-depth",
-        type=numbers,
-        default=depths,
-        metavar="N,…",
-        help=f"tokens already in the KV cache (default: {','.join(map(str, depths))})",
-    )
+    add_numbers(bench, "-d", "--n-depth", default=depths, help="tokens already in the KV cache")
 
 
 def add_tests_option(bench: argparse.ArgumentParser, what: str = "") -> None:
@@ -101,6 +72,21 @@ def add_baseline_options(bench: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="Python interpreter that has llama-cpp-python (default: this one)",
     )
+
+
+def fitting(points: Iterable[tuple[int, int]], engine: Engine, spare: int) -> list[tuple[int, int]]:
+    """Return the points, tokens and KV positions, with room for `spare` more in the context.
+
+    Raises:
+        SettingError: there are none.
+    """
+    found = [(n, depth) for n, depth in points if n and n + depth + spare <= engine.context]
+    if not found:
+        raise SettingError(
+            f"nothing to measure: no length fits the context of {engine.context} tokens; give "
+            "smaller N or -d"
+        )
+    return found
 
 
 def tests(text: str) -> list[Case]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import SettingError
-from .arguments import numbers
-from .bench_options import add_common_options, add_depth_option
+from .bench_options import BUSY, add_common_options, add_depth_option, fitting
 from .load_engine import load_engine
+from .options import add_numbers
 from .output import Output
-from .regimes import BUSY
-from .tables import Column, Form, Row, rate, show
+from .tables import Column, Form, Row, rate, show_each
 
 if TYPE_CHECKING:
     from ..bench.predictions import Checked
@@ -35,14 +33,8 @@ _COLUMNS = (
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Which phases, and of which model."""
-    bench.add_argument(
-        "predict",
-        nargs="?",
-        type=numbers,
-        default=[1, 4, 16, 64, 256, 1024, 4096],
-        metavar="N,…",
-        help="tokens per phase (default: 1,4,16,64,256,1024,4096)",
-    )
+    sizes = [1, 4, 16, 64, 256, 1024, 4096]
+    add_numbers(bench, "predict", nargs="?", default=sizes, help="tokens per phase")
     add_common_options(bench)
     add_depth_option(bench)
 
@@ -52,29 +44,14 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     from ..bench import calibration, predictions
     from ..physics.calibration import busy
 
-    engine = load_engine(args, output)
-    room = engine.context - calibration.DECODES - 2
-    points = [(n, depth) for depth in args.n_depth for n in args.predict if n and n + depth <= room]
-    if not points:
-        engine.close()
-        raise SettingError(
-            f"nothing to measure: no length fits the context of {engine.context} tokens; give "
-            "smaller N or -d"
-        )
-    found: list[Checked] = []
-    try:
+    with load_engine(args, output) as engine:
+        points = [(n, depth) for depth in args.n_depth for n in args.predict]
+        points = fitting(points, engine, calibration.DECODES + 2)
         fitted = calibration.calibrated(engine, recalibrate=True)
         if busy(fitted, engine.machine):
             output.note(BUSY)
-
-        def rows() -> Iterator[Row]:
-            for point in predictions.check(engine, fitted, points, args.repetitions):
-                found.append(point)
-                yield _row(point)
-
-        show(output, form, list(_COLUMNS), rows())
-    finally:
-        engine.close()
+        results = predictions.check(engine, fitted, points, args.repetitions)
+        found = show_each(output, form, _COLUMNS, results, _row)
     if form == "md":
         _notes(output, fitted, found)
     return 0

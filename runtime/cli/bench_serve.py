@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .arguments import numbers, positive
 from .bench_options import add_form_option
 from .load_engine import add_engine_options
+from .options import add_number, add_numbers
 from .output import Output
 from .tables import Column, Form, Row, percent, rate, show
 
@@ -34,53 +34,22 @@ _OF_ENGINE = {
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """How many agents, what they do, and on which server."""
-    bench.add_argument("agents", type=numbers, metavar="N,…", help="concurrent agents")
+    add_numbers(bench, "agents", help="concurrent agents")
     add_engine_options(bench)
     add_form_option(bench)
-    bench.add_argument(
-        "-r",
-        "--repetitions",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="rounds for each N (default: 1)",
-    )
+    add_number(bench, "-r", "--repetitions", default=1, help="rounds for each N")
     bench.add_argument(
         "--url",
         metavar="URL",
         help="use a running server; TRIPLEPOINT_API_KEY holds its key (default: start one with -m)",
     )
-    bench.add_argument(
-        "--turns", type=positive, default=6, metavar="N", help="replies per agent (default: 6)"
-    )
-    bench.add_argument(
-        "--system",
-        type=positive,
-        default=3000,
-        metavar="N",
-        help="length of the system prompt in words (default: 3000)",
-    )
-    bench.add_argument(
-        "--results",
-        type=numbers,
-        default=[200, 5000],
-        metavar="LEAST,MOST",
-        help="length of tool results in words (default: 200,5000)",
-    )
-    bench.add_argument(
-        "--reply",
-        type=positive,
-        default=64,
-        metavar="N",
-        help="length of each reply in tokens (default: 64)",
-    )
-    bench.add_argument(
-        "--seed",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="random seed of texts and sampling (default: 1)",
-    )
+    add_number(bench, "--turns", default=6, help="replies per agent")
+    add_number(bench, "--system", default=3000, help="length of the system prompt in words")
+    sizes = [200, 5000]
+    text = "length of tool results in words"
+    add_numbers(bench, "--results", default=sizes, metavar="LEAST,MOST", help=text)
+    add_number(bench, "--reply", default=64, help="length of each reply in tokens")
+    add_number(bench, "--seed", default=1, help="random seed of texts and sampling")
     bench.add_argument(
         "--pause",
         type=_seconds,
@@ -95,12 +64,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         help="sampling temperature; with random weights, greedy replies repeat themselves "
         "(default: 1)",
     )
-    bench.add_argument(
-        "--parallel",
-        type=positive,
-        metavar="N",
-        help="maximum number of concurrent requests (default: 32)",
-    )
+    add_number(bench, "--parallel", help="maximum number of concurrent requests (default: 32)")
     bench.add_argument(
         "--without",
         action="append",

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     chosen, header = workload.chosen_run(trace, -1)
     context = positions_for(header, workload.work_items(chosen), args.model)
     engine, remarks = engine_of(header, args, output, context)
-    try:
+    with engine:
         for remark in remarks:
             output.note(remark)
         limits = RooflineProbe(engine.library, engine.pool)
@@ -55,8 +55,6 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
             recorded = "" if model.sha256 == header.model.sha256 else f", of {header.model.name}"
             output.line(f"{printable(args.trace)}{recorded}, on {model.name} {model.quant}")
             notes(output, engine.kv, args.repetitions, limits.samples)
-    finally:
-        engine.close()
     return 0
 
 

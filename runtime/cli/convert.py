@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import positive
 from .atomic_write import add_force_option, check_new
+from .options import add_threads_option
 from .output import Output
 from .tables import megabytes
 
@@ -22,13 +22,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="type of the matrices (default: auto, the checkpoint's own)",
     )
     add_force_option(verb)
-    verb.add_argument(
-        "-t",
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="number of threads (default: the physical cores)",
-    )
+    add_threads_option(verb)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

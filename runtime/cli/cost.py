@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
-from .arguments import positive
 from .exit_codes import Exit
+from .options import add_number, add_option, amount, share
 from .output import Output
 from .tables import plain, rate
 
@@ -49,51 +49,25 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="known speeds of prefill and decode, in tokens/s",
     )
     use = verb.add_argument_group("use")
-    use.add_argument(
-        "--turns", type=amount, metavar="N", help=f"questions per day (default: {TURNS:g})"
+    of_use = (
+        ("--turns", f"questions per day (default: {TURNS:g})"),
+        ("--input-tokens", f"input tokens per question, over all steps (default: {INPUT:g})"),
+        ("--output-tokens", f"output tokens per question (default: {OUTPUT:g})"),
+        ("--steps", "model replies per question (default: 1)"),
     )
-    use.add_argument(
-        "--input-tokens",
-        type=amount,
-        metavar="N",
-        help=f"input tokens per question, over all steps (default: {INPUT:g})",
-    )
-    use.add_argument(
-        "--output-tokens",
-        type=amount,
-        metavar="N",
-        help=f"output tokens per question (default: {OUTPUT:g})",
-    )
-    use.add_argument(
-        "--cache-hits",
-        type=share,
-        metavar="X",
-        help=f"share of input that is cached, 0 to 1 (default: {HITS:g})",
-    )
-    use.add_argument(
-        "--steps", type=amount, metavar="N", help="model replies per question (default: 1)"
-    )
-    use.add_argument(
-        "--concurrency",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="concurrent questions (default: 1)",
-    )
+    for flag, text in of_use:
+        add_number(use, flag, type=amount, help=text)
+    text = f"share of input that is cached, 0 to 1 (default: {HITS:g})"
+    use.add_argument("--cache-hits", type=share, metavar="X", help=text)
+    add_number(use, "--concurrency", default=1, help="concurrent questions")
     prices = verb.add_argument_group("prices")
     prices.add_argument(
         "--prices", metavar="FILE", help="TOML file whose prices override the defaults"
     )
-    prices.add_argument(
-        "--hardware",
-        default="desktop",
-        metavar="NAME",
-        help="which CPU machine of the price list (default: desktop)",
-    )
+    text = "which CPU machine of the price list"
+    add_option(prices, "--hardware", default="desktop", metavar="NAME", help=text)
     prices.add_argument("--buy", type=amount, metavar="$", help="purchase price of the CPU machine")
-    prices.add_argument(
-        "--years", type=amount, metavar="N", help="years until it is written off (default: 3)"
-    )
+    add_number(prices, "--years", type=amount, help="years until it is written off (default: 3)")
     prices.add_argument(
         "--hours", type=amount, metavar="H", help="hours per day that it is on (default: 24)"
     )
@@ -428,28 +402,6 @@ def _without_infinities(fields: dict[str, Any]) -> dict[str, Any]:
 def _finite(between: tuple[float, float]) -> list[float | None]:
     """As JSON has it: no end is null."""
     return [at if math.isfinite(at) else None for at in between]
-
-
-def amount(text: str) -> float:
-    """A number above zero."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e12:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
-
-
-def share(text: str) -> float:
-    """A share: 0 to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
-    return value
 
 
 def speeds(text: str) -> tuple[float, float]:

@@ -104,13 +104,12 @@ def positions_for(header: RunStart, works: Sequence[WorkItem], model: str | None
 
 def tokenizer_of(header: RunStart) -> Tokenizer:
     """Return the tokenizer of a run's model; a ModelError where its file is not here any more."""
-    from ..gguf.filehash import sha256_of_parts
     from ..gguf.open import open_gguf
     from ..inference.engine import resolve_model
     from ..tokens.tokenizer import Tokenizer
 
     with open_gguf(resolve_model(model_of(header))) as gguf:
-        if sha256_of_parts(gguf.parts) != header.model.sha256:
+        if gguf.sha256() != header.model.sha256:
             raise ModelError(f"{gguf.path} is not the recorded {header.model.name}: another hash")
         return Tokenizer.from_gguf(gguf)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .arguments import positive
 from .atomic_write import atomic_write, check_outputs
 from .exit_codes import Exit
 from .load_engine import load_model
+from .options import add_number, share
 from .output import Output
 
 if TYPE_CHECKING:
@@ -48,20 +48,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="only tasks or groups whose name starts with NAME; repeatable",
     )
-    verb.add_argument(
-        "--repeats",
-        type=positive,
-        metavar="N",
-        help="attempts per task, instead of the suite's number",
-    )
-    verb.add_argument(
-        "-p",
-        "--parallel",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="concurrent attempts (default: 1)",
-    )
+    add_number(verb, "--repeats", help="attempts per task, instead of the suite's number")
+    add_number(verb, "-p", "--parallel", default=1, help="concurrent attempts")
     verb.add_argument("--traces", metavar="FOLDER", help="write a trace of each attempt to FOLDER")
     verb.add_argument(
         "--misses", action="store_true", help="list failed attempts and why they failed"
@@ -73,17 +61,6 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="exit with status 1 if a model's accuracy is below SHARE, such as 0.8",
     )
-
-
-def share(text: str) -> float:
-    """A share from 0 to 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
-    return number
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

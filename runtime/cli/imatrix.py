@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .atomic_write import add_force_option, check_new
 from .load_engine import load_engine
+from .options import add_option
 from .output import Output
 from .perplexity import add_text_options
 
@@ -14,13 +15,7 @@ from .perplexity import add_text_options
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Of which model, from what text, and where to."""
     add_text_options(verb)
-    verb.add_argument(
-        "-o",
-        "--output",
-        default="imatrix.gguf",
-        metavar="OUT",
-        help="file to write (default: imatrix.gguf)",
-    )
+    add_option(verb, "-o", "--output", default="imatrix.gguf", metavar="OUT", help="file to write")
     add_force_option(verb)
 
 

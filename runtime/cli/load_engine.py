@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ModelError
 from ..cgroups import require_address_space
-from .arguments import positive
+from .options import add_number
 from .output import Output, read_answer
 
 if TYPE_CHECKING:
@@ -87,11 +87,10 @@ def add_engine_options(
 
 def add_pass_options(verb: argparse.ArgumentParser) -> None:
     """How passes are run."""
-    verb.add_argument(
+    add_number(
+        verb,
         "-t",
         "--threads",
-        type=positive,
-        metavar="N",
         help="number of threads (default: as many as are fastest, up to the physical cores)",
     )
     verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (default: the best one)")
@@ -100,11 +99,8 @@ def add_pass_options(verb: argparse.ArgumentParser) -> None:
 
 def add_context_option(verb: argparse.ArgumentParser) -> None:
     """The length of the context."""
-    verb.add_argument(
-        "--context",
-        type=positive,
-        metavar="N",
-        help="context length in tokens (default: the model's, at most 32,768)",
+    add_number(
+        verb, "--context", help="context length in tokens (default: the model's, at most 32,768)"
     )
 
 

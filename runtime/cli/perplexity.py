@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .arguments import positive
 from .load_engine import MODEL, add_pass_options, load_engine
+from .options import add_number
 from .output import Output
 
 if TYPE_CHECKING:
@@ -25,17 +25,8 @@ def add_text_options(verb: argparse.ArgumentParser) -> None:
     """A model, and a text that it reads in chunks."""
     verb.add_argument("model", metavar="MODEL", help=MODEL)
     verb.add_argument("file", metavar="FILE", help="text file in UTF-8")
-    verb.add_argument(
-        "-c",
-        "--chunk",
-        type=positive,
-        default=512,
-        metavar="N",
-        help="tokens per chunk (default: 512)",
-    )
-    verb.add_argument(
-        "--chunks", type=positive, metavar="N", help="maximum number of chunks (default: all)"
-    )
+    add_number(verb, "-c", "--chunk", default=512, help="tokens per chunk")
+    add_number(verb, "--chunks", help="maximum number of chunks (default: all)")
     add_pass_options(verb)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, SettingError
 from .arguments import positive
-from .cost import amount
 from .exit_codes import Exit
+from .options import amount
 from .output import Output
 from .plan_options import add_options
 from .tables import plain

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import numbers, positive
-from .cost import amount
+from .arguments import numbers
 from .load_engine import nbytes
+from .options import add_number, add_numbers, add_option, amount
 
 SWEEPS = ("machines", "rate", "kv", "deadline", "parallel", "model", "machine", "route")
 
@@ -40,16 +40,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--clock", metavar="FILE", help="clock file from --learn, instead of -m and --machine"
     )
-    verb.add_argument(
-        "--machines", type=positive, default=1, metavar="N", help="number of machines (default: 1)"
-    )
-    verb.add_argument(
-        "--conversations",
-        type=positive,
-        default=1000,
-        metavar="N",
-        help="number of conversations (default: 1000)",
-    )
+    add_number(verb, "--machines", default=1, help="number of machines")
+    add_number(verb, "--conversations", default=1000, help="number of conversations")
     verb.add_argument(
         "--rate",
         type=amount,
@@ -57,40 +49,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="new conversations per second, over all machines (default: all at once)",
     )
     made = verb.add_argument_group("generated programs, if no trace is given")
-    made.add_argument(
-        "--shared",
-        type=positive,
-        default=1500,
-        metavar="N",
-        help="tokens of the prefix that all share (default: 1500)",
-    )
-    made.add_argument(
-        "--new",
-        type=positive,
-        default=400,
-        metavar="N",
-        help="mean tokens that a request adds (default: 400)",
-    )
-    made.add_argument(
-        "--reply",
-        type=positive,
-        default=80,
-        metavar="N",
-        help="mean tokens of a reply (default: 80)",
-    )
-    made.add_argument(
-        "--requests",
-        type=positive,
-        default=4,
-        metavar="N",
-        help="mean requests per conversation (default: 4)",
-    )
-    made.add_argument(
-        "--tool",
-        type=amount,
-        default=0.5,
-        metavar="S",
-        help="mean seconds of a tool call (default: 0.5)",
+    add_number(made, "--shared", default=1500, help="tokens of the prefix that all share")
+    add_number(made, "--new", default=400, help="mean tokens that a request adds")
+    add_number(made, "--reply", default=80, help="mean tokens of a reply")
+    add_number(made, "--requests", default=4, help="mean requests per conversation")
+    add_number(
+        made, "--tool", type=amount, default=0.5, metavar="S", help="mean seconds of a tool call"
     )
     made.add_argument(
         "--person",
@@ -99,46 +63,21 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="mean seconds a person thinks after every third request (default: 0)",
     )
     how = verb.add_argument_group("policy")
-    how.add_argument(
-        "--kv",
-        choices=("bf16", "q8", "f32"),
-        default="bf16",
-        help="KV cache format (default: bf16)",
-    )
+    add_option(how, "--kv", choices=("bf16", "q8", "f32"), default="bf16", help="KV cache format")
     how.add_argument(
         "--kv-memory",
         type=nbytes,
         metavar="SIZE",
         help="KV cache memory per machine (default: no limit)",
     )
-    how.add_argument(
-        "--parallel",
-        type=positive,
-        default=32,
-        metavar="N",
-        help="concurrent requests per machine (default: 32)",
-    )
-    how.add_argument(
-        "--deadline",
-        type=amount,
-        default=0.1,
-        metavar="S",
-        help="target gap in seconds between tokens while prompts run (default: 0.1)",
-    )
+    add_number(how, "--parallel", default=32, help="concurrent requests per machine")
+    text = "target gap in seconds between tokens while prompts run"
+    add_number(how, "--deadline", type=amount, default=0.1, metavar="S", help=text)
     how.add_argument("--no-sharing", action="store_true", help="neither share nor keep prefixes")
-    how.add_argument(
-        "--route",
-        choices=("two", "turns", "random"),
-        default="two",
-        help="choice of machine: the less loaded of two, in turns, or random (default: two)",
-    )
-    verb.add_argument(
-        "--goals",
-        type=goals,
-        default=(2.0, 0.1),
-        metavar="TTFT,TPOT",
-        help="latency goals in seconds (default: 2,0.1)",
-    )
+    text = "choice of machine: the less loaded of two, in turns, or random"
+    add_option(how, "--route", choices=("two", "turns", "random"), default="two", help=text)
+    text = "latency goals in seconds"
+    add_option(verb, "--goals", type=goals, default=(2.0, 0.1), metavar="TTFT,TPOT", help=text)
     verb.add_argument(
         "--sweep",
         type=swept,
@@ -150,26 +89,15 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         action="store_true",
         help="estimate the gain from more cores, faster DRAM, a q8 KV cache and so on",
     )
-    verb.add_argument(
-        "--seed", type=positive, default=1, metavar="N", help="random seed (default: 1)"
-    )
-    verb.add_argument(
-        "--processes",
-        type=positive,
-        metavar="N",
-        help="simulation processes (default: one per core)",
-    )
+    add_number(verb, "--seed", default=1, help="random seed")
+    add_number(verb, "--processes", help="simulation processes (default: one per core)")
     verb.add_argument(
         "--prices",
         metavar="FILE",
         help="TOML file whose prices override the defaults, as for `cost`",
     )
-    verb.add_argument(
-        "--hardware",
-        default="desktop",
-        metavar="NAME",
-        help="which machine of the price list (default: desktop)",
-    )
+    text = "which machine of the price list"
+    add_option(verb, "--hardware", default="desktop", metavar="NAME", help=text)
     verb.add_argument("-o", "--output", metavar="FILE", help="write the plan as an HTML page")
     verb.add_argument("--svg", metavar="FILE", help="draw the sweep, or the errors of --validate")
     real = verb.add_argument_group("this machine, measured")
@@ -178,24 +106,20 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="run agents here and add their pass times to this clock file",
     )
-    real.add_argument(
-        "--validate",
-        type=numbers,
-        metavar="N,…",
-        help="run N agents here and compare with their simulation",
-    )
+    text = "run N agents here and compare with their simulation"
+    add_numbers(real, "--validate", help=text)
     real.add_argument(
         "--rounds",
         metavar="FILE",
         help="file to add the measured rounds to; all rounds in it are compared",
     )
-    real.add_argument(
+    add_numbers(
+        real,
         "--work",
         type=_work,
         default=[2, 300, 50, 300, 20],
-        metavar="N,…",
         help="work of each agent: turns, words of the system prompt, minimum and maximum words "
-        "of results, tokens per reply (default: 2,300,50,300,20)",
+        "of results, tokens per reply",
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .arguments import positive
 from .atomic_write import add_force_option, check_new
+from .options import add_threads_option
 from .output import Output
 from .tables import megabytes
 
@@ -27,13 +27,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="importance matrix from `triplepoint imatrix` or llama.cpp",
     )
     add_force_option(verb)
-    verb.add_argument(
-        "-t",
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="number of threads (default: the physical cores)",
-    )
+    add_threads_option(verb)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -11,6 +11,7 @@ from ...errors import EngineError, SettingError
 from ...traces.sanitize import printable
 from .arguments import numbers
 from .atomic_write import atomic_write, check_outputs
+from .bench_options import BUSY
 from .load_engine import (
     DEFAULT_MODEL,
     MODEL,
@@ -32,7 +33,6 @@ _STYLES = {
     "memory": "black on #3f9fd8",
     "dispatch": "black on #d678ac",
 }
-BUSY = "other programs slowed the measurement, so these results hold only for a machine this busy"
 RECALIBRATE = (
     "runs on a quiet machine may differ; when it is quiet, measure again with --recalibrate"
 )

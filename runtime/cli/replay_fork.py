@@ -37,19 +37,16 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
         )
         for note in notes:
             output.note(note)
-    try:
-        with _agent(engine, header, args, output) as agent:
-            try:
-                result = follow(branch(trace, agent, turn, step, prompt=args.prompt), output)
-            finally:
-                if agent.turn:
-                    output.facts["trace"] = agent.trace.path and str(agent.trace.path)
-                    show_trace(output.aside, agent.trace)
-        if result.status != "answered":
-            output.error(result.message)
-        output.json({"message": result.message, **trace_json(result.trace)})
-    finally:
-        engine.close()
+    with engine, _agent(engine, header, args, output) as agent:
+        try:
+            result = follow(branch(trace, agent, turn, step, prompt=args.prompt), output)
+        finally:
+            if agent.turn:
+                output.facts["trace"] = agent.trace.path and str(agent.trace.path)
+                show_trace(output.aside, agent.trace)
+    if result.status != "answered":
+        output.error(result.message)
+    output.json({"message": result.message, **trace_json(result.trace)})
     return exit_status(result)
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ...arguments import read_text
 from ...errors import SettingError
-from .arguments import positive
 from .config import apply_config
 from .exit_codes import Exit
 from .load_engine import DEFAULT_MODEL, add_engine_options, load_engine, model_path, nbytes
+from .options import add_number, add_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -40,12 +40,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="the served model that answers requests that name none or an unknown one (default: "
         "the first; with several models, unknown names are refused)",
     )
-    verb.add_argument(
-        "--host",
-        default="127.0.0.1",
-        metavar="HOST",
-        help="address to listen on (default: 127.0.0.1)",
-    )
+    add_option(verb, "--host", default="127.0.0.1", metavar="HOST", help="address to listen on")
     verb.add_argument("--port", type=_port, metavar="N", help="port to listen on (default: 11435)")
     verb.add_argument(
         "--api-key", action="append", metavar="KEY", help="require this API key; repeatable"
@@ -93,20 +88,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="memory for the weights of all loaded models together; one model is always loaded "
         "(default: what is free at startup)",
     )
-    verb.add_argument(
-        "--parallel",
-        type=positive,
-        default=32,
-        metavar="N",
-        help="maximum number of concurrent requests (default: 32)",
-    )
-    verb.add_argument(
-        "--queue",
-        type=positive,
-        default=256,
-        metavar="N",
-        help="maximum number of queued requests (default: 256)",
-    )
+    add_number(verb, "--parallel", default=32, help="maximum number of concurrent requests")
+    add_number(verb, "--queue", default=256, help="maximum number of queued requests")
     verb.add_argument(
         "--keep-responses",
         type=_nbytes_or_none,

@@ -6,8 +6,8 @@ import json
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ...traces.sanitize import printable
 from .output import Output
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..physics.machine import MachineProfile
 
 Form = Literal["md", "csv", "json"]
+T = TypeVar("T")
 
 
 class Column(NamedTuple):
@@ -85,6 +86,25 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
                 _line(output, [column.rule for column in columns])
             pairs = zip(columns, row.cells, strict=True)
             _line(output, [column.place(cell) for column, cell in pairs])
+
+
+def show_each(
+    output: Output,
+    form: Form,
+    columns: Sequence[Column],
+    results: Iterable[T],
+    row: Callable[[T], Row],
+) -> list[T]:
+    """Print a row for each result as soon as it is known, and return all results."""
+    found: list[T] = []
+
+    def rows() -> Iterator[Row]:
+        for result in results:
+            found.append(result)
+            yield row(result)
+
+    show(output, form, columns, rows())
+    return found
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:

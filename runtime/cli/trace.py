@@ -19,6 +19,7 @@ from ...traces.sanitize import printable
 from . import trace_warehouse
 from .arguments import add_commands, positive
 from .atomic_write import atomic_write, check_outputs
+from .options import add_limit_option, add_option
 from .output import Output
 from .removing import add_removing_options, agreed, chosen, report_removed
 from .traces import TRACE, default_folder, trace_json
@@ -43,14 +44,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="folder of traces (default: the one in the state folder)",
     )
-    ls.add_argument(
-        "-n",
-        "--limit",
-        type=trace_warehouse.count,
-        default=20,
-        metavar="N",
-        help="list at most N runs; 0: all (default: 20)",
-    )
+    add_limit_option(ls, "list at most N runs")
 
     show = commands.add("show", "show a run's timeline, regimes and times")
     show.add_argument("trace", metavar="TRACE", help=TRACE)
@@ -83,12 +77,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     export.add_argument(
         "-o", "--output", metavar="FILE", help="file to write (default: standard output)"
     )
-    export.add_argument(
-        "--table",
-        choices=TABLES,
-        default="phases",
-        help="table to export as csv or parquet (default: phases)",
-    )
+    text = "table to export as csv or parquet"
+    add_option(export, "--table", choices=TABLES, default="phases", help=text)
     export.add_argument(
         "--include-content",
         action="store_true",

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from ...traces.sanitize import printable
-from .arguments import Commands, positive
+from .arguments import Commands
 from .atomic_write import atomic_write, check_outputs
+from .options import add_limit_option, add_number
 from .output import Output
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ def add_options(commands: Commands) -> None:
         "--texts", action="store_true", help="include questions, answers, arguments and results"
     )
     ingest.add_argument("--tokens", action="store_true", help="include the token ids of each phase")
-    ingest.add_argument(
-        "-j", "--jobs", type=positive, metavar="N", help="reader processes (default: one per core)"
-    )
+    add_number(ingest, "-j", "--jobs", help="reader processes (default: one per core)")
 
     report = commands.add("report", "report on ingested traces: tables, CSV, an HTML page")
     report.add_argument("file", metavar="FILE", help="database or folder from `trace ingest`")
@@ -68,14 +67,7 @@ def add_options(commands: Commands) -> None:
     )
     report.add_argument("-o", "--output", metavar="FILE", help="file or folder for the CSV")
     report.add_argument("--html", metavar="PAGE", help="write an HTML page with all reports")
-    report.add_argument(
-        "-n",
-        "--limit",
-        type=count,
-        default=20,
-        metavar="N",
-        help="maximum number of turns; 0: all (default: 20)",
-    )
+    add_limit_option(report, "maximum number of turns")
 
 
 def ingest(args: argparse.Namespace, output: Output) -> int:
@@ -140,13 +132,6 @@ def _told(found: Summary, target: str) -> list[str]:
             "\"SELECT file, status, problem FROM files WHERE status <> 'ok'\""
         )
     return lines
-
-
-def count(text: str) -> int:
-    """A number of things, 0 among them: all."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a whole number of 0 or more")
-    return int(text)
 
 
 @contextmanager

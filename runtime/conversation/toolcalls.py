@@ -21,6 +21,9 @@ from .schemas import HARD, strict
 MAX_CALLS = 16  # in one turn; a model that goes on past that is lost in a loop
 MOST_LEVELS = 100  # of lists and objects inside each other, in the arguments of a call
 
+Tools = Sequence[Mapping[str, Any]]
+"""OpenAI-style schemas of tools."""
+
 Tag = Callable[[str], str]
 """Gives the grammar's word for a tag: its token where there is one, else its letters."""
 
@@ -116,6 +119,8 @@ class ToolFormat(ABC):
     call_head: re.Pattern[str] | None = None
     """What stands before the arguments of a call, where those are a JSON object; its first group is
     the name, as it is or as a JSON string. See `CallPieces`."""
+    hints: tuple[str, ...] = ()
+    """What a template of this format has in it besides the opening."""
     headers: Headers | None = None
     """For a format that also says how answers and thinking are written: how a turn is made."""
 
@@ -130,14 +135,11 @@ class ToolFormat(ABC):
         tags = [opening.text for opening in self.openings if not opening.kept]
         return (*tags, *filter(None, (self.closing,)), *self.inner, *self.reserved)
 
-    @abstractmethod
     def speaks(self, template: str) -> bool:
-        """Whether a chat template tells of this format."""
+        """Return whether a chat template is made for this format."""
+        return all(text in template for text in (self.opening, *self.hints))
 
-    @abstractmethod
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
+    def grammar(self, tools: Tools, tag: Tag, lenient: Container[str] = ()) -> str:
         """Lark rules for what follows an opening.
 
         ``calls`` is everything after the first tag; ``kept_0``, ``kept_1`` … what follows the
@@ -149,10 +151,26 @@ class ToolFormat(ABC):
             tag: gives the grammar's word for a tag.
             lenient: names of the tools whose schemas hold what a grammar cannot express.
         """
+        return "\n".join([*self.rules(tools, tag), *self.argument_rules(tools, tag, lenient)])
 
-    def notes(
-        self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()
-    ) -> Iterable[str]:
+    @abstractmethod
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """Return the rules of `grammar` for all that is not an argument."""
+
+    def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
+        """Return the rules ``arguments_0`` …: the JSON object that each tool takes."""
+        rules = []
+        for i, tool in enumerate(tools):
+            function = tool["function"]
+            loose = function["name"] in lenient
+            schema = strict(function.get("parameters") or {"type": "object"}, HARD if loose else ())
+            kinds = schema.get("type", "object")
+            if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+                raise GrammarError("it does not describe an object")
+            rules.append(f"arguments_{i}: {json_rule({**schema, 'type': 'object'}, loose)}")
+        return rules
+
+    def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterable[str]:
         """What `grammar` leaves out of schemas, a sentence each; nothing where calls are JSON.
 
         Args:
@@ -172,7 +190,7 @@ class ToolFormat(ABC):
         raise NotImplementedError(f"{self.name} is about calls alone")
 
     @abstractmethod
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The calls of the text between the tags.
 
         Args:
@@ -209,14 +227,12 @@ class ToolFormat(ABC):
         return item if self.single else f"{item} ({separator} {item}){{0,{MAX_CALLS - 1}}}"
 
 
-def heads(
-    tools: Sequence[Mapping[str, Any]], arguments: str = "arguments", skip: int = 0
-) -> list[str]:
+def heads(tools: Tools, arguments: str = "arguments", skip: int = 0) -> list[str]:
     """Of each tool, the beginning of a call's JSON object, up to the arguments' own."""
     return [quoted(head[skip:]) for head in head_texts(tools, arguments)]
 
 
-def head_texts(tools: Sequence[Mapping[str, Any]], arguments: str = "arguments") -> list[str]:
+def head_texts(tools: Tools, arguments: str = "arguments") -> list[str]:
     """The same as texts."""
     names = (json.dumps(tool["function"]["name"], ensure_ascii=False) for tool in tools)
     return [f'{{"name": {name}, "{arguments}": ' for name in names]
@@ -228,20 +244,6 @@ def spelled(head: str) -> str:
     The longest word goes first: one that had several of them in it would let no answer begin so.
     """
     return " ".join(map(quoted, _WORDS.findall(head)))
-
-
-def arguments_rules(tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()) -> list[str]:
-    """The rules ``arguments_0`` …: the JSON object that each tool takes."""
-    rules = []
-    for i, tool in enumerate(tools):
-        function = tool["function"]
-        loose = function["name"] in lenient
-        schema = strict(function.get("parameters") or {"type": "object"}, HARD if loose else ())
-        kinds = schema.get("type", "object")
-        if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
-            raise GrammarError("it does not describe an object")
-        rules.append(f"arguments_{i}: {json_rule({**schema, 'type': 'object'}, loose)}")
-    return rules
 
 
 def json_rule(schema: Mapping[str, Any], lenient: bool = False) -> str:
@@ -332,6 +334,18 @@ def read_json(text: str) -> Any:
         return DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the tool call is not JSON: {error}") from None
+
+
+def read_arguments(text: str, at: int = 0) -> tuple[Any, int]:
+    """Return the JSON value at a place of a text, and where it ends.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        return DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the tool call's arguments are not JSON: {error}") from None
 
 
 def within_json_text(body: str) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...traces.sanitize import printable
+from ...traces.html_page import markup, svg_text
 
 COLORS = (
     "#ee7f2d",
@@ -20,7 +19,7 @@ COLORS = (
     "#e0605f",
     "#b9a48c",
 )
-GROUND, PLOT, INK, DIM, GRID = "#14161a", "#1c1f24", "#e8e8e4", "#9aa0a8", "#2c3138"
+GROUND, PLOT, INK, GRID = "#14161a", "#1c1f24", "#e8e8e4", "#2c3138"
 STYLE = (
     "text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#e8e8e4}"
     ".t{font-size:19px;font-weight:650}.n{font-size:13px;fill:#9aa0a8}.k{font-size:12px;"
@@ -84,17 +83,12 @@ class Bars:
     notes: Sequence[str] = field(default=())
 
 
-def text(words: str) -> str:
-    """Words as SVG and HTML take them."""
-    return html.escape(printable(words))
-
-
 def document(charts: Sequence[Lines | Bars], width: int = 600, height: int = 380) -> str:
     """Charts side by side as one SVG document."""
     whole = width * len(charts)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} {height}" role="img" '
-        f'aria-label="{text("; ".join(chart.title for chart in charts))}">',
+        f'aria-label="{markup("; ".join(chart.title for chart in charts))}">',
         f"<style>{STYLE}</style>",
         f'<rect width="{whole}" height="{height}" rx="12" fill="{GROUND}"/>',
     ]
@@ -156,10 +150,8 @@ def number(value: float) -> str:
 
 
 def _head(title: str, notes: Sequence[str], left: float) -> tuple[list[str], float]:
-    out = [f'<text class="t" x="{left:.0f}" y="32">{text(title)}</text>']
-    for n, note in enumerate(notes):
-        out.append(f'<text class="n" x="{left:.0f}" y="{52 + 17 * n}">{text(note)}</text>')
-    return out, 50.0 + 17 * len(notes)
+    lines = [svg_text("n", left, 52 + 17 * n, note) for n, note in enumerate(notes)]
+    return [svg_text("t", left, 32, title), *lines], 50.0 + 17 * len(notes)
 
 
 def _lines(chart: Lines, box: tuple[float, float, float, float]) -> list[str]:
@@ -172,24 +164,25 @@ def _lines(chart: Lines, box: tuple[float, float, float, float]) -> list[str]:
         out.append(
             f'<rect x="{x:.0f}" y="{y - 9:.0f}" width="12" height="9" rx="2" '
             f'fill="{COLORS[n % len(COLORS)]}"/>'
-            f'<text class="k" x="{x + 18:.0f}" y="{y:.0f}">{text(one.name)}</text>'
         )
+        out.append(svg_text("k", x + 18, y, one.name))
     top += 17 * rows
     points = [point for one in chart.series for point in one.points]
     points += [(x, y) for x, y, _ in chart.marks]
     across = Axis([p[0] for p in points], left, right, log=chart.log_x)
     up = Axis([p[1] for p in points], bottom, top, log=chart.log_y)
-    out += _frame(left, top, right, bottom, across, up, chart.x, chart.y)
+    out += _plot(left, top, right, bottom)
+    out += _ticks_across(across, top, bottom, chart.x)
+    out += _ticks_up(up, left, right, chart.y)
     for n, one in enumerate(chart.series):
         out += _series(one, COLORS[n % len(COLORS)], across, up)
     for x, y, words in chart.marks:
         px, py = across(x), up(y)
-        end = px > (left + right) / 2
         out.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="5" fill="none" stroke="#fff"/>')
-        out.append(
-            f'<text class="m" x="{px + (-9 if end else 9):.1f}" y="{py - 8:.1f}" '
-            f'text-anchor="{"end" if end else "start"}">{text(words)}</text>'
-        )
+        if px > (left + right) / 2:
+            out.append(svg_text("m", px - 9, py - 8, words, "end"))
+        else:
+            out.append(svg_text("m", px + 9, py - 8, words))
     return out
 
 
@@ -205,36 +198,35 @@ def _series(one: Series, color: str, across: Axis, up: Axis) -> list[str]:
     return out
 
 
-def _frame(
-    left: float, top: float, right: float, bottom: float, across: Axis, up: Axis, x: str, y: str
-) -> list[str]:
-    out = [
+def _plot(left: float, top: float, right: float, bottom: float) -> list[str]:
+    """The ground of a plot."""
+    return [
         f'<rect x="{left:.0f}" y="{top:.0f}" width="{right - left:.0f}" '
         f'height="{bottom - top:.0f}" rx="6" fill="{PLOT}"/>'
     ]
-    for value in across.ticks():
-        at = across(value)
+
+
+def _ticks_across(axis: Axis, top: float, bottom: float, name: str) -> list[str]:
+    """The lines, numbers and name of a horizontal axis."""
+    out = [svg_text("n", (axis.start + axis.end) / 2, bottom + 36, name, "middle")]
+    for value in axis.ticks():
+        at = axis(value)
         out.append(f'<path d="M{at:.1f} {top:.0f}V{bottom:.0f}" stroke="{GRID}"/>')
-        out.append(
-            f'<text class="k" text-anchor="middle" x="{at:.1f}" y="{bottom + 16:.0f}">'
-            f"{number(value)}</text>"
-        )
-    for value in up.ticks():
-        at = up(value)
-        out.append(f'<path d="M{left:.0f} {at:.1f}H{right:.0f}" stroke="{GRID}"/>')
-        out.append(
-            f'<text class="k" text-anchor="end" x="{left - 7:.0f}" y="{at + 4:.1f}">'
-            f"{number(value)}</text>"
-        )
-    out.append(
-        f'<text class="n" text-anchor="middle" x="{(left + right) / 2:.0f}" '
-        f'y="{bottom + 36:.0f}">{text(x)}</text>'
-    )
-    middle = (top + bottom) / 2
-    out.append(
+        out.append(svg_text("k", at, bottom + 16, number(value), "middle"))
+    return out
+
+
+def _ticks_up(axis: Axis, left: float, right: float, name: str) -> list[str]:
+    """The lines, numbers and name of a vertical axis."""
+    middle = (axis.start + axis.end) / 2
+    out = [
         f'<text class="n" text-anchor="middle" transform="translate({left - 50:.0f} {middle:.0f}) '
-        f'rotate(-90)">{text(y)}</text>'
-    )
+        f'rotate(-90)">{markup(name)}</text>'
+    ]
+    for value in axis.ticks():
+        at = axis(value)
+        out.append(f'<path d="M{left:.0f} {at:.1f}H{right:.0f}" stroke="{GRID}"/>')
+        out.append(svg_text("k", left - 7, at + 4, number(value), "end"))
     return out
 
 
@@ -244,24 +236,15 @@ def _bars(chart: Bars, box: tuple[float, float, float, float]) -> list[str]:
     out, top = _head(chart.title, chart.notes, box[0] + 22)
     ends = [v for bar in chart.bars for v in (bar.low, bar.high)] + [chart.base]
     across = Axis(ends, left + 44, right, log=chart.log)
-    out += _frame(left, top, right + 22, bottom, across, Axis([], 0, 0, log=True), chart.x, "")[:1]
-    for value in across.ticks():
-        at = across(value)
-        out.append(f'<path d="M{at:.1f} {top:.0f}V{bottom:.0f}" stroke="{GRID}"/>')
-        out.append(
-            f'<text class="k" text-anchor="middle" x="{at:.1f}" y="{bottom + 16:.0f}">'
-            f"{number(value)}</text>"
-        )
+    out += _plot(left, top, right + 22, bottom)
+    out += _ticks_across(across, top, bottom, chart.x)
     each = (bottom - top) / max(1, len(chart.bars))
     for n, bar in enumerate(chart.bars):
-        y, low, high = (
-            top + n * each,
-            across(min(bar.low, bar.high)),
-            across(max(bar.low, bar.high)),
-        )
+        y = top + n * each
+        low, high = sorted((across(bar.low), across(bar.high)))
+        words_y = y + each / 2 + 4
+        out.append(svg_text("l", left - 8, words_y, bar.name, "end"))
         out.append(
-            f'<text class="l" text-anchor="end" x="{left - 8:.0f}" y="{y + each / 2 + 4:.1f}">'
-            f"{text(bar.name)}</text>"
             f'<rect x="{low:.1f}" y="{y + 0.2 * each:.1f}" width="{max(1.5, high - low):.1f}" '
             f'height="{0.6 * each:.1f}" rx="3" fill="{COLORS[bar.color % len(COLORS)]}" '
             f'fill-opacity=".85"/>'
@@ -269,14 +252,7 @@ def _bars(chart: Bars, box: tuple[float, float, float, float]) -> list[str]:
         below, above = bar.words if bar.low <= bar.high else bar.words[::-1]
         for at, words, anchor in ((low - 5, below, "end"), (high + 5, above, "start")):
             if words:
-                out.append(
-                    f'<text class="k" text-anchor="{anchor}" x="{at:.1f}" '
-                    f'y="{y + each / 2 + 4:.1f}">{text(words)}</text>'
-                )
+                out.append(svg_text("k", at, words_y, words, anchor))
     at = across(chart.base)
     out.append(f'<path d="M{at:.1f} {top:.0f}V{bottom:.0f}" stroke="{INK}" stroke-width="1.5"/>')
-    out.append(
-        f'<text class="n" text-anchor="middle" x="{(left + right) / 2:.0f}" '
-        f'y="{bottom + 36:.0f}">{text(chart.x)}</text>'
-    )
     return out

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .charts import Bar, Bars, Lines, Series, document, number, text
+from ...traces.html_page import markup
+from .charts import Bar, Bars, Lines, Series, document, number
 from .cost import day_cost
 from .fleet import Result
 from .prices import Hardware
@@ -86,15 +87,15 @@ def page(plan: Plan) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">",
-        f'<meta name="viewport" content="width=device-width"><title>{text(plan.title)}</title>',
-        f"<style>{_STYLE}</style></head><body><h1>{text(plan.title)}</h1>",
-        *(f"<p>{text(line)}</p>" for line in plan.told),
-        f"<p><b>Next bottleneck:</b> {text(bottleneck(plan.base, plan.changes))}.</p>",
+        f'<meta name="viewport" content="width=device-width"><title>{markup(plan.title)}</title>',
+        f"<style>{_STYLE}</style></head><body><h1>{markup(plan.title)}</h1>",
+        *(f"<p>{markup(line)}</p>" for line in plan.told),
+        f"<p><b>Next bottleneck:</b> {markup(bottleneck(plan.base, plan.changes))}.</p>",
         _table(HEAD, [row(name, one, plan) for name, one in plan.rows]),
         document([_latencies(plan.base), _time(plan)], 620, 400),
     ]
     if len(plan.rows) > 1:
-        parts += [f"<h2>Sweep over {text(plan.sweep)}</h2>", sweep_svg(plan)]
+        parts += [f"<h2>Sweep over {markup(plan.sweep)}</h2>", sweep_svg(plan)]
     if plan.changes:
         parts += ["<h2>What would help</h2>", _changes(plan)]
     if plan.compared:
@@ -103,9 +104,9 @@ def page(plan: Plan) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    out = ["<table><tr>", *(f"<th>{text(cell)}</th>" for cell in head), "</tr>"]
+    out = ["<table><tr>", *(f"<th>{markup(cell)}</th>" for cell in head), "</tr>"]
     for cells in rows:
-        out += ["<tr>", *(f"<td>{text(cell)}</td>" for cell in cells), "</tr>"]
+        out += ["<tr>", *(f"<td>{markup(cell)}</td>" for cell in cells), "</tr>"]
     return "".join([*out, "</table>"])
 
 

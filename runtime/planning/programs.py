@@ -1,4 +1,4 @@
-"""Programs: what conversations ask of an engine, from traces, from the load benchmark, or made up.
+"""Programs: what conversations ask of an engine, from traces or made up.
 
 A program is a chain of requests. Each brings some tokens behind all that came before, gets a reply
 of some tokens, and is followed by a pause: a tool, or a person. Programs that begin alike share
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import SettingError
-from ..bench.load_work import Work
 from ..replay.workload import run_of, work_items
 
 if TYPE_CHECKING:
@@ -93,21 +92,6 @@ def of_trace(trace: Trace, group: int = 0) -> list[Program]:
             first = first or requests[0].new
             system = min(first, requests[0].new) // 2 if group >= 0 else 0
             found.append(Program(tuple(requests), system, group))
-    return found
-
-
-def of_work(work: Work, tokens: Callable[[str], int], extra: float = 1.0) -> list[Program]:
-    """What the agents of the load benchmark ask.
-
-    tokens: of a text; extra: tokens that a reply's tokens become when its text is sent back.
-    """
-    system, found = tokens(work.prompt), []
-    for agent in range(work.agents):
-        requests: list[Request] = []
-        for n, (pause, text) in enumerate(work.script(agent)):
-            behind = round(extra * work.reply) if n else system
-            requests.append(Request(pause, behind + tokens(text), work.reply))
-        found.append(Program(tuple(requests), system, 0, kept=False))
     return found
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 
+from ...traces.html_page import markup, source_of
 from .diagram import Diagram, Picture
-from .svg import BOTTOM, LEFT, RIGHT, TOP, PlotArea, svg, text_of
+from .svg import BOTTOM, LEFT, RIGHT, TOP, PlotArea, svg
 
 _SCRIPT = """
 const d=JSON.parse(document.getElementById("data").textContent),s=document.querySelector("svg"),
@@ -37,20 +36,16 @@ _PAGE_STYLE = (
 def page(picture: Picture) -> str:
     """An HTML page with the picture and the values under the pointer."""
     drawing = svg(picture)
-    style = f"default-src 'none'; style-src 'unsafe-inline'; script-src '{_source(_SCRIPT)}'"
+    style = f"default-src 'none'; style-src 'unsafe-inline'; script-src '{source_of(_SCRIPT)}'"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{style}">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>{text_of(picture.title)}</title><style>{_PAGE_STYLE}</style></head><body>\n{drawing}"
+        f"<title>{markup(picture.title)}</title><style>{_PAGE_STYLE}</style></head><body>\n{drawing}"
         f'<div id="tip" hidden></div><script type="application/json" id="data">'
         f"{json.dumps(_cells(picture.diagram), separators=(',', ':'))}</script>"
         f"<script>{_SCRIPT}</script></body></html>\n"
     )
-
-
-def _source(script: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def _cells(d: Diagram) -> dict[str, object]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from ...traces.sanitize import printable
+from ...traces.html_page import markup, svg_text
 from ..physics.costs import Bound
 from .diagram import BOUNDS, Diagram, Line, Picture, Step, tick_label, ticks
 
@@ -40,7 +39,7 @@ def svg(picture: Picture) -> str:
     """The picture as one SVG document: no scripts, no references."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{text_of(picture.title)}">',
+        f'aria-label="{markup(picture.title)}">',
         f"<style>{_STYLE}</style>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="14" fill="#14161a"/>',
         *_heading(picture),
@@ -57,17 +56,18 @@ def side_by_side(title: str, kinds: Sequence[str], pictures: Sequence[Picture]) 
     bottom = top + height
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 62}" role="img" '
-        f'aria-label="{text_of(title)}">',
+        f'aria-label="{markup(title)}">',
         f"<style>{_STYLE}</style>",
         f'<rect width="{width}" height="{bottom + 62}" rx="14" fill="#14161a"/>',
-        f'<text class="n" x="{LEFT}" y="28">{text_of(title)}</text>',
+        svg_text("n", LEFT, 28, title),
     ]
     for n, (kind, picture) in enumerate(zip(kinds, pictures, strict=True)):
         left = LEFT + n * (each + gap)
         plot = PlotArea(picture.diagram, (left, top, left + each, bottom))
-        parts.append(f'<text class="p" x="{left}" y="62">{text_of(kind)}</text>')
-        for row, note in enumerate(picture.notes):
-            parts.append(f'<text class="n" x="{left}" y="{84 + 18 * row}">{text_of(note)}</text>')
+        parts.append(svg_text("p", left, 62, kind))
+        parts += [
+            svg_text("n", left, 84 + 18 * row, note) for row, note in enumerate(picture.notes)
+        ]
         parts += _plot(picture, plot, str(n), first=not n)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -124,15 +124,9 @@ class PlotArea:
         return self.y(min(math.log2(max(1, count)), self.most_tokens))
 
 
-def text_of(text: str) -> str:
-    return html.escape(printable(text))
-
-
 def _heading(picture: Picture) -> list[str]:
-    out = [f'<text class="t" x="{LEFT}" y="46">{text_of(picture.title)}</text>']
-    for n, note in enumerate(picture.notes):
-        out.append(f'<text class="n" x="{LEFT}" y="{70 + 19 * n}">{text_of(note)}</text>')
-    return out
+    notes = [svg_text("n", LEFT, 70 + 19 * n, note) for n, note in enumerate(picture.notes)]
+    return [svg_text("t", LEFT, 46, picture.title), *notes]
 
 
 def _ground(d: Diagram, plot: PlotArea) -> list[str]:
@@ -202,10 +196,7 @@ def _contours(
             fits &= plot.left + half < x < plot.right - half
             if free and fits and plot.top + 14 < y < plot.bottom - 12:
                 taken.append((x, y, half))
-                out.append(
-                    f'<text class="c" text-anchor="middle" x="{x:.0f}" y="{y + 4:.0f}">'
-                    f"{tick_label(level)} tok/s</text>"
-                )
+                out.append(svg_text("c", x, y + 4, f"{tick_label(level)} tok/s", "middle"))
                 break
     return out
 
@@ -240,9 +231,7 @@ def _batches(batches: Sequence[Diagram], plot: PlotArea) -> list[str]:
         x, y = line[int((len(line) - 1) * min(0.9, 0.25 + 0.15 * n))]
         x = min(max(plot.x(x), plot.left + 60), plot.right - 60)
         y = min(max(plot.y(y), plot.top + 18), plot.bottom - 10)
-        out.append(
-            f'<text class="c" text-anchor="middle" x="{x:.0f}" y="{y:.0f}">B = {d.batch}</text>'
-        )
+        out.append(svg_text("c", x, y, f"B = {d.batch}", "middle"))
     return out
 
 
@@ -250,23 +239,16 @@ def _axes(d: Diagram, plot: PlotArea, first: bool) -> list[str]:
     out: list[str] = []
     for n in ticks(2**plot.most_kv):
         x, y = plot.kv(n), plot.bottom
-        out.append(
-            f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{y}" y2="{y + 6}" stroke="#9aa0a8"/>'
-            f'<text class="k" text-anchor="middle" x="{x:.0f}" y="{y + 23}">'
-            f"{tick_label(n)}</text>"
-        )
+        out.append(f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{y}" y2="{y + 6}" stroke="#9aa0a8"/>')
+        out.append(svg_text("k", x, y + 23, tick_label(n), "middle"))
     for n in ticks(2**plot.most_tokens):
         x, y = plot.left, plot.tokens(n)
-        label = f"{tick_label(n)}</text>" if first else "</text>"
-        out.append(
-            f'<line x1="{x - 6}" x2="{x}" y1="{y:.0f}" y2="{y:.0f}" stroke="#9aa0a8"/>'
-            f'<text class="k" text-anchor="end" x="{x - 11}" y="{y + 4.5:.0f}">{label}'
-        )
+        out.append(f'<line x1="{x - 6}" x2="{x}" y1="{y:.0f}" y2="{y:.0f}" stroke="#9aa0a8"/>')
+        if first:
+            out.append(svg_text("k", x - 11, y + 4.5, tick_label(n), "end"))
     x, middle = (plot.left + plot.right) // 2, (plot.top + plot.bottom) // 2
-    out.append(
-        f'<text class="a" text-anchor="middle" x="{x}" y="{plot.bottom + 48}">'
-        f"positions in the KV cache before the pass</text>"
-    )
+    title = "positions in the KV cache before the pass"
+    out.append(svg_text("a", x, plot.bottom + 48, title, "middle"))
     if not first:
         return out
     out.append(
@@ -287,10 +269,8 @@ def _names(names: Sequence[_Name]) -> list[str]:
                 f'<tspan class="s" dx="10">{why}</tspan></text>'
             )
             continue
-        out.append(f'<text class="r" text-anchor="middle" x="{x:.0f}" y="{y:.0f}">{word}</text>')
-        out.append(
-            f'<text class="s" text-anchor="middle" x="{x:.0f}" y="{y + 19:.0f}">{why}</text>'
-        )
+        out.append(svg_text("r", x, y, word, "middle"))
+        out.append(svg_text("s", x, y + 19, why, "middle"))
     return out
 
 
@@ -369,7 +349,7 @@ def _measured(picture: Picture, plot: PlotArea) -> list[str]:
         out.append(
             f'<path d="M{x:.0f} {y - 6:.0f}l6 6l-6 6l-6-6z" fill="{COLORS[point.bound]}" '
             f'stroke="{"#fff" if agree else "#14161a"}" stroke-width="1.6">'
-            f"<title>{text_of(title)}</title></path>"
+            f"<title>{markup(title)}</title></path>"
         )
     return out
 
@@ -448,7 +428,7 @@ def _hover(step: Step) -> str:
     )
     if step.predicted != step.observed:
         text += f" (predicted: {step.predicted})"
-    return f"<title>{text_of(text)}</title>"
+    return f"<title>{markup(text)}</title>"
 
 
 def _triple(d: Diagram, plot: PlotArea) -> list[str]:
@@ -465,9 +445,7 @@ def _triple(d: Diagram, plot: PlotArea) -> list[str]:
             f'stroke-width="3"/></g>'
         )
         if n == 0:
-            end = x > (plot.left + plot.right) / 2
-            out.append(
-                f'<text class="tp" text-anchor="{"end" if end else "start"}" '
-                f'x="{x - 21 if end else x + 21:.0f}" y="{y - 10:.0f}">triple point</text>'
-            )
+            side = -1 if x > (plot.left + plot.right) / 2 else 1
+            anchor = "end" if side < 0 else "start"
+            out.append(svg_text("tp", x + 21 * side, y - 10, "triple point", anchor))
     return out

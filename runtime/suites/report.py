@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ...traces.warehouse.page import page
-from ...traces.warehouse.reports import Column, Found, Kind, Report
+from ...traces.warehouse.reports import Column, Found, Report
 from .definition import Suite
 from .results import Row
 from .statistics import Score, accuracy, by_question, score
@@ -43,24 +43,24 @@ def as_page(suite: Suite, rows: Sequence[Row]) -> str:
 
 
 def _scores(suite: Suite, scores: Sequence[Score]) -> Section:
-    columns = [*_NAMES, _column("accuracy", "accuracy", "share")]
-    columns += [_column("low", "from", "share"), _column("high", "to", "share")]
-    columns += [_column(f"pass@{k}", f"pass@{k}", "share") for k in suite.k]
+    columns = [*_NAMES, Column("accuracy", "accuracy", "share")]
+    columns += [Column("low", "from", "share"), Column("high", "to", "share")]
+    columns += [Column(f"pass@{k}", f"pass@{k}", "share") for k in suite.k]
     columns += [
-        _column("questions", "questions", "count"),
-        _column("attempts", "attempts", "count"),
-        _column("errors", "errors", "count"),
-        _column("seconds", "time", "seconds"),
-        _column("ttft_s", "TTFT", "seconds"),
-        _column("tokens_per_s", "tok/s", "rate"),
-        _column("steps", "steps", "rate"),
-        _column("input_tokens", "input", "count"),
-        _column("cached_tokens", "cached", "count"),
-        _column("output_tokens", "output", "count"),
+        Column("questions", "questions", "count"),
+        Column("attempts", "attempts", "count"),
+        Column("errors", "errors", "count"),
+        Column("seconds", "time", "seconds"),
+        Column("ttft_s", "TTFT", "seconds"),
+        Column("tokens_per_s", "tok/s", "rate"),
+        Column("steps", "steps", "rate"),
+        Column("input_tokens", "input", "count"),
+        Column("cached_tokens", "cached", "count"),
+        Column("output_tokens", "output", "count"),
     ]
     if any(one.cost is not None for one in scores):
-        columns.append(_column("cost", "cost", "money"))
-        columns.append(_column("cost_of_right", "cost per right answer", "money"))
+        columns.append(Column("cost", "cost", "money"))
+        columns.append(Column("cost_of_right", "cost per right answer", "money"))
     rows = []
     for one in scores:
         row = {**asdict(one), **{f"pass@{k}": share for k, share in one.pass_at.items()}}
@@ -81,9 +81,9 @@ def _groups(suite: Suite, rows: Sequence[Row]) -> Section | None:
         return None
     cells = [(m.name, s.name) for m in suite.models for s in suite.settings]
     one_setting = len(suite.settings) == 1
-    columns = [_column("group", "group", "text"), _column("questions", "questions", "count")]
+    columns = [Column("group", "group", "text"), Column("questions", "questions", "count")]
     columns += [
-        _column("/".join(cell), cell[0] if one_setting else " ".join(cell), "share")
+        Column("/".join(cell), cell[0] if one_setting else " ".join(cell), "share")
         for cell in cells
     ]
     found = []
@@ -121,9 +121,9 @@ def _misses(rows: Sequence[Row]) -> Section | None:
             one.setdefault("answer", question["answer"])
             one.setdefault("why", why_wrong(question))
     columns = [
-        *(*_NAMES, _column("task", "task", "text"), _column("wrong", "wrong", "count")),
-        *(_column("attempts", "of", "count"), _column("question", "question", "text")),
-        *(_column("why", "why", "text"), _column("answer", "answer", "text")),
+        *(*_NAMES, Column("task", "task", "text"), Column("wrong", "wrong", "count")),
+        *(Column("attempts", "of", "count"), Column("question", "question", "text")),
+        *(Column("why", "why", "text"), Column("answer", "answer", "text")),
     ]
     lines = [
         {"model": key[0], "setting": key[1], "task": key[2], **one}
@@ -146,7 +146,7 @@ def why_wrong(question: Row) -> str:
 
 def _errors(rows: Sequence[Row]) -> Section | None:
     """Attempts that something of ours ended; the next eval makes them again."""
-    columns = [*_NAMES, _column("task", "task", "text"), _column("why", "why", "text")]
+    columns = [*_NAMES, Column("task", "task", "text"), Column("why", "why", "text")]
     found = [
         {**{name: row[name] for name in ("model", "setting", "task")}, "why": row["error"]}
         for row in rows
@@ -158,7 +158,3 @@ def _errors(rows: Sequence[Row]) -> Section | None:
     return Report("errors", "Attempts that failed for technical reasons", about, columns), Found(
         columns, found
     )
-
-
-def _column(name: str, heading: str, kind: Kind) -> Column:
-    return Column(name, heading, kind)

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,7 +94,7 @@ def run_suite(
             mine = [job for job in todo if job.model == model]
             if not mine:
                 continue
-            with _opened(load(model)) as engine:
+            with closing(load(model)) as engine:
                 for row in _rows(suite, mine, engine, judge, parallel, traces, hidden):
                     results.add(row)
                     count += 1
@@ -120,22 +120,7 @@ def _judge(suite: Suite, todo: list[Job], load: Load, stack: ExitStack) -> Judge
     needed = any(c.judge for job in todo for q in job.task.questions for c in q.checks)
     if suite.judge is None or not needed:
         return None
-    return ModelJudge(stack.enter_context(_opened(load(suite.judge))))
-
-
-class _opened:
-    """An engine that is closed at the end; one of another server needs no closing."""
-
-    def __init__(self, engine: Engine | RemoteEngine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> Any:
-        return self._engine
-
-    def __exit__(self, *_: object) -> None:
-        close = getattr(self._engine, "close", None)
-        if close is not None:
-            close()
+    return ModelJudge(stack.enter_context(closing(load(suite.judge))))
 
 
 def _rows(

@@ -53,9 +53,7 @@ class DuckdbStore:
 
     def known(self) -> list[dict[str, Any]]:
         """The rows of ``files``."""
-        found = self._database.execute("SELECT * FROM files")
-        names = [column[0] for column in found.description or []]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        return records(self._database.execute("SELECT * FROM files"))
 
     def add(self, batch: Sequence[Extract], replaced: Sequence[str]) -> None:
         """Put files in, and take out what was there of those that are replaced."""
@@ -63,16 +61,9 @@ class DuckdbStore:
             sources = write_lines(batch, Path(folder))
             self._database.execute("BEGIN")
             try:
-                if replaced:
-                    self._database.execute("CREATE TEMP TABLE gone (file VARCHAR)")
-                    self._database.executemany(
-                        "INSERT INTO gone VALUES (?)", [[name] for name in replaced]
-                    )
-                    for table in COLUMNS:
-                        self._database.execute(
-                            f'DELETE FROM "{table}" WHERE file IN (SELECT file FROM gone)'
-                        )
-                    self._database.execute("DROP TABLE gone")
+                for table in COLUMNS if replaced else ():
+                    query = f'DELETE FROM "{table}" WHERE file IN (SELECT unnest(?))'
+                    self._database.execute(query, [list(replaced)])
                 for table, path in sources.items():
                     source = json_source(str(path), COLUMNS[table])
                     self._database.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM {source}')
@@ -84,6 +75,12 @@ class DuckdbStore:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+
+def records(found: DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Return the rows of a query by the names of its columns."""
+    names = [column[0] for column in found.description or []]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 def write_lines(batch: Sequence[Extract], folder: Path) -> dict[str, Path]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..events import REGIMES
-from ..html_page import asset, filled
+from ..html_page import asset, filled, markup
 from ..sanitize import printable
 from .report_sql import SQL
 from .reports import Found, Report
@@ -26,19 +26,15 @@ def page(title: str, about: str, found: Sequence[tuple[Report, Found]]) -> str:
     """The page of some reports, in their order."""
     stamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     parts = {
-        "TITLE": _text(title),
-        "ABOUT": _text(f"{about}; made {stamp}"),
+        "TITLE": markup(title),
+        "ABOUT": markup(f"{about}; made {stamp}"),
         "STYLE": asset("theme.css") + asset("report.css"),
         "NAVIGATION": " ".join(
-            f'<a href="#{report.name}">{_text(report.title)}</a>' for report, _ in found
+            f'<a href="#{report.name}">{markup(report.title)}</a>' for report, _ in found
         ),
         "SECTIONS": "\n".join(_section(report, rows) for report, rows in found),
     }
     return filled("report.html", parts)
-
-
-def _text(text: str) -> str:
-    return html.escape(printable(text))
 
 
 def _section(report: Report, found: Found) -> str:
@@ -47,8 +43,8 @@ def _section(report: Report, found: Found) -> str:
     asked = f"<details><summary>SQL</summary><pre>{html.escape(sql)}</pre></details>" if sql else ""
     return (
         f'<section id="{report.name}" aria-labelledby="{report.name}-title">'
-        f'<h2 id="{report.name}-title">{_text(report.title)}</h2>'
-        f'<p class="quiet">{_text(report.about)}</p>{body}'
+        f'<h2 id="{report.name}-title">{markup(report.title)}</h2>'
+        f'<p class="quiet">{markup(report.about)}</p>{body}'
         f"{asked}</section>"
     )
 
@@ -58,10 +54,10 @@ def _table(report: Report, found: Found) -> str:
     head, bar = [], _bar_after(report, found)
     for number, column in enumerate(found.columns):
         kind = ' class="word"' if column.kind == "text" else ""
-        head.append(f'<th scope="col"{kind}>{_text(column.heading)}</th>')
+        head.append(f'<th scope="col"{kind}>{markup(column.heading)}</th>')
         if number == bar:
             heading = next(c.heading for c in found.columns if c.name == report.bar)
-            head.append(f'<th scope="col" class="word">{_text(heading)}</th>')
+            head.append(f'<th scope="col" class="word">{markup(heading)}</th>')
     most = max((row[report.bar] or 0 for row in found.rows), default=0) if report.bar else 0
     rows = [_row(report, found, row, bar, most) for row in found.rows]
     kind = ' class="matrix"' if report.matrix else ""

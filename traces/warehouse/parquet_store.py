@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import TraceError
 from ..append_log import claim
 from ..export_tables import DUCKDB_CONFIG, json_source, need_duckdb, quoted
-from .duckdb_store import write_lines
+from .duckdb_store import records, write_lines
 from .extract import Extract
 from .schema import COLUMNS, VERSION
 
@@ -71,11 +71,8 @@ class ParquetStore:
         files = parts(self.folder, "files")
         if not files:
             return []
-        found = self._database.execute(
-            "SELECT * FROM read_parquet(?, union_by_name = true)", [files]
-        )
-        names = [column[0] for column in found.description or []]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        query = "SELECT * FROM read_parquet(?, union_by_name = true)"
+        return records(self._database.execute(query, [files]))
 
     def add(self, batch: Sequence[Extract], replaced: Sequence[str]) -> None:
         """Put files in, and take out what was there of those that are replaced."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ....errors import GrammarError
 from ..schemas import DEFINITIONS, listed, merged, strict
+from ..toolcalls import Tools
 
 _OBJECTS = frozenset(
     [
@@ -56,7 +57,7 @@ def _whole(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def left_out(
-    tools: Sequence[Mapping[str, Any]],
+    tools: Tools,
     names: re.Pattern[str],
     lenient: Container[str],
     *,

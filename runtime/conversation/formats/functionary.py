@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..toolcalls import (
-    DECODER,
     CallPrefix,
     Tag,
     ToolCall,
     ToolFormat,
+    Tools,
     any_of,
-    arguments_rules,
     quoted,
+    read_arguments,
 )
 
 _HEAD = re.compile(r"\s*(?:<function=)?([^>\s]+)>\s*")
@@ -36,23 +35,18 @@ class Functionary(ToolFormat):
     openings = (CallPrefix("<function="),)
     call_head = re.compile(r"(?:^(?!</)|<function=)\s*([^>]+)>\s*(?=\{)")
     example = "<function=NAME><arguments></function>"
+    hints = ("</function>",)
     asked = True
 
-    def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
-        return self.opening in template and "</function>" in template
-
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         rules = [f"calls: {self.many('call', tag(self.opening))}"]
         rules.append(f'call: {any_of("call", len(tools))} "</function>"')
         for i, tool in enumerate(tools):
             rules.append(f"call_{i}: {quoted(tool['function']['name'] + '>')} arguments_{i}")
-        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+        return rules
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The calls of the text, the first of which has no tag before it any more."""
         calls: list[ToolCall] = []
         at = 0
@@ -60,10 +54,7 @@ class Functionary(ToolFormat):
             head = _HEAD.match(body, at)
             if head is None:
                 raise ValueError(f"a tool call must be <function=…>{{…}}, not {body[at:][:60]!r}")
-            try:
-                arguments, end = DECODER.raw_decode(body, head.end())
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"the tool call's arguments are not JSON: {error}") from None
+            arguments, end = read_arguments(body, head.end())
             done = _END.match(body, end)
             if done is None or not isinstance(arguments, dict):
                 raise ValueError(f"{head[1]}: a tool call must be a JSON object and </function>")

@@ -15,7 +15,17 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, ToolFormat, any_of, letters_of, quoted, read_json
+from ..toolcalls import (
+    CallPrefix,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    Tools,
+    any_of,
+    letters_of,
+    quoted,
+    read_json,
+)
 from .arguments import arguments_of, left_out
 from .json_text import JsonText
 from .tagged import text_rules
@@ -55,37 +65,33 @@ class FunctionGemma(ToolFormat):
     reserved: tuple[str, ...] = ("<end_function_response>", "<start_function_declaration>")
     example = "<start_function_call>call:NAME{argument:<escape>value<escape>}<end_function_call>"
 
-    def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
-        return self.opening in template
-
     @property
     def _names(self) -> re.Pattern[str]:
         return re.compile(f"(?s:(?!.*{re.escape(self.quote)}).+)")
 
-    def notes(
-        self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()
-    ) -> Iterator[str]:
+    def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
         """See `ToolFormat.notes`."""
         return left_out(tools, self._names, lenient, deep=True, free=True)
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
-        rules = [
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
+        return [
             f"calls: {self.many('call', tag(self.opening))}",
             f'call: "call:" {any_of("call", len(tools))} {tag(self.closing)}',
         ]
+
+    def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
+        """See `ToolFormat.argument_rules`: those of calls in the notation."""
+        rules: list[str] = []
         for i, tool in enumerate(tools):
             function = tool["function"]
             schema = arguments_of(function, self._names, self.name)
             values = _Values(self.quote, tag, f"v{i}", schema, function["name"] in lenient)
             body = values.rule({"type": "object", **schema})
             rules += [f"call_{i}: {quoted(function['name'])} {body}", *values.rules]
-        return "\n".join([*rules, *text_rules("text_value", letters_of({}), self.quote, tag)])
+        return [*rules, *text_rules("text_value", letters_of({}), self.quote, tag)]
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The name and the arguments between the tags."""
         text = body.strip()
         name, brace, _ = text.removeprefix("call:").partition("{")

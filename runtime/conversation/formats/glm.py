@@ -11,11 +11,10 @@ Some models write no line breaks between the tags.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
-from ..toolcalls import DECODER, CallPrefix, Tag, ToolCall, any_of, quoted
+from ..toolcalls import DECODER, CallPrefix, Tag, ToolCall, Tools, any_of, quoted
 from .tagged import Tagged, json_names, plain, typed
 
 _NAME = re.compile(r'\s*([^\s<>(){}\[\]:,"]+)\s*')
@@ -31,6 +30,7 @@ class Glm(Tagged):
     name = "glm"
     openings = (CallPrefix("<tool_call>"),)
     closing = "</tool_call>"
+    hints = ("<arg_key>",)
     end = "</arg_value>"
     after_end = _BREAK
     inner = ("<arg_key>", "</arg_key>", "<arg_value>", end)
@@ -42,10 +42,6 @@ class Glm(Tagged):
     names = re.compile(r"[^<\n]+")
     begun = re.compile(r"<arg_value>")
 
-    def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
-        return self.opening in template and "<arg_key>" in template
-
     def head(self, name: str) -> str:
         """See `Tagged.head`."""
         return f"{quoted(name)} {_BREAK}"
@@ -55,18 +51,15 @@ class Glm(Tagged):
         key = f"{tag('<arg_key>')} {quoted(name)} {tag('</arg_key>')}"
         return f"{key} {_BREAK} {tag('<arg_value>')}"
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         more = self.many("call", f"{_BREAK} {tag(self.opening)}")
-        rules = [
+        return [
             f"calls: {more} {_BREAK}",
             f"call: {any_of('call', len(tools))} {tag(self.closing)}",
         ]
-        return "\n".join([*rules, *self.call_rules(tools, tag, lenient)])
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The name and the arguments, by the types that the schema gives them."""
         head = _NAME.match(body)
         if head is None:

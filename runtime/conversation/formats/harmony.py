@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..toolcalls import (
     CallPrefix,
@@ -22,8 +21,8 @@ from ..toolcalls import (
     Tag,
     ToolCall,
     ToolFormat,
+    Tools,
     any_of,
-    arguments_rules,
     letters_of,
     quoted,
     read_json,
@@ -61,10 +60,8 @@ class Harmony(ToolFormat):
         """See `ToolFormat.speaks`."""
         return "to=functions." in template or "<|channel|>commentary" in template
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         channel, message = tag("<|channel|>"), tag("<|message|>")
         kind = f'(" " {tag("<|constrain|>")}? "json")? {message}'
         count = len(tools)
@@ -75,7 +72,7 @@ class Harmony(ToolFormat):
             name = quoted(tool["function"]["name"])
             rules.append(f"call_{i}: {name} {kind} arguments_{i}")
             rules.append(f"aside_{i}: {name} {channel} ({channels}) {kind} arguments_{i}")
-        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+        return rules
 
     def turn(self, tag: Tag, *, calls: bool, answer: str | None) -> str:
         """See `ToolFormat.turn`."""
@@ -93,7 +90,7 @@ class Harmony(ToolFormat):
         ]
         return "\n".join(rules)
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The call of a message, from its header on."""
         match = _CALL.search(body)
         if match is None:

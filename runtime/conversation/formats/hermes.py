@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
@@ -16,8 +15,8 @@ from ..toolcalls import (
     Tag,
     ToolCall,
     ToolFormat,
+    Tools,
     any_of,
-    arguments_rules,
     call_of,
     heads,
     read_json,
@@ -36,21 +35,16 @@ class Hermes(ToolFormat):
     reserved = ("<tool_response>", "</tool_response>")
     example = '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
 
-    def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
-        return self.opening in template
-
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         more = self.many("call", f'"\\n" {tag(self.opening)}')
-        rules = [f'calls: {more} "\\n"?']  # some templates break the line before the turn ends
-        rules.append(f'call: "\\n" {any_of("call", len(tools))} "\\n" {tag(self.closing)}')
-        rules += [f'call_{i}: {head} arguments_{i} "}}"' for i, head in enumerate(heads(tools))]
-        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+        return [
+            f'calls: {more} "\\n"?',  # some templates break the line before the turn ends
+            f'call: "\\n" {any_of("call", len(tools))} "\\n" {tag(self.closing)}',
+            *(f'call_{i}: {head} arguments_{i} "}}"' for i, head in enumerate(heads(tools))),
+        ]
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The JSON object between the tags."""
         return [call_of(read_json(body), body)]
 

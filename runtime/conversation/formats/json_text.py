@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
@@ -16,8 +15,8 @@ from ..toolcalls import (
     Tag,
     ToolCall,
     ToolFormat,
+    Tools,
     any_of,
-    arguments_rules,
     calls_of,
     head_texts,
     heads,
@@ -49,10 +48,8 @@ class JsonText(ToolFormat):
         """No template speaks of it: it is what is left."""
         return False
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`: ``arguments`` may be called ``parameters``."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`: ``arguments`` may be called ``parameters``."""
         count = len(tools)
         lines, listed = (
             "" if self.single else f"({between} call){{0,{MAX_CALLS - 1}}}"
@@ -73,9 +70,9 @@ class JsonText(ToolFormat):
         for i in range(count):
             rules.append(f"call_{i}: arguments_call_{i} | parameters_call_{i}")
             rules.append(f"rest_{i}: arguments_rest_{i} | parameters_rest_{i}")
-        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+        return rules
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """A list, or an object a line."""
         text = _END.sub("", body).strip()
         if text.startswith("["):
@@ -98,7 +95,7 @@ class JsonText(ToolFormat):
         return "\n".join(map(written, calls))
 
 
-def calls_in(answer: str, tools: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
+def calls_in(answer: str, tools: Tools) -> list[ToolCall]:
     """The calls that an answer consists of, where it is nothing but calls of known tools.
 
     Small models write a right call as plain JSON, or in a fence, whatever they were told. An answer

@@ -19,6 +19,7 @@ from ..toolcalls import (
     Tag,
     ToolCall,
     ToolFormat,
+    Tools,
     any_of,
     json_rule,
     letters_of,
@@ -71,31 +72,31 @@ class Lfm2(ToolFormat):
         """The rules of the arguments of a schema."""
         return _Values(prefix, schema, lenient)
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         first, last = (f"{quoted(text)} " if text else "" for text in self.brackets)
-        rules = [
+        return [
             f"calls: {first}{self.many('call', quoted(self.between))} {last}{tag(self.closing)}",
             f"call: {any_of('call', len(tools))}",
             f"LITERAL: /{_TEXT}/",
         ]
+
+    def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
+        """See `ToolFormat.argument_rules`: those of calls as Python writes them."""
+        rules: list[str] = []
         for i, tool in enumerate(tools):
             function = tool["function"]
             schema = arguments_of(function, _NAME, self.name)
             values = self.values(f"v{i}", schema, function["name"] in lenient)
             arguments = values.keys(schema, _keyword)
             rules += [f'call_{i}: {quoted(function["name"])} "(" {arguments} ")"', *values.rules]
-        return "\n".join(rules)
+        return rules
 
-    def notes(
-        self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()
-    ) -> Iterator[str]:
+    def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
         """See `ToolFormat.notes`."""
         return left_out(tools, _NAME, lenient, deep=self.deep)
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The calls of the list."""
         text, (first, last) = body.strip(), self.brackets
         if not (text.startswith(first) and text.endswith(last)):

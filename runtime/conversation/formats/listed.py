@@ -8,10 +8,9 @@ MiniMax M1 writes an object a line in place of the list.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, any_of, quoted, written
+from ..toolcalls import CallPrefix, Tag, ToolCall, Tools, quoted, written
 from .json_text import JsonText
 from .mistral import call_rules
 
@@ -30,16 +29,11 @@ class Listed(JsonText):
         """See `ToolFormat.speaks`."""
         return self.opening in template
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         begin, between, finish = map(quoted, self.around)
-        rules = [
-            f"calls: {begin} {self.many('call', between)} {finish} {tag(self.closing)}",
-            f"call: {any_of('call', len(tools))}",
-        ]
-        return "\n".join([*rules, *call_rules(tools, lenient)])
+        calls = f"calls: {begin} {self.many('call', between)} {finish} {tag(self.closing)}"
+        return [calls, *call_rules(tools)]
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         """See `ToolFormat.render`."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
@@ -17,8 +16,8 @@ from ..toolcalls import (
     Tag,
     ToolCall,
     ToolFormat,
+    Tools,
     any_of,
-    arguments_rules,
     call_of,
     head_texts,
     heads,
@@ -47,10 +46,8 @@ class Llama(ToolFormat):
         headers = "<|start_header_id|>" in template and '"parameters":' in template
         return self.opening in template or headers
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         count, kept = len(tools), len(self.openings[1].text)
         rules = [f"calls: {any_of('call', count)}"]
         rules += [f"kept_{i}: {any_of('rest', count)}" for i in range(2)]
@@ -61,9 +58,9 @@ class Llama(ToolFormat):
             rules.append(f'typed_{i}: {spelled(typed)} arguments_{i} "}}"')
         for i, head in enumerate(heads(tools, "parameters", kept)):
             rules.append(f'rest_{i}: {head} arguments_{i} "}}"')
-        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+        return rules
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The JSON objects, or the ``name.call(key="value")`` of the tools built into the model."""
         if built_in := _BUILT_IN.fullmatch(body):
             return [_built_in(built_in[1], built_in[2], body.strip())]

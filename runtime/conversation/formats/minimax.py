@@ -10,10 +10,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, any_of, quoted
+from ..toolcalls import CallPrefix, Tag, ToolCall, Tools, any_of, quoted
 from .tagged import Tagged, in_a_row, plain, typed
 
 _INVOKE = re.compile(r'\s*<invoke name="([^"\n]+)">\n?')
@@ -38,10 +37,6 @@ class MiniMax(Tagged):
         "</invoke>\n</minimax:tool_call>"
     )
 
-    def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
-        return self.opening in template
-
     def head(self, name: str) -> str:
         """See `Tagged.head`."""
         return quoted(f'<invoke name="{name}">\n')
@@ -50,17 +45,14 @@ class MiniMax(Tagged):
         """See `Tagged.key`."""
         return quoted(f'<parameter name="{name}">')
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
-        rules = [
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
+        return [
             f'calls: "\\n" {self.many("call", "")} {tag(self.closing)}',
             f'call: {any_of("call", len(tools))} "</invoke>\\n"',
         ]
-        return "\n".join([*rules, *self.call_rules(tools, tag, lenient)])
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The functions and their parameters, by the types that their schemas give them."""
         for pattern in (_PARAMETER, _LOOSE):  # as the grammar writes it, or nearly so
             if calls := _calls(pattern, body, tools):
@@ -78,9 +70,7 @@ class MiniMax(Tagged):
         return "\n".join([*lines, self.closing])
 
 
-def _calls(
-    pattern: re.Pattern[str], body: str, tools: Sequence[Mapping[str, Any]]
-) -> list[ToolCall]:
+def _calls(pattern: re.Pattern[str], body: str, tools: Tools) -> list[ToolCall]:
     """The calls that a text is made of; none where it is anything else too."""
     calls: list[ToolCall] = []
     at = 0

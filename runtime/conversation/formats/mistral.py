@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
-    DECODER,
     CallPrefix,
     Tag,
     ToolCall,
     ToolFormat,
+    Tools,
     any_of,
-    arguments_rules,
     calls_of,
     heads,
     quoted,
+    read_arguments,
     written,
 )
 
@@ -41,19 +40,14 @@ class Mistral(ToolFormat):
     )
     example = '[TOOL_CALLS][{"name": <name>, "arguments": <arguments>}]'
 
-    def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
-        return self.opening in template
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
+        return [
+            f'calls: " "? "[" {self.many("call", quoted(", "))} "]"',
+            *call_rules(tools),
+        ]
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
-        rules = [f'calls: " "? "[" {self.many("call", quoted(", "))} "]"']
-        rules.append(f"call: {any_of('call', len(tools))}")
-        return "\n".join([*rules, *call_rules(tools, lenient)])
-
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The calls of the list."""
         return calls_of(body)
 
@@ -71,35 +65,27 @@ class MistralArgs(Mistral):
         r"^\s*(?:\[TOOL_CALLS\])?\s*(.+?)\s*(?:\[CALL_ID\]\w+)?\[ARGS\]\s*(?=\{)", re.DOTALL
     )
     example = "[TOOL_CALLS]<name>[ARGS]<arguments>"
+    hints = ("[ARGS]",)
     asked = True
 
-    def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
-        return self.opening in template and "[ARGS]" in template
-
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         rules = [f"calls: {self.many('call', tag(self.opening))}"]
         rules.append(f"call: {any_of('call', len(tools))}")
         call_id = f"({tag('[CALL_ID]')} /[a-zA-Z0-9]{{9}}/)?"
         for i, tool in enumerate(tools):
             name = quoted(tool["function"]["name"])
             rules.append(f"call_{i}: {name} {call_id} {tag('[ARGS]')} arguments_{i}")
-        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+        return rules
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The calls between the tags."""
         calls: list[ToolCall] = []
         while body.strip():
             head, found, rest = body.partition("[ARGS]")
             if not found:
                 raise ValueError(f"a tool call needs [ARGS] after its name, not {body[:60]!r}")
-            try:
-                arguments, end = DECODER.raw_decode(rest := rest.lstrip())
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"the tool call's arguments are not JSON: {error}") from None
+            arguments, end = read_arguments(rest := rest.lstrip())
             name, _, call_id = head.strip().partition("[CALL_ID]")
             if not name or not isinstance(arguments, dict):
                 raise ValueError(f"{name}: a tool call needs a name and a JSON object")
@@ -115,10 +101,10 @@ class MistralArgs(Mistral):
         return "".join(f"{self.opening}{name}[ARGS]{arguments}" for name, arguments in parts)
 
 
-def call_rules(tools: Sequence[Mapping[str, Any]], lenient: Container[str]) -> list[str]:
-    """The rules ``call_0`` …: each a call as a JSON object that may have an identifier."""
+def call_rules(tools: Tools) -> list[str]:
+    """Return the rule ``call`` of a call as a JSON object that may have an identifier."""
     rules = [f'call_{i}: {head} arguments_{i} ({_ID})? "}}"' for i, head in enumerate(heads(tools))]
-    return [*rules, *arguments_rules(tools, lenient)]
+    return [f"call: {any_of('call', len(tools))}", *rules]
 
 
 def _named(call: ToolCall) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..schemas import DEFINITIONS, HARD, strict
-from ..toolcalls import CallPrefix, ToolCall, json_rule, quoted
+from ..toolcalls import CallPrefix, ToolCall, Tools, json_rule, quoted
 from .lfm2 import Lfm2
 from .values import Values
 
@@ -37,7 +37,7 @@ class Olmo3(Lfm2):
         """See `Lfm2.values`: JSON."""
         return _JsonValues(prefix, schema, lenient)
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The calls of the lines: as JSON where that is what their values are, else as Python."""
         try:
             return self.listed(body.strip())

@@ -6,8 +6,7 @@ functools[{"name": "read_file", "arguments": {"path": "app.log"}}]
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
@@ -15,8 +14,8 @@ from ..toolcalls import (
     Tag,
     ToolCall,
     ToolFormat,
+    Tools,
     any_of,
-    arguments_rules,
     calls_of,
     heads,
     quoted,
@@ -39,21 +38,18 @@ class Phi(ToolFormat):
         """See `ToolFormat.speaks`."""
         return self.closing in template or "<|/tool|>" in template
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         list_ = f'{self.many("call", quoted(", "))} "]"'
-        rules = [
+        return [
             f'calls: (call | "[" {list_}) {tag(self.closing)}',
             f"kept_0: {list_}",
             f'whole_0: "functools[" {list_}',
             f"call: {any_of('call', len(tools))}",
+            *(f'call_{i}: {head} arguments_{i} "}}"' for i, head in enumerate(heads(tools))),
         ]
-        rules += [f'call_{i}: {head} arguments_{i} "}}"' for i, head in enumerate(heads(tools))]
-        return "\n".join([*rules, *arguments_rules(tools, lenient)])
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The calls of the list."""
         return calls_of(body.strip().removeprefix("functools"))
 

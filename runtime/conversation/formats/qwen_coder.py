@@ -12,10 +12,9 @@ app.log
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, any_of, quoted
+from ..toolcalls import CallPrefix, Tag, ToolCall, Tools, any_of, quoted
 from .tagged import Tagged, in_a_row, plain, typed
 
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>\n?(.*?)</function>\s*", re.DOTALL)
@@ -31,6 +30,7 @@ class QwenCoder(Tagged):
     name = "qwen3-coder"
     openings = (CallPrefix("<tool_call>"),)
     closing = "</tool_call>"
+    hints = ("<function=",)
     reserved = ("<tool_response>", "</tool_response>")
     example = (
         "<tool_call>\n<function=NAME>\n<parameter=ARGUMENT>\nvalue\n</parameter>\n</function>\n"
@@ -42,10 +42,6 @@ class QwenCoder(Tagged):
     begun = re.compile(r"<parameter=[^>\n]+>\n")
     names = re.compile(r"[^>\n]+")
 
-    def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
-        return self.opening in template and "<function=" in template
-
     def head(self, name: str) -> str:
         """See `Tagged.head`."""
         return quoted(f"<function={name}>\n")
@@ -54,18 +50,15 @@ class QwenCoder(Tagged):
         """See `Tagged.key`."""
         return quoted(f"<parameter={name}>\n")
 
-    def grammar(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
-    ) -> str:
-        """See `ToolFormat.grammar`."""
+    def rules(self, tools: Tools, tag: Tag) -> list[str]:
+        """See `ToolFormat.rules`."""
         more = self.many("call", f'"\\n" {tag(self.opening)}')
-        rules = [
+        return [
             f'calls: {more} "\\n"?',  # as Nemotron's template does before the turn ends
             f'call: "\\n" {any_of("call", len(tools))} "</function>\\n" {tag(self.closing)}',
         ]
-        return "\n".join([*rules, *self.call_rules(tools, tag, lenient)])
 
-    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+    def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """The function and its parameters, by the types that its schema gives them."""
         match = _FUNCTION.fullmatch(body)
         if match is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from ..schemas import DEFINITIONS, listed, merged, resolved
-from ..toolcalls import Tag, ToolFormat, json_rule, letters_of, quoted, read_json
+from ..toolcalls import Tag, ToolFormat, Tools, json_rule, letters_of, quoted, read_json
 from .arguments import arguments_of, left_out
 
 _ANY = letters_of({})
@@ -51,15 +51,11 @@ class Tagged(ToolFormat):
     def key(self, name: str, tag: Tag) -> str:
         """A grammar's expression of how an argument begins."""
 
-    def notes(
-        self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()
-    ) -> Iterator[str]:
+    def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
         """See `ToolFormat.notes`."""
         return left_out(tools, self.names, lenient)
 
-    def call_rules(
-        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str]
-    ) -> list[str]:
+    def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
         """The rules ``call_0`` …: each a call's head and its arguments in the schema's order."""
         rules = text_rules("text_value", _ANY, self.end, tag)
         for i, tool in enumerate(tools):
@@ -118,23 +114,19 @@ def text_rules(name: str, letters: str, end: str, tag: Tag) -> list[str]:
     return [f"{name}: {name.upper()} {tag(end)}", f"{name.upper()}: {letters} & ~{ends}"]
 
 
-def typed(
-    found: Iterable[tuple[str, str]], name: str, tools: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def typed(found: Iterable[tuple[str, str]], name: str, tools: Tools) -> dict[str, Any]:
     """The arguments of a call, by the types that the schema of its function gives them."""
     choices = _choices_of(name, tools)
     return {key: _value_of(choices(key), text) for key, text in found}
 
 
-def json_names(name: str, tools: Sequence[Mapping[str, Any]]) -> Callable[[str], bool]:
+def json_names(name: str, tools: Tools) -> Callable[[str], bool]:
     """Tells of an argument of a function whether it is written in JSON, whatever its value is."""
     choices = _choices_of(name, tools)
     return lambda key: not any(map(_is_text, choices(key)))
 
 
-def _choices_of(
-    name: str, tools: Sequence[Mapping[str, Any]]
-) -> Callable[[str], list[Mapping[str, Any]]]:
+def _choices_of(name: str, tools: Tools) -> Callable[[str], list[Mapping[str, Any]]]:
     schemas = {tool["function"]["name"]: tool["function"] for tool in tools}
     schema = resolved(schemas.get(name, {}).get("parameters") or {})
     properties = listed(merged(schema, schema))

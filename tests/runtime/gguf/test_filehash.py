@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from triplepoint.arguments import open_regular
 from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.gguf.mapped_file_guard import MappedFileGuard
 
@@ -95,17 +96,17 @@ def test_a_swap_while_it_is_hashed(path: Path, monkeypatch: pytest.MonkeyPatch) 
     other, aside = path.with_name("b.gguf"), path.with_name("c.gguf")
     other.write_bytes(b"b" * 1000)
 
-    def opened(self: Path, *mode: str, **more: int) -> object:
+    def opened(given: Path) -> object:
         path.rename(aside)
         other.rename(path)
         try:
-            return open(path, *mode, **more)  # pyright: ignore[reportCallIssue, reportArgumentType]
+            return open_regular(given)
         finally:
             path.rename(other)
             aside.rename(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", opened)
+        patch.setattr(filehash, "open_regular", opened)
         assert filehash.sha256(path) == _digest(b"b" * 1000)
     assert filehash.sha256(path) == _digest(b"a" * 1000)
     assert filehash.sha256(other) == _digest(b"b" * 1000)

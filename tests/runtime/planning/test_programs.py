@@ -1,4 +1,4 @@
-"""Programs from traces and from the load benchmark; made-up ones have the means they are given."""
+"""Programs from traces; made-up ones have the means they are given."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import statistics
 import pytest
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.bench.load_work import Work
-from triplepoint.runtime.planning.programs import Mix, Program, Request, of_trace, of_work, repeated
+from triplepoint.runtime.planning.programs import Mix, Program, Request, of_trace, repeated
 from triplepoint.runtime.replay import examples
 from triplepoint.runtime.replay.workload import work_items
 
@@ -26,18 +25,6 @@ def test_a_recorded_run_keeps_its_sizes() -> None:
     assert pauses == pytest.approx(sum(work.wait_s for work in works))
     assert program.group == 0
     assert 0 < program.shared < program.requests[0].new
-
-
-def test_the_benchmarks_agents() -> None:
-    """As many requests as turns, the system prompt shared, replies sent back as new tokens."""
-    work = Work(3, turns=4, system=50, least=5, most=20, reply=7, pauses=(0.5,))
-    programs = of_work(work, lambda text: len(text.split()))
-    assert [len(one.requests) for one in programs] == [4, 4, 4]
-    assert {one.shared for one in programs} == {50}
-    first, second, *_ = programs[0].requests
-    assert first == Request(0.0, 50 + 40, 7)
-    assert (second.pause_s, second.reply) == (0.5, 7)
-    assert 5 + 7 <= second.new <= 20 + 7
 
 
 def test_a_mix_has_its_means() -> None:

@@ -1,0 +1,82 @@
+"""Options whose help ends with their default, and the numbers that several verbs take."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .arguments import numbers, positive
+
+
+def add_option(
+    parser: argparse._ActionsContainer,
+    *flags: str,
+    help: str,
+    default: Any = None,
+    **settings: Any,
+) -> None:
+    """Add an option; a default other than None is named at the end of its help."""
+    if default is not None:
+        values = default if isinstance(default, list | tuple) else [default]
+        shown = ",".join(f"{one:g}" if isinstance(one, float) else str(one) for one in values)
+        help = f"{help} (default: {shown})"
+    parser.add_argument(*flags, default=default, help=help, **settings)
+
+
+def add_number(parser: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
+    """Add an option as `add_option` does: of N, a whole number from 1 on if no other is set."""
+    add_option(parser, *flags, **{"type": positive, "metavar": "N", **settings})
+
+
+def add_numbers(parser: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
+    """Add an option as `add_option` does: of whole numbers with commas between them."""
+    add_option(parser, *flags, **{"type": numbers, "metavar": "N,…", **settings})
+
+
+def add_threads_option(verb: argparse.ArgumentParser) -> None:
+    """Add the number of threads of work that needs no engine."""
+    add_number(verb, "-t", "--threads", help="number of threads (default: the physical cores)")
+
+
+def add_limit_option(verb: argparse.ArgumentParser, help: str) -> None:
+    """Add how many of the newest or largest are shown."""
+    add_number(verb, "-n", "--limit", type=count, default=20, help=f"{help}; 0: all")
+
+
+def count(text: str) -> int:
+    """A number of things, 0 among them: all."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a whole number of 0 or more")
+    return int(text)
+
+
+def amount(text: str) -> float:
+    """A number above zero."""
+    value = _float(text)
+    if not 0 < value < 1e12:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def share(text: str) -> float:
+    """A share: 0 to 1."""
+    value = _float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time above zero."""
+    value = _float(text)
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _float(text: str) -> float:
+    """The number, or nan where the text is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
