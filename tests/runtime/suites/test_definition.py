@@ -117,7 +117,7 @@ def test_without_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "yaml", None)
     (tmp_path / "s.yaml").write_text("tasks: []")
 
-    with pytest.raises(SettingError, match=r"triplepoint\[eval\].*TOML or JSON"):
+    with pytest.raises(SettingError, match=r"pip install .*\[eval\].*TOML or JSON"):
         read_suite(tmp_path / "s.yaml")
 
 
