@@ -149,6 +149,7 @@ FLOORS = (
     "files",
     "config",
     "cgroups",
+    "proxies",
     "memory",
     "checked_files",
     "gguf",

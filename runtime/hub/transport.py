@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from ... import __version__
 from ...errors import ModelError, TriplepointError
+from ..proxies import bare, through_proxy
 from .settings import ENDPOINT, HubSettings
 
 if TYPE_CHECKING:
@@ -277,21 +277,6 @@ class Hub:
                 raise ModelError(f"{bare(url)}: its certificate is not trusted: {text}") from error
             why = " does not answer" if "Timeout" in kind else f": {text}"
             raise TransientError(f"{urlsplit(url).hostname}{through_proxy(url)}{why}") from error
-
-
-def through_proxy(url: str) -> str:
-    """Return " through the proxy …" where the environment has one for this address, else ""."""
-    parts, proxies = urlsplit(url), getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return ""
-    return f" through the proxy {bare(proxy if '://' in proxy else f'http://{proxy}')}"
-
-
-def bare(url: str) -> str:
-    """An address without its query: there are signatures in it, and passwords before the host."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _host_of(settings: HubSettings) -> str:

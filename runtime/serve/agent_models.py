@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,12 +39,10 @@ from .request_ids import in_config
 if TYPE_CHECKING:
     from ..agent.events import AgentEvent
     from ..inference.engine import Engine
+    from ..inference.sampling import Sampling
     from ..inference.session import Session
-    from .chat_completions import ChatBody
-    from .messages import MessagesBody
     from .models import LoadedModel
     from .request_traces import RequestTraces
-    from .responses import ResponsesBody
 
 NOT_ITS = (
     *("tools", "tool_choice", "n", "logprobs", "top_logprobs", "stop", "stop_sequences", "grammar"),
@@ -57,21 +56,21 @@ NOT_ITS = (
 def agent_request(
     model: LoadedModel,
     folder: Path,
-    body: ChatBody | ResponsesBody | MessagesBody,
     asked: Conversation,
+    given: Container[str],
+    sampling: Sampling,
     max_tokens: int | None,
     traces: RequestTraces,
 ) -> GenerationRequest:
     """What is asked of the agent of a folder.
 
     Args:
-        body: of the request; `asked` is its conversation.
+        given: names of the request's parameters that have no default value.
         traces: where its run may leave one.
 
     Raises:
         APIError: it has no such parameter, or is asked nothing.
     """
-    given, sampling = body.told, body.sampling(model.engine.tokenizer)
     held = {asked.output_param: asked.output, "reasoning_effort": asked.effort}
     for name in (*NOT_ITS, *held):
         if held.get(name) is not None or (name in given and name not in held):

@@ -133,6 +133,7 @@ async def chat_completions(request: Request) -> Answer:
             return body.generation(model, limits)
         talk = body.conversation(limits)
         count = body.most_tokens(body.max_completion_tokens, body.max_tokens)
-        return agent_request(model, folder, body, talk, count, service.traces)
+        sampling = body.sampling(model.engine.tokenizer)
+        return agent_request(model, folder, talk, body.told, sampling, count, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)

@@ -176,7 +176,10 @@ async def messages(request: Request) -> Answer:
         if folder is None:
             return body.generation(model, limits)
         talk = body.conversation(model, limits)
-        return agent_request(model, folder, body, talk, body.max_tokens, service.traces)
+        sampling = body.sampling(model.engine.tokenizer)
+        return agent_request(
+            model, folder, talk, body.told, sampling, body.max_tokens, service.traces
+        )
 
     return Answer(service, name, prepare, writer, streamed=body.stream)
 

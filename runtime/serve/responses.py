@@ -183,7 +183,8 @@ async def responses(request: Request) -> Answer:
         if folder is None:
             return body.generation(model, limits)
         talk, count = body.conversation(limits), body.most_tokens(body.max_output_tokens)
-        return agent_request(model, folder, body, talk, count, service.traces)
+        sampling = body.sampling(model.engine.tokenizer)
+        return agent_request(model, folder, talk, body.told, sampling, count, service.traces)
 
     return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .... import interrupts
 from ....arguments import without_surrogates
 from ....errors import ContextOverflowError, EngineError
-from ...hub.transport import through_proxy
+from ...proxies import through_proxy
 
 if TYPE_CHECKING:
     import httpx

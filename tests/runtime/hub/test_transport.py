@@ -17,7 +17,7 @@ from triplepoint.errors import ModelError
 from triplepoint.runtime.hub import transport
 from triplepoint.runtime.hub.pull import pull
 from triplepoint.runtime.hub.settings import HubSettings
-from triplepoint.runtime.hub.transport import Hub, RetryPolicy, TransientError, through_proxy
+from triplepoint.runtime.hub.transport import Hub, RetryPolicy, TransientError
 
 
 def test_a_listing_is_not_fetched_from_inside(
@@ -122,29 +122,6 @@ def test_variables_that_cannot_be_used(
 
     assert done.stderr == ""
     assert re.search(message, done.stdout), done.stdout
-
-
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        ({}, ""),
-        ({"HTTPS_PROXY": "http://me:secret@proxy:3128"}, " through the proxy http://proxy:3128"),
-        ({"ALL_PROXY": "proxy:3128"}, " through the proxy http://proxy:3128"),
-        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "hub.test"}, ""),
-        ({"HTTP_PROXY": "http://proxy:3128"}, ""),
-    ],
-)
-def test_an_error_names_the_proxy(
-    environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one that the environment has for an address, without its password."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-
-    assert through_proxy("https://hub.test/api") == expected
 
 
 def test_a_pull_through_a_dead_proxy(
