@@ -297,7 +297,7 @@ async def _all_tools(requests: JSONRPCDispatcher[Any]) -> list[Any]:
     tools: list[Any] = []
     cursor: Any = None
     while True:
-        page = await requests.send_raw_request("tools/list", cursor and {"cursor": cursor})
+        page = await requests.send_raw_request("tools/list", {"cursor": cursor} if cursor else None)
         if not isinstance(page.get("tools"), list):
             raise ToolError(f"its list of tools is none: {brief(page)}")
         tools += page["tools"]

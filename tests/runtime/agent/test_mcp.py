@@ -122,7 +122,11 @@ def test_an_own_tool_without_a_grammar_is_an_error(scripted: Callable[..., Any])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(odd=odd_tools())
 def test_an_odd_tool_takes_no_other_one_away(
     scripted: Callable[..., Any], make_tokenizer: Callable[..., Any], family: Family, odd: Any

@@ -24,7 +24,7 @@ class Moments(RooflineProbe):
         self.samples.clear()
         self._next = chain(peaks, repeat(peaks[-1]))
 
-    def sample(self) -> MachineProfile:
+    def sample(self, repeats: int = 1) -> MachineProfile:
         now = dataclasses.replace(self._known, int8_gops=next(self._next))
         self.samples.append(now)
         return now
