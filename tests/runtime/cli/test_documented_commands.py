@@ -27,7 +27,7 @@ REMOVING = ["trace rm", "session rm", "cache clean"]
 def lines(page: str) -> list[str]:
     """The indented lines of a page that run the program, without their comments."""
     found = re.findall(r"^ {4}(.*\btriplepoint .*)$", read(page), re.MULTILINE)
-    return [re.sub(r"\s+# .*", "", line) for line in found if not line.startswith("pip")]
+    return [re.sub(r"\s+# .*", "", line) for line in found if "pip install" not in line]
 
 
 def free(page: str) -> list[str]:
