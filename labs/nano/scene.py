@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...tools.formats import elsewhere
+from triplepoint.tools.formats import elsewhere
+
 from . import phrasings as ways
 from . import short, solve, unseen
 from .composed import ways as ways_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from triplepoint.runtime.nano.suite_files import Turn, long_text, read_folder
+from triplepoint.runtime.suites.suite_files import Turn, long_text, read_folder
 
 FOLDER = """
 folders = ["empty"]

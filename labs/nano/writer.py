@@ -6,7 +6,8 @@ import random
 import re
 from dataclasses import dataclass
 
-from ...tools.formats import MAX_CHARS
+from triplepoint.tools.formats import MAX_CHARS
+
 from .configs import CONFIG_EXTENSIONS
 from .files import Call, MemoryFiles
 from .manner import ask, slip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from triplepoint.runtime.nano.suite_files import Turn
-from triplepoint.runtime.nano.verdict import (
+from triplepoint.runtime.suites.suite_files import Turn
+from triplepoint.runtime.suites.verdict import (
     accept,
     evidence,
     fold,

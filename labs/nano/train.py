@@ -1,4 +1,4 @@
-"""Train nano: `python -m triplepoint.runtime.nano.train --out DIR --minutes 100`.
+"""Train nano: `python -m labs.nano.train --out DIR --minutes 100`.
 
 Stops and goes on at any time: run the same command again and it resumes from the last checkpoint.
 The schedule follows the clock, since a shared machine's speed is not known beforehand. Once it is

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ..gguf.open import open_gguf
+from triplepoint.runtime.gguf.open import open_gguf
+
 from .batches import Encoder
 from .bpe import Vocabulary
 from .export import read_weights

@@ -1,8 +1,8 @@
-"""The judge set that no generator wrote: `python -m triplepoint.runtime.nano.suite DIR`.
+"""The judge set that no generator wrote: `python -m labs.nano.suite DIR`.
 
 The real agent with its grammar and its own limits answers over real files through the real
 tools, a conversation with one agent as `triplepoint chat` has it. Greedy, so that two runs are
-the same. DIR holds the TOML files (tests/runtime/nano/suite in a checkout; `suite_files` has their
+the same. DIR holds the TOML files (labs/nano/suite in a checkout; `suite_files` has their
 form), `verdict` the rules. A turn counts as right when its answer obeys its rules, holds nothing
 invented and was not ended by a limit.
 """
@@ -21,13 +21,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import TriplepointError
-from .suite_files import FOLLOW_UP, Folder, Talk, Turn, read_suite
-from .verdict import accept, evidence, invented, says_cannot, says_none, told
+from triplepoint.errors import TriplepointError
+from triplepoint.runtime.suites.suite_files import FOLLOW_UP, Folder, Talk, Turn, read_suite
+from triplepoint.runtime.suites.verdict import (
+    accept,
+    evidence,
+    invented,
+    says_cannot,
+    says_none,
+    told,
+)
 
 if TYPE_CHECKING:
-    from ..agent.agent import Agent
-    from ..inference.engine import Engine
+    from triplepoint.runtime.agent.agent import Agent
+    from triplepoint.runtime.inference.engine import Engine
 
 
 @dataclass(slots=True)
@@ -81,7 +88,7 @@ def expectation(turn: Turn) -> str:
 
 def judge_talk(engine: Engine, root: Path, talk: Talk) -> list[Verdict]:
     """Hold one conversation over the files below `root`."""
-    from ..agent.agent import Agent
+    from triplepoint.runtime.agent.agent import Agent
 
     agent = Agent(engine, workspace=root, trace=False)
     questions: list[str] = []
@@ -102,7 +109,7 @@ def judge_talk(engine: Engine, root: Path, talk: Talk) -> list[Verdict]:
 
 def _ask(agent: Agent, questions: list[str], results: list[str]) -> tuple[str, str, list[str]]:
     """Answer, status and calls to the last question; what tools returned is added to `results`."""
-    from ..agent.events import RunFinished, ToolCallFinished, ToolCallStarted
+    from triplepoint.runtime.agent.events import RunFinished, ToolCallFinished, ToolCallStarted
 
     answer, status = "", "error"
     calls: list[str] = []
@@ -128,7 +135,7 @@ _engine: Engine | None = None
 
 def _start(model: str) -> None:
     global _engine
-    from ..inference.engine import Engine
+    from triplepoint.runtime.inference.engine import Engine
 
     _engine = Engine.load(model, threads=1)
 
@@ -152,7 +159,7 @@ def judge(folders: list[Folder], model: str, workers: int = 1) -> Iterator[Verdi
             folder.write(roots[folder.name])
         jobs = [(roots[talk.folder], talk) for folder in folders for talk in folder.talks]
         if workers == 1:
-            from ..inference.engine import Engine
+            from triplepoint.runtime.inference.engine import Engine
 
             with Engine.load(model, threads=1) as engine:
                 for root, talk in jobs:

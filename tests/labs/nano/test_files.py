@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from labs.nano.corpus import rounds
+from labs.nano.evaluate import write_files
+from labs.nano.files import Call, MemoryFiles
+from labs.nano.held_out import EVALUATED
+from labs.nano.marks import ERRORS, SIGNS
+from labs.nano.writer import AGENT_CHARS
 from triplepoint import Agent, Engine
 from triplepoint.errors import ToolError
-from triplepoint.runtime.nano.corpus import rounds
-from triplepoint.runtime.nano.evaluate import write_files
-from triplepoint.runtime.nano.files import Call, MemoryFiles
-from triplepoint.runtime.nano.held_out import EVALUATED
-from triplepoint.runtime.nano.marks import ERRORS, SIGNS
-from triplepoint.runtime.nano.writer import AGENT_CHARS
 from triplepoint.tools import FileTools, formats
 from triplepoint.tools.search import MAX_REGEX_LINE
 

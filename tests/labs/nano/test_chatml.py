@@ -7,12 +7,12 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 import triplepoint.runtime.nano
+from labs.nano.chatml import round_segments, system_segments
+from labs.nano.corpus import rounds
+from labs.nano.files import Call, MemoryFiles
+from labs.nano.held_out import EVALUATED
+from labs.nano.writer import Round
 from triplepoint.runtime.agent.prompt import SYSTEM_PROMPT
-from triplepoint.runtime.nano.chatml import round_segments, system_segments
-from triplepoint.runtime.nano.corpus import rounds
-from triplepoint.runtime.nano.files import Call, MemoryFiles
-from triplepoint.runtime.nano.held_out import EVALUATED
-from triplepoint.runtime.nano.writer import Round
 from triplepoint.tools import FileTools
 
 TEMPLATE = Path(triplepoint.runtime.nano.__file__).with_name("template.jinja")

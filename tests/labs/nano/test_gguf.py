@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import triplepoint.runtime.nano
-from triplepoint.runtime.nano.bpe import CONTROL, TAGS
+from labs.nano.bpe import CONTROL, TAGS
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is the oracle here")
 FOLDER = Path(triplepoint.runtime.nano.__file__).parent
@@ -69,7 +69,7 @@ def test_tensors_are_those_of_qwen3() -> None:
 
 def test_weights_are_read_as_the_gguf_package_reads_them() -> None:
     """Every tensor of the file that ships, dequantised, is the oracle's bit for bit."""
-    from triplepoint.runtime.nano.export import read_weights
+    from labs.nano.export import read_weights
 
     mine = read_weights(MODEL)
     tensors = gguf.GGUFReader(MODEL).tensors
@@ -82,10 +82,10 @@ def test_weights_are_read_as_the_gguf_package_reads_them() -> None:
 def test_a_written_file_gives_the_same_logits(tmp_path: Path) -> None:
     """A random model, written as F32 and Q8_0 and read back, computes what it computed before."""
     torch = pytest.importorskip("torch", reason="the model is defined in torch")
-    from triplepoint.runtime.nano.bpe import learn
-    from triplepoint.runtime.nano.export import largest_difference, write_gguf
-    from triplepoint.runtime.nano.judge import load_gguf
-    from triplepoint.runtime.nano.model import Nano, NanoConfig
+    from labs.nano.bpe import learn
+    from labs.nano.export import largest_difference, write_gguf
+    from labs.nano.judge import load_gguf
+    from labs.nano.model import Nano, NanoConfig
 
     vocabulary = learn(["some text to learn from, some other text"] * 3, size=270)
     config = NanoConfig(
@@ -110,7 +110,7 @@ def test_a_written_file_gives_the_same_logits(tmp_path: Path) -> None:
 def test_a_cached_step_is_the_whole_forward_pass() -> None:
     """Logits from a growing key-value cache equal those of one pass over everything."""
     torch = pytest.importorskip("torch", reason="the model is defined in torch")
-    from triplepoint.runtime.nano.model import Nano, NanoConfig
+    from labs.nano.model import Nano, NanoConfig
 
     config = NanoConfig(vocabulary=64, width=64, layers=2, heads=2, kv_heads=1, ffn=96)
     torch.manual_seed(0)
@@ -133,7 +133,7 @@ def test_attention_by_blocks_is_attention(tokens: int, apart: bool) -> None:
     """Training's own attention, values and gradients, is torch's with a causal mask, also where
     conversations do not see each other."""
     torch = pytest.importorskip("torch", reason="the model is defined in torch")
-    from triplepoint.runtime.nano.model import causal_attention
+    from labs.nano.model import causal_attention
 
     torch.manual_seed(0)
     shapes = (2, 4, tokens, 16), (2, 2, tokens, 16), (2, 2, tokens, 16)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from triplepoint.runtime.nano.bpe import CONTROL, TAGS, Vocabulary, learn, plain_tokenizer
-from triplepoint.runtime.nano.chatml import round_segments
-from triplepoint.runtime.nano.corpus import rounds
+from labs.nano.bpe import CONTROL, TAGS, Vocabulary, learn, plain_tokenizer
+from labs.nano.chatml import round_segments
+from labs.nano.corpus import rounds
 
 
 @pytest.fixture(scope="module")

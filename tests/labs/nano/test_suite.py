@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-import triplepoint.runtime.nano
+import labs.nano
+from labs.nano.corpus import FAMILIES, rounds
+from labs.nano.suite import judge_talk, main, show_misses, table
+from labs.nano.words import harvest
 from triplepoint import Engine
-from triplepoint.runtime.nano.corpus import FAMILIES, rounds
-from triplepoint.runtime.nano.suite import judge_talk, main, show_misses, table
-from triplepoint.runtime.nano.suite_files import FOLLOW_UP, Folder, Talk, Turn, read_suite
-from triplepoint.runtime.nano.verdict import LONGEST, fold, holds
-from triplepoint.runtime.nano.words import harvest
+from triplepoint.runtime.suites.suite_files import FOLLOW_UP, Folder, Talk, Turn, read_suite
+from triplepoint.runtime.suites.verdict import LONGEST, fold, holds
 
-SUITE = Path(__file__).with_name("suite")
-GENERATOR = Path(triplepoint.runtime.nano.__file__).parent
-OURS = ("suite.py", "suite_files.py", "verdict.py")  # the judge is no part of the generator
-DEVELOPMENT = Path(__file__).with_name("development")
+GENERATOR = Path(labs.nano.__file__).parent
+SUITE = GENERATOR / "suite"
+OURS = ("suite.py",)  # the judge is no part of the generator
+DEVELOPMENT = GENERATOR / "development"
 DOCUMENTS = "documents"  # its files and some of its questions are those of README and docs
 
 

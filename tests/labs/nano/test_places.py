@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from triplepoint.runtime.nano import short, talks
-from triplepoint.runtime.nano.places import MOST, moved, place_of, said_place
-from triplepoint.runtime.nano.words import Lexicon
-from triplepoint.runtime.nano.writer import Round, Writer
+from labs.nano import short, talks
+from labs.nano.places import MOST, moved, place_of, said_place
+from labs.nano.words import Lexicon
+from labs.nano.writer import Round, Writer
 
 FILES = ["a.log", "b.ini", "c.md", "d.py", "e.yaml"]
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import triplepoint.runtime.nano
+from labs.nano.batches import Encoder, Stage, make_batch
+from labs.nano.bpe import Vocabulary
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.nano.batches import Encoder, Stage, make_batch
-from triplepoint.runtime.nano.bpe import Vocabulary
 
 torch = pytest.importorskip("torch", reason="training runs in torch")
 
+ROOT = Path(__file__).parents[3]
 MODEL = Path(triplepoint.runtime.nano.__file__).with_name("nano.gguf")
 STAGE = Stage(1.0, 640, 2, 6)
 
@@ -38,7 +39,7 @@ def test_a_batch_follows_from_its_number() -> None:
 
 def test_each_conversation_of_a_sequence_stands_alone() -> None:
     """What is computed for its tokens is what would be without the others, at its own places."""
-    from triplepoint.runtime.nano.judge import load_gguf
+    from labs.nano.judge import load_gguf
 
     model, tokens = load_gguf(MODEL)
     batch = make_batch(Encoder(tokens), 3, STAGE)
@@ -56,7 +57,7 @@ def test_each_conversation_of_a_sequence_stands_alone() -> None:
 @pytest.mark.slow
 def test_other_processes_write_the_same_batches() -> None:
     """With workers the batches come in the order of the steps, as without."""
-    from triplepoint.runtime.nano.train import Batches
+    from labs.nano.train import Batches
 
     coder = encoder()
     batches = Batches(coder, workers=1)
@@ -71,8 +72,8 @@ def test_other_processes_write_the_same_batches() -> None:
 @pytest.mark.slow
 def test_training_begins_at_a_file_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     """The weights that ship are the start; a step changes them; a second trainer has them all."""
-    from triplepoint.runtime.nano.judge import load_gguf
-    from triplepoint.runtime.nano.train import Trainer
+    from labs.nano.judge import load_gguf
+    from labs.nano.train import Trainer
 
     torch.set_num_threads(1)
     # bf16 takes a minute where no instruction multiplies it.
@@ -106,8 +107,8 @@ def test_training_begins_at_a_file_and_goes_on_from_its_checkpoint(tmp_path: Pat
 
 def test_a_deeper_model_computes_the_same() -> None:
     """Its new layers are there, and change nothing yet; fewer layers are refused."""
-    from triplepoint.runtime.nano.judge import load_gguf
-    from triplepoint.runtime.nano.model import grown
+    from labs.nano.judge import load_gguf
+    from labs.nano.model import grown
 
     model, _ = load_gguf(MODEL)
     deeper = grown(model, len(model.blk) + 2).eval()
@@ -127,8 +128,9 @@ def test_training_needs_little() -> None:
         "import sys\n"
         "for name in ('gguf', 'pydantic', 'structlog', 'rich'):\n"
         "    sys.modules[name] = None\n"
-        "from triplepoint.runtime.nano import judge, train\n"
+        "from labs.nano import judge, train\n"
         f"judge.load_gguf(train.Path({str(MODEL)!r}))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr

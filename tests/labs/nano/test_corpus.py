@@ -8,19 +8,19 @@ from collections import Counter
 
 import pytest
 
-from triplepoint.runtime.nano import phrasings, solve, unseen
-from triplepoint.runtime.nano.chatml import round_segments
-from triplepoint.runtime.nano.corpus import FAMILIES, draw, rounds
-from triplepoint.runtime.nano.files import MemoryFiles
-from triplepoint.runtime.nano.held_out import EVALUATED
-from triplepoint.runtime.nano.logs import make_log
-from triplepoint.runtime.nano.marks import ERRORS, SIGNS, compiled
-from triplepoint.runtime.nano.reports import make_report, reports
-from triplepoint.runtime.nano.settings import Setting, make_settings
-from triplepoint.runtime.nano.solve import mentioned
-from triplepoint.runtime.nano.talks import talk
-from triplepoint.runtime.nano.words import Lexicon, harvest
-from triplepoint.runtime.nano.writer import Writer
+from labs.nano import phrasings, solve, unseen
+from labs.nano.chatml import round_segments
+from labs.nano.corpus import FAMILIES, draw, rounds
+from labs.nano.files import MemoryFiles
+from labs.nano.held_out import EVALUATED
+from labs.nano.logs import make_log
+from labs.nano.marks import ERRORS, SIGNS, compiled
+from labs.nano.reports import make_report, reports
+from labs.nano.settings import Setting, make_settings
+from labs.nano.solve import mentioned
+from labs.nano.talks import talk
+from labs.nano.words import Lexicon, harvest
+from labs.nano.writer import Writer
 
 SLOTS = {
     "ERROR": "f", "KEY": "fk", "LINE": "fn", "LIST": "d", "LIST_HERE": "", "SEARCH": "w",
@@ -105,7 +105,7 @@ def test_a_list_names_every_entry_once_in_order() -> None:
 def test_every_report_leads_to_its_message(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a report says went wrong is found by the search that it is made for."""
     pattern = sorted(set(reports()))[number]
-    monkeypatch.setattr("triplepoint.runtime.nano.reports.reports", lambda: (pattern,))
+    monkeypatch.setattr("labs.nano.reports.reports", lambda: (pattern,))
     found = 0
     for seed in range(20):
         log = make_report(Lexicon(random.Random(seed)), 12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from triplepoint.runtime.nano.chatter import around, fronted, sentence
+from labs.nano.chatter import around, fronted, sentence
 
 QUESTION = "what is {k} in {f}"
 

@@ -1,7 +1,7 @@
-"""The hand-written judge set: one TOML file for each folder, read, checked and laid out on disk.
+"""Folder files: a folder and its questions in a TOML file, read, checked and laid out on disk.
 
     about = "what the folder is"
-    copy = "examples/incident"      # optional: begin with a copy, relative to the repository
+    copy = "../incident"            # optional: begin with a copy, relative to this file
     folders = ["empty"]             # optional: empty folders
 
     [files]                         # path to text
@@ -146,7 +146,7 @@ def read_folder(path: Path) -> Folder:
         {name: bytes.fromhex(digits) for name, digits in given.get("binary", {}).items()},
         dict(given.get("links", {})),
         tuple(given.get("folders", ())),
-        None if copy is None else path.resolve().parents[4] / copy,
+        None if copy is None else path.resolve().parent / copy,
         tuple(talks),
     )
 

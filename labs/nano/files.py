@@ -1,7 +1,7 @@
 """The file tools over files that exist only in memory, for the training corpus.
 
 The text comes from `tools.formats`, as the real tools' does, so that it is the same byte for
-byte; tests/runtime/nano/test_files.py holds both together. Millions of calls cannot go through
+byte; tests/labs/nano/test_files.py holds both together. Millions of calls cannot go through
 a file system.
 """
 
@@ -14,8 +14,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from ...tools import formats
-from ...tools.paths import some
+from triplepoint.tools import formats
+from triplepoint.tools.paths import some
+
 from .marks import compiled
 
 

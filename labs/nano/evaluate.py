@@ -1,4 +1,4 @@
-"""Held-out accuracy: `python -m triplepoint.runtime.nano.evaluate --gguf nano.gguf`.
+"""Held-out accuracy: `python -m labs.nano.evaluate --gguf nano.gguf`.
 
 With `--engine` the real thing runs: files in a folder, the agent, the grammar, the real tools. A
 conversation counts when every answer is the expected one, equal as a string; the number after a
@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..gguf.open import open_gguf
+from triplepoint.runtime.gguf.open import open_gguf
+
 from .batches import Encoder
 from .bpe import Vocabulary
 from .held_out import BANDS, EVALUATED, Case, cases
 from .writer import Round
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from triplepoint.runtime.inference.engine import Engine
 
 Judge = Callable[[Case, bool], tuple[bool, bool]]
 """(case, whether to show a wrong one) to whether its answers are right, and all its calls, too."""
@@ -90,10 +91,10 @@ def write_files(root: Path, texts: dict[str, str]) -> None:
 
 def run_agent(engine: Engine, rounds: Sequence[Round]) -> Iterator[Answer]:
     """Question by question the calls and the answer of one agent in a folder with the files."""
-    from ...errors import TriplepointError
-    from ...tools import FileTools
-    from ...traces.events import ToolEvent
-    from ..agent.agent import Agent
+    from triplepoint.errors import TriplepointError
+    from triplepoint.runtime.agent.agent import Agent
+    from triplepoint.tools import FileTools
+    from triplepoint.traces.events import ToolEvent
 
     files = rounds[0].files
     with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +127,7 @@ def main() -> None:
     parser.add_argument("--misses", type=int, default=0, help="wrong cases to show of each")
     args = parser.parse_args()
     if args.engine:
-        from ..inference.engine import Engine
+        from triplepoint.runtime.inference.engine import Engine
 
         judge, encoder = agent_judge(Engine.load(args.engine))
     else:

@@ -12,16 +12,17 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
+from ..config import BUILT_IN
 from .suite_files import Turn
 
 LONGEST = 700
 """Characters of an answer; whoever copies a whole file has not answered."""
 
 _CANNOT = re.compile(
-    r"\b(?:i|we|nano|triplepoint-nano|(?:this|the embedded|so small a) model)\b(?: \w+)?? "
+    rf"\b(?:i|we|(?:triplepoint-)?{BUILT_IN}|(?:this|the embedded|so small a) model)\b(?: \w+)?? "
     r"(?:can ?not|can't|can only|could not|couldn't|am not able|am unable|am only able|is not able"
     r"|do not know|don't know|am not able|only (?:know|answer|look|find|read|copy|quote))\b"
-    r"|\b(?:not something|nothing|not what) (?:that )?(?:i|this model|nano) can\b"
+    rf"|\b(?:not something|nothing|not what) (?:that )?(?:i|this model|{BUILT_IN}) can\b"
     r"|\bbeyond (?:me|what i can|this model)\b"
 )
 _NONE = re.compile(

@@ -1,7 +1,7 @@
 """A conversation as the segments that nano is trained on: the bytes of `template.jinja`.
 
 The template file is what a runtime renders; this module says the same in Python because training
-must know which tokens are the assistant's. tests/runtime/nano/test_chatml.py holds them equal.
+must know which tokens are the assistant's. tests/labs/nano/test_chatml.py holds them equal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..agent.prompt import SYSTEM_PROMPT
+from triplepoint.runtime.agent.prompt import SYSTEM_PROMPT
+
 from .files import Call
 from .writer import Round
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ...tools.formats import elsewhere
-from ..conversation.answer_forms import AS_FAR, entries, is_cut
+from triplepoint.runtime.conversation.answer_forms import AS_FAR, entries, is_cut
+from triplepoint.tools.formats import elsewhere
+
 from .files import Call, MemoryFiles
 from .logs import Log
 from .marks import ERRORS, SIGNS

@@ -1,4 +1,4 @@
-"""Write a checkpoint as GGUF: `python -m triplepoint.runtime.nano.export DIR nano.gguf`."""
+"""Write a checkpoint as GGUF: `python -m labs.nano.export DIR nano.gguf`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..conversation import answer_forms
-from ..gguf.file import GGMLType
-from ..gguf.open import open_gguf
+from triplepoint.runtime import nano
+from triplepoint.runtime.conversation import answer_forms
+from triplepoint.runtime.gguf.file import GGMLType
+from triplepoint.runtime.gguf.open import open_gguf
+
 from .answers import FORMS
 from .bpe import CONTROL, TAGS, Vocabulary
 
 if TYPE_CHECKING:
     from .model import Nano, NanoConfig
 
-TEMPLATE = Path(__file__).with_name("template.jinja")
+TEMPLATE = Path(nano.__file__).with_name("template.jinja")
 NORMAL, CONTROL_TYPE, USER_DEFINED = 1, 3, 4
 
 

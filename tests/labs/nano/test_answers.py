@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from labs.nano.answers import FORMS
+from labs.nano.chatml import round_segments
+from labs.nano.corpus import rounds
 from triplepoint import Agent, Engine
 from triplepoint.runtime.conversation import answer_forms
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.grammar import tag_ids
 from triplepoint.runtime.conversation.matcher_tables import matcher_tables
-from triplepoint.runtime.nano.answers import FORMS
-from triplepoint.runtime.nano.chatml import round_segments
-from triplepoint.runtime.nano.corpus import rounds
 
 
 @pytest.fixture(scope="module")
