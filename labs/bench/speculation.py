@@ -1,6 +1,6 @@
 """What drafting and jumping forward give, on texts that are known beforehand.
 
-    triplepoint bench speculation -m synthetic:qwen3-0.6b:q4_0
+    python -m labs.bench.speculation -m synthetic:qwen3-0.6b:q4_0
 
 A decode whose tokens are given makes the passes that it would make if the model said them, so what
 a model with random weights would accept is what the text says. The texts: a file read as a tool's
@@ -22,18 +22,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ...tools.tool import ToolSet, tool
-from ..conversation.grammar import CallGrammar, TurnConstraint
-from ..conversation.toolcalls import ToolCall
-from ..inference.speculative_config import SpeculativeConfig
-from ..inference.teacher_forcing import decode_teacher_forced
+from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
+from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+from triplepoint.runtime.inference.teacher_forcing import decode_teacher_forced
+from triplepoint.tools.tool import ToolSet, tool
+
 from . import draft_lengths
+from .command import Report, run_report
 from .draft_lengths import DraftCosts
 
 if TYPE_CHECKING:
-    from ...traces.events import PhaseEvent
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from triplepoint.runtime.inference.engine import Engine
+    from triplepoint.runtime.inference.session import Session
+    from triplepoint.traces.events import PhaseEvent
 
 TOKENS = 240  # of an answer
 OFF, ON = SpeculativeConfig(jump_forward=False, draft_tokens=0), SpeculativeConfig()
@@ -44,7 +46,7 @@ OFF, ON = SpeculativeConfig(jump_forward=False, draft_tokens=0), SpeculativeConf
 
 def document() -> str:
     """A file that a tool has read: this package's ledger, numbered by line."""
-    from ..conversation import ledger
+    from triplepoint.runtime.conversation import ledger
 
     lines = inspect.getsource(ledger).splitlines()[20:140]
     return "\n".join(f"{n:>4}  {line}" for n, line in enumerate(lines, 21))
@@ -72,7 +74,7 @@ def editing(lines: Sequence[str]) -> str:
 
 def original() -> str:
     """An answer that has nothing from the file: another text altogether."""
-    from ..physics import costs
+    from triplepoint.runtime.physics import costs
 
     return inspect.getdoc(costs) or ""
 
@@ -285,7 +287,7 @@ def grammar_cost(engine: Engine, repeat: int) -> list[tuple[str, float, float]]:
 
 
 @dataclass
-class Report:
+class Savings:
     """What was measured of one engine."""
 
     texts: list[Measured]
@@ -321,11 +323,21 @@ class Report:
         return {"texts": texts, "grammar": grammar, "drafts": self.costs.as_dict()}
 
 
-def measure(engine: Engine, repeat: int) -> Report:
+def measure(engine: Engine, repeat: int) -> Savings:
     """Decode every text `repeat` times with and without.
 
     Raises:
         EngineError: the context is too short for the texts, or the vocabulary has no end of turn.
     """
     texts = answers(engine, repeat) + calls(engine, repeat)
-    return Report(texts, grammar_cost(engine, repeat), draft_lengths.measure(engine, repeat))
+    return Savings(texts, grammar_cost(engine, repeat), draft_lengths.measure(engine, repeat))
+
+
+def report(engine: Engine, repeat: int) -> Report:
+    """The measurement as lines and as numbers."""
+    found = measure(engine, repeat)
+    return found.lines(), found.as_dict()
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_report("speculation", report))

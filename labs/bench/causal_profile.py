@@ -19,21 +19,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import EngineError
-from ...jit.kernels.attention import token_tile
-from ...jit.kernels.kvcache import PAGE
-from ..physics.costs import Bound, PassCost, pass_cost, predict
-from ..physics.latency_model import attainable
-from ..physics.observation import Observation, observe
-from ..physics.roofline_probe import RooflineProbe
-from .calibration import all_threads, parts_of
+from triplepoint.errors import EngineError
+from triplepoint.jit.kernels.attention import token_tile
+from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.runtime.bench.calibration import all_threads, parts_of
+from triplepoint.runtime.physics.costs import Bound, PassCost, pass_cost, predict
+from triplepoint.runtime.physics.latency_model import attainable
+from triplepoint.runtime.physics.observation import Observation, observe
+from triplepoint.runtime.physics.roofline_probe import RooflineProbe
+
 from .perturbed_graph import Perturbation, PerturbedGraph, perturbed
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.plan import Plan
-    from ..inference.session import Session
-    from ..physics.machine import MachineProfile
+    from triplepoint.runtime.inference.engine import Engine
+    from triplepoint.runtime.inference.plan import Plan
+    from triplepoint.runtime.inference.session import Session
+    from triplepoint.runtime.physics.machine import MachineProfile
 
 TIE = 0.03  # of the time: what two resources differ by less is a tie
 NAMES: tuple[Perturbation, ...] = ("", "control", "memory", "compute", "dispatch")

@@ -1,6 +1,6 @@
 """What a trace file costs: the same run with one and without, in turns.
 
-    python -m triplepoint.runtime.bench.tracing [MODEL] [REPETITIONS]
+    python -m labs.bench.tracing [MODEL] [REPETITIONS]
 
 Both kinds of run make the same events; the one has them in memory only. The time inside
 `TraceWriter.write` (with the hashing, the JSON and the system call) is taken too: on a noisy
@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...traces.writer import TraceWriter
-from ..agent.agent import Agent
-from ..inference.engine import Engine
+from triplepoint.runtime.agent.agent import Agent
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.traces.writer import TraceWriter
 
 if TYPE_CHECKING:
-    from ...traces.events import Event
+    from triplepoint.traces.events import Event
 
 _FILES = 40  # in the folder that the question is about
 _TOKENS = 256  # at most: a model of random weights never ends

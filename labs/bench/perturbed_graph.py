@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ...jit.compile import spec
-from ...jit.kernels import attention, perturb
-from ...jit.kernels.batch import describe, own_places
-from ...jit.kernels.epilogue import GATES
-from ...jit.kernels.panels import FORMATS
-from ...jit.pool import aligned
-from ...jit.tape import Op, PerThread, Tape
-from ..forward.batch import Span
-from ..forward.descriptor import ONE, OUTPUTS, TOKENS
-from ..forward.gemms import CHUNKS
-from ..forward.graph import GraphBuilder
-from ..inference.plan import Plan
+from triplepoint.jit.compile import spec
+from triplepoint.jit.kernels import attention, perturb
+from triplepoint.jit.kernels.batch import describe, own_places
+from triplepoint.jit.kernels.epilogue import GATES
+from triplepoint.jit.kernels.panels import FORMATS
+from triplepoint.jit.pool import aligned
+from triplepoint.jit.tape import Op, PerThread, Tape
+from triplepoint.runtime.forward.batch import Span
+from triplepoint.runtime.forward.descriptor import ONE, OUTPUTS, TOKENS
+from triplepoint.runtime.forward.gemms import CHUNKS
+from triplepoint.runtime.forward.graph import GraphBuilder
+from triplepoint.runtime.inference.plan import Plan
 
 if TYPE_CHECKING:
-    from ..inference.session import Session
+    from triplepoint.runtime.inference.session import Session
 
 Perturbation = Literal["", "control", "memory", "compute", "dispatch"]
 PIECE = 1 << 20  # bytes of a piece for each thread: it is near when it is read again

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from labs.bench import scenario
 from triplepoint import Engine, SettingError
-from triplepoint.runtime.bench import scenario
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""``triplepoint bench causal``: does the bound that is named move the time most?"""
+"""``python -m labs.bench.causal``: does the bound that is named move the time most?"""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import argparse
 from itertools import product
 from typing import TYPE_CHECKING
 
-from .bench_options import BUSY, add_depth_option, add_form_option, fitting
-from .load_engine import add_engine_options, load_engine
-from .options import add_numbers
-from .output import Output
-from .tables import Column, Form, Row, show_each
+from triplepoint.runtime.cli.bench_options import BUSY, add_depth_option, add_form_option, fitting
+from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
+from triplepoint.runtime.cli.options import add_numbers
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.tables import Column, Form, Row, show_each
+
+from .command import run_command
 
 if TYPE_CHECKING:
-    from ..bench.causal_profile import Point
+    from .causal_profile import Point
 
 _COLUMNS = (
     Column("tokens", 6),
@@ -41,11 +43,14 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     add_form_option(bench)
 
 
-def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+def run(args: argparse.Namespace, output: Output) -> int:
     """Calibrate, then measure each point; a row as soon as it is known."""
-    from ..bench import calibration, causal_profile
-    from ..physics.calibration import busy
+    from triplepoint.runtime.bench import calibration
+    from triplepoint.runtime.physics.calibration import busy
 
+    from . import causal_profile
+
+    form: Form = "json" if args.json else args.output
     with load_engine(args, output) as engine:
         points = fitting(product(args.causal, args.n_depth), engine, causal_profile.SINGLES)
         if busy(calibration.calibrated(engine), engine.machine):
@@ -66,7 +71,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
 
 def _row(point: Point) -> Row:
-    from ..bench.causal_profile import as_fields
+    from .causal_profile import as_fields
 
     seen, effects = point.seen, point.effects
     cells = (
@@ -86,3 +91,7 @@ def _row(point: Point) -> Row:
     )
     fields = as_fields(point)
     return Row(cells, fields, {"rounds": fields.pop("rounds")})
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command("causal", add_options, run))

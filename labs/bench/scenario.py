@@ -1,6 +1,6 @@
 """The run that the project was started from, with everything on and with everything off.
 
-    triplepoint bench scenario -m synthetic:qwen3-0.6b:q4_0
+    python -m labs.bench.scenario -m synthetic:qwen3-0.6b:q4_0
 
 A prompt of 220 tokens, a tool call, a result of 5,000 tokens, an answer that quotes it; then a
 second question of 40 tokens and an answer that repeats nothing. Off: each turn reads the
@@ -17,16 +17,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...errors import EngineError, SettingError
-from ..conversation.grammar import CallGrammar, TurnConstraint
-from ..conversation.toolcalls import ToolCall
-from ..inference.teacher_forcing import decode_teacher_forced
+from triplepoint.errors import EngineError, SettingError
+from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
+from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.runtime.inference.teacher_forcing import decode_teacher_forced
+
+from .command import Report, run_report
 from .speculation import OFF, ON, TOOLS, document, original, quoting
 
 if TYPE_CHECKING:
-    from ...traces.events import PhaseEvent
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from triplepoint.runtime.inference.engine import Engine
+    from triplepoint.runtime.inference.session import Session
+    from triplepoint.traces.events import PhaseEvent
 
 PROMPT, RESULT, ANSWER, QUESTION, SECOND = 220, 5000, 160, 40, 60  # tokens
 CALL = ToolCall("read_file", {"path": "app.log"})
@@ -151,7 +153,7 @@ def _feed(session: Session, ids: Sequence[int], *, whole: bool) -> PhaseEvent:
 
 def _source() -> str:
     """A long text: parts of this package's own source."""
-    from ..conversation import chat, grammar, reply, toolcalls
+    from triplepoint.runtime.conversation import chat, grammar, reply, toolcalls
 
     return "\n".join(inspect.getsource(module) for module in (reply, toolcalls, grammar, chat))
 
@@ -189,3 +191,13 @@ def _computed(phase: PhaseEvent) -> str:
 
 def _spread(gains: Sequence[float]) -> str:
     return f"{statistics.median(gains):.2f} ({min(gains):.2f} … {max(gains):.2f})"
+
+
+def report(engine: Engine, repeat: int) -> Report:
+    """The measurement as lines and as numbers."""
+    found = measure(engine, repeat)
+    return lines(found), {"steps": [one.as_dict() for one in found]}
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_report("scenario", report))

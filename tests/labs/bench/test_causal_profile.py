@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from helpers import tiny_qwen3moe as tiny
 
+from labs.bench import causal_profile
+from labs.bench.causal import _row
+from labs.bench.causal_profile import Point
+from labs.bench.perturbed_graph import Perturbation, perturbed
 from triplepoint import Engine
 from triplepoint.jit.kernels.batch import COUNT, START
 from triplepoint.jit.tape import Op
-from triplepoint.runtime.bench import causal_profile
-from triplepoint.runtime.bench.causal_profile import Point
-from triplepoint.runtime.bench.perturbed_graph import Perturbation, perturbed
-from triplepoint.runtime.cli.bench_causal import _row
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.physics.observation import Observation
 

@@ -1,6 +1,6 @@
 """Does real text look like a repetition? False alarms and longest stretches over files.
 
-    python -m triplepoint.runtime.bench.repetition [-m MODEL.gguf] [PATH …]
+    python -m labs.bench.repetition [-m MODEL.gguf] [PATH …]
 
 Reads files as if a model had written them, with nothing in its context that it could copy. Without
 paths: what there is on any machine, the standard library's sources and tables, and base64, hex
@@ -19,11 +19,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..agent.repetition import Repetition, Words
-from ..gguf.open import open_gguf
-from ..tokens.tokenizer import Tokenizer
+from triplepoint.runtime.agent.repetition import Repetition, Words
+from triplepoint.runtime.gguf.open import open_gguf
+from triplepoint.runtime.inference.engine import NANO
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
-NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 _MOST_BYTES = 400_000  # of one file
 
 
@@ -89,7 +89,7 @@ def _read(path: Path) -> str:
 
 def main() -> int:
     """The command above."""
-    parser = argparse.ArgumentParser(prog="triplepoint.runtime.bench.repetition")
+    parser = argparse.ArgumentParser(prog="labs.bench.repetition")
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("-m", "--model", type=Path, action="append", help="a GGUF file")
     args = parser.parse_args()

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from ..inference.draft_head import DraftHead
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from triplepoint.runtime.inference.draft_head import DraftHead
+    from triplepoint.runtime.inference.engine import Engine
+    from triplepoint.runtime.inference.session import Session
 
 LENGTHS = range(1, 9)
 PROMPT = 64  # tokens before the passes
