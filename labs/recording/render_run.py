@@ -1,6 +1,6 @@
 """Render docs/run.svg: the README's first command, as a terminal shows it.
 
-python docs/render_run.py
+python -m labs.recording.render_run
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMAND = ["triplepoint", "run", "What's the error in app.log?", "-v", "--dir", "examples/incident"]
 COLUMNS = 100
 

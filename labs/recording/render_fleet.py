@@ -2,7 +2,7 @@
 
 TRIPLEPOINT_FLEET_TIMELINE=fleet.json TRIPLEPOINT_FLEET_ROWS=400 pytest -n0 -m slow -k once \\
     tests/runtime/fleet/test_ray_cluster.py
-python docs/render_fleet.py fleet.json
+python -m labs.recording.render_fleet fleet.json
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from triplepoint.runtime.planning.charts import Lines, Series, document
 
+DOCS = Path(__file__).parents[2] / "docs"
 WORDS = {"driver": "driver killed, goes on", "node": "node lost"}
 
 
@@ -33,7 +34,7 @@ def main(timeline: str) -> None:
     chart = Lines(
         "A map that is being killed", "seconds", "rows", series, notes=[note], marks=marks
     )
-    Path(__file__).with_name("fleet.svg").write_text(document([chart], width=900))
+    (DOCS / "fleet.svg").write_text(document([chart], width=900))
 
 
 if __name__ == "__main__":

@@ -1,52 +1,19 @@
-"""The library of recorded runs: what is recorded verifies, and so does what is in the folder."""
+"""The library of recorded runs: what is in the folder verifies."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from helpers.recorded import engine_of
 
-from triplepoint import Engine, Trace
 from triplepoint.errors import TraceError
 from triplepoint.jit import targets
-from triplepoint.runtime.replay import examples, record_examples
+from triplepoint.runtime.replay import examples
 from triplepoint.runtime.replay.replay import verify
 
 HEAVY = ("seed", "edit")  # of a synthetic model, which is written to the cache first
 
 
-def engine_of(trace: Trace) -> Engine:
-    """The engine that a recorded run needs."""
-    header = trace.header
-    assert header is not None
-    model = header.model.path or "nano"
-    return Engine.load(model, target=header.target, kv="bf16", context=header.config["context"])
-
-
-_RECORDED = {"seed": pytest.mark.exhaustive, "edit": pytest.mark.exhaustive}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        # The last two take long, and are verified below as they are in the folder.
-        pytest.param(n, marks=_RECORDED.get(n, ()))
-        for n in record_examples.RUNS
-    ],
-)
-def test_what_is_recorded_verifies(name: str, tmp_path: Path) -> None:
-    """Recorded now on this machine, each run gives the same tokens again, and names no folder."""
-    trace = record_examples.record(name, tmp_path / f"{name}.jsonl")
-
-    assert str(Path(__file__).parents[3]) not in (tmp_path / f"{name}.jsonl").read_text()
-    with engine_of(trace) as engine:
-        report = verify(trace, engine)
-    assert report.ok
-    assert report.total == len(trace.phases) > 3
-
-
-def test_the_seed_has_its_shape(tmp_path: Path) -> None:
+def test_the_seed_has_its_shape() -> None:
     """Where the run of that shape is in the folder, its sizes are those that the project names."""
     if "seed" not in examples.names():
         pytest.skip("it has not been recorded: make runs")

@@ -1,7 +1,6 @@
 """The library of recorded runs, `examples/runs`: what is in it, and how it is recorded.
 
-    python -m triplepoint.runtime.replay.record_examples [NAME …]     records them anew, all by
-    default
+    python -m labs.recording.record_examples [NAME …]     records them anew, all by default
 
 They are traces like any other: they can be shown, verified and replayed. Those of the embedded
 model name its hash, so they are recorded anew when it changes.
@@ -15,12 +14,12 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
-from ...traces.reader import Trace
-from ..agent.agent import Agent
-from ..agent.run_metadata import run_start
-from ..inference.engine import Engine
-from .examples import SUFFIX, folder, root
+from triplepoint.runtime.agent.agent import Agent
+from triplepoint.runtime.agent.run_metadata import run_start
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.replay.examples import SUFFIX, folder, root
+from triplepoint.traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
+from triplepoint.traces.reader import Trace
 
 SYNTHETIC = "synthetic:qwen3-0.6b:q4_0:layers=2"
 _INCIDENT = "examples/incident"
