@@ -19,7 +19,7 @@ test: ## the tests alone
 	.venv/bin/pytest -q
 
 runs: ## record the runs of examples/runs anew
-	.venv/bin/python -m triplepoint.runtime.replay.record_examples
+	.venv/bin/python -m labs.recording.record_examples
 
 # What `make bench` measures; BASELINE names an interpreter that has llama-cpp-python.
 MODELS = nano synthetic:qwen3-0.6b:q4_0 synthetic:qwen3-0.6b:q4_k_m synthetic:qwen3-0.6b:q8_0 \

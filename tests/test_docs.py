@@ -61,7 +61,7 @@ def test_a_python_example_runs(
     try:
         exec(compiled, space)
     except LimitReachedError as error:
-        # The example is sound; what the model says is judged elsewhere (runtime/nano/evaluate.py).
+        # The example is sound; what the model says is judged elsewhere (labs/nano/evaluate.py).
         pytest.xfail(f"the embedded model came to no answer: {error}")
     finally:
         for value in space.values():

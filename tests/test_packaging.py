@@ -61,6 +61,53 @@ def test_every_data_file_is_declared() -> None:
     assert data == _declared_data()
 
 
+# Every data file that ships, with the bytes that it may have.
+SHIPPED_DATA = {
+    "py.typed": 0,
+    "runtime/hub/models.toml": 10_000,
+    "runtime/nano/MODEL_CARD.md": 22_000,
+    "runtime/nano/nano.gguf": 8_000_000,
+    "runtime/nano/template.jinja": 2_000,
+    "runtime/planning/prices.toml": 5_000,
+    "runtime/serve/assets/status.html": 11_000,
+    "traces/assets/report.css": 3_000,
+    "traces/assets/report.html": 1_000,
+    "traces/assets/theme.css": 2_000,
+    "traces/assets/view.css": 13_000,
+    "traces/assets/view.html": 2_000,
+    "traces/assets/view.js": 18_000,
+    "traces/assets/view_charts.js": 16_000,
+    "traces/assets/view_dom.js": 4_000,
+}
+SHIPPED_BYTES = 4_400_000
+"""Of all that ships but the embedded model's weights, sources included."""
+
+
+def test_what_ships_is_listed_and_small() -> None:
+    """Data files ship by name and within their bounds, and all together stay below one."""
+    sizes = {name: (ROOT / name).stat().st_size for name in _declared_data()}
+    assert set(sizes) == set(SHIPPED_DATA)
+    assert [name for name, size in sizes.items() if size > SHIPPED_DATA[name]] == []
+
+    sources = [*ROOT.glob("*.py"), *_sources()]
+    total = sum(sizes.values()) + sum(path.stat().st_size for path in sources)
+    assert total - sizes["runtime/nano/nano.gguf"] <= SHIPPED_BYTES
+
+
+def test_the_package_knows_nothing_of_labs() -> None:
+    """What does not ship is imported by nothing that does, and knows the package by its name."""
+    for path in [*ROOT.glob("*.py"), *_sources()]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert "labs" not in [name.split(".")[0] for name in modules], path
+    for path in sorted((ROOT / "labs").rglob("*.py")):
+        depth = len(path.relative_to(ROOT).parts) - 1
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level <= depth, f"{path}, line {node.lineno}"
+
+
 def test_the_version_is_one() -> None:
     """pyproject.toml and the package say the same version."""
     assert SETTINGS["project"]["version"] == triplepoint.__version__
@@ -72,7 +119,7 @@ def _check_contents(names: list[str]) -> None:
     inside = {name.removeprefix("triplepoint/") for name in names}
     assert {path.relative_to(ROOT).as_posix() for path in _sources()} <= inside
     assert _declared_data() <= inside
-    assert not [name for name in inside if name.startswith(("tests", "docs", "build"))]
+    assert not [name for name in inside if name.startswith(("labs", "tests", "docs", "build"))]
 
 
 def test_what_is_installed() -> None:

@@ -53,7 +53,7 @@ def test_a_recipe_runs(
         try:
             exec(compiled, {"__name__": "__main__"})
         except LimitReachedError as error:
-            # The recipe is sound; what the model says is judged in runtime/nano/evaluate.py.
+            # The recipe is sound; what the model says is judged in labs/nano/evaluate.py.
             pytest.xfail(f"the embedded model came to no answer: {error}")
 
     assert capsys.readouterr().out.strip()

@@ -1,7 +1,7 @@
 """Ops that halve a resource of a pass, to see what its time is spent on.
 
 They change what a pass reads or multiplies and nothing else; its results mean nothing afterwards.
-`runtime/bench/causal_profile.py` lays them down between the ops of a model.
+`labs/bench/causal_profile.py` lays them down between the ops of a model.
 """
 
 from __future__ import annotations

@@ -35,15 +35,10 @@ COMMANDS = {
     "serve": "run N agents at once on a server: jobs/hour, latencies, failures",
     "trace": "time the work of a recorded run",
     "predict": "predict phases of N tokens at each -d, then measure them",
-    "causal": "check that the observed bound dominates: time passes of N tokens at each -d with "
-    "half of the bytes, GEMMs or barriers",
     "sweep": "sweep one quantity and compare the curve's shape with published figures",
     "ablation": "compare fixed settings with the automatic ones",
-    "speculation": "measure what drafting and jump-forward save on known texts",
-    "scenario": "time an agent run phase by phase, with all optimizations on and off",
     "kernels": "time the kernels alone",
 }
-_SHARED_FILES = {"scenario": "speculation"}
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -55,7 +50,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     add_baseline_options(verb)
     commands = add_commands(verb, required=False)
     for name, summary in COMMANDS.items():
-        commands.declare(name, summary, _file(name))
+        commands.declare(name, summary, f"bench_{name}")
     assert isinstance(verb, OneLineParser)
     verb.shortcuts = ("batch", "agents")
     verb.epilog = (
@@ -68,7 +63,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Measure and print; a row is printed as soon as it is known."""
     form: Form = "json" if args.json else getattr(args, "output", "md")
     if args.command is not None:
-        module = import_module(f".{_file(args.command)}", __package__)
+        module = import_module(f".bench_{args.command}", __package__)
         return module.run(args, output, form)
     from ..bench.runner import cases
 
@@ -81,10 +76,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         else:
             _speed(args, output, form, engine, todo)
     return 0
-
-
-def _file(command: str) -> str:
-    return f"bench_{_SHARED_FILES.get(command, command)}"
 
 
 # --- a model's speed

@@ -1,5 +1,1 @@
-"""The embedded demonstration model: its weights (`nano.gguf`), and what they were made with.
-
-`solve.py` says what it is to do, `corpus.py` writes conversations, `train.py` trains on them,
-`evaluate.py` and `suite.py` judge it; `MODEL_CARD.md` has the results.
-"""
+"""The embedded demonstration model, `nano.gguf`; `MODEL_CARD.md` says how it was made."""

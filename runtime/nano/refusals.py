@@ -1,4 +1,4 @@
-"""How nano says that it cannot do what was asked; `corpus.py` has its sentences."""
+"""How nano says that it cannot do what was asked; `labs/nano/solve.py` has its sentence."""
 
 from __future__ import annotations
 

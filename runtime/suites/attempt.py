@@ -18,10 +18,10 @@ from ..agent.agent import Agent
 from ..agent.config import MAX_STEPS, MAX_TOKENS
 from ..agent.events import RunFinished, ToolCallFinished, ToolCallStarted
 from ..inference.sampling import Sampling
-from ..nano.verdict import told
 from .checks import Judge, Outcome, run_check, snapshot
 from .definition import WRITING, Question, Setting, Suite, Task
 from .folders import folder_of
+from .verdict import told
 
 if TYPE_CHECKING:
     from ...tools import Tool

@@ -16,9 +16,9 @@ from ...arguments import pip_install
 from ...errors import SettingError
 from ...tools.globs import glob_matcher
 from ...tools.timed_regex import LIMIT_S, RegexTimeoutError, searched
-from ..nano.suite_files import Turn
-from ..nano.verdict import LONGEST, accept, evidence, fold, invented
 from .definition import Check, FileCheck, Suite
+from .suite_files import Turn
+from .verdict import LONGEST, accept, evidence, fold, invented
 
 Snapshot = Mapping[str, str]
 """Paths of files to hashes of their content."""

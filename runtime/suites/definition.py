@@ -24,6 +24,7 @@ from pydantic import (
 
 from ...arguments import pip_install, read_text
 from ...errors import SettingError
+from ..config import BUILT_IN
 
 WRITING = {"edit", "exec"}  # tools whose tasks get a copy of their folder
 
@@ -55,7 +56,7 @@ class FileCheck(_Strict):
 
 
 class Facts(_Strict):
-    """Rules about meaning, as nano's judge has them: `nano.suite_files.Turn`."""
+    """Rules about meaning, of which a question of a folder file has its own: `suite_files.Turn`."""
 
     has: list[str | list[str]] = []
     says: list[str | list[str]] = []
@@ -275,7 +276,7 @@ def read_suite(path: str | Path) -> Suite:
         data["judge"] = _model(data["judge"])
     if "price_per_million" in data:
         data["price_per_million"] = _price(data["price_per_million"])
-    models = data.get("models", ["nano"])
+    models = data.get("models", [BUILT_IN])
     models = [models] if isinstance(models, str | dict) else models
     data["models"] = [_model(one) for one in models] if isinstance(models, list) else models
     if "folders" in data:

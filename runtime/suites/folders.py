@@ -1,7 +1,7 @@
-"""Folder files as tasks: in nano's judge set a file holds a folder and its questions.
+"""Folder files as tasks: a file holds a folder and its questions.
 
 A question is right when its facts are in the answer and nothing in it is invented; see
-`nano.suite_files` for the form and `nano.verdict` for the rules.
+`suite_files` for the form and `verdict` for the rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SettingError
-from ..nano.suite_files import Folder, Talk, Turn, read_folder
+from .suite_files import Folder, Talk, Turn, read_folder
 
 
 def tasks_of(suite: Path, patterns: Any) -> list[dict[str, Any]]:

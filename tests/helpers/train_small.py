@@ -35,13 +35,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))  # labs
 
 from helpers.trained_small import MODELS, Small, encoder, talk
 
+from labs.nano.batches import OTHER, TARGET
+from labs.nano.bpe import Vocabulary, plain_tokenizer
+from labs.nano.muon import orthogonal
 from triplepoint.runtime.convert.convert import convert
-from triplepoint.runtime.nano.batches import OTHER, TARGET
-from triplepoint.runtime.nano.bpe import Vocabulary, plain_tokenizer
-from triplepoint.runtime.nano.muon import orthogonal
 
 REPEATS = 64, 32
 """Tokens and sequences of a batch of random words that come again."""

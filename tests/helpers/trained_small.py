@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import triplepoint.runtime.nano
+from labs.nano.batches import Encoder
+from labs.nano.bpe import CONTROL, TAGS, Vocabulary
+from labs.nano.chatml import Segment, round_segments, system_segments
+from labs.nano.corpus import FAMILIES
+from labs.nano.words import Lexicon
+from labs.nano.writer import Round, Writer
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.nano.batches import Encoder
-from triplepoint.runtime.nano.bpe import CONTROL, TAGS, Vocabulary
-from triplepoint.runtime.nano.chatml import Segment, round_segments, system_segments
-from triplepoint.runtime.nano.corpus import FAMILIES
-from triplepoint.runtime.nano.words import Lexicon
-from triplepoint.runtime.nano.writer import Round, Writer
 
 DATA = Path(__file__).parents[1] / "data"
 NANO = Path(triplepoint.runtime.nano.__file__).parent

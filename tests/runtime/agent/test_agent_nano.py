@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from labs.nano.chatml import system_segments
 from triplepoint import Agent, Engine, PassCancelledError, Sampling, Trace
 from triplepoint.errors import ContextOverflowError
 from triplepoint.runtime.agent.config import OWN_FORMS
 from triplepoint.runtime.agent.events import PhaseFinished, RunFinished, TextDelta
 from triplepoint.runtime.conversation import matcher_tables
-from triplepoint.runtime.nano.chatml import system_segments
 from triplepoint.traces.events import RunEnd
 
 QUESTIONS = (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers import agents
 
+from labs.bench import repetition
 from triplepoint import Agent, Engine, LimitReachedError, Trace, tool
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.agent.repetition import (
@@ -21,7 +22,6 @@ from triplepoint.runtime.agent.repetition import (
     RepetitionStop,
     Words,
 )
-from triplepoint.runtime.bench import repetition
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.runtime.tokens.tokenizer import Tokenizer

@@ -32,8 +32,8 @@ from triplepoint.runtime.cli.arguments import build_parser
 from triplepoint.runtime.cli import conversation, disk_usage, line_input, replay_verify
 from triplepoint.runtime.cli import attaching, slash_commands
 from triplepoint.runtime.agent.remote import engine
-from triplepoint.runtime.bench import calibration, causal_profile, compare, kernels, predictions
-from triplepoint.runtime.bench import reach, runner, scenario, speculation
+from triplepoint.runtime.bench import calibration, compare, kernels, predictions
+from triplepoint.runtime.bench import reach, runner
 from triplepoint.runtime.evaluate import imatrix
 from triplepoint.runtime.hub import find, pull
 from triplepoint.runtime.models import qwen3
@@ -139,11 +139,8 @@ GOOD: dict[str, list[bytes]] = {
     "bench serve": [b"2", b"-m", b"text.txt", b"--in-process"],
     "bench trace": [b"text.txt"],
     "bench predict": [b"2", b"-m", b"text.txt"],
-    "bench causal": [b"2", b"-m", b"text.txt"],
     "bench sweep": [b"kv", b"-m", b"text.txt"],
     "bench ablation": [b"spin", b"-m", b"text.txt"],
-    "bench speculation": [b"-m", b"text.txt"],
-    "bench scenario": [b"-m", b"text.txt"],
     "bench kernels": [b"butter"],
     "regimes": [b"text.txt"],
     "map": [b"text.txt", b"-o", b"out.jsonl", b"-m", b"text.txt"],

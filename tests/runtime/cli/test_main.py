@@ -126,7 +126,6 @@ def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
         ["bench", "batch", "2", "-d", "5"],
         ["bench", "--agents", "2", "-p", "5"],
         ["bench", "predict", "99999"],
-        ["bench", "causal", "99999"],
         ["run", "x", "-m", ""],
         ["run", "x", "--dir", ""],
         ["use", ""],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -41,17 +40,3 @@ def test_no_such_number(triplepoint: Run, wrong: str) -> None:
     result = triplepoint("run", "hello", "--draft-tokens", wrong)
     assert result.returncode == 2
     assert "is not auto, off or a number up to 16" in result.stderr
-
-
-@pytest.mark.slow
-def test_what_it_gives_is_measured(triplepoint: Run) -> None:
-    """`bench speculation` has a row for each text, with and without, and the grammar's cost."""
-    result = triplepoint("bench", "speculation", "-r", "1", "--json")
-    assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
-    calls = {row["text"]: row for row in report["texts"]}
-    assert list(calls)[3:] == ["edit_file", "read_file", "search", "set_level"]
-    for name in ("read_file", "search", "set_level"):
-        assert calls[name]["forced"] > 0.4 * calls[name]["tokens"]
-        assert calls[name]["passes"] < calls[name]["tokens"] - calls[name]["forced"] + 1
-    assert [row["call"] for row in report["grammar"]] == ["read_file", "search", "set_level"]

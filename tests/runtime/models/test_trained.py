@@ -21,12 +21,12 @@ from helpers.tiers import quick
 from helpers.tiny_qwen3 import torch_logits
 
 import triplepoint.runtime.nano
+from labs.nano.batches import Encoder
+from labs.nano.bpe import Vocabulary
+from labs.nano.corpus import FAMILIES
+from labs.nano.held_out import BANDS, Case, cases
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.nano.batches import Encoder
-from triplepoint.runtime.nano.bpe import Vocabulary
-from triplepoint.runtime.nano.corpus import FAMILIES
-from triplepoint.runtime.nano.held_out import BANDS, Case, cases
 from triplepoint.runtime.quantize.quantize import quantize
 
 MODEL = Path(triplepoint.runtime.nano.__file__).with_name("nano.gguf")

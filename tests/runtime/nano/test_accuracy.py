@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import triplepoint.runtime.nano
-from triplepoint.runtime.nano.held_out import BANDS, EVALUATED, Band, cases
+from labs.nano.held_out import BANDS, EVALUATED, Band, cases
 
 MODEL = Path(triplepoint.runtime.nano.__file__).with_name("nano.gguf")
 
@@ -26,8 +26,8 @@ FLOORS = [
 def test_held_out_accuracy_stays_above_its_floor(band: Band, floor: float) -> None:
     """A sample of held-out cases; the tables are in the model card."""
     torch = pytest.importorskip("torch", reason="the cases are judged in torch")
-    from triplepoint.runtime.nano.batches import Encoder
-    from triplepoint.runtime.nano.judge import first_miss, load_gguf
+    from labs.nano.batches import Encoder
+    from labs.nano.judge import first_miss, load_gguf
 
     torch.set_num_threads(1)
     model, vocabulary = load_gguf(MODEL)

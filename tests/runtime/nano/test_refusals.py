@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triplepoint.runtime.nano import smalltalk, solve
+from labs.nano import smalltalk, solve
 from triplepoint.runtime.nano.refusals import is_refusal
 
 

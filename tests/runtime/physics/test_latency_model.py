@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from triplepoint.runtime.bench.calibration import Sample, fit
+from triplepoint.runtime.physics.calibration_fit import Sample, fit
 from triplepoint.runtime.physics.costs import ModelCost, pass_cost, predict
 from triplepoint.runtime.physics.latency_model import Efficiency, Passes, estimate, shared_s
 from triplepoint.runtime.physics.machine import MachineProfile

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from helpers.tiers import quick
 
+from labs.nano.suite import judge_talk
 from triplepoint import Engine
-from triplepoint.runtime.nano.suite import judge_talk
-from triplepoint.runtime.nano.suite_files import read_folder
 from triplepoint.runtime.suites.attempt import attempt
 from triplepoint.runtime.suites.definition import read_suite
+from triplepoint.runtime.suites.suite_files import read_folder
 
-SUITE = Path(__file__).parents[1] / "nano" / "suite.toml"
+SUITE = Path(__file__).parents[3] / "labs" / "nano" / "suite.toml"
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_it_has_every_question() -> None:
 
 @pytest.mark.parametrize("name", quick(("documents", "bank", "ferry"), ci=("documents", "bank")))
 def test_it_says_what_the_judge_says(nano_engine: Engine, tmp_path: Path, name: str) -> None:
-    """The verdict on each question is that of `nano.suite`."""
+    """The verdict on each question is that of `labs.nano.suite`."""
     suite = read_suite(SUITE)
     folder = read_folder(SUITE.parent / "suite" / f"{name}.toml")
     folder.write(tmp_path / "root")

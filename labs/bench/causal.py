@@ -1,0 +1,97 @@
+"""``python -m labs.bench.causal``: does the bound that is named move the time most?"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import product
+from typing import TYPE_CHECKING
+
+from triplepoint.runtime.cli.bench_options import BUSY, add_depth_option, add_form_option, fitting
+from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
+from triplepoint.runtime.cli.options import add_numbers
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.tables import Column, Form, Row, show_each
+
+from .command import run_command
+
+if TYPE_CHECKING:
+    from .causal_profile import Point
+
+_COLUMNS = (
+    Column("tokens", 6),
+    Column("KV", 6),
+    Column("ms a pass", 9),
+    Column("MFU", 4),
+    Column("MBU", 4),
+    Column("dispatch", 8),
+    Column("observed", 8, is_text=True),
+    Column("½ GEMMs", 10),
+    Column("½ bytes", 8),
+    Column("½ barriers", 10),
+    Column("noise", 6),
+    Column("moves most", 10, is_text=True),
+    Column("agrees", 6, is_text=True),
+)
+
+
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """Which passes, and of which model."""
+    sizes = [1, 2, 4, 8, 16, 64, 256, 1024, 4096]
+    add_numbers(bench, "causal", nargs="?", default=sizes, help="tokens per pass")
+    add_engine_options(bench, context=False)
+    add_depth_option(bench)
+    add_form_option(bench)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Calibrate, then measure each point; a row as soon as it is known."""
+    from triplepoint.runtime.bench import calibration
+    from triplepoint.runtime.physics.calibration import busy
+
+    from . import causal_profile
+
+    form: Form = "json" if args.json else args.output
+    with load_engine(args, output) as engine:
+        points = fitting(product(args.causal, args.n_depth), engine, causal_profile.SINGLES)
+        if busy(calibration.calibrated(engine), engine.machine):
+            output.note(BUSY)
+        found = show_each(output, form, _COLUMNS, causal_profile.measure(engine, points), _row)
+    if form == "md":
+        strictly = sum(point.most == point.seen.bound for point in found)
+        agreeing = sum(point.agrees for point in found)
+        dram = sorted(point.machine.read_gbps["DRAM"] for point in found)
+        output.line()
+        output.line(
+            f"the observed bound changes the time most at {strictly} of {len(found)} points, and "
+            f"at {agreeing} ({agreeing / len(found):.0%}) counting ties; a tie is within "
+            f"{causal_profile.TIE:.0%} of the time or two standard errors"
+        )
+        output.line(f"DRAM reads during the run: {dram[0]:.0f} … {dram[-1]:.0f} GB/s")
+    return 0
+
+
+def _row(point: Point) -> Row:
+    from .causal_profile import as_fields
+
+    seen, effects = point.seen, point.effects
+    cells = (
+        f"{point.tokens:,}",
+        f"{point.start:,}",
+        f"{point.seconds * 1e3:.3f}",
+        f"{seen.mfu:.0%}",
+        f"{seen.mbu:.0%}",
+        f"{seen.dispatch_share:.0%}",
+        seen.bound,
+        f"{-effects['compute']:+.1%}",
+        f"{-effects['memory']:+.1%}",
+        f"{-effects['dispatch']:+.1%}",
+        f"{max(point.noise.values()):.1%}",
+        point.most,
+        "yes" if point.most == seen.bound else "tie" if point.agrees else "no",
+    )
+    fields = as_fields(point)
+    return Row(cells, fields, {"rounds": fields.pop("rounds")})
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command("causal", add_options, run))

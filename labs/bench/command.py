@@ -1,0 +1,56 @@
+"""What the research benches share as commands: options, one line for an error, `--json`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from triplepoint.errors import TriplepointError
+from triplepoint.runtime.cli.arguments import OneLineParser
+from triplepoint.runtime.cli.bench_options import add_repetitions_option
+from triplepoint.runtime.cli.exit_codes import Exit, explain
+from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
+from triplepoint.runtime.cli.output import Output, log_shown
+from triplepoint.runtime.inference.engine import Engine
+
+Report = tuple[Iterable[str], dict[str, Any]]
+"""Lines to show, and the same as numbers."""
+
+
+def run_command(
+    name: str,
+    add_options: Callable[[argparse.ArgumentParser], None],
+    run: Callable[[argparse.Namespace, Output], int],
+) -> int:
+    """Parse this process's arguments, run the bench and return the exit status."""
+    parser = OneLineParser(prog=f"python -m labs.bench.{name}")
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args()
+    output = Output(as_json=args.json)
+    try:
+        with log_shown(output, quiet=False):
+            return run(args, output)
+    except TriplepointError as error:
+        status, message = explain(error)
+        output.error(message)
+        return status
+
+
+def run_report(name: str, measure: Callable[[Engine, int], Report]) -> int:
+    """Run a bench that has only the options of an engine and the number of repetitions."""
+
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        add_engine_options(parser, context=False)
+        add_repetitions_option(parser)
+
+    def run(args: argparse.Namespace, output: Output) -> int:
+        with load_engine(args, output) as engine:
+            lines, document = measure(engine, args.repetitions)
+        for line in lines:
+            output.line(line)
+        output.json(document)
+        return Exit.OK
+
+    return run_command(name, add_options, run)

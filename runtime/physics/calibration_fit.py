@@ -1,0 +1,184 @@
+"""From timed passes to the efficiency of a model's kernels: `bench/calibration.py` times them."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .costs import ModelCost, attention_s, linear_s, pass_cost
+from .latency_model import (
+    ATTENTION_OVERLAP,
+    PRODUCTS_OVERLAP,
+    Efficiency,
+    LatencyEstimate,
+    Passes,
+    estimate,
+    tile_tokens,
+)
+from .machine import MachineProfile
+
+STEADY = 0.85  # of a limit, some moments later: less is another machine
+EXTRA_MOST = 16.0  # tokens that unpacking is worth at most: more is noise
+BEST = 3  # one in so many repeats counts, the fastest: a neighbor only ever adds time
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed prefill, or the mean of a few passes of one token.
+
+    Attributes:
+        tokens, start: of the pass; tokens in the cache before it.
+        parts: seconds that a thread was in products, head, attention and rows, on average.
+        wall_s: seconds from its start to its end.
+        machine: the limits around it; before: those before it alone.
+    """
+
+    tokens: int
+    start: int
+    parts: dict[str, float]
+    wall_s: float
+    machine: MachineProfile
+    before: MachineProfile | None = None
+
+    @property
+    def kernel_s(self) -> float:
+        return sum(self.parts.values())
+
+
+def steady(a: MachineProfile, b: MachineProfile) -> bool:
+    """Whether a machine's peak and memory were about the same at two moments."""
+    pairs = ((a.int8_gops, b.int8_gops), (a.read_gbps["DRAM"], b.read_gbps["DRAM"]))
+    return all(min(pair) >= STEADY * max(pair) for pair in pairs)
+
+
+def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> Efficiency:
+    """The figures that explain the six kinds of passes, each the median over its repeats.
+
+    taken: single tokens with little cache, with a long one; a few tokens; some more; some tens with
+    a long cache; some hundred with none.
+    """
+    single, deep, few, more, tens, many = taken
+    ideal = Efficiency(1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def least(s: Sample) -> LatencyEstimate:
+        return estimate(model, s.machine, ideal, passes, s.tokens, s.start)
+
+    read = _median(single, lambda s: _weights_s(model, s) / s.parts["products"])
+    attention_read = _median(deep, lambda s: least(s).attention_s / s.parts["attention"])
+    attention = _median(tens, lambda s: _attention_share(model, passes, s, attention_read))
+    products, extra = _products_share(model, few, more, many, read)
+    row_s = _median(many, lambda s: s.parts["rows"] / s.tokens)
+    waiting = _median(many, lambda s: _lost(s, 0.0) / s.kernel_s)
+    waiting = min(0.05, max(0.0, waiting))
+    barrier_s = _median(few, lambda s: _lost(s, waiting) / passes.prefill_barriers)
+    decode_s = _median(single, lambda s: _lost(s, waiting) / passes.decode_barriers)
+    return Efficiency(
+        read=_share(read),
+        attention_read=_share(attention_read),
+        products=_share(products),
+        attention=_share(attention),
+        extra_tokens=extra,
+        row_s=row_s,
+        decode_rows_s=_median(single, lambda s: s.parts["rows"]),
+        barrier_s=max(1e-8, barrier_s),
+        decode_barrier_s=max(1e-8, decode_s),
+        waiting=waiting,
+    )
+
+
+def _products_share(
+    model: ModelCost,
+    few: Sequence[Sample],
+    more: Sequence[Sample],
+    many: Sequence[Sample],
+    read: float,
+) -> tuple[float, float]:
+    """Share of the peak that products reach, and tokens that unpacking the weights is worth.
+
+    With t seconds for each weight and token at the peak, a pass of n tokens takes
+    (n w + extra u) t / share for the w weights that a token is multiplied by and the u that were
+    read: two passes, `more` and `many`, give the two unknown. In the pass of a `few` tokens
+    arithmetic takes no longer than products do altogether.
+    """
+
+    def spent(s: Sample) -> float:
+        arithmetic = _without(s.parts["products"], _weights_s(model, s) / read, PRODUCTS_OVERLAP)
+        return arithmetic / alone(s)
+
+    def alone(s: Sample) -> float:
+        return _products_s(model, s) / s.tokens
+
+    more_s, many_s = (_median(samples, spent) for samples in (more, many))
+    more_n, many_n = more[0].tokens, many[0].tokens
+    more_u, many_u = (_unpacking(model, n) for n in (more_n, many_n))
+    extra = 0.0
+    if many_n > more_n:
+        extra = (more_s * many_n - many_s * more_n) / max(1e-9, many_s * more_u - more_s * many_u)
+        share = (many_n + extra * many_u) / many_s
+        few_n, few_s = few[0].tokens, _median(few, lambda s: s.parts["products"] / alone(s))
+        extra = min(extra, (few_s * share - few_n) / _unpacking(model, few_n))
+    extra = min(EXTRA_MOST, max(0.0, extra))
+    return (many_n + extra * many_u) / many_s, extra
+
+
+def _unpacking(model: ModelCost, tokens: int) -> float:
+    """Weights that a pass reads for each that one token is multiplied by."""
+    return model.layer_weights(model.expected_experts(tokens)) / model.token_weights
+
+
+def _products_s(model: ModelCost, s: Sample) -> float:
+    """Least seconds of arithmetic of the layers' products."""
+    return linear_s(pass_cost(model, s.tokens, s.start, 0, 0, s.tokens), model, s.machine)
+
+
+def _weights_s(model: ModelCost, s: Sample) -> float:
+    """Least seconds to read the layers' weights."""
+    cost = pass_cost(model, s.tokens, s.start, 1, 0, s.tokens)
+    level = s.machine.level_of(cost.bytes)
+    return model.layer_bytes(cost.experts_read) / s.machine.bandwidth(level)
+
+
+def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -> float:
+    """Share of the arithmetic peak, once what reading takes is taken off."""
+    ideal = Efficiency(1.0, read, 1.0, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    reading = estimate(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
+    cost = pass_cost(model, s.tokens, s.start, 1, 0, passes.tile)
+    rest = _without(s.parts["attention"], reading, ATTENTION_OVERLAP)
+    return attention_s(cost, model, s.machine, tile_tokens(model)) / rest
+
+
+def _without(time_s: float, other_s: float, p: float) -> float:
+    """What makes `time_s` together with `other_s`; at least a tenth of it."""
+    rest = max(0.0, time_s**p - other_s**p)
+    return max(0.1 * time_s, float(rest ** (1 / p)))
+
+
+def _lost(s: Sample, waiting: float) -> float:
+    """Seconds outside kernels beyond a share of those inside."""
+    return max(0.0, s.wall_s - s.kernel_s * (1 + waiting))
+
+
+def _median(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
+    return statistics.median(value(s) for s in samples)
+
+
+def _share(value: float) -> float:
+    """A share that can be divided by; a little more than 1 where a probe was disturbed."""
+    return min(1.5, max(0.02, value))
+
+
+def fastest(samples: Sequence[Sample]) -> list[Sample]:
+    """The best repeats."""
+    return sorted(samples, key=lambda s: s.wall_s)[: max(1, len(samples) // BEST)]
+
+
+def together(machines: Sequence[MachineProfile]) -> MachineProfile:
+    """The best of each limit, which a neighbor only ever lowers; of DRAM, which all share, the
+    median."""
+    best = machines[0]
+    for machine in machines[1:]:
+        best = best.merged(machine)
+    dram = statistics.median(machine.read_gbps["DRAM"] for machine in machines)
+    return dataclasses.replace(best, read_gbps={**best.read_gbps, "DRAM": dram}, samples=1)

@@ -1,0 +1,16 @@
+"""Tests of `labs` are slow ones: what they test is not in the product."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave all of them to CI, but for those that even CI does not run."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and not item.get_closest_marker("exhaustive"):
+            item.add_marker("slow")
