@@ -91,9 +91,7 @@ def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
         if _WORD not in turn:
             return Written()
         hinted, forms = lambda form: form.speaks(template.source), FORMATS.values()
-        likely = chain(
-            filter(hinted, forms), filterfalse(hinted, forms)
-        )  # none after the right one
+        likely = chain(filter(hinted, forms), filterfalse(hinted, forms))
         return Written(True, next((form for form in likely if _reads(form, turn, prompt)), None))
     return Written()
 
