@@ -67,7 +67,7 @@ class ResolvedSampling:
             if one.name in ("logit_bias", *_TEXTS):
                 continue
             if type(value) is int or (type(value) is float and one.name not in _COUNTS):
-                continue  # almost always: a call less for each
+                continue  # the usual case, without a call
             if not is_number(value) or (one.name in _COUNTS and not isinstance(value, int)):
                 raise _senseless(one.name, value)
         checks = {
