@@ -24,11 +24,12 @@ from functools import cached_property
 from itertools import accumulate
 from secrets import token_hex
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ...errors import TemplateError
 from ..tokens.segments import Marks, Segment
 from ..tokens.tokenizer import Tokenizer
-from .formats import FALLBACK, format_for, format_of
+from .formats import FALLBACK, FORMATS, format_for, format_of
 from .incremental_render import Window
 from .messages import (
     Message,
@@ -71,6 +72,11 @@ _KEEPS = {
 
 _TOOLS_IN_SYSTEM = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
 """How Phi-4's template finds the tools: as a text in the system message."""
+
+_PROBED = ("form", "_tells_tools", "_takes_calls", "_takes_system", "_nests_results", "_unsafe")
+"""What test renders show of a template and tools."""
+_MAX_PROBED = 16  # templates and tools that are remembered of a vocabulary
+_probed: WeakKeyDictionary[Tokenizer, dict[tuple[str, ...], dict[str, Any]]] = WeakKeyDictionary()
 
 
 class Chat:
@@ -120,17 +126,18 @@ class Chat:
             now=now,
         )
         self._options = self._known(options or {})
-        self.form: ToolFormat = format_for(source, tokenizer)  # of calls, until one is seen
         self.thinking: Thinking = thinking_of(source, tokenizer)
         self._tools_in_system = _TOOLS_IN_SYSTEM.search(source) is not None
         self._window = Window()
         self._takes_calls: bool | None = None  # not known before there is a call
-        self._unsafe = self._holding_control(set(_texts(self.tools)))
+        self._unsafe = set[str]()
         self._tells_tools = True
         self._takes_system: bool | None = None  # not known before there is a system message
+        self.form: ToolFormat
         if self.tools:
-            self._find_format()
-            self._shows_calls()  # asked now rather than while a tool's result waits to be read
+            self._probe()  # now rather than while a tool's result waits to be read
+        else:
+            self.form = format_for(source, tokenizer)
 
     def open(self, messages: Sequence[Message]) -> list[Segment]:
         """The whole conversation, up to where the assistant is to speak.
@@ -281,21 +288,39 @@ class Chat:
         """Whether the template has already opened the model's thinking."""
         return bool(segments) and self.thinking.opened_by(segments[-1].text)
 
+    def _probe(self) -> None:
+        """Find the format and what the template does with tools; once for the same ones."""
+        known = _probed.setdefault(self._tokenizer, {})
+        key = (self.source, repr((self._options, self.tools)), *FORMATS)
+        found = known.get(key)
+        if found is None:
+            noted = len(self.notes)
+            self._unsafe = self._holding_control(set(_texts(self.tools)))
+            self._find_format()
+            self._shows_calls()
+            if len(known) >= _MAX_PROBED:
+                known.clear()
+            found = {name: getattr(self, name) for name in _PROBED}
+            known[key] = {**found, "notes": self.notes[noted:]}
+        else:
+            vars(self).update({**found, "notes": [*self.notes, *found["notes"]]})
+
     def _find_format(self) -> None:
         """See how the template tells of tools and writes calls, and tell them where it does not.
 
         What the model is told and what its grammar holds it to are always the same format.
         """
-        written, spoken = written_by(self._template, self._options), format_of(self.source)
-        why = ""
+        written, why = written_by(self._template, self._options), ""
         if written.form is not None:
             self.form = written.form
         elif written.calls:
-            self.form = FALLBACK
+            self.form, spoken = FALLBACK, format_of(self.source)
             how = f"another format than {spoken.name}" if spoken else "an unknown format"
             why = f"its chat template writes tool calls in {how}"
-        elif spoken is None:
-            why = "its chat template describes tools in an unknown format"
+        else:
+            self.form = format_for(self.source, self._tokenizer)
+            if format_of(self.source) is None:
+                why = "its chat template describes tools in an unknown format"
         why = why or self._silent()
         if why:
             self._tells_tools = False
@@ -443,8 +468,9 @@ class Chat:
     def _holding_control(self, texts: set[str]) -> set[str]:
         """Those in which control tokens are written."""
         control = self._tokenizer.control_ids
-        # Mostly none: all texts at once take a fraction of the time of one after the other.
-        if control.isdisjoint(self._tokenizer.encode_parts((text, True) for text in texts)):
+        # Usually none: a search takes a fraction of the time of encoding.
+        tags = filter(None, map(self._tokenizer.vocabulary.tokens.__getitem__, control))
+        if not any(map("\n".join(texts).__contains__, tags)):
             return set()
         encode = self._tokenizer.encode
         return {text for text in texts if not control.isdisjoint(encode(text, special=True))}

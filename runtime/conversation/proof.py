@@ -8,9 +8,10 @@ back. Then what the model is shown, what it is held to and what is read are the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, filterfalse
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TemplateError
@@ -81,7 +82,7 @@ def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
     asked = {"role": "user", "content": _ASKED}
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
     answered = {"role": "tool", "name": _CALL.name, "tool_call_id": _CALL.id, "content": _ANSWERED}
-    prompt = _after_question(template, [asked], options) or ""
+    prompt = cache(lambda: _after_question(template, [asked], options) or "")
     for talk in ([asked, said, answered], [asked, said]):
         turn = _after_question(template, talk, options)
         if turn is None:
@@ -89,7 +90,8 @@ def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
         turn = turn.partition(_ANSWERED)[0]
         if _WORD not in turn:
             return Written()
-        likely = sorted(FORMATS.values(), key=lambda form: not form.speaks(template.source))
+        hinted, forms = lambda form: form.speaks(template.source), FORMATS.values()
+        likely = chain(filter(hinted, forms), filterfalse(hinted, forms))
         return Written(True, next((form for form in likely if _reads(form, turn, prompt)), None))
     return Written()
 
@@ -106,7 +108,7 @@ def _after_question(
     return after if found else None
 
 
-def _reads(form: ToolFormat, turn: str, prompt: str) -> bool:
+def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:
     """Whether a format's grammar and its reader take the call in an assistant's turn."""
     kept = 0
     for opening in form.openings:
@@ -131,13 +133,13 @@ def _reads(form: ToolFormat, turn: str, prompt: str) -> bool:
     return False
 
 
-def _places(opening: CallPrefix, turn: str, prompt: str) -> list[int]:
+def _places(opening: CallPrefix, turn: str, prompt: Callable[[], str]) -> list[int]:
     """Where an opening stands in a turn at a place where it counts."""
     found = [match.start() for match in re.finditer(re.escape(opening.text), turn)]
     if opening.place == "anywhere":
         return found
     # No tag tells such a call from words, so nothing but the prompt may stand before it.
-    return [place for place in found if turn[:place].strip() == prompt.strip()]
+    return [place for place in found if turn[:place].strip() == prompt().strip()]
 
 
 def taken(form: ToolFormat, rule: str, text: str, tools: Sequence[Mapping[str, Any]]) -> str | None:

@@ -37,6 +37,10 @@ JSON_STYLE = {
 }
 
 
+_MAX_RULES = 256  # schemas that are remembered
+_object_rules: dict[str, str] = {}
+
+
 def is_flat(value: Any, levels: int = MOST_LEVELS) -> bool:
     """Whether a value is nested no deeper than that: a deeper one cannot be written down again."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -162,12 +166,8 @@ class ToolFormat(ABC):
         rules = []
         for i, tool in enumerate(tools):
             function = tool["function"]
-            loose = function["name"] in lenient
-            schema = strict(function.get("parameters") or {"type": "object"}, HARD if loose else ())
-            kinds = schema.get("type", "object")
-            if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
-                raise GrammarError("it does not describe an object")
-            rules.append(f"arguments_{i}: {json_rule({**schema, 'type': 'object'}, loose)}")
+            schema = function.get("parameters") or {"type": "object"}
+            rules.append(f"arguments_{i}: {_object_rule(schema, function['name'] in lenient)}")
         return rules
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterable[str]:
@@ -225,6 +225,26 @@ class ToolFormat(ABC):
     def many(self, item: str, separator: str) -> str:
         """A grammar's expression of one item, or as many as a turn may have."""
         return item if self.single else f"{item} ({separator} {item}){{0,{MAX_CALLS - 1}}}"
+
+
+def _object_rule(given: Mapping[str, Any], loose: bool) -> str:
+    """A grammar's expression of a JSON object of a schema; made once for the same schema.
+
+    Raises:
+        GrammarError: the schema does not describe an object, or none can be made from it.
+    """
+    key = repr((given, loose))
+    rule = _object_rules.get(key)
+    if rule is None:
+        schema = strict(given, HARD if loose else ())
+        kinds = schema.get("type", "object")
+        if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+            raise GrammarError("it does not describe an object")
+        rule = json_rule({**schema, "type": "object"}, loose)
+        if len(_object_rules) >= _MAX_RULES:
+            _object_rules.clear()
+        _object_rules[key] = rule
+    return rule
 
 
 def heads(tools: Tools, arguments: str = "arguments", skip: int = 0) -> list[str]:

@@ -465,7 +465,7 @@ class Autotuner:
             "short prefill threads": short,
             "prefill threads": self._threads_choice(self.chunk),
             "prefill chunk": self._chunk,
-            "kv split": self._split_choice(),
+            "kv split": self._split_choice(int(decode.value)),
             "spin_s": self._spin,
             "tile": self._tile,
             "max single tile": self._max_single_tile,
@@ -479,11 +479,10 @@ class Autotuner:
             return Decision(min(self.fixed.threads, self.pool.threads), "given")
         return choose_threads(self.known, tokens, 0)
 
-    def _split_choice(self) -> Decision:
+    def _split_choice(self, threads: int) -> Decision:
         """The KV length from which on decode's attention is split; False: it never is."""
         if self.fixed.kv_split is not None:
             return Decision(self.fixed.kv_split, "given")
-        threads = int(self._threads_choice(1).value)
         lengths = [1 << n for n in range(8, 18)]
         found = [choose_split(self.known, 1, start, threads) for start in lengths]
         at = next((n for n, choice in enumerate(found) if choice.value), None)

@@ -66,6 +66,8 @@ class ResolvedSampling:
             value = getattr(self, one.name)
             if one.name in ("logit_bias", *_TEXTS):
                 continue
+            if type(value) is int or (type(value) is float and one.name not in _COUNTS):
+                continue  # the usual case, without a call
             if not is_number(value) or (one.name in _COUNTS and not isinstance(value, int)):
                 raise _senseless(one.name, value)
         checks = {

@@ -143,6 +143,8 @@ class ModelCost:
     def attended_positions(self, start: int, tokens: int) -> float:
         """Positions that `tokens` tokens from `start` on see, added up: a layer's, on average."""
         whole = float(_capped_sum(start, tokens, 0))
+        if not self.windows:
+            return whole
         bound = sum(_capped_sum(start, tokens, window) for window in self.windows)
         return (whole * (self.layers - len(self.windows)) + bound) / self.layers
 
@@ -399,7 +401,7 @@ class Prediction:
     @property
     def bound(self) -> Bound:
         times = self.as_dict()
-        return max(times, key=lambda name: times[name])  # pyright: ignore[reportReturnType]
+        return max(times, key=times.__getitem__)  # pyright: ignore[reportReturnType]
 
     def as_dict(self) -> dict[str, float]:
         """The least times by bound, for a trace."""
@@ -454,10 +456,11 @@ def predict(
 
     level: where weights and cache lie; by default the nearest that holds what a pass reads.
     """
-    level = level or machine.level_of(cost.bytes / max(1, passes))
+    nbytes = cost.bytes
+    level = level or machine.level_of(nbytes / max(1, passes))
     return Prediction(
         compute_s=linear_s(cost, model, machine) + attention_s(cost, model, machine),
-        memory_s=cost.bytes / machine.bandwidth(level) + reread_s(cost, model, machine, passes),
+        memory_s=nbytes / machine.bandwidth(level) + reread_s(cost, model, machine, passes),
         dispatch_s=cost.barriers * machine.barrier_s,
         level=level,
     )

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from triplepoint.errors import TemplateError
 from triplepoint.runtime.agent.prompt import SYSTEM_PROMPT
 from triplepoint.runtime.conversation.chat import CHATML, Chat, Message
+from triplepoint.runtime.conversation.template import ChatTemplate
 from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.segments import Segment
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
@@ -21,7 +23,7 @@ from triplepoint.tools import FileTools, ToolSet
 TEMPLATES = Path(__file__).parents[4] / "shared" / "reference" / "templates"
 MakeTokenizer = Callable[..., Tokenizer]
 
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "read_file",
@@ -444,3 +446,37 @@ def test_one_date_a_conversation(tokenizer: Tokenizer) -> None:
     chat = Chat(tokenizer, template="{{ strftime_now('%f') }}{{ messages[0].content }}")
 
     assert text_of(chat.open([QUESTION])) == text_of(chat.open([QUESTION]))
+
+
+def test_the_same_tools_are_not_probed_again(
+    make_tokenizer: MakeTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test renders serve all chats of a vocabulary, template, options and tools; others do not."""
+    tokenizer = copy(make_tokenizer())
+    render, renders = ChatTemplate.render, list[str]()
+
+    def counted(self: ChatTemplate, *args: Any, **given: Any) -> str:
+        renders.append(self.source)
+        return render(self, *args, **given)
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
+
+    def made(**given: Any) -> tuple[int, Chat]:
+        renders.clear()
+        chat = Chat(tokenizer, **given)
+        return len(renders), chat
+
+    for source in (None, CHATML):
+        first, one = made(tools=[TOOL], template=source)
+        again, two = made(tools=[{**TOOL}], template=source)
+        assert (first > 0, again) == (True, 0)
+        assert (two.form, two.notes) == (one.form, one.notes)
+        texts = [text_of(chat.open([QUESTION])) for chat in (one, two)]
+        assert texts[0] == texts[1]
+    other = {"type": "function", "function": {**TOOL["function"], "description": "<tool_call>"}}
+    assert made(tools=[other])[0] > 0
+    source = CHATML + "{{ style }}"
+    assert made(tools=[TOOL], template=source)[0] > 0
+    assert made(tools=[TOOL], template=source, options={"style": "x"})[0] > 0
+    assert made(tools=[TOOL])[0] == 0
+    assert made()[0] == 0

@@ -219,6 +219,30 @@ def test_a_template_that_fails_with_tools(make_tokenizer: MakeTokenizer) -> None
     assert len(chat.notes) == 1
 
 
+def test_only_formats_before_the_one_that_fits_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is proved ends the search, and a question alone is rendered only where it counts."""
+    name, source = WRITES["hermes"]
+    later = FORMATS["gemma"]
+    renders = list[object]()
+    render = ChatTemplate.render
+
+    def counted(self: ChatTemplate, *args: Any, **given: Any) -> str:
+        renders.append(args)
+        return render(self, *args, **given)
+
+    def tried(_: object, source: str) -> bool:
+        raise AssertionError("a later format was tried")
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
+    monkeypatch.setattr(type(later), "speaks", tried)
+
+    written = written_by(ChatTemplate(source + " "), {})  # of a text that is not remembered
+
+    assert written.form is not None
+    assert written.form.name == name
+    assert len(renders) == 1
+
+
 # JSON writes other control characters as numbers, which its grammars leave out.
 LETTERS = st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('\n\t"\\<>/')
 TEXTS = st.text(LETTERS, max_size=40)

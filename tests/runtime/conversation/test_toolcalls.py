@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import pytest
 
+from triplepoint.runtime.conversation import toolcalls
 from triplepoint.runtime.conversation.formats import FORMATS, Hermes, format_of, register
 from triplepoint.runtime.conversation.schemas import MAX_INTEGER, strict
-from triplepoint.runtime.conversation.toolcalls import CallPrefix, ToolCall
+from triplepoint.runtime.conversation.toolcalls import CallPrefix, ToolCall, quoted
 
 
 def test_hermes_reads_what_json_dumps_writes() -> None:
@@ -80,3 +84,23 @@ def test_strict_closes_what_a_schema_leaves_open() -> None:
     number = closed["$defs"]["Inner"]["properties"]["n"]
     assert number == {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
     assert "additionalProperties" not in schema
+
+
+def test_a_schema_is_made_a_rule_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grammar of the same tools costs no second look at their schemas; of others it does."""
+    made = list[object]()
+
+    def counted(schema: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
+        made.append(schema)
+        return strict(schema, drop)
+
+    def rule(pattern: str, *lenient: str) -> str:
+        given = {"type": "object", "properties": {"only-here": {"pattern": pattern}}}
+        tool = {"type": "function", "function": {"name": "f", "parameters": given}}
+        return FORMATS["hermes"].grammar([tool], quoted, lenient)
+
+    monkeypatch.setattr(toolcalls, "strict", counted)
+    assert rule("a+") == rule("a+")
+    assert len(made) == 1
+    assert len({rule("a+"), rule("b+"), rule("a+", "f")}) == 3
+    assert len(made) == 3
