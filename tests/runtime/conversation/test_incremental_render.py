@@ -108,7 +108,7 @@ def test_a_template_that_counts_gets_everything(tokenizer: Tokenizer, template: 
         same = chat.extend(messages) == whole.extend(messages)
         wrong += not same
         assert same or not chat._window.off
-    assert any("shown all of them each turn" in note for note in chat.notes)
+    assert any("needs all messages each turn" in note for note in chat.notes)
     assert wrong == 0 if template == NUMBERED else wrong <= 40
 
 
