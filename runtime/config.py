@@ -10,6 +10,7 @@ are top-level, one a line: a line can then be replaced, or added at the end.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from .files import write_file
 
 MODEL = "TRIPLEPOINT_MODEL"
 BUILT_IN = "nano"
+MAX_BYTES = 1 << 20  # of the file
 
 
 def _are_groups(value: list[Any]) -> bool:
@@ -136,7 +138,10 @@ def keep_model(name: str) -> Path:
 def _read(path: Path) -> str | None:
     try:
         with open_regular(path) as file:
-            return file.read(1 << 20).decode("utf-8-sig")  # some editors begin with a mark
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:  # a part would be written back as the whole
+            raise OSError(errno.EFBIG, f"it has more than {MAX_BYTES:,} bytes")
+        return data.decode("utf-8-sig")  # some editors begin with a mark
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:  # it may be in the home of another user, after su or sudo

@@ -227,7 +227,7 @@ class Generation:
             raise too_long(len(ids), fits, request.prompt.param) from error
         self.note(session, 0)
         grammar = request.prompt.held_by
-        for text in (*request.prompt.warnings, *(grammar.unheld if grammar is not None else ())):
+        for text in grammar.unheld if grammar is not None else ():
             note(text, self._notes)
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
         self._emit(read)

@@ -141,7 +141,6 @@ class Prompt:
         turn: None where the model goes on with plain text.
         grammar: of such a text; None where it is free.
         notes: what was normalized; see `programs.py`.
-        warnings: what the client should know of the request.
         again: see `Prompts._again`; None where answers fit in any case.
         asked: what it was made of, where that was a conversation.
         param: what it is called in the request.
@@ -154,7 +153,6 @@ class Prompt:
     asked: Conversation | None = None
     grammar: CallGrammar | None = None
     param: str = "messages"
-    warnings: Sequence[str] = ()
     again: Callable[[Sequence[Event]], tuple[str, Prompt | None]] | None = None
 
     @property
@@ -248,10 +246,12 @@ class Prompts:
         if turn.opens_thinking and grammar.opens_thinking in near:
             end -= 1 + near.index(grammar.opens_thinking)
         borders = [end if question is None else question, end]
-        made = Prompt(ids + said, borders, turn, notes, replace(asked, messages=whole))
+        for text in asked.notes:
+            note(text)
         checked = grammar.unheld and begun is None and find_spec("jsonschema")
         again = functools.partial(self._again, asked) if checked else None
-        return replace(made, warnings=asked.notes, again=again)
+        made = replace(asked, messages=whole)
+        return Prompt(ids + said, borders, turn, notes, made, again=again)
 
     def _again(self, asked: Conversation, events: Sequence[Event]) -> tuple[str, Prompt | None]:
         """What the schema says against a whole answer, and the prompt that asks once more."""

@@ -184,3 +184,14 @@ def test_the_home_of_another_user() -> None:
     config_path().parent.mkdir(parents=True, mode=0)
     with pytest.raises(SettingError, match=r"Permission denied; name another .*XDG_CONFIG_HOME"):
         default_model({})
+
+
+def test_a_file_that_is_too_large() -> None:
+    """It is refused whole: what was cut off would be lost when a model is set."""
+    text = 'model = "small"\n' + "# comment\n" * 110_000
+    config_path().parent.mkdir(parents=True, exist_ok=True)
+    config_path().write_text(text)
+    for call in (read_settings, lambda: keep_model("nano")):
+        with pytest.raises(SettingError, match="more than 1,048,576 bytes; fix or remove it"):
+            call()
+    assert config_path().read_text() == text
