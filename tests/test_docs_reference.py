@@ -84,6 +84,8 @@ def kind(schema: dict[str, Any]) -> str:
         return " or ".join(kind(part) for part in schema["anyOf"])
     if "$ref" in schema:
         return "object"
+    if "type" not in schema:
+        return "any"
     if schema["type"] == "array":
         return f"list of {kind(schema['items'])}"
     return schema["type"]

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from .events import (
     AnyEvent,
+    ContentEvent,
     HistoryEvent,
     MessageEvent,
     PhaseEvent,
@@ -20,6 +21,7 @@ from .events import (
     ToolEvent,
     TurnEnd,
 )
+from .records import content_digest
 
 _OF_A_QUESTION = (MessageEvent, ToolEvent, TurnEnd)
 
@@ -82,6 +84,18 @@ class EventLog:
     def history(self) -> HistoryEvent | None:
         """The conversation that the first run goes on with; None where it begins one."""
         return next((e for e in self.events if isinstance(e, HistoryEvent)), None)
+
+    @property
+    def contents(self) -> dict[str, Any]:
+        """What recipes name, by digest: of headers, and of events of their own."""
+        found: dict[str, Any] = {}
+        for event in self.events:
+            if isinstance(event, ContentEvent):
+                found[event.digest] = event.value
+            elif isinstance(event, RunStart):
+                given = (event.tools, event.config.get("output"))
+                found |= {content_digest(value): value for value in given if value}
+        return found
 
     @property
     def redacted(self) -> bool:

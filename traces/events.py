@@ -131,6 +131,15 @@ class MessageEvent(Event):
         self.content_sha256 = self.content_sha256 or text_hash(self.content)
 
 
+class ContentEvent(Event):
+    """A value that recipes name by its digest, once for all phases after it."""
+
+    event: Literal["content"] = "content"
+    digest: str
+    """See `content_digest`."""
+    value: Any = None
+
+
 class PhaseEvent(Event):
     """One phase: a prefill of given tokens, or a decode of sampled ones."""
 
@@ -191,6 +200,9 @@ class PhaseEvent(Event):
     """Ids that end a decode."""
     constraint: str | None = None
     """Name of the grammar that a decode ran under; None: every token was allowed."""
+    recipe: dict[str, Any] | None = None
+    """What that grammar is made of, and other limits of the reply; see docs/trace.md. Tools and
+    schemas are named by digest: they are those of the header, or of a `ContentEvent`."""
     finish_reason: str = ""
     """``repetition`` where a decode was ended because it repeated itself; else empty."""
     ttft_s: float | None = None
@@ -408,6 +420,7 @@ AnyEvent = (
     RunStart
     | HistoryEvent
     | MessageEvent
+    | ContentEvent
     | PassEvent
     | PhaseEvent
     | ToolEvent
@@ -429,6 +442,7 @@ EVENT_TYPES: dict[str, type[AnyEvent]] = {
     "run_start": RunStart,
     "history": HistoryEvent,
     "message": MessageEvent,
+    "content": ContentEvent,
     "pass": PassEvent,
     "phase": PhaseEvent,
     "tool": ToolEvent,

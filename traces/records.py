@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import json
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 R = TypeVar("R", bound="Record")
+
+
+def content_digest(value: Any) -> str:
+    """Name a JSON value by its content: the first half of the SHA-256 of its compact JSON.
+
+    The order of keys counts, since grammars write the keys of a schema in that order.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))

@@ -32,6 +32,7 @@ KEPT: dict[str, set[str]] = {
         "tuning",
     },
     "history": {"turn"},
+    "content": set(),
     "message": {"role", "turn", "step"},
     "phase": {
         *("turn", "step", "phase", "purpose", "predicted", "observed", "tokens", "kv_before"),
@@ -91,8 +92,9 @@ KEPT: dict[str, set[str]] = {
 BLANKED: dict[str, set[str]] = {
     "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
     "history": {"messages", "ids", "spans", "marks"},
+    "content": {"digest", "value"},
     "message": {"content", "content_sha256", "ids", "thinking", "attached"},
-    "phase": {"token_ids", "dropped", "miss", "sampling", "server_timings"},
+    "phase": {"token_ids", "dropped", "miss", "sampling", "recipe", "server_timings"},
     "pass": set(),
     "tool": {"name", "call_id", "arguments", "result", "result_sha256", "error"},
     "turn_end": {"answer", "answer_sha256"},
@@ -226,6 +228,19 @@ class Redactor:
         known = ("position", "message", "field", "label", "why", "tokens", "seconds")
         return {key: item for key, item in value.items() if key in known}
 
+    def digest(self, value: Any) -> str:
+        """Of a content: another one, of which no content can be found."""
+        return self._hash(str(value))[:32]
+
+    def recipe(self, value: Any) -> Any:
+        """Of what a decode was held to: our own words, numbers, and digests of another kind."""
+        if not isinstance(value, Mapping):
+            return value
+        own = {name: value[name] for name in ("format", "calls") if name in value}
+        named = {name: self.digest(value[name]) for name in ("tools", "output") if name in value}
+        rest = {k: v for k, v in value.items() if k not in own.keys() | named.keys()}
+        return own | named | _settings(rest)
+
     def tools(self, value: Any) -> Any:
         """Of the schemas: names of tools and parameters, and types."""
         return _schema(value)
@@ -248,10 +263,13 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
     ("run_start", "tools"): Redactor.tools,
     ("tool", "arguments"): Redactor.arguments,
     **{("history", name): lambda _, value: [] for name in BLANKED["history"]},
+    ("content", "digest"): Redactor.digest,
+    ("content", "value"): lambda _, value: None,
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
     ("phase", "dropped"): Redactor.numbers,
     ("phase", "sampling"): Redactor.sampling,
+    ("phase", "recipe"): Redactor.recipe,
     ("phase", "miss"): Redactor.miss,
     ("phase", "server_timings"): Redactor.numbers,
     ("tool", "name"): Redactor.called,

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from triplepoint.runtime.agent.repetition import Repetition, Words
+from triplepoint.runtime.conversation.repetition import Repetition, Words
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.tokens.tokenizer import Tokenizer

@@ -461,7 +461,7 @@ class Agent(Generic[Output], ProcessBound):
                 made = LocalConversation(engine, config, schemas, template, profile=self._profile)
                 if optional:
                     made.grammar.check()
-                made.grammar.notes += notes
+                made.left_out = notes
                 return made, tools
             except GrammarError as error:
                 found = {n: why for n, why in (error.tools or {}).items() if n in optional}

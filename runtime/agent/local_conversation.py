@@ -15,10 +15,9 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ContextOverflowError, GrammarError, TemplateError
+from ...errors import ContextOverflowError, TemplateError
 from ...traces.events import PhaseEvent
 from ..conversation.chat import Chat, Message, Segment
-from ..conversation.grammar import CallGrammar
 from ..conversation.ledger import (
     CHANGED_SESSION,
     DROPPED_THOUGHTS,
@@ -27,7 +26,9 @@ from ..conversation.ledger import (
     TokenLedger,
 )
 from ..conversation.reasoning_spans import Mark, Thoughts
-from ..conversation.reply import Reply, ReplyReader
+from ..conversation.reply import Reply
+from ..conversation.requirement import Requirement, grammar_of
+from ..conversation.turn import Limits, Turn, TurnRequest, TurnResult
 from ..inference.sampling import Sampling
 from .compaction import compacted, dropped_text, moved, what_fills, with_notes
 from .config import engine_notes
@@ -36,7 +37,6 @@ from .events import AgentEvent, Notice, PhaseFinished, delta_of
 from .history import History
 from .prefix_reuse import common_prefix, count_reuse, resume_points
 from .prompt import counted
-from .repetition import RepetitionStop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,9 @@ class LocalConversation(Conversation[Mark]):
     """See `Conversation`.
 
     Attributes:
-        chat, grammar: how this model is talked to, and what its calls may be made of.
+        chat: how this model is talked to.
+        required, grammar: what its replies have to be, and what holds them to it.
+        left_out: notes on tools that no grammar could be made of.
         session, ledger: the tokens as the engine has them, and whose they are.
 
     Raises:
@@ -75,11 +77,15 @@ class LocalConversation(Conversation[Mark]):
         self.config = config
         options = dict(config.options)
         self.chat = Chat(engine.tokenizer, tools=tools, template=chat_template, options=options)
-        forms = engine.tokenizer.answer_forms if config.answer_forms else None
-        form, thinking = self.chat.form, self.chat.thinking
-        self.grammar = CallGrammar(
-            engine.tokenizer, tools, form, config.output, thinking, forms=forms
+        self.required = Requirement(
+            self.chat.form.name,
+            tools,
+            output=config.output,
+            thinking=self.chat.thinking,
+            answer_forms=config.answer_forms and bool(engine.tokenizer.answer_forms),
         )
+        self.grammar = grammar_of(engine.tokenizer, self.required)
+        self.left_out: list[str] = []
         self.session = engine.session(context=config.context)
         self.session.shares, self.session.profile = True, profile
         self.session.warmup()
@@ -87,7 +93,6 @@ class LocalConversation(Conversation[Mark]):
         self.sampling = (config.sampling or Sampling()).over(engine.sampling)
         self.sampling.check(engine.tokenizer.n_vocab)
         self._stops = self.sampling.filled().stop
-        self._tools = tools
         self._opens_thinking = False
         self._missing_room = 0  # tokens of room that were missing, when some were
         self._thoughts = Thoughts(self.ledger)
@@ -96,7 +101,8 @@ class LocalConversation(Conversation[Mark]):
     @property
     def notes(self) -> list[str]:
         """See `Conversation.notes`."""
-        return [*self.chat.notes, *self.grammar.notes, *engine_notes(self.config, self.engine)]
+        own = [*self.chat.notes, *self.grammar.notes, *self.left_out]
+        return own + engine_notes(self.config, self.engine)
 
     @property
     def context(self) -> int:
@@ -371,62 +377,44 @@ class LocalConversation(Conversation[Mark]):
 
     def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Conversation.generate`)."""
-        session, ledger = self.session, self.ledger
-        tokenizer = self.engine.tokenizer
-        left = run.tokens_left()
-        room = session.context - len(ledger)
-        reader = ReplyReader(
-            tokenizer,
-            self.chat.form,
-            thinking=self._opens_thinking,
-            tools=self._tools,
-            tags=self.chat.thinking,
-            stops=self._stops,
-        )
-        before, last_phase = len(ledger), session.last_phase
-        session.draft_sources = [
+        ledger, began = self.ledger, run.began
+        left, before = run.tokens_left(), len(ledger)
+        self.session.draft_sources = [
             (s.start, s.end) for s in ledger.spans if s.origin == "tool_result"
         ]
-        tokens = session.decode(
-            max_tokens=min(left, room),
-            stop=tokenizer.stop_ids,
-            constraint=self.grammar.constraint(thinking=self._opens_thinking, before=ledger.ids),
-            sampling=replace(self.sampling, stop=None),  # the reader looks for those
+        request = TurnRequest(
+            self.sampling,
+            self.required,
+            Limits(left),
+            opened=self._opens_thinking,
+            stops=self._stops,
+            stops_repetition=self.config.repetition_stop,
         )
-        watched = self.config.repetition_stop
-        stop = RepetitionStop(tokenizer.decode, self._given) if watched else None
+        tokenizer = self.engine.tokenizer
+        turn = Turn(self.session, request, tokenizer, run.check_stop, self._given)
         ttft = None
         try:
-            for token in tokens:
-                run.check_stop()
+            for _, pieces in turn.tokens():
                 if ttft is None:
-                    ttft = time.perf_counter() - run.began
-                yield from map(delta_of, reader.push(token))
-                if reader.stopped or (stop is not None and stop.push(token)):
-                    break
+                    ttft = time.perf_counter() - began
+                yield from map(delta_of, pieces)
         finally:
-            if isinstance(tokens, Generator):
-                tokens.close()  # a decode that is left early gives its phase now
-            reply = reader.finish()
-            if stop is not None and stop.length:
-                reply.repeated = stop.length
-                if reply.cut_call is not None:
-                    reply.calls = []  # what it wrote before that is not to be run alone
-            self._keep(run, before, reply, reader.thought)
-            phase = session.last_phase
-            if phase is not None and phase is not last_phase:
-                self._measure(run, phase, reply, ttft)
+            result = turn.finish()
+            self._keep(run, before, result)
+            if result.phase is not None:
+                self._measure(run, result.phase, request, ttft)
+        reply = result.reply
         if not reply.repaired:  # nothing of such calls was told as text
-            yield from map(delta_of, reader.rest)
-        if phase is not None:
-            yield PhaseFinished(phase)
-        if reply.repeated:
+            yield from map(delta_of, result.rest)
+        if result.phase is not None:
+            yield PhaseFinished(result.phase)
+        if result.reason == "repetition":
             yield Notice(
                 f"the model repeated itself for {counted(reply.repeated, 'token')}, so its reply "
                 "was stopped"
             )
-        elif not reader.stopped:
-            self._check_whole(run, ledger.ids[before:], reply, left, room)
+        elif result.reason not in ("end", "stop"):
+            raise self._cut(run, result)
         return reply
 
     def _given(self) -> list[str]:
@@ -435,15 +423,15 @@ class LocalConversation(Conversation[Mark]):
         given = [s for s in self.ledger.spans if s.origin not in ("model", "template")]
         return [self.engine.tokenizer.decode(ids[s.start : s.end]) for s in given]
 
-    def _keep(self, run: RunContext, before: int, reply: Reply, thought: Sequence[int]) -> None:
+    def _keep(self, run: RunContext, before: int, result: TurnResult) -> None:
         """Take what was generated into ledger and messages, also when it was cut short."""
-        tokenizer, ids = self.engine.tokenizer, self.session.tokens[before:]
+        tokenizer, ids, reply = self.engine.tokenizer, result.ids, result.reply
         said = ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids
         headed = self.chat.form.headers is not None  # headers say nothing without their tags
         number = len(self.messages)
         self.ledger.append(ids, "model", message=number)
         opening = self.grammar.opens_thinking if self._opens_thinking else None
-        self._thoughts.label(before, thought, number, self._opens_thinking, opening)
+        self._thoughts.label(before, result.thought, number, self._opens_thinking, opening)
         reply.calls = run.identify(reply.calls)
         message = Message(
             "assistant",
@@ -452,7 +440,7 @@ class LocalConversation(Conversation[Mark]):
             text=reply.answer,
             thinking=reply.thinking,
         )
-        silent = set(thought)
+        silent = set(result.thought)
         aloud = tokenizer.decode([token for n, token in enumerate(said) if n not in silent])
         if headed:
             aloud = "\n".join(filter(None, (reply.answer, self.chat.form.render(reply.calls))))
@@ -460,16 +448,15 @@ class LocalConversation(Conversation[Mark]):
         run.log_reply(reply, aloud, len(ids))
 
     def _measure(
-        self, run: RunContext, phase: PhaseEvent, reply: Reply, ttft: float | None
+        self, run: RunContext, phase: PhaseEvent, request: TurnRequest, ttft: float | None
     ) -> None:
         """Put a decode into the sums and the trace."""
         if run.usage.ttft_s is None:
             run.usage.ttft_s = phase.ttft_s = ttft
         run.usage.decode_s += phase.wall_s
-        phase.constraint = self.grammar.name
-        phase.finish_reason = "repetition" if reply.repeated else ""
-        called = reply.calls or reply.cut_call is not None
-        self._record(run, phase, "tool_call" if called else "answer")
+        if request.required is not None:
+            run.log_contents(request.required.contents)
+        self._record(run, phase, phase.purpose)
 
     def _record(self, run: RunContext, phase: PhaseEvent, purpose: str) -> PhaseEvent:
         """Put a phase of the session, its last one, into the trace."""
@@ -484,17 +471,13 @@ class LocalConversation(Conversation[Mark]):
                 + what_fills(ledger, session.context, before)
             )
 
-    def _check_whole(
-        self, run: RunContext, ids: Sequence[int], reply: Reply, left: int, room: int
-    ) -> None:
-        """A turn that was cut is no answer, and a call that was cut never runs."""
-        if reply.broken:
-            raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
-        if ids and ids[-1] in self.engine.tokenizer.stop_ids:
-            return
-        if room <= left:
-            raise ContextOverflowError(
+    def _cut(self, run: RunContext, result: TurnResult) -> Exception:
+        """Why a turn that was cut is no answer; a call that was cut never runs."""
+        if result.error is not None:
+            return result.error
+        if result.reason == "context":
+            return ContextOverflowError(
                 "the context filled up before the model finished: "
                 + what_fills(self.ledger, self.session.context, len(self.ledger))
             )
-        raise run.cut_error(reply)
+        return run.cut_error(result.reply)

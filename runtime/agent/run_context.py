@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import LimitReachedError, PassCancelledError, ToolError
-from ...traces.events import MessageEvent, PassEvent, PhaseEvent
+from ...traces.events import ContentEvent, MessageEvent, PassEvent, PhaseEvent
 from .prompt import LEFT_BY_STOP, LEFT_BY_TIMEOUT, NOT_BEGUN, TOOK_LONGER, counted, cut_part
 from .result import Usage
 
@@ -140,6 +140,7 @@ class RunContext:
         self.began = time.perf_counter()
         self._max_tokens = config.max_tokens
         self._files = files
+        self._known: set[str] = set()  # digests of contents that are in the trace
 
     def check_stop(self) -> None:
         """See `CancellationToken.check`."""
@@ -171,6 +172,15 @@ class RunContext:
         if role == "user" and self._files is not None:
             event.attached = dict(self._files.attached)
         self.trace.write(event)
+
+    def log_contents(self, contents: Mapping[str, Any]) -> None:
+        """Put into the trace what recipes name by digest, as far as it is not there."""
+        if contents.keys() <= self._known:
+            return
+        self._known |= self.trace.contents.keys()
+        for digest in contents.keys() - self._known:
+            self.trace.write(ContentEvent(digest=digest, value=contents[digest]))
+        self._known |= contents.keys()
 
     def log_phase(
         self, phase: PhaseEvent, purpose: str, passes: Sequence[PassEvent] = ()

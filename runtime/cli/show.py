@@ -15,7 +15,7 @@ from .tables import rate
 if TYPE_CHECKING:
     from ..bench.reach import Speed
     from ..hub.model_info import FileInfo
-    from ..inference.model_facts import LayerKind, ModelFacts
+    from .model_facts import LayerKind, ModelFacts
 
 _FFNS = {"dense": "dense", "experts": "with experts"}
 _DRAFTS = {
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..bench.reach import known_here, speed
     from ..hub.model_info import read_model_info
     from ..inference.engine import resolve_model
-    from ..inference.model_facts import read_model_facts
+    from .model_facts import read_model_facts
 
     path, target = resolve_model(model_path(args.name, output)), chosen().name
     facts = read_model_info(path, target)

@@ -102,15 +102,6 @@ class CallGrammar:
         self.notes: list[str] = []
         """What the grammar could not hold the model to."""
         thinking = thinking or thinking_of("", tokenizer)
-        self.recipe: dict[str, Any] = {
-            "tools": list(tools),
-            "format": self.form.name,
-            "single_call": self.form.single,
-            "output": output,
-            "tool_choice": calls,
-            **({} if thinking.opening else {"thinking": False}),
-        }
-        """What a trace says of it; `replay` makes it again of that."""
         self._tools = list(tools) if calls != "none" else []
         self._choice: CallChoice = calls if tools else "auto"
         self._output = self._held = output

@@ -7,15 +7,15 @@ inside the recorded prompts: no tool runs, nothing is tokenized.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError, ReplayError
 from ...traces.events import PhaseEvent, RunEnd, RunStart, ToolEvent, TurnEnd
-from .constraints import Grammars, sampling_of
+from ..conversation.turn import Turn
+from .constraints import RecordedTurns
 from .divergence import ROUNDING, likely_cause, margin_between, what_differs
 from .workload import check_replayable, chosen_run
 
@@ -162,7 +162,7 @@ def verify(
     report = VerifyReport(header.run, check_settings(header, engine), total=len(chosen.phases))
     effects = {setting.effect for setting in what_differs(header, engine)}
     report.other_target, report.other_numbers = "order" in effects, "numbers" in effects
-    replay = Replay(engine, header)
+    replay = Replay(engine, chosen, header)
     number = 0
     said: tuple[int, list[int]] = 0, []  # a turn, and its sampled tokens
     for event in chosen.events:
@@ -215,9 +215,10 @@ def check_has_tokens(trace: Trace, header: RunStart) -> None:
     """
     if header.redacted:
         raise ReplayError(
-            f"{trace.path}: the trace is redacted, so it has no token ids to replay or compare. "
-            "You can still show it or compare its times (--benchmark, --predict). To verify a "
-            "run, record it without --redact"
+            f"{trace.path}: the trace is redacted: it has no token ids to replay or compare, and "
+            "names the tools and schemas that decodes were held to by digests alone. You can still "
+            "show it or compare its times (--benchmark, --predict). To verify a run, record it "
+            "without --redact"
         )
 
 
@@ -245,10 +246,10 @@ def check_settings(header: RunStart, engine: Engine) -> list[str]:
 class Replay:
     """A session that a recorded run's phases are run on, in their order."""
 
-    def __init__(self, engine: Engine, header: RunStart) -> None:
+    def __init__(self, engine: Engine, run: Trace, header: RunStart) -> None:
         self._engine, self._header = engine, header
         self._session = engine.session(context=header.config.get("context"))
-        self._grammars = Grammars(engine, header)
+        self._turns = RecordedTurns(engine, run, header)
 
     def check(self, number: int, phase: PhaseEvent) -> PhaseCheck:
         """Run one phase again.
@@ -299,21 +300,18 @@ class Replay:
             )
         if not recorded:  # interrupted before its first token
             return PhaseCheck(number, phase, phase)
-        sampled = self._session.decode(
-            max_tokens=len(recorded),
-            stop=phase.stop,
-            constraint=self._grammars.of(phase, self._session.tokens),
-            sampling=sampling_of(phase),
-            purpose=phase.purpose,
-        )
+        session, before = self._session, len(self._session.tokens)
+        request = self._turns.request(phase, session.tokens)
+        turn = Turn(session, request, self._engine.tokenizer)
         found = None
-        before = len(self._session.tokens)
-        with contextlib.closing(cast("Generator[int]", sampled)):
+        try:
+            sampled = (token for token, _ in turn.tokens())
             for position, (was, now) in enumerate(zip_longest(recorded, sampled)):
                 if was != now:
                     found = position, was, now
                     break
-        replayed = self._session.last_phase
+        finally:
+            replayed = turn.finish().phase
         assert replayed is not None, "the engine gives a phase for every decode that has ended"
         difference = None if found is None else self._difference(phase, before, *found)
         return PhaseCheck(number, phase, replayed, difference)

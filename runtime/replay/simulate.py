@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError, ReplayError
 from ...traces.events import PhaseEvent, RunStart
-from .constraints import Grammars, sampling_of
+from .constraints import RecordedTurns, sampling_of
 from .report import PerfPhase, PerfReport
 from .workload import TokenIds, WorkItem, chosen_run, positions, work_items
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
+    from ..inference.decoding import Constraint
     from ..inference.engine import Engine
     from ..physics.calibration import Calibration
     from ..physics.costs import ModelCost
@@ -50,7 +51,7 @@ def run_workload(
     chosen, header = chosen_run(trace, run)
     works = work_items(chosen)
     report = PerfReport(header.run, settings(header, engine))
-    execution = Execution(engine, header, works)
+    execution = Execution(engine, chosen, header, works)
     for work in works:
         if not work.recorded.tokens:
             execution.take_over(work)
@@ -71,7 +72,7 @@ class Execution:
         on_token: called when a token of a decode is there, if set.
     """
 
-    def __init__(self, engine: Engine, header: RunStart, works: list[WorkItem]) -> None:
+    def __init__(self, engine: Engine, run: Trace, header: RunStart, works: list[WorkItem]) -> None:
         needed = positions(works)
         if needed > engine.context:
             raise ReplayError(
@@ -87,7 +88,8 @@ class Execution:
         self._ids = TokenIds(engine.tokenizer.n_vocab)
         same = bool(header.model.sha256) and header.model.sha256 == engine.model.sha256
         # Of another vocabulary a grammar would refuse the tokens.
-        self._grammars = Grammars(engine, header) if same and not header.redacted else None
+        usable = same and not header.redacted
+        self._turns = RecordedTurns(engine, run, header) if usable else None
 
     def take_over(self, work: WorkItem) -> None:
         """Have the tokens of a phase that computed none, on nobody's clock.
@@ -118,7 +120,7 @@ class Execution:
                 ids = self._ids.of(phase)
                 now = session.prefill(ids[len(ids) - new :], purpose=phase.purpose)
             else:
-                grammar = self._grammars and self._grammars.of(phase, session.tokens)
+                grammar = self._constraint(phase)
                 unlike = grammar is None or phase.drafted_tokens  # the grammar alone knows less
                 if unlike and 0 < phase.passes < work.computed:
                     grammar = ForcedConstraint(work.computed, phase.passes, grammar)
@@ -137,6 +139,13 @@ class Execution:
             ) from error
         now.turn, now.step = phase.turn, phase.step
         return now
+
+    def _constraint(self, phase: PhaseEvent) -> Constraint | None:
+        if self._turns is None:
+            return None
+        prompt = self._session.tokens
+        request = self._turns.request(phase, prompt)
+        return request.constraint(self._session.engine.tokenizer, prompt)
 
 
 def predict(

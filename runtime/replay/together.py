@@ -137,7 +137,7 @@ class _Agent:
     def __init__(self, engine: Engine, trace: Trace) -> None:
         chosen, header = chosen_run(trace, -1)
         self._works = work_items(chosen)
-        self._execution = Execution(engine, header, self._works)
+        self._execution = Execution(engine, chosen, header, self._works)
         self._over = threading.Event()
 
     def stop(self) -> None:

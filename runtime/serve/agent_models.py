@@ -6,12 +6,12 @@ how much came back. Its tools only read, and only in that folder; a request can 
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Container
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...tools import FileTools, ToolSet
 from ...traces import log
 from ...traces.events import PhaseEvent
 from ...traces.writer import new_run_id
@@ -27,6 +27,7 @@ from ..agent.events import (
     ToolCallStarted,
 )
 from ..agent.local_conversation import LocalConversation
+from ..agent.prompt import system_prompt
 from ..agent.run_metadata import run_start
 from ..conversation.messages import Message
 from ..files import make_folder
@@ -84,21 +85,10 @@ def agent_request(
         raise APIError("the last message must be the user's question", param="messages")
     if any(message.role == "tool" or message.calls for message in before if message):
         raise APIError("messages to an agent cannot contain its own tool calls", param="messages")
+    tools = ToolSet(FileTools(folder))
     system = "\n\n".join(m.content for m in before if m and m.role == "system")
+    system = system or system_prompt(tools)
     history = [m for m in before if m and m.role != "system"]
-
-    def made(engine: Engine, trace: Path | bool) -> _Running:
-        return _Running(
-            Agent(
-                engine,
-                workspace=folder,
-                system=system or None,
-                sampling=sampling,
-                trace=trace,
-                compact=True,
-                max_tokens=MAX_TOKENS if max_tokens is None else max_tokens,
-            )
-        )
 
     def work(generation: Generation, engine: Engine) -> None:
         trace: Path | bool = False
@@ -108,12 +98,20 @@ def agent_request(
                 trace = traces.folder / f"{new_run_id()}.jsonl"
             except OSError as error:
                 log.warning(f"an agent answers without a trace: {traces.folder}: {error.strerror}")
-        running = generation.opened(made(engine, trace))
+        agent = Agent(
+            engine,
+            workspace=folder,
+            system=system,
+            sampling=sampling,
+            trace=trace,
+            compact=True,
+            max_tokens=MAX_TOKENS if max_tokens is None else max_tokens,
+        )
+        running = generation.opened(_Running(agent))
         # Before anything is computed: other keys do not find what this one reads.
         running.session.namespace = generation.namespace
         if history:
-            agent = running.agent
-            agent.conversation.load_history([*_told(agent), *history], len(history) // 2)
+            agent.conversation.load_history([*told, *history], len(history) // 2)
         header = run_start(running.agent.setup, question.content)
         header.config |= in_config(generation.request_id)
         running.agent.trace.write(header)
@@ -124,15 +122,9 @@ def agent_request(
                 traces.make_room(trace)
 
     # What it will read first; so its turn and its deadline are known as those of others.
-    with contextlib.closing(made(model.engine, False)) as shown:
-        asked = Conversation([*_told(shown.agent), *history, question], shown.schemas)
-        prompt = model.prompts.prompt(asked)
+    told = [Message("system", system)] if system else []
+    prompt = model.prompts.prompt(Conversation([*told, *history, question], tools.schemas()))
     return GenerationRequest(Prompt(prompt.ids), sampling, max_tokens, by=work)
-
-
-def _told(agent: Agent) -> list[Message]:
-    """What it is told before the first question, which a conversation begins with."""
-    return [Message("system", agent.config.system)] if agent.config.system else []
 
 
 class _Running:
@@ -148,11 +140,6 @@ class _Running:
     def session(self) -> Session:
         """The tokens of its conversation."""
         return self.conversation.session
-
-    @property
-    def schemas(self) -> list[dict[str, Any]]:
-        """Of its tools."""
-        return self.agent.tools.schemas()
 
     def stop(self) -> None:
         """See `Agent.stop`."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from ..conversation.logprobs import TokenLogprob
 from ..tokens.tokenizer import Tokenizer
 from .events import (
     Call,
@@ -23,7 +24,6 @@ from .events import (
     progress_of,
     timings,
 )
-from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .wire import Writer
 

@@ -12,13 +12,13 @@ from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
 
+from ..conversation.logprobs import TokenLogprob
 from ..tokens.tokenizer import Tokenizer, TokenStream
 from .api_error import APIError
 from .chat_writer import DONE, usage_of
 from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
 from .infill import filled
-from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .prompts import Prompt
 from .sampling_body import StreamBody, check_logprobs
@@ -68,9 +68,9 @@ class PromptBody(StreamBody):
             raise APIError(
                 "with a grammar, the answer ends where the grammar ends", param="ignore_eos"
             )
-        grammar = None if form is None else model.prompts.text_grammar(form)
+        required = None if form is None else model.prompts.text_required(form)
         return GenerationRequest(
-            Prompt(prompt, grammar=grammar, param=self.prompt_param),
+            Prompt(prompt, required=required, param=self.prompt_param),
             self.sampling(tokenizer),
             self.most_tokens(self.max_tokens),
             self.stops(limits),

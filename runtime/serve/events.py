@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from ..conversation.logprobs import TokenLogprob
 from .api_error import APIError
-from .logprobs import TokenLogprob
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 PING = b": ping\n\n"  # a comment in a stream that is silent

@@ -7,18 +7,17 @@ This is the one form in which the server knows a request. Every wire format make
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
-from ...errors import ContextOverflowError, GrammarError, PassCancelledError
-from ..inference.around import EndsLater
+from ...errors import ContextOverflowError, PassCancelledError
+from ..conversation.requirement import grammar_of
+from ..conversation.turn import Limits, Turn, TurnRequest, TurnResult
 from ..inference.sampling import Sampling
-from ..inference.speculative_config import SpeculativeConfig
 from .api_error import APIError, as_api_error, too_long
 from .events import (
     Closed,
@@ -29,14 +28,11 @@ from .events import (
     PromptProgress,
     PromptRead,
 )
-from .logprobs import LogprobRecorder
 from .notes import current_notes, note
-from .plain_reader import PlainReader
 from .prompts import Prompt
 from .telling import Telling
 
 if TYPE_CHECKING:
-    from ..inference.decoding import Constraint
     from ..inference.engine import Engine
     from ..inference.session import Session
 
@@ -89,6 +85,23 @@ class GenerationRequest:
     by: Work | None = None
     operation: Literal["chat", "text_completion", "embeddings"] = "chat"
     lengths: tuple[int, ...] = ()
+
+    def turn(self, engine: Engine, choice: int = 0) -> TurnRequest:
+        """The turn of one of the answers, each with a seed of its own."""
+        sampling, prompt = self.sampling.over(engine.sampling), self.prompt
+        seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
+        return TurnRequest(
+            replace(sampling, seed=(seed + choice) % 2**64),
+            prompt.required,
+            Limits(self.max_tokens or None, self.min_tokens, self.predict_s, self.indent),
+            opened=prompt.opened,
+            said=prompt.said,
+            stops=self.stops,
+            ends=engine.tokenizer.stop_ids | self.ends,
+            endless=self.endless,
+            logprobs=self.logprobs,
+            sampled_probs=self.sampled_probs,
+        )
 
 
 class Stoppable(Protocol):
@@ -226,8 +239,8 @@ class Generation:
             _, fits = error.memory or (0, context)
             raise too_long(len(ids), fits, request.prompt.param) from error
         self.note(session, 0)
-        grammar = request.prompt.held_by
-        for text in grammar.unheld if grammar is not None else ():
+        required = request.prompt.required
+        for text in grammar_of(engine.tokenizer, required).unheld if required else ():
             note(text, self._notes)
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
         self._emit(read)
@@ -308,24 +321,26 @@ class Generation:
     def _answer(
         self, engine: Engine, session: Session, request: GenerationRequest, choice: int
     ) -> None:
-        """Write one answer; if its grammar does not hold it to all of a schema, check it first."""
+        """Write one answer; if no grammar holds it to all of its schema, ask again for a misfit."""
         again = request.prompt.again
         if again is None:
             self._write(engine, session, request, choice, self._emit)
             return
         events: list[Event] = []
-        self._write(engine, session, request, choice, events.append)
-        problem, prompt = again(events)
-        if prompt is not None:
-            again_why = f"an answer did not fit its schema and was requested again: {problem}"
-            note(again_why, self._notes)
+        first = self._write(engine, session, request, choice, events.append)
+        if first is not None and first.misfit:
+            problem = first.misfit
+            why = f"an answer did not fit its schema and was requested again: {problem}"
+            note(why, self._notes)
+            prompt = again(first.reply.answer, problem)
             session = self.opened(engine.session())
             session.shares, session.namespace = request.cached, self.namespace
             with contextlib.suppress(ContextOverflowError):  # the first answer stays
                 session.prefill(prompt.ids, check=self.check, borders=prompt.borders)
                 events = []
-                self._write(engine, session, replace(request, prompt=prompt), choice, events.append)
-                problem, _ = again(events)
+                asked = replace(request, prompt=prompt)
+                second = self._write(engine, session, asked, choice, events.append)
+                problem = "" if second is None else second.misfit
             if problem:
                 note(f"the answer does not fit its schema: {problem}", self._notes)
         for event in events:
@@ -333,83 +348,41 @@ class Generation:
 
     def _write(
         self, engine: Engine, session: Session, request: GenerationRequest, choice: int, emit: Emit
-    ) -> None:
-        tokenizer, turn = engine.tokenizer, request.prompt.turn
+    ) -> TurnResult | None:
+        """Write one answer and tell of it; None where none is wanted."""
         if request.max_tokens == 0:
             emit(Done(choice, "length", 0, 0, 0.0))
-            return
-        room = session.context - len(session.tokens)
-        constraint: Constraint | None = request.prompt.constraint()
-        ends = tokenizer.stop_ids | request.ends
-        reader = (
-            turn.reader(tokenizer, request.stops)
-            if turn is not None
-            else PlainReader(tokenizer, request.stops, ends, request.indent)
-        )
-        if request.min_tokens:
-            constraint = EndsLater(constraint, ends, request.min_tokens, tokenizer.n_vocab)
-        sampling = _seeded(request.sampling.over(engine.sampling), choice)
-        if request.endless:
-            never = dict.fromkeys(tokenizer.stop_ids, -math.inf)
-            sampling = replace(sampling, logit_bias={**(sampling.logit_bias or {}), **never})
-        recorder = None
-        if request.logprobs is not None:
-            after = sampling if request.sampled_probs else None
-            recorder = LogprobRecorder(session, constraint, request.logprobs, after)
-            constraint = recorder
-            session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+            return None
+        turn = Turn(session, request.turn(engine, choice), engine.tokenizer, self.check)
         telling = Telling(
             emit,
-            reader,
+            turn.reader,
             choice,
-            recorder,
+            turn.recorder,
             pieces=request.pieces,
             ids=request.ids,
             timed=request.timed,
-            tokenizer=None if turn is None else tokenizer,
+            tokenizer=engine.tokenizer if request.prompt.is_turn else None,
         )
-        tokens = session.decode(
-            max_tokens=min(request.max_tokens or room, room),
-            stop=ends,
-            constraint=constraint,
-            sampling=sampling,
-        )
-        token, late_s = -1, request.predict_s or math.inf
         try:
-            for token in tokens:
-                self.check()
+            for token, pieces in turn.tokens():
                 if self._record is not None:  # first: whoever has read a token finds it counted
-                    self._record.wrote(choice, telling.count + 1, telling.seconds)
-                telling.push(token)
-                if reader.stopped:
-                    break
-                if telling.seconds > late_s and b"\n" in tokenizer.token_bytes(token):
-                    break
-        except ContextOverflowError:  # of memory: what there is so far is an answer
-            if not telling.count:
-                raise
+                    self._record.wrote(choice, turn.count, turn.seconds)
+                telling.take(token, pieces)
         finally:
-            if isinstance(tokens, Generator):
-                tokens.close()
-            if token >= 0:
+            result = turn.finish()
+            if turn.count:
                 self.note(session, choice)
-        reply = reader.finish()
-        if reply.broken:
-            raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
-        if reply.repaired and turn is not None and not turn.takes(reply.calls):
+        reply = result.reply
+        if reply.repaired and not result.fits:
             reply.calls = []  # they stay text
         telling.rest(reply.calls, as_text=reply.repaired and bool(reply.calls))
-        stop = reader.stop_text
-        reason: FinishReason = "stop" if token in ends or stop else "length"
+        stop, ended = result.stop_text, result.reason == "end"
+        reason: FinishReason = "stop" if ended or stop else "length"
         if telling.calls and reason == "stop":
             reason = "tool_calls"
             if self._pauses is not None:
                 self._pauses.paused(session)
-        thought = len(reader.thought)
-        emit(Done(choice, reason, telling.count, thought, telling.seconds, stop))
-
-
-def _seeded(sampling: Sampling, choice: int) -> Sampling:
-    """With a seed of this choice's own."""
-    seed = sampling.seed if sampling.seed is not None else secrets.randbits(63)
-    return replace(sampling, seed=(seed + choice) % 2**64)
+        thought = len(result.thought)
+        emit(Done(choice, reason, turn.count, thought, turn.seconds, stop))
+        return result

@@ -11,12 +11,12 @@ from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
 
+from ..conversation.logprobs import TokenLogprob
 from .api_error import APIError
 from .completions import Piece, PromptBody, Prompts, ids_of, pieces_of, prompts_of, whole_of
 from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .generate import GenerationRequest
 from .infill import Extra, filled
-from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .sampling_body import check_logprobs
 from .settings import Limits

@@ -14,33 +14,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from importlib.util import find_spec
-from typing import Any, TypeVar
-
-from pydantic_core import from_json
+from typing import Any
 
 from ...errors import GrammarError
-from ...tools.schema_tool import schema_problem
 from ..agent.prompt import MISFIT
-from ..conversation.call_check import fits
 from ..conversation.chat import Chat, Message
-from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
+from ..conversation.grammar import CallChoice
 from ..conversation.reasoning_spans import NEAR
-from ..conversation.reasoning_tags import NO_THINKING, told_of
-from ..conversation.reply import ReplyReader
+from ..conversation.reasoning_tags import told_of
+from ..conversation.requirement import Requirement, grammar_of
 from ..conversation.template import TemplateOmissionError, TemplateRefusalError
-from ..conversation.toolcalls import ToolCall
+from ..conversation.turn import checks_later
 from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError, as_api_error, too_long
-from .events import Done, Event, Text
 from .notes import note
 from .programs import normalize
 from .turns import in_call_order, in_turns
 
-T = TypeVar("T")
-
-MOST_KEPT = 32  # templates, and grammars, of as many sets of tools
+MOST_KEPT = 32  # templates, of as many sets of tools
 _KEEPS = {"keep_past_thinking", "clear_thinking", "truncate_history_thinking"}
 _NO_THINKING = ("none", "minimal")
 # Templates know low to high.
@@ -87,88 +79,35 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """How the model's turn is held to a form, and read."""
-
-    chat: Chat
-    grammar: CallGrammar
-    tools: Sequence[Mapping[str, Any]]
-    """Those that may be called."""
-    opens_thinking: bool
-    said: Sequence[int] = ()
-    """Its first tokens, where it was begun already: the last ones of the prompt."""
-
-    def constraint(self) -> TurnConstraint:
-        """For one decode.
-
-        Raises:
-            GrammarError: what was said does not fit it.
-        """
-        made = self.grammar.constraint(thinking=self.opens_thinking)
-        for token in self.said:
-            made.advance(token)
-        return made
-
-    def takes(self, calls: Sequence[ToolCall]) -> bool:
-        """Whether calls that stood in plain text are such as the grammar would have let pass."""
-        grammar = self.grammar
-        if grammar.form.single and len(calls) > 1:
-            return False
-        return all(fits(call, self.tools, grammar.tokenizer) for call in calls)
-
-    def reader(self, tokenizer: Tokenizer, stops: Sequence[str]) -> ReplyReader:
-        """For one decode."""
-        form = self.chat.form
-        reader = ReplyReader(
-            tokenizer,
-            form if self.tools else form.without_calls(),
-            thinking=self.opens_thinking,
-            tools=self.tools,
-            tags=self.chat.thinking,
-            stops=() if self.said else stops,
-        )
-        if self.said:
-            reader.begin_after(self.said, stops)
-        return reader
-
-
-@dataclass(frozen=True, slots=True)
 class Prompt:
     """Tokens to be read, and what comes then.
 
     Attributes:
         borders: numbers of tokens with which other prompts are likely to begin.
-        turn: None where the model goes on with plain text.
-        grammar: of such a text; None where it is free.
+        required: what answers have to be; None: every text may come.
+        opened: whether it ends in the model's thinking.
+        said: first tokens of the answer, where it was begun already: the last ones of the prompt.
         notes: what was normalized; see `programs.py`.
-        again: see `Prompts._again`; None where answers fit in any case.
+        again: the prompt that asks once more, of an answer and what is wrong with it; None where
+            answers fit in any case.
         asked: what it was made of, where that was a conversation.
         param: what it is called in the request.
     """
 
     ids: list[int]
     borders: Sequence[int] = ()
-    turn: Turn | None = None
+    required: Requirement | None = None
+    opened: bool = False
+    said: Sequence[int] = ()
     notes: tuple[str, ...] = ()
     asked: Conversation | None = None
-    grammar: CallGrammar | None = None
     param: str = "messages"
-    again: Callable[[Sequence[Event]], tuple[str, Prompt | None]] | None = None
+    again: Callable[[str, str], Prompt] | None = None
 
     @property
-    def held_by(self) -> CallGrammar | None:
-        """The grammar of what comes; None: every text may."""
-        return self.grammar if self.turn is None else self.turn.grammar
-
-    def constraint(self) -> TurnConstraint | None:
-        """For one decode.
-
-        Raises:
-            GrammarError: what was said of the turn does not fit it.
-        """
-        if self.turn is not None:
-            return self.turn.constraint()
-        return None if self.grammar is None else self.grammar.constraint()
+    def is_turn(self) -> bool:
+        """Whether the model's turn comes, and no text that only goes on."""
+        return self.required is not None and bool(self.required.format)
 
 
 class Prompts:
@@ -177,8 +116,8 @@ class Prompts:
     def __init__(self, tokenizer: Tokenizer, context: int | None = None) -> None:
         """context: tokens that a prompt may have; what cannot fit is refused before it is read."""
         self.tokenizer, self._context = tokenizer, context
-        self._chats: Kept[Chat] = Kept()
-        self._grammars: Kept[CallGrammar] = Kept()
+        self._chats: OrderedDict[Hashable, Chat] = OrderedDict()
+        self._chats_lock = threading.Lock()
 
     @functools.cached_property
     def _longest(self) -> int:
@@ -222,7 +161,9 @@ class Prompts:
                 "the conversation is empty: the chat template renders it to no tokens",
                 param="messages",
             )
-        grammar, tools = self._grammar(asked, chat)
+        required = self._required(asked, chat)
+        grammar = grammar_of(self.tokenizer, required)
+        opened = chat.opens_thinking(segments)
         said: list[int] = []
         if begun is not None:
             closing = grammar.closes_thinking
@@ -231,10 +172,11 @@ class Prompts:
                     said.append(closing)
                 else:
                     said += self.tokenizer.encode(piece)
-        turn = Turn(chat, grammar, tools, chat.opens_thinking(segments), said)
         if said:
-            try:
-                turn.constraint()  # before anything is computed
+            try:  # before anything is computed
+                held = grammar.constraint(thinking=opened)
+                for token in said:
+                    held.advance(token)
             except GrammarError as error:
                 raise APIError(
                     "the assistant prefill does not match the schema, grammar or tool_choice: "
@@ -243,43 +185,32 @@ class Prompts:
                 ) from error
         end = len(ids)
         near = ids[: -NEAR - 1 : -1]  # from the last one on
-        if turn.opens_thinking and grammar.opens_thinking in near:
+        if opened and grammar.opens_thinking in near:
             end -= 1 + near.index(grammar.opens_thinking)
         borders = [end if question is None else question, end]
         for text in asked.notes:
             note(text)
-        checked = grammar.unheld and begun is None and find_spec("jsonschema")
+        checked = begun is None and checks_later(grammar)
         again = functools.partial(self._again, asked) if checked else None
         made = replace(asked, messages=whole)
-        return Prompt(ids + said, borders, turn, notes, made, again=again)
+        return Prompt(ids + said, borders, required, opened, said, notes, made, again=again)
 
-    def _again(self, asked: Conversation, events: Sequence[Event]) -> tuple[str, Prompt | None]:
-        """What the schema says against a whole answer, and the prompt that asks once more."""
-        done, text = events[-1], "".join(one.text for one in events if isinstance(one, Text))
-        if not isinstance(done, Done) or done.reason != "stop" or done.stop is not None:
-            return "", None
-        assert isinstance(asked.output, Mapping)
-        try:
-            problem = schema_problem(asked.output, from_json(text))
-        except ValueError as error:  # nested too deeply
-            problem = str(error)
+    def _again(self, asked: Conversation, text: str, problem: str) -> Prompt:
+        """The prompt that asks once more, where an answer does not fit its schema."""
         ask = Message("user", MISFIT.format(problem=problem))
         messages = [*asked.messages, Message("assistant", text, text=text), ask]
-        return problem, self.prompt(replace(asked, messages=messages)) if problem else None
+        return self.prompt(replace(asked, messages=messages))
 
-    def text_grammar(self, output: Mapping[str, Any] | str) -> CallGrammar:
-        """The grammar of a text that goes on with a prompt: of a JSON schema, or GBNF.
+    def text_required(self, output: Mapping[str, Any] | str) -> Requirement:
+        """What is required of a text that goes on with a prompt: a JSON schema, or GBNF.
 
         Raises:
-            APIError: none can be made of it.
+            APIError: no grammar can be made of it.
         """
         with _named("json_schema"):
-            made = self._grammars.get(
-                ("text", _text(output)),
-                lambda: CallGrammar(self.tokenizer, output=output, thinking=NO_THINKING),
-            )
-            made.check()  # before anything is computed, or sent
-        return made
+            required = Requirement(output=output)
+            grammar_of(self.tokenizer, required).check()  # before anything is computed, or sent
+        return required
 
     def beginning(self, system: str) -> list[int]:
         """The tokens with which every conversation with this system prompt begins."""
@@ -311,27 +242,34 @@ class Prompts:
     def _made_chat(self, tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chat:
         now = datetime.now()
         key = (now.date(), _text(list(tools)), _text(dict(options)))  # templates write the date
-        return self._chats.get(
-            key, lambda: Chat(self.tokenizer, tools=tools, options=options, now=now)
-        )
+        with self._chats_lock:
+            if key in self._chats:
+                self._chats.move_to_end(key)
+                return self._chats[key]
+        # Two that want the same may both make it; that is rare.
+        made = Chat(self.tokenizer, tools=tools, options=options, now=now)
+        with self._chats_lock:
+            self._chats[key] = made
+            while len(self._chats) > MOST_KEPT:
+                self._chats.popitem(last=False)
+        return made
 
-    def _grammar(
-        self, asked: Conversation, chat: Chat
-    ) -> tuple[CallGrammar, Sequence[Mapping[str, Any]]]:
-        tools, calls = list(asked.tools), asked.calls
+    def _required(self, asked: Conversation, chat: Chat) -> Requirement:
+        """What is required of an answer.
+
+        Raises:
+            APIError: no grammar can be made of it; names the parameter.
+        """
+        tools = list(asked.tools)
         if asked.call_of:
             tools = [tool for tool in tools if tool["function"]["name"] in asked.call_of]
-        form = chat.form.one_call() if asked.one_call else chat.form
-        key = (_text(tools), calls, form.name, form.single, _text(asked.output))
+        single = asked.one_call and not chat.form.single
+        required = Requirement(
+            chat.form.name, tools, asked.calls, single, asked.output, chat.thinking
+        )
         with _named(asked.output_param):
-            made = self._grammars.get(
-                key,
-                lambda: CallGrammar(
-                    self.tokenizer, tools, form, asked.output, chat.thinking, calls=calls
-                ),
-            )
-            made.check()
-        return made, tools if calls != "none" else ()
+            grammar_of(self.tokenizer, required).check()
+        return required
 
 
 @contextlib.contextmanager
@@ -423,24 +361,3 @@ def _effort(effort: str, known: frozenset[str], thinks: bool) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-class Kept(OrderedDict[Hashable, T]):
-    """The last things that were made, by what they were made of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """What was made of this before, else a new one."""
-        with self._lock:
-            if key in self:
-                self.move_to_end(key)
-                return self[key]
-        made = make()  # two that want the same may both make it; that is rare
-        with self._lock:
-            self[key] = made
-            while len(self) > MOST_KEPT:
-                self.popitem(last=False)
-        return made

@@ -1,7 +1,7 @@
 """Requests as traces of our schema: each is a run with one question, and replay can verify it.
 
-Its phases hold every token that was read and written, and its header the grammar; so the same
-tokens have to come out of a process of its own. Further answers to one request (`n`) begin with a
+Its phases hold every token that was read and written, and what held them; so the same tokens have
+to come out of a process of its own. Further answers to one request (`n`) begin with a
 phase that takes the prompt over.
 """
 
@@ -28,6 +28,7 @@ from ...traces.events import (
 from ...traces.writer import TraceWriter, new_run_id
 from ..agent.history import History
 from ..agent.run_metadata import start_on
+from ..conversation.requirement import Requirement
 from ..files import make_folder
 from ..inference.regime_map import regime_map
 from .request_ids import in_config
@@ -174,15 +175,10 @@ def _asked(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
 
 
 def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
-    """What the request ran on, and what its grammar is made of."""
+    """What the request ran on, and the contents that its recipes name."""
     request, engine = record.request, model.engine
     assert request is not None, "it was prepared before it ran"
-    turn, grammar = request.prompt.turn, request.prompt.held_by
-    recipe = dict(grammar.recipe) if grammar is not None else dict[str, Any]()
-    if turn is not None and turn.said:
-        recipe["said"] = len(turn.said)
-    if request.min_tokens:
-        recipe["min_tokens"] = request.min_tokens, sorted(request.ends)
+    required = request.prompt.required or Requirement()
     with contextlib.closing(engine.session()) as session:
         known = regime_map(session)
     asked = request.prompt.asked
@@ -192,7 +188,7 @@ def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
         task=next((m.content for m in reversed(asked.messages) if m.role == "user"), "")
         if asked is not None
         else "",
-        tools=recipe.pop("tools", []),
+        tools=list(required.tools),
         config={
             "served_as": model.name,
             **in_config(record.request_id),
@@ -202,7 +198,7 @@ def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
             "n": request.choices,
             "queue_s": (record.started or record.arrived) - record.arrived,
             **record.speculative,
-            **recipe,
+            "output": required.output,
         },
         regime_map=known,
     )
@@ -211,10 +207,7 @@ def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
 def _phases(record: RequestRecord) -> Iterator[AnyEvent]:
     request = record.request
     assert request is not None, "it was prepared before it ran"
-    grammar, prompt = request.prompt.held_by, request.prompt.ids
-    constraint = None
-    if grammar is not None:
-        constraint = grammar.form.name if grammar.recipe["tools"] else grammar.name
+    prompt = request.prompt.ids
     for one in sorted(record.phases, key=lambda one: one.choice):
         event, step = one.event, one.choice + 1
         if one.choice:
@@ -237,10 +230,6 @@ def _phases(record: RequestRecord) -> Iterator[AnyEvent]:
             shared.turn, shared.step = 1, step
             yield shared
         event.turn, event.step, event.ts = 1, step, one.ended
-        if event.phase == "decode":
-            event.constraint = constraint
-            calls = record.answers.get(one.choice, Answered()).calls
-            event.purpose = "tool_call" if calls else "answer"
-            if not one.choice and record.first is not None:
-                event.ttft_s = record.first - record.arrived
+        if event.phase == "decode" and not one.choice and record.first is not None:
+            event.ttft_s = record.first - record.arrived
         yield event

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from .events import Call, CallPart, Event, Text, Thought
 
 if TYPE_CHECKING:
+    from ..conversation.logprobs import LogprobRecorder, TokenLogprob
+    from ..conversation.plain_reader import PlainReader
     from ..conversation.reply import ReplyReader
     from ..conversation.toolcalls import ToolCall
     from ..tokens.tokenizer import Tokenizer
-    from .logprobs import LogprobRecorder, TokenLogprob
-    from .plain_reader import PlainReader
 
 
 class Telling:
@@ -57,13 +57,13 @@ class Telling:
         self._since = time.perf_counter()
         self.calls = self.count = 0
 
-    def push(self, token: int) -> None:
-        """Tell of what a token completes."""
+    def take(self, token: int, pieces: Iterable[tuple[str, str]]) -> None:
+        """Tell of a token, and of what it completes."""
         reader = self._reader
         self.count += 1
         if self._ids is not None:
             self._ids.append(token)
-        self._texts(reader.push(token))
+        self._texts(pieces)
         if self._pieces:
             self._parts()
         if len(reader.calls) > self.calls:

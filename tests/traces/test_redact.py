@@ -13,6 +13,7 @@ from triplepoint.traces import Trace
 from triplepoint.traces.events import (
     EVENT_TYPES,
     AnyEvent,
+    ContentEvent,
     MessageEvent,
     ModelRecord,
     PhaseEvent,
@@ -22,6 +23,7 @@ from triplepoint.traces.events import (
     TurnEnd,
     UnknownEvent,
 )
+from triplepoint.traces.records import content_digest
 from triplepoint.traces.redact import BLANKED, KEPT, is_redacted
 
 SECRET = "SECRETWORD"
@@ -75,6 +77,23 @@ def secret_events() -> list[AnyEvent]:
             server_timings={"prompt_ms": 5.0, "note": SECRET},
             sampling={"seed": 5, "order": ["xtc"], "dry_sequence_breakers": [SECRET]},
         ),
+        ContentEvent(digest=content_digest([SCHEMA]), value=[SCHEMA]),
+        PhaseEvent(
+            phase="decode",
+            predicted="memory",
+            observed="memory",
+            tokens=1,
+            kv_before=2,
+            kv_after=2,
+            wall_s=0.1,
+            recipe={
+                "format": "hermes",
+                "calls": "required",
+                "tools": content_digest([SCHEMA]),
+                "thinking": {"opening": SECRET},
+                "min_tokens": 3,
+            },
+        ),
         ToolEvent(
             name="read_file",
             arguments={"path": SECRET, SECRET: {SECRET: [987654321, True, None]}},
@@ -126,7 +145,7 @@ def test_no_word_and_no_token_is_left(redacted: Path) -> None:
 
 def test_shapes_and_names_stay(redacted: Path) -> None:
     """Counts, names of tools and parameters, settings and the lengths of texts are there."""
-    header, user, _, phase, call, message, odd, turn, end, unknown = Trace.load(redacted).events
+    header, user, _, phase, *_, call, message, odd, turn, end, unknown = Trace.load(redacted).events
 
     assert isinstance(header, RunStart)
     assert header.redacted
@@ -172,6 +191,17 @@ def test_a_hash_cannot_be_tried(redacted: Path) -> None:
     assert isinstance(first, MessageEvent)
     assert isinstance(second, MessageEvent)
     assert len({user.content_sha256, first.content_sha256, second.content_sha256}) == 3
+
+
+def test_a_recipe_keeps_what_it_is_made_of(redacted: Path) -> None:
+    """Its kinds and numbers; contents are named by digests that match none."""
+    trace = Trace.load(redacted)
+    (content,) = [event for event in trace.events if isinstance(event, ContentEvent)]
+    (recipe,) = [phase.recipe for phase in trace.phases if phase.recipe]
+
+    assert content.value is None
+    assert recipe["tools"] == content.digest != content_digest([SCHEMA])
+    assert (recipe["format"], recipe["calls"], recipe["min_tokens"]) == ("hermes", "required", 3)
 
 
 def test_a_redacted_trace_says_so(redacted: Path) -> None:

@@ -16,12 +16,12 @@ from ....errors import ContextOverflowError, EngineError
 from ....traces.events import PhaseEvent
 from ...conversation.chat import Message
 from ...conversation.ledger import Reuse
+from ...conversation.repetition import RepetitionStop, Words
 from ...conversation.reply import Reply
 from ...inference.sampling import GREEDY
 from ..conversation import Conversation
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 from ..prompt import INTERRUPTED_CALL, counted, cut_part
-from ..repetition import RepetitionStop, Words
 from .reply import StreamedReply, sendable
 from .sse_client import BusyError, Exchange, ParameterRefusedError
 

@@ -12,8 +12,8 @@ from helpers.real_headers import HEADERS, Header, write_header
 from helpers.tiers import quick
 
 from triplepoint.runtime.cli import main
+from triplepoint.runtime.cli.model_facts import read_model_facts
 from triplepoint.runtime.hub.model_info import read_model_info
-from triplepoint.runtime.inference.model_facts import read_model_facts
 
 KiB, MiB = 1024, 1 << 20
 FULL, SLIDING, DELTA = "full attention", "sliding attention", "gated delta rule"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import triplepoint as package
 from triplepoint.errors import PassCancelledError, ReplayError
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import AgentEvent, TextDelta
+from triplepoint.runtime.agent.local_conversation import LocalConversation
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.replay.divergence import likely_cause, what_differs
@@ -21,6 +23,7 @@ from triplepoint.runtime.replay.live_tools import LiveTools
 from triplepoint.runtime.replay.replay import PhaseCheck, verify
 from triplepoint.traces import Trace
 from triplepoint.traces.events import (
+    ContentEvent,
     Event,
     ModelRecord,
     PhaseEvent,
@@ -89,6 +92,36 @@ def test_a_conversation_gives_the_same_tokens(engine: Engine, folder: Path) -> N
     for check in seen:
         assert check.replayed.token_ids == check.recorded.token_ids
         assert check.replayed.kv_after == check.recorded.kv_after
+
+
+def test_each_decode_is_held_to_its_own_recipe(engine: Engine, folder: Path) -> None:
+    """What is required may differ from turn to turn; the folder it was about need not be there."""
+    path = folder / "trace.jsonl"
+    with Agent(engine, workspace=folder, trace=path) as agent:
+        for _ in agent.stream(QUESTION):
+            pass
+        conversation = agent.conversation
+        assert isinstance(conversation, LocalConversation)
+        required = conversation.required
+        narrow = replace(required, tools=required.tools[:1], calls="required")
+        conversation.required = narrow
+        for _ in agent.stream("What is on line 2 of notes.txt?"):
+            pass
+    trace = Trace.load(path)
+    for name in ("app.log", "notes.txt"):
+        (folder / name).unlink()
+
+    contents = [event for event in trace.events if isinstance(event, ContentEvent)]
+    recipes = [phase.recipe for phase in trace.phases if phase.phase == "decode"]
+    assert [one.value for one in contents] == [narrow.tools]  # once, and not that of the header
+    assert {json.dumps(one) for one in recipes} == {
+        json.dumps(one.recipe) for one in (required, narrow)
+    }
+    assert verify(trace, engine).ok
+
+    trace.events.remove(contents[0])
+    with pytest.raises(ReplayError, match="lacks the tools"):
+        verify(trace, engine)
 
 
 def test_a_seeded_sampling_gives_the_same_tokens(engine: Engine, folder: Path) -> None:
@@ -222,7 +255,16 @@ def test_what_does_not_fit_is_named(engine: Engine, folder: Path) -> None:
         del phases[-1].token_ids[-2:]
 
     def unknown_grammar(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
-        phases[1].constraint = "runes"
+        phases[1].recipe = {**(phases[1].recipe or {}), "format": "runes"}
+
+    def unknown_grammar_of_old(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        phases[1].constraint, phases[1].recipe = "runes", None
+
+    def unknown_rule(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        phases[1].recipe = {**(phases[1].recipe or {}), "rhyme": True}
+
+    def lost_tools(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        header.tools = header.tools[:1]
 
     def unknown_sampling(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
         phases[1].sampling = {"dice": 6}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from helpers.serving import Server, events
 
+from triplepoint.runtime.conversation.logprobs import TokenLogprob
 from triplepoint.runtime.serve.completions import CompletionWriter
 from triplepoint.runtime.serve.events import Done, Text
-from triplepoint.runtime.serve.logprobs import TokenLogprob
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 

@@ -14,10 +14,10 @@ from helpers import tiny_models
 from helpers.serving import SETTINGS, Server, events
 
 from triplepoint import Engine
+from triplepoint.runtime.conversation.plain_reader import PlainReader
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.serve.infill import Extra, filled
 from triplepoint.runtime.serve.models import LoadedModel
-from triplepoint.runtime.serve.plain_reader import PlainReader
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 PRE, SUF, MID, REPO, FILE, PAD = range(260, 266)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from triplepoint.runtime.serve.request_record import RequestRecord
 from triplepoint.runtime.serve.request_traces import RequestTraces
 from triplepoint.runtime.serve.settings import ServerSettings
 from triplepoint.traces import Trace
-from triplepoint.traces.events import PassEvent, PhaseEvent, RunEnd
+from triplepoint.traces.events import AnyEvent, PassEvent, PhaseEvent, RunEnd
 
 ADD = {
     "type": "function",
@@ -103,6 +104,27 @@ def new_traces(folder: Path, before: set[Path]) -> list[Trace]:
     return [Trace.load(path) for path in sorted(set(folder.glob("*.jsonl")) - before)]
 
 
+def as_first_version(trace: Trace) -> Trace:
+    """The same as version 0.1.0 wrote it: the header alone says what decodes were held to."""
+    header = copy.deepcopy(trace.runs[0].header)
+    assert header is not None
+    events: list[AnyEvent] = [header]
+    for event in trace.events[1:]:
+        phase = copy.deepcopy(event)
+        if isinstance(phase, PhaseEvent) and phase.phase == "decode":
+            recipe = dict(phase.recipe or {})
+            config = header.config
+            config["tool_choice"] = recipe.pop("calls", "auto")
+            config["single_call"] = recipe.pop("one_call", False)
+            config["said"] = recipe.pop("said", 0)
+            config["min_tokens"] = recipe.pop("min_tokens", 0), []
+            if phase.constraint == "text" and header.tools:
+                phase.constraint = recipe["format"]  # it told the format, also of no calls
+            phase.recipe = None
+        events.append(phase)
+    return Trace(events)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_request_verifies(
     tracing: Server, folder: Path, load: Callable[[str], Engine], kind: str
@@ -116,7 +138,9 @@ def test_every_kind_of_request_verifies(
     (trace,) = new_traces(folder, before)
     with load("nano") as engine:
         report = verify(trace, engine)
-    assert report.ok, report.first_difference
+        assert report.ok, report.first_difference
+        old = verify(as_first_version(trace), engine)
+    assert old.ok, old.first_difference
     choices = answer.json()["choices"]
     decodes = [e for e in trace.events if isinstance(e, PhaseEvent) and e.phase == "decode"]
     assert len(decodes) == len(choices)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from triplepoint.runtime.conversation.chat import Chat
+from triplepoint.runtime.conversation.logprobs import TokenLogprob
 from triplepoint.runtime.conversation.reply import ReplyReader
 from triplepoint.runtime.serve.events import Event, Text, Thought
-from triplepoint.runtime.serve.logprobs import TokenLogprob
 from triplepoint.runtime.serve.telling import Telling
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
@@ -43,7 +43,7 @@ def test_probabilities_of_an_answer(
     telling = Telling(events.append, reader, 0, noted, tokenizer=tokenizer)  # pyright: ignore[reportArgumentType]
     for token in tokenizer.encode(written, special=True):
         noted.tokens.append(TokenLogprob(token, -1.0, ()))
-        telling.push(token)
+        telling.take(token, reader.push(token))
     telling.rest(reader.finish().calls)
 
     texts = [event for event in events if isinstance(event, Text)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..conversation.reply import Reply
-from ..conversation.stop_strings import StopTexts
+from .reply import Reply
+from .stop_strings import StopTexts
 
 if TYPE_CHECKING:
-    from ..conversation.call_pieces import CallPiece
-    from ..conversation.toolcalls import ToolCall
     from ..tokens.tokenizer import Tokenizer
+    from .call_pieces import CallPiece
+    from .toolcalls import ToolCall
 
 
 class PlainReader:

@@ -4,7 +4,7 @@ A model that has lost its way says the same few tokens again and again until a l
 that is a loop of at most `LOOK_BACK` tokens that goes on for `MOST`; or a stretch of `LOOSE` tokens
 without a loop in which every token, together with the `WIDTH` - 1 before it, was written within the
 last `LOOK_BACK`: nothing in it is new. Real text hardly has such stretches, see `python -m
-triplepoint.runtime.bench.repetition`. What has them all the same, as a table of zeros or a rule of
+labs.bench.repetition`. What has them all the same, as a table of zeros or a rule of
 200 characters, is known by standing in the context: a copy may go on as long as it is one.
 """
 

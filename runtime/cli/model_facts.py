@@ -16,11 +16,11 @@ from ..forward.kv import KVLayout
 from ..forward.tensors import HeadShape
 from ..gguf.file import GGUFFile
 from ..gguf.open import open_gguf
+from ..inference.model_cost import size_up
 from ..models.blocks import Attention, Half, Recurrence
 from ..models.decoder import Decoder
 from ..physics.costs import ModelCost
 from ..tokens.tokenizer import Tokenizer
-from .model_cost import size_up
 
 KV_FORMATS: tuple[KVFormat, ...] = ("bf16", "q8", "f32")
 BATCHES = (1, 8)  # rows of a pass, for which the bytes that it reads are told

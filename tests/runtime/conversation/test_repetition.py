@@ -14,7 +14,7 @@ from helpers import agents
 from labs.bench import repetition
 from triplepoint import Agent, Engine, LimitReachedError, Trace, tool
 from triplepoint.runtime.agent.events import Notice
-from triplepoint.runtime.agent.repetition import (
+from triplepoint.runtime.conversation.repetition import (
     LOOK_BACK,
     LOOSE,
     MOST,

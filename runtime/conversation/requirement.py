@@ -1,0 +1,156 @@
+"""What is required of a reply, as plain data: a grammar is made of it, and a trace keeps it.
+
+A trace keeps it as a recipe: JSON without what is as usual, in which tools and schemas are named
+by digest (`content_digest`). The contents stand in the trace once, so that a replay needs nothing
+besides. To require something new of replies, give `Requirement` a field, and `CallGrammar` the
+rule.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ReplayError
+from ...traces.records import content_digest
+from .formats import FORMATS
+from .grammar import CallChoice, CallGrammar
+from .reasoning_tags import NO_THINKING, Thinking
+from .toolcalls import ToolFormat
+
+if TYPE_CHECKING:
+    from ..tokens.tokenizer import Tokenizer
+
+_MOST_KEPT = 32  # grammars of a tokenizer
+_NAMED = ("tools", "output")  # fields that a recipe names by digest
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What is required of a reply; its defaults are those of a text that goes on freely."""
+
+    format: str = ""
+    """Name of the format of its calls; empty where a text goes on and no turn is written."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """OpenAI-style schemas."""
+    calls: CallChoice = "auto"
+    """Whether it may be calls, must be, or must not be."""
+    one_call: bool = False
+    """Whether there may be one call at most."""
+    output: Mapping[str, Any] | str | None = None
+    """JSON schema or GBNF grammar of its text."""
+    thinking: Thinking = NO_THINKING
+    """Tags around the model's thinking; `NO_THINKING` where it may not think."""
+    answer_forms: bool = False
+    """Whether its text has one of the forms that the model's file declares."""
+
+    @property
+    def form(self) -> ToolFormat:
+        """The format of its calls.
+
+        Raises:
+            ReplayError: this version has no such format.
+        """
+        name = self.format or "hermes"  # without tools any format is that of a plain text
+        if name not in FORMATS:
+            raise ReplayError(f"constraint differs: this version has no grammar {name!r}")
+        return FORMATS[name].one_call() if self.one_call else FORMATS[name]
+
+    @property
+    def callable_tools(self) -> Sequence[Mapping[str, Any]]:
+        """The tools that it may call."""
+        return () if self.calls == "none" else self.tools
+
+    @functools.cached_property
+    def recipe(self) -> dict[str, Any]:
+        """What a trace keeps of it."""
+        usual, given = Requirement(), asdict(self)
+        kept = {k: v for k, v in given.items() if v not in (getattr(usual, k), [])}
+        if "thinking" in kept:
+            kept["thinking"] = {k: v for k, v in kept["thinking"].items() if v}
+        return kept | {name: content_digest(kept[name]) for name in _NAMED if name in kept}
+
+    @functools.cached_property
+    def contents(self) -> dict[str, Any]:
+        """What its recipe names, by digest."""
+        return {
+            self.recipe[name]: given
+            for name in _NAMED
+            if name in self.recipe and (given := asdict(self)[name])
+        }
+
+    @classmethod
+    def read(cls, recipe: Mapping[str, Any], contents: Mapping[str, Any]) -> Requirement:
+        """What a recipe says.
+
+        Raises:
+            ReplayError: it says something that this version does not know, or names contents that
+                are not there.
+        """
+        given = dict(recipe)
+        if unknown := sorted(given.keys() - {one.name for one in fields(cls)}):
+            raise ReplayError(f"constraint differs: this version does not know {unknown[0]!r}")
+        for name in _NAMED:
+            digest = given.get(name)
+            if digest is not None and digest not in contents:
+                raise ReplayError(
+                    f"the trace lacks the {name} that a decode was held to (content {digest})"
+                )
+            if digest is not None:
+                given[name] = contents[digest]
+        if "thinking" in given:
+            tags = {**dict.fromkeys(("opening", "closing"), ""), **given["thinking"]}
+            around = tags.get("around")
+            given["thinking"] = Thinking(**{**tags, "around": around and tuple(around)})
+        return cls(**given)
+
+
+class _Kept(OrderedDict[str, CallGrammar]):
+    """The last grammars that were made for a tokenizer, by what they are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def of(self, key: str, make: Callable[[], CallGrammar]) -> CallGrammar:
+        with self._lock:
+            if key in self:
+                self.move_to_end(key)
+                return self[key]
+        made = make()  # two that want the same may both make it; that is rare
+        with self._lock:
+            self[key] = made
+            while len(self) > _MOST_KEPT:
+                self.popitem(last=False)
+        return made
+
+
+_kept: weakref.WeakKeyDictionary[Tokenizer, _Kept] = weakref.WeakKeyDictionary()
+_kept_lock = threading.Lock()
+
+
+def grammar_of(tokenizer: Tokenizer, required: Requirement) -> CallGrammar:
+    """The grammar of a requirement; made once for the same one. Safe to use from several threads.
+
+    Raises:
+        GrammarError: none can be made of a schema; names the tool.
+    """
+    with _kept_lock:
+        kept = _kept.setdefault(tokenizer, _Kept())
+    return kept.of(
+        content_digest(required.recipe),
+        lambda: CallGrammar(
+            tokenizer,
+            required.tools,
+            required.form,
+            required.output,
+            required.thinking,
+            calls=required.calls,
+            forms=tokenizer.answer_forms if required.answer_forms else None,
+        ),
+    )

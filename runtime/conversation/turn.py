@@ -1,0 +1,358 @@
+"""One turn of the model: the only place where one is driven, for the agent, the server and replay.
+
+The session holds the prompt. `Turn.tokens` decodes the reply, holds it to what is required, reads
+it as it comes and ends it; `Turn.finish` says what came of it.
+
+    room ─► constraint ─► sampling ─► session.decode ─► reader ─► ended? ─► TurnResult
+                                         └── phase, with its recipe ──────────┘
+
+A new way to end a turn is a branch of `Turn._ended`; a new budget is a field of `Limits`, which
+recipes then have by themselves; a new constraint is put around the grammar's in
+`TurnRequest.constraint`, from a field of `Limits` or `Requirement`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from pydantic_core import from_json
+
+from ...errors import ContextOverflowError, GrammarError
+from ...tools.schema_tool import schema_problem
+from ..inference.around import EndsLater
+from ..inference.speculative_config import SpeculativeConfig
+from .call_check import fits
+from .logprobs import LogprobRecorder
+from .plain_reader import PlainReader
+from .repetition import RepetitionStop
+from .reply import Reply, ReplyReader
+from .requirement import Requirement, grammar_of
+
+if TYPE_CHECKING:
+    from ...traces.events import PhaseEvent
+    from ..inference.decoding import Constraint
+    from ..inference.sampling import Sampling
+    from ..inference.session import Session
+    from ..tokens.tokenizer import Tokenizer
+    from .grammar import CallGrammar
+
+Reason = Literal["end", "stop", "repetition", "time", "max_tokens", "context", ""]
+Pieces: TypeAlias = "Sequence[tuple[str, str]]"
+"""Parts of a reply in order: what each is (see `reply.Mode`), and its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a reply may be, and must be."""
+
+    max_tokens: int | None = None
+    """None: as many as the context holds."""
+    min_tokens: int = 0
+    """Before these no token may end it."""
+    line_seconds: float = 0.0
+    """Seconds after which it ends with its next line break; 0: none."""
+    indent: int = 0
+    """Spaces that begin each line of a text but the first; a line with fewer ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """What a turn is to be; see `Requirement` for what is required of the reply."""
+
+    sampling: Sampling
+    required: Requirement | None = None
+    """None: every token may come, and a text goes on."""
+    limits: Limits = field(default_factory=Limits)
+    opened: bool = False
+    """Whether the prompt ends in the model's thinking."""
+    said: Sequence[int] = ()
+    """First tokens of the reply, where it was begun: the last ones of the prompt."""
+    stops: Sequence[str] = ()
+    """Texts that end it."""
+    ends: frozenset[int] | None = None
+    """Tokens that end it; None: those of the model."""
+    endless: bool = False
+    """Whether it goes on where the model would end it."""
+    stops_repetition: bool = False
+    """Whether it is ended where it repeats itself; see `repetition`."""
+    logprobs: int | None = None
+    """Likeliest tokens to be noted with each token; None: no probabilities are noted."""
+    sampled_probs: bool = False
+    """Whether to note those that sampling settings and grammar leave."""
+
+    @property
+    def recipe(self) -> dict[str, Any] | None:
+        """What a trace keeps of what the decode is held to; None where it is to nothing."""
+        limits = {k: v for k, v in asdict(self.limits).items() if v and k != "max_tokens"}
+        if self.required is None:
+            return limits or None
+        more = {"opened": self.opened, "said": len(self.said)}
+        return self.required.recipe | limits | {k: v for k, v in more.items() if v}
+
+    @classmethod
+    def read(
+        cls,
+        recipe: Mapping[str, Any] | None,
+        contents: Mapping[str, Any],
+        prompt: Sequence[int],
+        **more: Any,
+    ) -> TurnRequest:
+        """The request of a recipe, after these tokens.
+
+        Raises:
+            ReplayError: see `Requirement.read`.
+        """
+        given = dict(recipe or {})
+        own = {one.name: given.pop(one.name) for one in fields(Limits) if one.name in given}
+        opened, said = bool(given.pop("opened", False)), int(given.pop("said", 0))
+        limits = replace(more.pop("limits", Limits()), **own)
+        return cls(
+            limits=limits,
+            required=None if recipe is None or not given else Requirement.read(given, contents),
+            opened=opened,
+            said=prompt[len(prompt) - said :] if said else (),
+            **more,
+        )
+
+    def constraint(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> Constraint | None:
+        """What allows the next tokens of a decode after `prompt`; None: nothing holds it.
+
+        Raises:
+            GrammarError: no grammar can be made of it, or what was said does not fit it.
+        """
+        made: Constraint | None = None
+        if self.required is not None:
+            before = prompt[: len(prompt) - len(self.said)]
+            grammar = grammar_of(tokenizer, self.required)
+            made = grammar.constraint(thinking=self.opened, before=before)
+            for token in self.said:
+                made.advance(token)
+        if self.limits.min_tokens:
+            ends = self.ends_of(tokenizer)
+            made = EndsLater(made, ends, self.limits.min_tokens, tokenizer.n_vocab)
+        return made
+
+    def ends_of(self, tokenizer: Tokenizer) -> frozenset[int]:
+        """The tokens that end it."""
+        return frozenset(tokenizer.stop_ids if self.ends is None else self.ends)
+
+    def reader(self, tokenizer: Tokenizer) -> ReplyReader | PlainReader:
+        """What reads the reply."""
+        required = self.required
+        if required is None or not required.format:
+            ends = self.ends_of(tokenizer)
+            return PlainReader(tokenizer, self.stops, ends, self.limits.indent)
+        tools, form = required.callable_tools, required.form
+        reader = ReplyReader(
+            tokenizer,
+            form if tools else form.without_calls(),
+            thinking=self.opened,
+            tools=tools,
+            tags=required.thinking,
+            stops=() if self.said else self.stops,
+        )
+        if self.said:
+            reader.begin_after(self.said, self.stops)
+        return reader
+
+
+@dataclass(slots=True)
+class TurnResult:
+    """What came of a turn."""
+
+    reply: Reply
+    """Text, thinking and calls."""
+    rest: Pieces
+    """Pieces that no token had given."""
+    reason: Reason
+    """Why it ended; empty where it was left early."""
+    stop_text: str | None
+    """The one of `TurnRequest.stops` that ended it."""
+    ids: list[int]
+    thought: Sequence[int]
+    """Which of them were thinking, by number."""
+    phase: PhaseEvent | None
+    """None where nothing was decoded."""
+    fits: bool = True
+    """Whether calls that were found in plain text are such as the grammar would have let pass."""
+    misfit: str = ""
+    """What the output's schema says against the text, where no grammar holds it to all of that."""
+    error: ContextOverflowError | None = None
+    """The memory that was missing, where that ended it."""
+
+
+class Turn:
+    """One turn while it is written.
+
+    Args:
+        session: holds the prompt.
+        request: what the turn is to be.
+        tokenizer: of the model.
+        check: called between tokens; what it raises ends the turn.
+        given: texts that the model has been given, which a repetition may copy.
+
+    Attributes:
+        reader: of the reply.
+        recorder: of probabilities, where they are noted.
+        count: tokens that have come.
+
+    Raises:
+        GrammarError: no grammar can be made of what is required.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        request: TurnRequest,
+        tokenizer: Tokenizer,
+        check: Callable[[], object] | None = None,
+        given: Callable[[], Sequence[str]] | None = None,
+    ) -> None:
+        self.request, self.count = request, 0
+        self._session, self._tokenizer, self._check = session, tokenizer, check
+        self._before, self._phase_before = len(session.tokens), session.last_phase
+        self._ends = request.ends_of(tokenizer)
+        self.reader = request.reader(tokenizer)
+        constraint = request.constraint(tokenizer, session.tokens)
+        sampling = request.sampling
+        if request.endless:
+            never = dict.fromkeys(tokenizer.stop_ids, -math.inf)
+            sampling = replace(sampling, logit_bias={**(sampling.logit_bias or {}), **never})
+        self.recorder: LogprobRecorder | None = None
+        if request.logprobs is not None:
+            after = sampling if request.sampled_probs else None
+            self.recorder = LogprobRecorder(session, constraint, request.logprobs, after)
+            constraint = self.recorder
+            session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        self._repetition: RepetitionStop | None = None
+        if request.stops_repetition:
+            self._repetition = RepetitionStop(tokenizer.decode, given or list)
+        self._room = session.context - self._before
+        self._left = self._room if request.limits.max_tokens is None else request.limits.max_tokens
+        self._reason: Reason = ""
+        self._error: ContextOverflowError | None = None
+        self._result: TurnResult | None = None
+        self._began = time.perf_counter()
+        self._decode = session.decode(
+            max_tokens=min(self._left, self._room),
+            stop=self._ends,
+            constraint=constraint,
+            sampling=replace(sampling, stop=None),  # the reader looks for those
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.perf_counter() - self._began
+
+    def tokens(self) -> Iterator[tuple[int, Pieces]]:
+        """Decode the reply: each token, and the pieces of it that the token completes.
+
+        Raises:
+            ContextOverflowError: of memory, before the first token.
+            GrammarError: a call is malformed in spite of the grammar.
+        """
+        push, check = self.reader.push, self._check
+        try:
+            for token in self._decode:
+                if check is not None:
+                    check()
+                self.count += 1
+                yield token, push(token)
+                if reason := self._ended(token):
+                    self._reason = reason
+                    break
+            else:
+                self._reason = "context" if self._room <= self._left else "max_tokens"
+        except ContextOverflowError as error:  # of memory: what there is so far is a reply
+            if not self.count:
+                raise
+            self._reason, self._error = "context", error
+        if broken := self.finish().reply.broken:
+            raise GrammarError(f"a malformed call got past the grammar: {broken[0]}")
+
+    def _ended(self, token: int) -> Reason:
+        """Why the turn ends after a token; empty where it goes on."""
+        if self.reader.stopped:
+            return "stop"
+        if token in self._ends:
+            return "end"
+        if self._repetition is not None and self._repetition.push(token):
+            return "repetition"
+        late = 0 < self.request.limits.line_seconds < self.seconds
+        return "time" if late and b"\n" in self._tokenizer.token_bytes(token) else ""
+
+    def finish(self) -> TurnResult:
+        """What came of it, also where it was left early; what was decoded stays in the session."""
+        if self._result is not None:
+            return self._result
+        if isinstance(self._decode, Generator):
+            self._decode.close()  # a decode that is left early gives its phase now
+        reader, session = self.reader, self._session
+        reply = reader.finish()
+        if self._repetition is not None and self._repetition.length:
+            reply.repeated = self._repetition.length
+            if reply.cut_call is not None:
+                reply.calls = []  # what it wrote before that is not to be run alone
+        phase = session.last_phase
+        self._result = TurnResult(
+            reply,
+            reader.rest,
+            self._reason,
+            reader.stop_text,
+            session.tokens[self._before :],
+            reader.thought,
+            None if phase is self._phase_before else phase,
+            error=self._error,
+        )
+        self._judge(self._result)
+        if self._result.phase is not None:
+            self._record(self._result.phase, reply)
+        return self._result
+
+    def _judge(self, result: TurnResult) -> None:
+        """See whether the reply is what was required, as far as no grammar has held it to that."""
+        required, reply = self.request.required, result.reply
+        if required is None or not required.format:
+            return
+        if reply.repaired:
+            several = required.one_call or required.form.single
+            alone = len(reply.calls) == 1 or not several
+            calls, tools = reply.calls, required.callable_tools
+            result.fits = alone and all(fits(one, tools, self._tokenizer) for one in calls)
+        whole = result.reason == "end" and not self.request.said
+        text = whole and (not reply.calls or not result.fits)
+        if text and isinstance(required.output, Mapping) and checks_later(self._grammar):
+            rest = [piece for mode, piece in result.rest if mode == "answer"]
+            said = reply.answer or "".join(rest)
+            try:
+                result.misfit = schema_problem(required.output, from_json(said))
+            except ValueError as error:  # nested too deeply
+                result.misfit = str(error)
+
+    def _record(self, phase: PhaseEvent, reply: Reply) -> None:
+        """Say in the decode's phase what it was held to, and what it was."""
+        if self.request.required is not None:
+            phase.constraint = self._grammar.name
+        phase.recipe = self.request.recipe
+        phase.finish_reason = "repetition" if reply.repeated else ""
+        called = reply.calls or reply.cut_call is not None
+        phase.purpose = "tool_call" if called else "answer"
+
+    @property
+    def _grammar(self) -> CallGrammar:
+        assert self.request.required is not None, "it is held to something"
+        return grammar_of(self._tokenizer, self.request.required)
+
+
+def checks_later(grammar: CallGrammar) -> bool:
+    """Whether a text is checked once it is there, since no grammar holds it to all of its schema.
+
+    The check needs ``jsonschema``.
+    """
+    return bool(grammar.unheld) and find_spec("jsonschema") is not None
