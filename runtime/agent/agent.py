@@ -39,6 +39,7 @@ from .config import (
     max_result_tokens,
 )
 from .events import AgentEvent, RunFinished, result_of
+from .harness.defaults import Given, harness_of
 from .history import messages_of
 from .local_conversation import LocalConversation
 from .loop import Run
@@ -138,6 +139,7 @@ class Agent(Generic[Output], ProcessBound):
         repetition_stop: bool = True,
         answer_forms: bool = True,
         output_type: type[Output] | Mapping[str, Any] | None = None,
+        harness: Given = None,
     ) -> None:
         check_engine(engine)
         check_text("system", system)
@@ -168,6 +170,7 @@ class Agent(Generic[Output], ProcessBound):
         self._given = [one if isinstance(one, Tool) else Tool(one) for one in flatten_tools(tools)]
         self._system, self._chat_template = system, chat_template
         self._redact, self._profile = redact, profile
+        self._harness_given = harness
         self.on_progress: Progress | None = None
         self._start(trace)
 
@@ -197,6 +200,7 @@ class Agent(Generic[Output], ProcessBound):
             self.results,
             self.output,
             self.files,
+            self.harness,
         )
 
     @property
@@ -448,6 +452,7 @@ class Agent(Generic[Output], ProcessBound):
             conversation, tools = self._local_conversation(self.engine, config, tools)
         self.tools, self.config = tools, config
         self.conversation: Conversation[Any] = conversation
+        self.harness = harness_of(self._harness_given, self.engine)
 
     def _local_conversation(
         self, engine: Engine, config: AgentConfig, tools: ToolSet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from ...traces.writer import new_run_id
 from ..config import read_settings
 from ..files import make_folder
 from ..hub.progress import size_text
+from .harness.merged import Harness
 from .local_conversation import LocalConversation
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class RunSetup:
         results: what the tools return, as far as the model is given it.
         output: the type of the answers; None for text.
         files: the folder that the file tools look at; None without one.
+        harness: what is done around the model.
     """
 
     engine: Engine | RemoteEngine
@@ -101,6 +103,7 @@ class RunSetup:
     results: ToolOutputStore
     output: OutputType[Any] | None = None
     files: Workspace | None = None
+    harness: Harness = field(default_factory=Harness)
 
     @property
     def notes(self) -> list[str]:
@@ -142,6 +145,7 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
             **setup.conversation.settings(),
             "output": config.output,
             "policy": setup.policy.describe(),
+            "harness": [one.name for one in setup.harness.policies],
             "notes": setup.notes,
         },
         tools=setup.tools.schemas(),

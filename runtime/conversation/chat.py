@@ -145,17 +145,23 @@ class Chat:
         Raises:
             TemplateError: the template fails, or leaves a message out.
         """
-        segments = self._render(messages, whole=True)
+        segments = self._render(messages, new=0)
         self._check_all_there(messages, segments, since=0)
         return segments
 
-    def extend(self, messages: Sequence[Message]) -> list[Segment]:
+    def extend(self, messages: Sequence[Message], new: int | None = None) -> list[Segment]:
         """What follows the last assistant's own words: its end of turn, and the newer messages.
+
+        Args:
+            messages: of the whole conversation.
+            new: index of the first one that was not read; those after the last assistant's by
+                default.
 
         Raises:
             TemplateError: the template fails, or leaves a message out.
         """
-        last = max(i for i, message in enumerate(messages) if message.role == "assistant")
+        read = messages[:new]
+        last = max(i for i, message in enumerate(read) if message.role == "assistant")
         was_off = self._window.off
         segments = self._window.render(
             messages, last, lambda kept: self._suffix(messages, last, kept)
@@ -171,11 +177,12 @@ class Chat:
         """What follows message `last` when the template is shown the messages `kept`."""
         segments = None
         if any(messages[i].calls for i in kept) and self._shows_calls():
-            segments = self._after(self._render(messages, kept, calls=True), last)
+            rendered = self._render(messages, kept, calls=True, new=last + 1)
+            segments = self._after(rendered, last)
             if messages[last].calls and segments is not None:
                 segments = self._from_stop(segments)
         if segments is None:
-            segments = self._after(self._render(messages, kept), last)
+            segments = self._after(self._render(messages, kept, new=last + 1), last)
         return segments
 
     @staticmethod
@@ -380,7 +387,7 @@ class Chat:
         kept: Sequence[int] | None = None,
         *,
         calls: bool = False,
-        whole: bool = False,
+        new: int | None = None,
     ) -> list[Segment]:
         """The conversation as segments.
 
@@ -388,12 +395,13 @@ class Chat:
             messages: of the conversation.
             kept: indices of those that the template is shown; all if not given.
             calls: whether calls of assistants are given apart.
-            whole: whether what assistants said is to be read, not only passed over.
+            new: index of the first message of which what an assistant said is to be read, not
+                only passed over; None: of none.
         """
         marks = Marks()
         shown = [
             self._whole(i, messages[i], marks)
-            if whole and messages[i].role == "assistant"
+            if new is not None and i >= new and messages[i].role == "assistant"
             else shown_to_template(messages[i], i, marks, calls=calls)
             for i in (range(len(messages)) if kept is None else kept)
         ]

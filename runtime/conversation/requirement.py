@@ -48,6 +48,8 @@ class Requirement:
     """Tags around the model's thinking; `NO_THINKING` where it may not think."""
     answer_forms: bool = False
     """Whether its text has one of the forms that the model's file declares."""
+    prose: bool = False
+    """Whether its text may not begin as a call in plain text does; see `prose`."""
 
     @property
     def form(self) -> ToolFormat:

@@ -29,6 +29,7 @@ from ..inference.speculative_config import SpeculativeConfig
 from .call_check import fits
 from .logprobs import LogprobRecorder
 from .plain_reader import PlainReader
+from .prose import Prose
 from .repetition import RepetitionStop
 from .reply import Reply, ReplyReader
 from .requirement import Requirement, grammar_of
@@ -132,6 +133,8 @@ class TurnRequest:
             made = grammar.constraint(thinking=self.opened, before=before)
             for token in self.said:
                 made.advance(token)
+            if self.required.prose:
+                made = Prose(made, tokenizer)
         if self.limits.min_tokens:
             ends = self.ends_of(tokenizer)
             made = EndsLater(made, ends, self.limits.min_tokens, tokenizer.n_vocab)
