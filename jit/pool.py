@@ -62,7 +62,7 @@ class Pool(ProcessBound):
 
     Attributes:
         threads: how many there are.
-        active: how many run (set it between passes; 1 <= active <= threads).
+        active: how many run: see `set_active`.
         elastic: whether passes that can go on without threads that have no core.
         forked: whether its threads are of the process that this one was forked from.
         abandoned: after a fork, whether a thread that is not here was in the midst of using it.
@@ -83,7 +83,7 @@ class Pool(ProcessBound):
         self._run, self._run_elastic, self._worker, self._shutdown, self._wake, self.cycles = native
         self._address = self._block.ctypes.data
         block = self._block
-        block[pool_block.THREADS] = block[pool_block.ACTIVE] = threads
+        self.active = block[pool_block.THREADS] = block[pool_block.ACTIVE] = threads
         self._start_c_library()
         self.cycles_per_second = clock_rate(library)
         block[pool_block.SPIN_BARRIER] = int(SPIN_BARRIER_S * self.cycles_per_second)
@@ -192,14 +192,10 @@ class Pool(ProcessBound):
             os.sched_setaffinity(0, allowed - self._worker_cores)
             os.sched_setaffinity(0, allowed)
 
-    @property
-    def active(self) -> int:
-        return self._slots[pool_block.ACTIVE]
-
-    @active.setter
-    def active(self, count: int) -> None:
+    def set_active(self, count: int) -> None:
+        """Run so many threads from the next pass on; 1 <= count <= threads."""
         assert 1 <= count <= self.threads, (count, self.threads)
-        self._slots[pool_block.ACTIVE] = count
+        self.active = self._slots[pool_block.ACTIVE] = count
         self._worker_cores = frozenset(self._cores[: count - 1])
 
     def set_elastic(self, on: bool) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ...errors import SettingError
@@ -243,7 +244,6 @@ class Autotuner:
         """Put these settings to work on the pool: at first, and when another engine's had it."""
         self.pool.set_spin(SPIN_BARRIER_S, self.spin)
         self._parks = self.pool.parks
-        self._running_threads = self.pool.active  # as the pool's own, but read for every token
 
     def prepare(self) -> None:
         """Choose now for passes behind little cache: else the first of each kind does, 0.2 ms."""
@@ -262,8 +262,8 @@ class Autotuner:
         count = min(want, self.active_threads.active)
         if count > 1 and self.pool.parked and not self.pool.elastic:
             count = self._awake(count, tokens, start)
-        if count != self._running_threads:
-            self.pool.active = self._running_threads = count
+        if count != self.pool.active:
+            self.pool.set_active(count)
         if self._trial is not None:
             self._began = time.perf_counter()
 
@@ -305,7 +305,7 @@ class Autotuner:
         found = self._decode.get(kind)
         if found is None:
             found = self._decode[kind] = self._trials(start)
-        if found.over or not self.active_threads.all_run:
+        if not found.todo or not self.active_threads.all_run:
             return found.threads
         threads = found.next()
         self._trial = found if found.timed else None
@@ -331,7 +331,7 @@ class Autotuner:
 
         tiles: see `choose_split`.
         """
-        given, threads = self.fixed.kv_split, self._running_threads
+        given, threads = self.fixed.kv_split, self.pool.active
         if given is not None:
             return given
         if threads == 1 or (tokens == 1 and self.known.model.kv_heads % threads == 0):
@@ -458,9 +458,13 @@ class Autotuner:
     # --- for traces and people
 
     def describe(self) -> dict[str, dict[str, Any]]:
-        """Each setting: its value now, and why."""
+        """Each setting: its value as it was chosen, and why."""
+        return {name: {"value": c.value, "why": c.why} for name, c in self._choices.items()}
+
+    @cached_property
+    def _choices(self) -> dict[str, Decision]:
         decode, short = (self._threads_choice(n) for n in (1, 16))
-        found = {
+        return {
             "decode threads": decode,
             "short prefill threads": short,
             "prefill threads": self._threads_choice(self.chunk),
@@ -472,7 +476,6 @@ class Autotuner:
             "large pages": self._pages,
             "adaptive": Decision(self.fixed.adaptive, "corrected by what is seen"),
         }
-        return {name: {"value": c.value, "why": c.why} for name, c in found.items()}
 
     def _threads_choice(self, tokens: int) -> Decision:
         if self.fixed.threads:

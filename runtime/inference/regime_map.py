@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ...jit.kernels.attention import token_tile
 from ..physics.costs import pass_cost, predict
 
 if TYPE_CHECKING:
@@ -39,14 +38,13 @@ def _compute(session: Session) -> dict[str, Any]:
     plans = engine.plans.decode, engine.plans.prefill
     tokens = _lengths(1, session.most_tokens)
     kv = _lengths(1, session.context)
-    tile = token_tile(engine.network.config.heads.group)
     known = engine.calibration
 
     def bound(count: int, start: int) -> str:
         if known is not None:
             return known.estimate(engine.cost, count, start).seen.bound[0]
         barriers = plans[count > 1].tape.barriers
-        cost = pass_cost(engine.cost, count, start, 1, barriers, tile)
+        cost = pass_cost(engine.cost, count, start, 1, barriers, engine.attention_tile)
         return predict(cost, engine.cost, engine.machine).bound[0]
 
     return {
