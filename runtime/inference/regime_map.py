@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .engine_core import EngineCore
     from .session import Session
 
-_STEP = 2**0.5  # between neighboring lengths
+_STEP = 2.0  # between neighboring lengths
 _known: WeakKeyDictionary[EngineCore, tuple[Calibration | None, dict[str, Any]]] = (
     WeakKeyDictionary()
 )
@@ -23,7 +23,7 @@ def regime_map(session: Session) -> dict[str, Any]:
 
     The passes are those that the session would make: at most as many tokens as its prefill takes
     at once, and as many positions as fit. Computed once for an engine and its calibration, in some
-    hundredths of a second: so an agent asks for it before it is asked anything.
+    milliseconds: so an agent asks for it before it is asked anything.
     """
     engine = session.engine
     by, found = _known.get(engine, (None, {}))
