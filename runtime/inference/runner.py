@@ -206,7 +206,8 @@ class Runner:
             times = sequence.measured[plan] = plan.tape.account()
         self._run_for((sequence,), plan.tape, times)
         self._check_files()  # what was read of a file that was cut meanwhile are zeros
-        tuning.after()
+        if tuning.trial is not None:
+            tuning.after()
         rows.plan = plan
         if plan.graph.experts_hit:
             rows.experts = [int(count[0]) for count in plan.graph.experts_hit]
@@ -275,7 +276,8 @@ class Runner:
         times.reset()
         self._run_for([rows.sequence for rows, _ in batch], plan.tape, times)
         self._check_files()
-        tuning.after()
+        if tuning.trial is not None:
+            tuning.after()
         seconds = time.perf_counter() - began
         tuning.observe_mixed(expected, seconds)
         threads = loaded.pool.active

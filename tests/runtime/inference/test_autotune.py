@@ -256,7 +256,7 @@ def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
     tuning, active_threads = engine.tuning, []
     monkeypatch.setattr(Pool, "parked", True)
     monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
-    monkeypatch.setattr(tuning, "after", lambda: active_threads.append(engine.pool.active))
+    monkeypatch.setattr(Pool, "clear_stop", lambda pool: active_threads.append(pool.active))
     monkeypatch.setattr(tuning, "pass_s", lambda tokens, start: tokens * 40e-6)
     monkeypatch.setattr(tuning, "_always", 2)
     phase = other.prefill(IDS[:20])
