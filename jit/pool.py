@@ -62,8 +62,9 @@ class Pool(ProcessBound):
 
     Attributes:
         threads: how many there are.
-        active: how many run (set it between passes; 1 <= active <= threads).
+        active: how many run: see `set_active`.
         elastic: whether passes that can go on without threads that have no core.
+        worker_ids: the system's ids of the workers; the first `active` - 1 of them run.
         forked: whether its threads are of the process that this one was forked from.
         abandoned: after a fork, whether a thread that is not here was in the midst of using it.
     """
@@ -83,7 +84,7 @@ class Pool(ProcessBound):
         self._run, self._run_elastic, self._worker, self._shutdown, self._wake, self.cycles = native
         self._address = self._block.ctypes.data
         block = self._block
-        block[pool_block.THREADS] = block[pool_block.ACTIVE] = threads
+        self.active = block[pool_block.THREADS] = block[pool_block.ACTIVE] = threads
         self._start_c_library()
         self.cycles_per_second = clock_rate(library)
         block[pool_block.SPIN_BARRIER] = int(SPIN_BARRIER_S * self.cycles_per_second)
@@ -92,6 +93,7 @@ class Pool(ProcessBound):
         block[pool_block.READ_AHEAD] = READ_AHEAD
         self._slice = int(SLICE_S * self.cycles_per_second)
         self._workers: list[threading.Thread] = []
+        self.worker_ids: list[int] = []
         # A daemon thread must not run on into memory that the interpreter has freed.
         owned = (block, self._locks, library)
         self._close = weakref.finalize(self, _shut_down, owned, self._workers, self._shutdown)
@@ -111,6 +113,7 @@ class Pool(ProcessBound):
                 with held():  # one that runs, and is not known, would not be waited for
                     worker.start()
                     self._workers.append(worker)
+                    self.worker_ids.append(worker.native_id or 0)
             except RuntimeError as error:
                 self.close()
                 raise EngineError(
@@ -159,8 +162,7 @@ class Pool(ProcessBound):
         self._worker_cores = frozenset(self._cores)
 
     def _pin_worker(self, worker: int) -> None:
-        tid = self._workers[worker].native_id
-        if tid is not None:
+        if tid := self.worker_ids[worker]:
             os.sched_setaffinity(tid, {self._cores[worker]})
 
     def _unpin(self) -> None:
@@ -169,11 +171,6 @@ class Pool(ProcessBound):
         with contextlib.suppress(OSError):
             for tid in self.worker_ids:
                 os.sched_setaffinity(tid, os.sched_getaffinity(0))
-
-    @property
-    def worker_ids(self) -> list[int]:
-        """The system's ids of the workers; the first `active` - 1 of them run."""
-        return [worker.native_id or 0 for worker in self._workers]
 
     def swap_cores(self, worker: int, other: int) -> None:
         """Swap the cores of two workers (between passes)."""
@@ -192,14 +189,10 @@ class Pool(ProcessBound):
             os.sched_setaffinity(0, allowed - self._worker_cores)
             os.sched_setaffinity(0, allowed)
 
-    @property
-    def active(self) -> int:
-        return self._slots[pool_block.ACTIVE]
-
-    @active.setter
-    def active(self, count: int) -> None:
+    def set_active(self, count: int) -> None:
+        """Run so many threads from the next pass on; 1 <= count <= threads."""
         assert 1 <= count <= self.threads, (count, self.threads)
-        self._slots[pool_block.ACTIVE] = count
+        self.active = self._slots[pool_block.ACTIVE] = count
         self._worker_cores = frozenset(self._cores[: count - 1])
 
     def set_elastic(self, on: bool) -> None:

@@ -53,30 +53,19 @@ class _Action(ctypes.Structure):
     )
 
 
-class Guard:
-    """Guards one mapping for as long as that lives."""
-
-    def __init__(self, table: np.ndarray, slot: int) -> None:
-        self._lost = table[slot + LOST : slot + LOST + 1]
-
-    @property
-    def lost(self) -> bool:
-        """Whether a page of it was touched that its file no longer has: it reads as zeros."""
-        return bool(self._lost[0])
+faults = np.zeros(1, np.int64)
+"""int64 [1]: faults in guarded mappings so far. Another array once the handler is installed."""
 
 
-def guard(mapped: mmap.mmap) -> Guard | None:
-    """Guard a mapping of a file that is read-only; None where that cannot be done."""
+def guard(mapped: mmap.mmap) -> np.ndarray | None:
+    """Guard a mapping of a file that is read-only, for as long as it lives.
+
+    Returns:
+        int64 [1]: 1 once a page of it was touched that its file no longer has: it reads as zeros.
+        None where it cannot be guarded.
+    """
     handler = _installed()
     return None if handler is None else handler.guard(mapped)
-
-
-def faults() -> int:
-    """How many faults there were in guarded mappings; reading it takes next to no time."""
-    return int(_count[0])
-
-
-_count = np.zeros(1, np.int64)
 
 
 class _Handler:
@@ -98,7 +87,7 @@ class _Handler:
         if c.sigaction(signal.SIGBUS, ctypes.byref(action), ctypes.byref(before)):
             raise CompileError("sigaction refused a handler for SIGBUS")
 
-    def guard(self, mapped: mmap.mmap) -> Guard | None:
+    def guard(self, mapped: mmap.mmap) -> np.ndarray | None:
         try:
             slot = self._free.pop()
         except IndexError:
@@ -110,7 +99,7 @@ class _Handler:
         # Last: until now no address lies in it.
         table[slot + END] = start + -(-len(mapped) // mmap.PAGESIZE) * mmap.PAGESIZE
         weakref.finalize(mapped, self._release, slot).atexit = False
-        return Guard(table, slot)
+        return table[slot + LOST : slot + LOST + 1]
 
     def _release(self, slot: int) -> None:
         # No lock: the collector may call this at any time, in the midst of `guard` too.
@@ -120,14 +109,14 @@ class _Handler:
 
 @functools.cache
 def _installed() -> _Handler | None:
-    global _count
+    global faults
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     try:
         handler = _Handler()
     except TriplepointError:  # a CPU that nothing can be compiled for runs no pass either
         return None
-    _count = handler.table[FAULTS : FAULTS + 1]
+    faults = handler.table[FAULTS : FAULTS + 1]
     return handler
 
 

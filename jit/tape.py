@@ -219,7 +219,7 @@ class CompiledTape:
             following = pool.run(records, count, start, *times.place)
         if following == count:
             times.passes += 1
-            times.active_threads += self.pool.active
+            times.active_threads += pool.active
         return following
 
     def _as_elastic(self) -> ElasticTape:

@@ -66,7 +66,6 @@ EXEMPT = {
     "Engine.close": "ends the engine of all these tests; test_what_is_closed has it",
     "Engine.apply_calibration": "between the bench and the engine",
     "Engine.check_ids": "called by sessions with whole numbers",
-    "Engine.check_files": "takes no argument, and is called by every phase",
     "SavedSession": "open_session makes them",
     "Session": "Engine.session makes them",
     **{

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from dataclasses import dataclass, field
@@ -22,13 +23,13 @@ class Docstring:
     args: dict[str, str] = field(default_factory=dict)
 
 
+@functools.lru_cache(maxsize=256)  # each agent makes the file tools anew
 def parse_docstring(text: str | None) -> Docstring:
     """Split a docstring; line breaks within a paragraph become spaces."""
     before: list[str] = []
     args: list[str] = []
     section = ""
-    # A `__doc__` can be set to anything.
-    for line in inspect.cleandoc(text if isinstance(text, str) else "").split("\n"):
+    for line in inspect.cleandoc(text or "").split("\n"):
         if found := _SECTION.match(line):
             section = found[1]
         elif not section:

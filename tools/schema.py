@@ -10,13 +10,12 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ToolDefinitionError, ToolError
-from .docstrings import parse_docstring
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -42,20 +41,19 @@ class Arguments:
     read when they are first needed.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
-        """Read the signature.
+    def __init__(self, function: Callable[..., Any], name: str, docs: Mapping[str, str]) -> None:
+        """Read the signature; `docs`: what its parameters mean.
 
         Raises:
             ToolDefinitionError: there is none, or a parameter cannot be given by name, has no
                 type, or is documented and not there.
         """
         self._function = function
-        self._name = name
+        self._name, self._docs = name, docs
         try:
             self._parameters = inspect.signature(function).parameters
         except (ValueError, TypeError) as error:
             raise ToolDefinitionError(f"tool {name}: it has no signature: {error}") from None
-        self._docs = parse_docstring(function.__doc__).args
         for parameter in self._parameters.values():
             _check_parameter(parameter, name)
         for documented in self._docs:

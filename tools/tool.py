@@ -85,9 +85,11 @@ class Tool(Generic[P, R]):
         """Gives validated arguments as the policy and the function see them."""
         self.group: object = None
         """What must live as long as the tool does."""
-        self.description = parse_docstring(function.__doc__).description
+        text = function.__doc__  # which can be set to anything
+        docs = parse_docstring(text if isinstance(text, str) else None)
+        self.description = docs.description
         self._preview, self._reaches = preview, reaches
-        self._arguments = Arguments(function, self.name)
+        self._arguments = Arguments(function, self.name, docs.args)
 
     @cached_property
     def parameters(self) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from ..errors import TraceError
 from .reader import Trace
+from .retention import SUFFIX, with_stat
 
-SUFFIX = ".jsonl"
 LAST = "last"
 
 
@@ -51,22 +49,6 @@ def resolve(name: str, folder: Path) -> Path:
 def files(folder: Path) -> list[Path]:
     """The trace files of a folder, the newest first; empty where there is no such folder."""
     return list(with_stat(folder))
-
-
-def with_stat(folder: Path) -> dict[Path, os.stat_result]:
-    """The same, with what the file system says of each: what was just removed is not there."""
-    found: dict[Path, os.stat_result] = {}
-    try:
-        for path in folder.iterdir():
-            with suppress(FileNotFoundError):
-                if path.suffix == SUFFIX and path.is_file():
-                    found[path] = path.stat()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise TraceError(f"cannot read the folder {folder}: {error.strerror}") from error
-    newest = sorted(found, key=lambda path: (found[path].st_mtime_ns, path.name), reverse=True)
-    return {path: found[path] for path in newest}
 
 
 def load_all(paths: Iterable[Path]) -> Iterator[tuple[Path, Trace | TraceError]]:

@@ -10,13 +10,14 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import TraceError
 from .append_log import is_being_written, is_trace
-from .find import SUFFIX, with_stat
 
+SUFFIX = ".jsonl"
 LIMIT = "TRIPLEPOINT_TRACE_LIMIT"
 """The environment variable that says how large the traces of the state folder may be."""
 MOST_BYTES = 10**9
@@ -50,6 +51,25 @@ def is_limit(value: object) -> bool:
     """Return whether this is a size, such as ``500MB`` or a number of bytes, or ``off``."""
     text = str(value) if type(value) in (str, int) else ""
     return text.lower() == "off" or _SIZE.fullmatch(text) is not None
+
+
+def with_stat(folder: Path) -> dict[Path, os.stat_result]:
+    """The trace files of a folder, the newest first, and what the file system says of each.
+
+    What was just removed is not there; empty where there is no such folder.
+    """
+    found: dict[Path, os.stat_result] = {}
+    try:
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError):
+                if path.suffix == SUFFIX and path.is_file():
+                    found[path] = path.stat()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise TraceError(f"cannot read the folder {folder}: {error.strerror}") from error
+    newest = sorted(found, key=lambda path: (found[path].st_mtime_ns, path.name), reverse=True)
+    return {path: found[path] for path in newest}
 
 
 def enforce(folder: Path, most: int | None, days: float | None = None) -> Removed:

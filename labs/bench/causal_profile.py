@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from triplepoint.errors import EngineError
-from triplepoint.jit.kernels.attention import token_tile
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.bench.calibration import all_threads, parts_of
 from triplepoint.runtime.physics.costs import Bound, PassCost, pass_cost, predict
@@ -202,7 +201,7 @@ def _cost(
     engine: Engine, whole: Plan[PerturbedGraph], todo: Sequence[tuple[int, int, int]]
 ) -> PassCost:
     """Counts of the unchanged passes together."""
-    tile, barriers = token_tile(engine.network.config.heads.group), whole.tape.barriers
+    tile, barriers = engine.attention_tile, whole.tape.barriers
     counts = [int(count[0]) for count in whole.graph.experts_hit]  # of the last pass
     read = float(sum(counts)) if counts and not whole.graph.decode else None
     total = PassCost()

@@ -53,7 +53,8 @@ def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
     settings = {key: setting.value for key, setting in read_settings().items()}
     most = retention.limit(default=settings.get("trace_keep_bytes", retention.MOST_BYTES))
     try:
-        make_folder(file.parent)
+        if not file.parent.is_dir():
+            make_folder(file.parent)
         _make_room(file.parent, most, settings.get("trace_keep_days"))
         trace = Trace.to_file(file, run=run, redact=redact)
     except (OSError, TraceError) as error:

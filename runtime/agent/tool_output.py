@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import ToolError
@@ -17,6 +18,7 @@ _READ_ON = re.compile(r'read on with read_result\(id="r(\d{1,9})", start=\d+\)\]
 _CHARS = 16  # characters a token, at most, that are looked at: more would not fit anyhow
 
 
+@dataclass(eq=False)
 class ToolOutputStore:
     """What tools of one conversation returned, as far as it was cut.
 
@@ -30,17 +32,12 @@ class ToolOutputStore:
         pages: whether the model has `read_result`, so that a note can name it.
     """
 
-    def __init__(
-        self,
-        budget: int,
-        count: Callable[[str], int],
-        messages: Callable[[], Sequence[Message]] = tuple,
-    ) -> None:
-        self.budget = budget
-        self.pages = False
-        self._count, self._messages = count, messages
-        self._kept: dict[str, str] = {}
-        self._made = 0
+    budget: int
+    count: Callable[[str], int]
+    messages: Callable[[], Sequence[Message]] = tuple
+    pages: bool = field(default=False, init=False)
+    _kept: dict[str, str] = field(default_factory=dict, init=False)
+    _made: int = field(default=0, init=False)
 
     def truncate(self, text: str) -> str:
         """The text, or what fits of it and a note of what does not."""
@@ -60,7 +57,7 @@ class ToolOutputStore:
 
     def _new_name(self) -> str:
         if not self._made:
-            told = [one.content for one in self._messages() if one.role == "tool"]
+            told = [one.content for one in self.messages() if one.role == "tool"]
             self._made = max((int(n) for text in told for n in _READ_ON.findall(text)), default=0)
         self._made += 1
         return f"r{self._made}"
@@ -115,4 +112,4 @@ class ToolOutputStore:
         if len(text) > self.budget * _CHARS:
             return False
         # A token is at least a byte, so a short text needs no counting.
-        return len(text) * 4 <= self.budget or self._count(text) <= self.budget
+        return len(text) * 4 <= self.budget or self.count(text) <= self.budget

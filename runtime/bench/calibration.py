@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...jit.kernels.attention import token_tile
 from ..physics.calibration import Calibration, busy, load, path_of, save, slowed
 from ..physics.calibration_fit import Sample, fastest, fit, steady, together
 from ..physics.latency_model import Efficiency, Passes, estimate
@@ -73,18 +72,13 @@ class Sampler:
         self.limits = limits or RooflineProbe(engine.library, engine.pool)
         self._runner = Runner(engine, cases)
 
-    @staticmethod
-    def tile(engine: Engine) -> int:
-        """Tokens that share one read of the cache."""
-        return token_tile(engine.network.config.heads.group)
-
     @property
     def passes(self) -> Passes:
         """How the engine cuts its work."""
         session, plans = self._runner.session, self.engine.plans
         return Passes(
             chunk=session.most_tokens,
-            tile=self.tile(self.engine),
+            tile=self.engine.attention_tile,
             decode_barriers=plans.decode.tape.barriers,
             prefill_barriers=plans.prefill.tape.barriers,
         )

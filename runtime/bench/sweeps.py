@@ -124,7 +124,7 @@ def by_kv(engine: Engine, repeat: int, positions: Sequence[int] = POSITIONS) -> 
     from ..physics.costs import pass_cost
     from .calibration import Sampler
 
-    tile = Sampler.tile(engine)
+    tile = engine.attention_tile
     fits = [n for n in positions if n + tile + 2 <= engine.context]
     if not fits:
         return

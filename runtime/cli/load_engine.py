@@ -146,11 +146,16 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
     if not is_server(choose_model(args)):
-        from ..bench.calibration import quick_calibrate
+        from ..physics.calibration import busy
 
         engine = load_engine(args, output)
-        if not getattr(args, "show_prompt", False):
-            quick_calibrate(engine)  # for the predictions in its traces
+        if getattr(args, "show_prompt", False):
+            return engine
+        known = engine.calibration  # for the predictions in its traces
+        if known is None or busy(known, engine.machine):
+            from ..bench.calibration import quick_calibrate
+
+            quick_calibrate(engine)
         return engine
     from ..agent.remote import RemoteEngine
     from ..agent.remote.engine import CONTEXT

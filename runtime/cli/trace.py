@@ -406,8 +406,8 @@ def _lines(output: Output, lines: Iterable[str]) -> None:
 
 def rm(args: argparse.Namespace, output: Output) -> int:
     """Remove some; those of the library stay, whatever is named."""
-    from ...traces.find import resolve, with_stat
-    from ...traces.retention import remove
+    from ...traces.find import resolve
+    from ...traces.retention import remove, with_stat
     from ..replay import examples
 
     def by_name(name: str) -> Path:

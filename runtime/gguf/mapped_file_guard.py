@@ -21,7 +21,7 @@ from ...errors import ModelError
 from . import filehash
 
 if TYPE_CHECKING:
-    from ...jit.sigbus import Guard
+    import numpy as np
 
 
 class MappedFileGuard:
@@ -39,7 +39,7 @@ class MappedFileGuard:
         self._descriptor = os.dup(descriptor)
         weakref.finalize(self, os.close, self._descriptor)
         self.status = os.fstat(self._descriptor)
-        self._guard: Guard | None = None
+        self._lost: np.ndarray | None = None  # see `guard`
 
     def __deepcopy__(self, memo: object) -> MappedFileGuard:
         return self  # a copy would close the descriptor
@@ -49,7 +49,7 @@ class MappedFileGuard:
         from ...jit.sigbus import guard
 
         mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
-        self._guard = guard(mapped)
+        self._lost = guard(mapped)
         return mapped
 
     def check(self) -> None:
@@ -59,7 +59,7 @@ class MappedFileGuard:
             now = os.fstat(self._descriptor)
         except OSError as error:
             raise self._gone(error) from error
-        if self._guard is not None and self._guard.lost:
+        if self._lost is not None and self._lost[0]:
             what = f"size: {before.st_size}, then less"
         elif now.st_size != before.st_size:
             what = f"size: {before.st_size}, now {now.st_size}"

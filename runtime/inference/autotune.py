@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ...errors import SettingError
@@ -122,27 +123,17 @@ def _value(key: str, value: Any) -> int | float | bool:
     return number
 
 
-@dataclass
 class ActiveThreads:
     """The threads of a pool that have a core: what `ContentionMonitor` decides on.
 
     Attributes:
+        threads, worker_ids: as of `Pool`.
         active: so many of them may run.
     """
 
-    pool: Pool
-    active: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.active = self.pool.threads
-
-    @property
-    def threads(self) -> int:
-        return self.pool.threads
-
-    @property
-    def worker_ids(self) -> list[int]:
-        return self.pool.worker_ids
+    def __init__(self, pool: Pool) -> None:
+        self.pool, self.worker_ids = pool, pool.worker_ids
+        self.active = self.threads = pool.threads
 
     @property
     def elastic(self) -> bool:
@@ -172,6 +163,7 @@ class Autotuner:
         spin: seconds that a thread spins between two passes.
         tiles: constants of the GEMMs' kernels, where their tiles are not the usual ones.
         fixed: what was given.
+        trial: what the pass that runs is to be told to when it ends (`after`); None: nothing.
     """
 
     def __init__(
@@ -211,7 +203,7 @@ class Autotuner:
         self._raised = 0  # times that spinning was raised; -1: given up
         self._contended = len(contention.changes)
         self._lines: list[str] = []
-        self._trial: OnlineABTest | None = None
+        self.trial: OnlineABTest | None = None
         self._patience, self._late = AWAKE_S, 0  # passes that were not run by all
         self.apply()
 
@@ -243,7 +235,6 @@ class Autotuner:
         """Put these settings to work on the pool: at first, and when another engine's had it."""
         self.pool.set_spin(SPIN_BARRIER_S, self.spin)
         self._parks = self.pool.parks
-        self._running_threads = self.pool.active  # as the pool's own, but read for every token
 
     def prepare(self) -> None:
         """Choose now for passes behind little cache: else the first of each kind does, 0.2 ms."""
@@ -260,25 +251,24 @@ class Autotuner:
         self.contention.look()
         want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
         count = min(want, self.active_threads.active)
-        if count > 1 and self.pool.parked and not self.pool.elastic:
+        if count > 1 and not self.pool.elastic and self.pool.parked:
             count = self._awake(count, tokens, start)
-        if count != self._running_threads:
-            self.pool.active = self._running_threads = count
-        if self._trial is not None:
+        if count != self.pool.active:
+            self.pool.set_active(count)
+        if self.trial is not None:
             self._began = time.perf_counter()
 
     def after(self) -> None:
-        """That pass has been run to its end."""
-        if self._trial is None:
-            return
+        """That pass, of a `trial`, has been run to its end."""
+        assert self.trial is not None, "the pass is of no trial"
         if not self.active_threads.all_run:
-            self._trial.interrupted()
+            self.trial.interrupted()
         else:
-            self._trial.took(time.perf_counter() - self._began)
-            if self._trial.changes:
-                self._lines += self._trial.changes
-                self._trial.changes = []
-        self._trial = None
+            self.trial.took(time.perf_counter() - self._began)
+            if self.trial.changes:
+                self._lines += self.trial.changes
+                self.trial.changes = []
+        self.trial = None
 
     def _awake(self, count: int, tokens: int, start: int) -> int:
         """How many of `count` threads run a pass when some of them sleep.
@@ -293,9 +283,9 @@ class Autotuner:
             return count
         self._patience = 0.0  # they have been waited for once
         self._late += 1
-        if self._trial is not None:
-            self._trial.interrupted()
-            self._trial = None
+        if self.trial is not None:
+            self.trial.interrupted()
+            self.trial = None
         return 1
 
     def _decode_threads(self, start: int) -> int:
@@ -305,10 +295,10 @@ class Autotuner:
         found = self._decode.get(kind)
         if found is None:
             found = self._decode[kind] = self._trials(start)
-        if found.over or not self.active_threads.all_run:
+        if not found.todo or not self.active_threads.all_run:
             return found.threads
         threads = found.next()
-        self._trial = found if found.timed else None
+        self.trial = found if found.timed else None
         return threads
 
     def _trials(self, start: int) -> OnlineABTest:
@@ -331,7 +321,7 @@ class Autotuner:
 
         tiles: see `choose_split`.
         """
-        given, threads = self.fixed.kv_split, self._running_threads
+        given, threads = self.fixed.kv_split, self.pool.active
         if given is not None:
             return given
         if threads == 1 or (tokens == 1 and self.known.model.kv_heads % threads == 0):
@@ -341,7 +331,7 @@ class Autotuner:
         if found is None:
             found = self._splits[key] = choose_split(self.known, *key)
         split = bool(found.value)
-        if tokens == 1 and split != self._decode_split and self._trial is None:
+        if tokens == 1 and split != self._decode_split and self.trial is None:
             self._decode_split = split
             line = f"kv_split of decode: {'on' if split else 'off'}, {found.why}"
             if line not in self._lines:
@@ -458,9 +448,13 @@ class Autotuner:
     # --- for traces and people
 
     def describe(self) -> dict[str, dict[str, Any]]:
-        """Each setting: its value now, and why."""
+        """Each setting: its value as it was chosen, and why."""
+        return {name: {"value": c.value, "why": c.why} for name, c in self._choices.items()}
+
+    @cached_property
+    def _choices(self) -> dict[str, Decision]:
         decode, short = (self._threads_choice(n) for n in (1, 16))
-        found = {
+        return {
             "decode threads": decode,
             "short prefill threads": short,
             "prefill threads": self._threads_choice(self.chunk),
@@ -472,7 +466,6 @@ class Autotuner:
             "large pages": self._pages,
             "adaptive": Decision(self.fixed.adaptive, "corrected by what is seen"),
         }
-        return {name: {"value": c.value, "why": c.why} for name, c in found.items()}
 
     def _threads_choice(self, tokens: int) -> Decision:
         if self.fixed.threads:

@@ -108,6 +108,7 @@ class Decoding:
         self._cost = PassCost()
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
         self._stepped = sequence.engine.plans.decode  # what they ran on
+        self._head_panels = self._stepped.graph.head_panels
         self._spared = 0.0  # output heads that were not computed
         self._changes = 0  # of the sequence, when it began
 
@@ -183,8 +184,10 @@ class Decoding:
 
     def _check(self) -> None:
         """Whether there may be another token."""
-        self._check_room(len(self.sequence.tokens))
-        self.sequence.check_stop()
+        sequence = self.sequence
+        self._check_room(len(sequence.tokens))
+        if sequence.stopped or sequence.entered != sequence.closes:
+            sequence.check_stop()
 
     def _check_unchanged(self) -> None:
         """Whether the tokens are still those that the decode has seen."""
@@ -401,9 +404,7 @@ class Decoding:
         """The output head's panels that hold what may come, if they are few; None: all."""
         if mask is None or not self._jump:
             return None
-        sequence = self.sequence
-        most = sequence.engine.plans.decode.graph.head_panels
-        rows = 2 * sequence.engine.target.lanes
+        most, rows = self._head_panels, 2 * self.sequence.engine.target.lanes
         if count_panels(mask, rows) > FEW * most:
             return None
         found = panels_of(mask, rows)
@@ -412,8 +413,7 @@ class Decoding:
     def _spare(self, rows: Rows, panels: np.ndarray | None) -> None:
         """Count what a pass left out of the output head; one that others shared computes it all."""
         if panels is not None and rows.shared is None:
-            most = self.sequence.engine.plans.decode.graph.head_panels
-            self._spared += 1.0 - len(panels) / most
+            self._spared += 1.0 - len(panels) / self._head_panels
 
     def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The token that was chosen greedily, or one drawn, from a row of logits."""

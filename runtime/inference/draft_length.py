@@ -29,7 +29,6 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from ...jit.kernels.attention import token_tile
 from ..physics.costs import pass_cost, predict
 from .ngram_index import LONG
 from .pass_latency import MOST_ROWS
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from .pass_latency import PassLatency
 
 MARGIN = 1.08  # what drafting must give to be tried: looking at a draft takes its time too
-CHEAP_S = 300e-6  # a step that takes less than this is no dearer than finding out what to draft
 MEMORY = 1 / 48  # weight of the newest comparison, once there were many
 DOUBT = 6  # comparisons that what was assumed before the first is worth
 PATIENCE, PATIENCE_MOST = 256, 4096  # steps until a cost that forbids drafts is tried again
@@ -60,14 +58,6 @@ class DraftLengthPolicy:
         self._seen = [DOUBT] * len(FIRST)
         self._patience = Patience()
         self.worth = 1.0  # what the last count gives
-
-    @property
-    def cheap(self) -> bool:
-        """Whether steps are too short for drafts to be thought of."""
-        known = self._times
-        if known.steps > 4:
-            return known.step_s < CHEAP_S
-        return 2 * self.times.least_s < CHEAP_S
 
     @property
     def times(self) -> PassLatency:
@@ -203,11 +193,12 @@ class HeadLengthPolicy:
 
 def _limits(engine: EngineCore, kv_length: int) -> list[float]:
     """Seconds that the machine's limits allow passes, by their number of tokens from 1 on."""
-    tile = token_tile(engine.network.config.heads.group)
     times: list[float] = []
     for tokens in range(1, MOST_ROWS + 1):
         plan = engine.plans.decode if tokens == 1 else engine.plans.prefill
-        cost = pass_cost(engine.cost, tokens, kv_length, tokens, plan.tape.barriers, tile)
+        cost = pass_cost(
+            engine.cost, tokens, kv_length, tokens, plan.tape.barriers, engine.attention_tile
+        )
         times.append(predict(cost, engine.cost, engine.machine).limit_s)
     return times
 

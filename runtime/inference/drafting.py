@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .scheduled_sequence import ScheduledSequence
 
 
+CHEAP_S = 300e-6  # a step that takes less than this is no dearer than finding out what to draft
 COPY_S = 4e-6  # to write a token of a text as it would be copied, and to cut that into tokens
 
 
@@ -40,8 +41,10 @@ class Drafter:
         self._fresh = True
         self._began, self._ready_at = time.perf_counter(), -1.0
         config, engine = sequence.speculative, sequence.engine
-        self._lookup, most = config.lookup, config.draft_tokens
-        self.head = engine.draft_head(config.draft_vocabulary) if config.mtp else None
+        self._latency = engine.pass_latency
+        self._lookup, most = config.draft_source != "mtp", config.draft_tokens
+        by_head = engine.network.mtp is not None and config.mtp
+        self.head = engine.draft_head(config.draft_vocabulary) if by_head else None
         self._behind: tuple[int, np.ndarray] | None = None
         self._by_head = False
         self._measured = most == "auto"
@@ -71,7 +74,7 @@ class Drafter:
         known: tokens that the pass computes in any case.
         """
         self._match, self._by_head = None, False
-        if self._measured and self._length_policy.cheap:
+        if self._measured and self._cheap:
             return []
         room = min(room, self._most, VERIFY_TOKENS - known)
         if room < 1:
@@ -84,6 +87,14 @@ class Drafter:
         if self.head is None or (found and not self._measured):
             return found
         return self._ask_head(self.head, known, min(room, MOST), worth if found else 1.0) or found
+
+    @property
+    def _cheap(self) -> bool:
+        """Whether steps are too short for drafts to be thought of."""
+        known = self._latency
+        if known.steps > 4:
+            return known.step_s < CHEAP_S
+        return 2 * self._length_policy.times.least_s < CHEAP_S
 
     def _ask_head(self, head: DraftHead, known: int, room: int, worth: float) -> list[int]:
         """What the model's own layer drafts, if that is worth more."""
@@ -154,7 +165,7 @@ class Drafter:
         self._record.passes += 1
         if seconds is None:
             return
-        self._sequence.engine.pass_latency.several(known + drafts, seconds)
+        self._latency.several(known + drafts, seconds)
         self.saved_s += self._length_policy.saved(known, 0, seconds)
 
     def judge(self, number: int, right: bool) -> None:
@@ -165,7 +176,7 @@ class Drafter:
             self._length_policy.compare(self._match.same + number, right)
         if right:
             self._record.accepted += 1
-            self.saved_s += self._sequence.engine.pass_latency.step_s
+            self.saved_s += self._latency.step_s
 
     def chosen(self, token: int) -> None:
         """This came where nothing had been drafted."""

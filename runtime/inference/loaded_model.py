@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ...arguments import ProcessBound, as_list
 from ...errors import EngineError, GGUFError, SettingError
-from ...jit import sigbus
 from ...jit.compile import Library
 from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE, KVFormat
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT = 32768
 """Positions, if the model has as many: a page costs nothing until it is used."""
 KV_SHARE = 0.75  # of the memory that is free once the weights are there, for KV caches at most
-LOOK_S = 0.001  # between looks at the files that are mapped
 
 
 @dataclass(frozen=True)
@@ -121,6 +118,7 @@ class LoadedModel(ProcessBound):
         pass_latency: what its passes take, as they were measured.
         layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
+        attention_tile: tokens of a pass that share one read of the cache.
         packed_cache: the packed copy of the weights on disk, if one was asked for.
         sampling: what the model's file says of it (`general.sampling.*`).
         sampling_notes: what of that makes no sense, or is not done here.
@@ -156,6 +154,7 @@ class LoadedModel(ProcessBound):
                 path=gguf.path,
             )
         config = self.network.config
+        self.attention_tile = token_tile(config.heads.group)
         self.model = _info(gguf, config.layers, config.context)
         context = options.context
         self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
@@ -186,10 +185,6 @@ class LoadedModel(ProcessBound):
         self.trying: set[int] = set()
         self.pass_latency = PassLatency()
         self._gguf = gguf  # tables of embeddings are read from its mapping
-        self._looked, self._faults = 0.0, sigbus.faults()
-        self._mapped = [file.check for file in gguf.files]
-        if self.weights.check is not None:
-            self._mapped.append(self.weights.check)
         capacity = -(-self.context // PAGE) * PAGE
         tables = self.network.tables(capacity, self.context)
         available = memory.available_bytes()
@@ -204,18 +199,6 @@ class LoadedModel(ProcessBound):
         self.tuning = Autotuner(
             pool, self.active_threads, self.contention, self._known(), fixed, pages
         )
-
-    def check_files(self) -> None:
-        """Raise ModelError if a file that passes read from was changed since it was mapped.
-
-        It looks once a millisecond at most, and where a mapping lost a page: passes of the smallest
-        models take less than a look would be worth.
-        """
-        now, faults = time.perf_counter(), sigbus.faults()
-        if now - self._looked > LOOK_S or faults != self._faults:
-            for check in self._mapped:
-                check()
-            self._looked, self._faults = now, faults  # only if all is well
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Raise EngineError if a token id is none of the vocabulary."""
@@ -284,8 +267,8 @@ class LoadedModel(ProcessBound):
         """What settings are chosen from: measured limits, and what kernels reach of them."""
         swept = thread_sweep.load(self.library)
         profiles = [p for p in swept.profiles if not p.doubtful] if swept is not None else ()
-        h, layers, kept = self.network.config.heads, self.network.config.layers, self.calibration
-        passes = Passes(1, token_tile(h.group), 5 * layers + 4, 8 * layers + 4)
+        layers, kept = self.network.config.layers, self.calibration
+        passes = Passes(1, self.attention_tile, 5 * layers + 4, 8 * layers + 4)
         if kept is not None:
             passes = kept.passes
         machines = policy.by_threads(self.machine, profiles)

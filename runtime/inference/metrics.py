@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...jit.kernels.attention import token_tile
 from ...traces.events import PassEvent, PhaseEvent, ShareRecord
 from ..physics.costs import Bound, PassCost, Prediction, layer_cost, pass_cost, predict
 from ..physics.latency_model import attainable
@@ -92,7 +91,7 @@ class PhaseMetrics:
         """
         loaded, plan = self._loaded, rows.plan
         assert plan is not None, "a pass has computed them"
-        tile = token_tile(loaded.network.config.heads.group)
+        tile = loaded.attention_tile
         model, read = loaded.cost, None
         tokens, outputs = rows.computed, rows.outputs if rows.logits is not None else 0
         if rows.shared is not None:

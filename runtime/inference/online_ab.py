@@ -23,6 +23,7 @@ class OnlineABTest:
 
     Attributes:
         threads: the number that is known as the best.
+        todo: numbers that are left to be tried, by direction.
         timed: whether the pass that `next` was just asked for is to be told to `took`.
         changes: each change, as a line.
     """
@@ -32,26 +33,21 @@ class OnlineABTest:
         self.threads = threads
         self.timed = False
         self.changes: list[str] = []
-        self._todo = [list(numbers) for numbers in directions if numbers]
+        self.todo = [list(numbers) for numbers in directions if numbers]
         self._wait = self._waiting = WAIT
         self._times: tuple[list[float], list[float]] = ([], [])
         self._count = self._won = 0
 
-    @property
-    def over(self) -> bool:
-        """Whether nothing is left to be tried."""
-        return not self._todo
-
     def next(self) -> int:
         """Threads for the next pass."""
         self.timed = False
-        if not self._todo:
+        if not self.todo:
             return self.threads
         if self._waiting:
             self._waiting -= 1
             return self.threads
         self.timed = True
-        return self._todo[0][0] if self._count // BLOCK % 2 else self.threads
+        return self.todo[0][0] if self._count // BLOCK % 2 else self.threads
 
     def took(self, seconds: float) -> None:
         """How long the pass took that `next` was asked for."""
@@ -71,18 +67,18 @@ class OnlineABTest:
         now, other = (statistics.median(times) for times in self._times)
         self._clear()
         if other > MARGIN * now:
-            del self._todo[0]
+            del self.todo[0]
             self._again(2 * self._wait)
             return
         self._won += 1
         if self._won < ROUNDS:
             return
-        number = self._todo[0].pop(0)
+        number = self.todo[0].pop(0)
         self.changes.append(
             f"decode on {number} threads, not {self.threads}: {now / other - 1:.0%} faster"
         )
         self.threads = number
-        self._todo = [self._todo[0]] if self._todo[0] else []
+        self.todo = [self.todo[0]] if self.todo[0] else []
         self._again(2 * self._wait)
 
     def _again(self, wait: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ...jit.kernels.attention import token_tile
 from ..physics.costs import pass_cost, predict
 
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from .engine_core import EngineCore
     from .session import Session
 
-_STEP = 2**0.5  # between neighboring lengths
+_STEP = 2.0  # between neighboring lengths
 _known: WeakKeyDictionary[EngineCore, tuple[Calibration | None, dict[str, Any]]] = (
     WeakKeyDictionary()
 )
@@ -24,7 +23,7 @@ def regime_map(session: Session) -> dict[str, Any]:
 
     The passes are those that the session would make: at most as many tokens as its prefill takes
     at once, and as many positions as fit. Computed once for an engine and its calibration, in some
-    hundredths of a second: so an agent asks for it before it is asked anything.
+    milliseconds: so an agent asks for it before it is asked anything.
     """
     engine = session.engine
     by, found = _known.get(engine, (None, {}))
@@ -39,14 +38,13 @@ def _compute(session: Session) -> dict[str, Any]:
     plans = engine.plans.decode, engine.plans.prefill
     tokens = _lengths(1, session.most_tokens)
     kv = _lengths(1, session.context)
-    tile = token_tile(engine.network.config.heads.group)
     known = engine.calibration
 
     def bound(count: int, start: int) -> str:
         if known is not None:
             return known.estimate(engine.cost, count, start).seen.bound[0]
         barriers = plans[count > 1].tape.barriers
-        cost = pass_cost(engine.cost, count, start, 1, barriers, tile)
+        cost = pass_cost(engine.cost, count, start, 1, barriers, engine.attention_tile)
         return predict(cost, engine.cost, engine.machine).bound[0]
 
     return {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import EngineError, PassCancelledError
+from ...jit import sigbus
 from ...jit.kernels.kvcache import PAGE
 from ..forward.batch import Span
 from ..forward.logits import greedy
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _UNCHANGED = nullcontext()
 SELDOM = 8  # rows of a decode between looks whether it will need a page; so many at most
+LOOK_S = 1e-3  # between looks at the files that are mapped
 ASIDE_S = 1e-4  # between looks whether logits were copied
 
 
@@ -92,6 +94,7 @@ class Rows:
     Attributes:
         start: tokens that it had in its KV cache when it asked; ids: those that follow.
         outputs: how many of the last of them want logits.
+        undo: whether some of them may be taken back, as drafts are.
         masks: for the first of these, the tokens that a greedy choice may take, as uint32 bits, or
             None for all; empty where nothing is to be chosen.
         pick: draws the first of these by its logits, float32 [n_vocab], where nothing is greedy.
@@ -107,7 +110,7 @@ class Rows:
 
     __slots__ = (
         "computed", "experts", "ids", "logits", "masks", "outputs", "panels", "pick", "place",
-        "plan", "sequence", "shared", "start",
+        "plan", "sequence", "shared", "start", "undo",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +125,7 @@ class Rows:
     ) -> None:
         self.pick = pick
         self.sequence, self.start, self.ids, self.outputs = sequence, start, ids, outputs
+        self.undo = outputs > 1
         self.masks, self.panels = masks, panels
         self.computed = 0
         self.logits: Logits | None = None
@@ -129,11 +133,6 @@ class Rows:
         self.experts: list[int] = []
         self.shared: SharedPass | None = None
         self.place = 0
-
-    @property
-    def undo(self) -> bool:
-        """Whether some of them may be taken back, as drafts are."""
-        return self.outputs > 1
 
 
 class Runner:
@@ -156,6 +155,10 @@ class Runner:
         self._times: dict[Plan, TapeTimes] = {}  # of the last shared pass on each
         self._state = threading.RLock()  # reentrant: see `Scheduler`
         self._running: Sequence[TokenSequence] = ()  # whose pass it is
+        self._looked, self._faults = 0.0, sigbus.faults[0]
+        self._checks = [file.check for file in loaded.model.files]  # of all that passes read from
+        if loaded.weights.check is not None:
+            self._checks.append(loaded.weights.check)
 
     @contextmanager
     def watched(self, told: Callable[[SharedPass], None]) -> Iterator[None]:
@@ -181,7 +184,7 @@ class Runner:
     def _run(self, rows: Rows, count: int, plan: Plan | None) -> None:
         loaded, tuning, sequence = self._loaded, self._loaded.tuning, rows.sequence
         choice, start = loaded.outputs, rows.start
-        loaded.check_files()
+        self._check_files()
         sequence.cache.make_writable(start, start + count, undo=rows.undo)
         loaded.layout.memory.promised = 0
         tuning.before(count, start)
@@ -202,8 +205,9 @@ class Runner:
         if times is None:
             times = sequence.measured[plan] = plan.tape.account()
         self._run_for((sequence,), plan.tape, times)
-        loaded.check_files()  # what was read of a file that was cut meanwhile are zeros
-        tuning.after()
+        self._check_files()  # what was read of a file that was cut meanwhile are zeros
+        if tuning.trial is not None:
+            tuning.after()
         rows.plan = plan
         if plan.graph.experts_hit:
             rows.experts = [int(count[0]) for count in plan.graph.experts_hit]
@@ -232,7 +236,7 @@ class Runner:
 
     def _run_shared(self, batch: Sequence[tuple[Rows, int]], why: str) -> None:
         loaded, tuning = self._loaded, self._loaded.tuning
-        loaded.check_files()
+        self._check_files()
         spans: list[Span] = []
         parts: list[Part] = []
         places: list[tuple[int, int, int]] = []
@@ -271,8 +275,9 @@ class Runner:
             times = self._times[plan] = plan.tape.account()
         times.reset()
         self._run_for([rows.sequence for rows, _ in batch], plan.tape, times)
-        loaded.check_files()
-        tuning.after()
+        self._check_files()
+        if tuning.trial is not None:
+            tuning.after()
         seconds = time.perf_counter() - began
         tuning.observe_mixed(expected, seconds)
         threads = loaded.pool.active
@@ -383,6 +388,18 @@ class Runner:
                 sequence.n_cached = sequence.cache.seek(sequence.n_cached)
             raise
 
+    def _check_files(self) -> None:
+        """Raise ModelError if a file that passes read from was changed since it was mapped.
+
+        It looks once a millisecond at most, and where a mapping lost a page: passes of the smallest
+        models take less than a look would be worth.
+        """
+        now, faults = time.perf_counter(), sigbus.faults[0]
+        if now - self._looked > LOOK_S or faults != self._faults:
+            for check in self._checks:
+                check()
+            self._looked, self._faults = now, faults  # only if all is well
+
     def _computed(self, rows: Rows, count: int) -> None:
         # In this order: Ctrl-C in between costs that the rows are computed again.
         sequence, rows.computed = rows.sequence, count
@@ -419,12 +436,12 @@ class Runner:
         loaded.outputs.rows(first, count)
         active, tape = pool.active, self._plans.choose
         if active != threads:  # to wake a thread for one row would take longer
-            pool.active = threads
+            pool.set_active(threads)
         try:
             self._run_tape(tape, tape.times)
         finally:
             if active != threads:
-                pool.active = active
+                pool.set_active(active)
         return loaded.outputs.tokens[first : first + count].tolist()
 
     def _run_for(
@@ -442,7 +459,7 @@ class Runner:
 
     def _run_tape(self, tape: CompiledTape, times: TapeTimes) -> None:
         """Run a tape to its end, with a breath for Python's signal handlers now and then."""
-        pool, at, end = self._loaded.pool, 0, len(tape)
+        pool, at, end = self._loaded.pool, 0, len(tape.names)
         while True:
             at = tape.run(at, times)
             if at == end:

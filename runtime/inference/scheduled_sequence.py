@@ -250,6 +250,8 @@ class ScheduledSequence(TokenSequence):
     def _recall(self, total: int) -> None:
         """Read back what is on disk of the tokens that follow; the last one is computed here."""
         before, self.recalled = self.n_cached, 0
+        if total <= (before // PAGE + 1) * PAGE:  # no page of them is whole
+            return
         spill, ids = self.engine.spill, self.tokens[: total - 1]
         for number, data in spill.recall(ids, before // PAGE, self.namespace):
             if not self._take_in(number, data):

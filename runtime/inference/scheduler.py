@@ -133,7 +133,8 @@ class Scheduler(PassPolicy[Ticket]):
                 self._waiting.remove(ticket)
         if self._leading == me:
             self._hand_over()
-        self._loaded.give_back()
+        if self._loaded.trying:
+            self._loaded.give_back()
 
     def _run_alone(self, rows: Rows) -> bool:
         """Run rows of the only sequence that wants any; False: it needs others' memory."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...jit.kernels.attention import token_tile
 from ...traces.events import PassEvent
 from ..physics.costs import Part, PassCost, part_cost, predict
 from ..physics.latency_model import LatencyEstimate, attainable
@@ -77,8 +76,7 @@ class SharedPass:
 
     def cost(self, place: int) -> PassCost:
         """One sequence's part of its counts; those of all make up the pass."""
-        loaded, model = self.loaded, self.loaded.cost
-        tile = token_tile(loaded.network.config.heads.group)
+        model, tile = self.loaded.cost, self.loaded.attention_tile
         read = float(sum(self.experts)) if model.experts else None
         return part_cost(model, self._joined, place, self.plan.tape.barriers, tile, read)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from ...arguments import check_switch
 from ...errors import SettingError
@@ -47,9 +47,8 @@ class SpeculativeConfig:
         """Whether the context may."""
         return self.draft_tokens != 0 and self.draft_source != "mtp"
 
-    def as_dict(self) -> dict[str, Any]:
-        """For a trace."""
-        return asdict(self)
+    as_dict = asdict
+    """For a trace."""
 
     def __post_init__(self) -> None:
         check_switch(self.jump_forward, "jump_forward", SettingError)

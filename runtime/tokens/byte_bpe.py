@@ -61,16 +61,14 @@ def merged_ids(tokenizer: MergeTokenizer, text: str) -> list[int]:
     Raises:
         SettingError: the library gives up, as on a run of ten million spaces.
     """
-
-    def refusal(error: BaseException) -> SettingError:
-        return SettingError(
-            f"a text of {len(text):,} characters cannot be cut into tokens: {error}"
-        )
-
-    with translated(refusal):
+    try:
         if len(text) < LONG:
             return tokenizer.encode(text, add_special_tokens=False).ids
         return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    except BaseException:  # only now: texts are short, and many
+        why = f"a text of {len(text):,} characters cannot be cut into tokens"
+        with translated(lambda error: SettingError(f"{why}: {error}")):
+            raise
 
 
 def read_merges(gguf: GGUFFile, characters: int) -> Texts:

@@ -55,7 +55,7 @@ def test_results_do_not_depend_on_threads(
     with np.errstate(over="ignore"):
         want = neighbors_reference(np.arange(37), 101)
     for turn in range(30):
-        pool.active = 2 + turn % (threads - 1)
+        pool.set_active(2 + turn % (threads - 1))
         start[:] = np.arange(37)
         _run_tape(tape)
         assert np.array_equal(end, want)
@@ -73,7 +73,8 @@ def test_passes_of_both_kinds_follow_each_other(
     with np.errstate(over="ignore"):
         want = neighbors_reference(np.arange(37), 9)
     for turn in range(600):
-        pool.elastic, pool.active = turn % 3 != 0, 1 + turn % threads
+        pool.elastic = turn % 3 != 0
+        pool.set_active(1 + turn % threads)
         start[:] = np.arange(37)
         _run_tape(tape)
         assert np.array_equal(end, want)

@@ -179,7 +179,7 @@ def test_active_threads(library: Library, make_pool: MakePool) -> None:
     native = tape.finish(library, pool)
     want = np.zeros(4, int)
     for n in range(1500):
-        pool.active = 1 + n % 4
+        pool.set_active(1 + n % 4)
         if n % 7 == 0:
             pool.wake()
         at = 0
@@ -194,7 +194,7 @@ def test_active_has_bounds(make_pool: MakePool) -> None:
     pool = make_pool(2)
     for wrong in (0, 3):
         with pytest.raises(AssertionError):
-            pool.active = wrong
+            pool.set_active(wrong)
 
 
 @pytest.mark.parametrize("spin", [0.0, 1e-4])
@@ -360,11 +360,11 @@ def test_who_wakes_late_from_a_stopped_pass(library: Library, make_pool: MakePoo
         if asleep.wait(0.5):
             break
     assert asleep.is_set(), "the worker came to the barrier before the caller"
-    pool.active = 1
+    pool.set_active(1)
     _run_tape(following)
     pool._block[pool_block.WAIT_FN] = usual
     wake_up.set()
-    pool.active = 2
+    pool.set_active(2)
     _run_tape(following)
     assert not np.array(mine).any()
 

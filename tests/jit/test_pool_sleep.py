@@ -39,7 +39,7 @@ def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
     tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
     native.run()
-    pool.active = 2
+    pool.set_active(2)
     for _ in range(50):
         native.run()
     parked = int(pool._block[pool_block.ACTIVE_EPOCH_PARKED])
@@ -49,7 +49,7 @@ def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
         native.run()
     assert pool._block[pool_block.ACTIVE_EPOCH_PARKED] == 1
     assert pool.parks - before <= 51, "only the other worker waits for passes"
-    pool.active = 3
+    pool.set_active(3)
     native.run()
     assert [m[0] for m in mine] == [102, 102, 2]
 
@@ -74,15 +74,15 @@ def test_a_pass_of_the_caller_alone_wakes_nobody(library: Library, make_pool: Ma
     tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
     native.run()
-    pool.active = 2
+    pool.set_active(2)
     native.run()
     for _ in range(20):
         assert _until(lambda: pool._block[pool_block.ACTIVE_EPOCH_PARKED] == 1)
         assert _until(lambda: pool._block[pool_block.START_PARKED] == 1)
         before = pool.parks
-        pool.active = 1
+        pool.set_active(1)
         native.run()
-        pool.active = 2
+        pool.set_active(2)
         assert (
             pool._block[pool_block.ACTIVE_EPOCH_PARKED],
             pool._block[pool_block.START_PARKED],
@@ -92,7 +92,7 @@ def test_a_pass_of_the_caller_alone_wakes_nobody(library: Library, make_pool: Ma
         )
         assert pool.parks == before
         native.run()
-    pool.active = 3
+    pool.set_active(3)
     native.run()
     assert [m[0] for m in mine] == [43, 23, 2]
 

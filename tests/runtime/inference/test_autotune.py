@@ -155,7 +155,7 @@ def test_threads_change_within_a_decode(engine: Engine) -> None:
     old, engine.tuning = engine.tuning, made(engine)
     try:
         trials = engine.tuning._trials(0)
-        trials._todo, trials._waiting = [[1]], 3
+        trials.todo, trials._waiting = [[1]], 3
         engine.tuning._decode = {0: trials}
         session.truncate(0)
         session.prefill(IDS[:50])
@@ -164,7 +164,7 @@ def test_threads_change_within_a_decode(engine: Engine) -> None:
         engine.tuning = old
         old.apply()
     assert session.last_phase is not None
-    assert trials.over or trials.threads == 1
+    assert not trials.todo or trials.threads == 1
     assert session.last_phase.passes == 299
 
 
@@ -179,7 +179,7 @@ def test_spinning_is_corrected_a_few_times_at_most(engine: Engine) -> None:
             lines.extend(tuning.phase(True, 101, 0, 100, 0.01))
 
     tuning.before(1, 0)
-    tuning.pool.active = 2
+    tuning.pool.set_active(2)
     phases(5, 10)
     assert (lines, tuning.spin) == ([], base), "now and then is not often"
     phases(1, 99)
@@ -256,7 +256,7 @@ def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
     tuning, active_threads = engine.tuning, []
     monkeypatch.setattr(Pool, "parked", True)
     monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
-    monkeypatch.setattr(tuning, "after", lambda: active_threads.append(engine.pool.active))
+    monkeypatch.setattr(Pool, "clear_stop", lambda pool: active_threads.append(pool.active))
     monkeypatch.setattr(tuning, "pass_s", lambda tokens, start: tokens * 40e-6)
     monkeypatch.setattr(tuning, "_always", 2)
     phase = other.prefill(IDS[:20])

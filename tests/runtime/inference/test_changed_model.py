@@ -20,7 +20,7 @@ from triplepoint.errors import ModelError
 from triplepoint.runtime.agent.events import TextDelta
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import NANO
-from triplepoint.runtime.inference.loaded_model import LOOK_S
+from triplepoint.runtime.inference.runner import LOOK_S
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.runtime.weights import packed_cache
 from triplepoint.traces.events import RunEnd
@@ -152,7 +152,7 @@ _BEGIN = """
 import os, random, shutil, sys, threading, time
 from triplepoint import Engine
 from triplepoint.errors import ModelError
-from triplepoint.jit.sigbus import faults
+from triplepoint.jit import sigbus
 
 source, path = sys.argv[1:]
 rng, came = random.Random(5), 0
@@ -198,16 +198,16 @@ def test_cut_between_the_look_and_the_read(path: Path) -> None:
             with Engine.load(path, threads=2) as engine:
                 session = engine.session()
                 session.prefill([1, 2, 3])
-                before = faults()
+                before = sigbus.faults[0]
                 os.truncate(path, 0)
-                engine._looked = float("inf")  # as if the look had come just before
+                engine.runner._looked = float("inf")  # as if the look had come just before
                 for _ in range(2):
                     try:
                         session.prefill([4, 5, 6])
                     except ModelError as error:
                         said(error)
                         came += 1
-                assert faults() > before and not session.has_logits
+                assert sigbus.faults[0] > before and not session.has_logits
         print(came)
         """,
         NANO,
@@ -229,6 +229,7 @@ def test_cut_at_any_time(path: Path, times: int) -> None:
             thread = cut_after(rng.random() * 1.5 * took)
             try:
                 with Engine.load(path, threads=2) as engine:
+                    session = engine.session()
                     while thread.is_alive():
                         session = engine.session()
                         session.prefill([rng.randrange(2000) for _ in range(200)])

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from triplepoint.runtime.inference.draft_length import PATIENCE_MOST, DraftLengthPolicy
+from triplepoint.runtime.inference.drafting import Drafter
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.pass_latency import MOST_ROWS, PassLatency
 
@@ -91,8 +92,9 @@ def test_steps_that_take_no_time_are_left_alone(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a step takes less than the thought of drafting, nothing is thought."""
-    assert _length_policy(engine, FLAT, step_s=50e-6).cheap
-    assert not _length_policy(engine, FLAT).cheap
+    for step_s, cheap in ((50e-6, True), (0.010, False)):
+        _length_policy(engine, FLAT, step_s)
+        assert Drafter(engine.session(), bool)._cheap == cheap
     # Before the first step it is told from the limits: what reading nano's weights takes.
     for gbps, cheap in ((1000.0, True), (1.0, False)):
         rates = dict.fromkeys(engine.machine.read_gbps, gbps)
@@ -100,7 +102,7 @@ def test_steps_that_take_no_time_are_left_alone(
             engine, "machine", dataclasses.replace(engine.machine, read_gbps=rates, barrier_s=1e-7)
         )
         engine.pass_latency = PassLatency()
-        assert DraftLengthPolicy(engine, []).cheap == cheap
+        assert Drafter(engine.session(), bool)._cheap == cheap
 
 
 def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:

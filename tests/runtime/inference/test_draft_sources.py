@@ -11,8 +11,8 @@ import pytest
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.inference import drafting
-from triplepoint.runtime.inference.draft_length import DraftLengthPolicy
 from triplepoint.runtime.inference.draft_sources import Index, NormalizedSources, without_numbers
+from triplepoint.runtime.inference.drafting import Drafter
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.ngram_index import LONG, Match
 from triplepoint.runtime.inference.sampling import GREEDY, Sampling
@@ -172,7 +172,7 @@ def test_a_short_answer_does_not_wait_for_copies(
 ) -> None:
     """Texts are written anew once the answer has taken as long as that does."""
     monkeypatch.setattr(drafting, "COPY_S", cost_s)
-    monkeypatch.setattr(DraftLengthPolicy, "cheap", False)
+    monkeypatch.setattr(Drafter, "_cheap", False)
     file = nano.tokenizer.encode(NUMBERED)
     session = nano.session()
     session.speculative = SpeculativeConfig(draft_tokens="auto")

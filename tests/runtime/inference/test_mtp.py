@@ -16,6 +16,7 @@ from helpers.tiers import quick
 from triplepoint.errors import GGUFError, PassCancelledError, SettingError
 from triplepoint.runtime.inference.draft_head import DraftHead
 from triplepoint.runtime.inference.draft_length import DraftLengthPolicy, HeadLengthPolicy
+from triplepoint.runtime.inference.drafting import Drafter
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.sampling import GREEDY, Sampling
 from triplepoint.runtime.inference.session import Session
@@ -53,7 +54,7 @@ def engine(request: pytest.FixtureRequest, model: MakeModel) -> Iterator[Engine]
 @pytest.fixture(autouse=True)
 def ready_to_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are made whatever they cost here."""
-    monkeypatch.setattr(DraftLengthPolicy, "cheap", False)
+    monkeypatch.setattr(Drafter, "_cheap", False)
 
 
 Drafted = tuple[list[int], np.ndarray]

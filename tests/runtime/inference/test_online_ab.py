@@ -25,7 +25,7 @@ def test_a_faster_number_is_found() -> None:
     times = {12: 10.0, 8: 9.0, 4: 8.0, 2: 12.0, 1: 20.0}
     run(trials, 20_000, lambda n: times[n])
     assert trials.threads == 4
-    assert trials.over
+    assert not trials.todo
     assert [line.split(",")[0] for line in trials.changes] == [
         "decode on 8 threads",
         "decode on 4 threads",
@@ -37,7 +37,7 @@ def test_upwards_after_downwards_failed() -> None:
     trials = OnlineABTest(4, [[2], [8]])
     run(trials, 5000, lambda n: {2: 2.0, 4: 1.0, 8: 0.8}[n])
     assert trials.threads == 8
-    assert trials.over
+    assert not trials.todo
 
 
 def test_a_slower_number_costs_a_few_passes() -> None:
@@ -46,7 +46,7 @@ def test_a_slower_number_costs_a_few_passes() -> None:
     taken = run(trials, 2000, lambda n: 2.0 / n)
     assert taken[:WAIT] == [2] * WAIT
     assert taken.count(1) == BLOCK
-    assert trials.over
+    assert not trials.todo
     assert trials.changes == []
 
 
@@ -63,7 +63,7 @@ def test_noise_does_not_make_it_swing() -> None:
     for _ in range(50):
         trials = OnlineABTest(6, [[4, 3, 2, 1], [8, 12]])
         taken = run(trials, 60_000, lambda n: chance.lognormvariate(0, 1.0))
-        assert trials.over
+        assert not trials.todo
         assert len(trials.changes) <= 4
         settled = taken[-1]
         assert set(taken[-20_000:]) == {settled}

@@ -31,7 +31,7 @@ from triplepoint.runtime.gguf.mapped_file_guard import MappedFileGuard
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference import spill
 from triplepoint.runtime.inference.engine import NANO
-from triplepoint.runtime.inference.loaded_model import LOOK_S
+from triplepoint.runtime.inference.runner import LOOK_S
 from triplepoint.runtime.weights import packed_cache
 
 QUESTION = "Which files are here?"

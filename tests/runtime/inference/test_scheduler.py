@@ -237,7 +237,7 @@ def test_a_failed_pass_is_told_to_all_in_it(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When a pass fails, everybody in it hears why, and nobody waits for ever."""
-    real = engine.check_files
+    real = engine.runner._check_files
     broken = threading.Event()
 
     def check() -> None:
@@ -245,7 +245,7 @@ def test_a_failed_pass_is_told_to_all_in_it(
             raise ModelError("the file is gone")
         real()
 
-    monkeypatch.setattr(engine, "check_files", check)
+    monkeypatch.setattr(engine.runner, "_check_files", check)
 
     def work(n: int) -> str:
         try:

@@ -16,6 +16,7 @@ from helpers import tiny_qwen3 as tiny
 from triplepoint.errors import ContextOverflowError, EngineError
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.inference.draft_length import DraftLengthPolicy
+from triplepoint.runtime.inference.drafting import Drafter
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.ngram_index import NgramIndex
 from triplepoint.runtime.inference.sampling import GREEDY, Sampling
@@ -48,7 +49,7 @@ def nano() -> Iterator[Engine]:
 @pytest.fixture(autouse=True)
 def ready_to_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are made whatever they cost here: `test_draft_length.py` tests when they pay."""
-    monkeypatch.setattr(DraftLengthPolicy, "cheap", False)
+    monkeypatch.setattr(Drafter, "_cheap", False)
     monkeypatch.setattr(DraftLengthPolicy, "count", lambda self, same, known, most: most)
 
 
