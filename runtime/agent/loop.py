@@ -143,7 +143,7 @@ class Run:
                 if not new:
                     return
             elif not reply.calls:
-                new, why = self._read_answer(reply, step), "the last answer was not taken"
+                new, why = self._read_answer(reply, step)
                 if not new:
                     return
             else:
@@ -215,12 +215,12 @@ class Run:
             yield ToolCallFinished(call.id, call.name, one.result, None, one.seconds)
         return [said, *messages]
 
-    def _read_answer(self, reply: Reply, step: int) -> list[Message]:
-        """See whether a reply is the answer; a message for the model where it is not."""
+    def _read_answer(self, reply: Reply, step: int) -> tuple[list[Message], str]:
+        """See whether a reply is the answer; where it is not, what to tell the model, and why."""
         bounce = self._setup.harness.after_reply(self._seen_by_policies(step), reply).bounce
         if bounce:
-            return [Message("user", bounce, by="harness")]
-        return self._read_output()
+            return [Message("user", bounce, by="harness")], "the last answer was not taken"
+        return self._read_output(), "the last answer does not fit output_type"
 
     def _read_output(self) -> list[Message]:
         """Read the answer as the declared type; a message for the model when it does not fit.

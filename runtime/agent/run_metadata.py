@@ -146,7 +146,7 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
             **setup.conversation.settings(),
             "output": config.output,
             "policy": setup.policy.describe(),
-            "harness": [one.name for one in setup.harness.policies],
+            "harness": setup.harness.settings,
             "notes": setup.notes,
         },
         tools=setup.tools.schemas(),

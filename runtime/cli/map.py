@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .agent_options import (
     add_reply_options,
+    harness_given,
     add_sampling_options,
     add_tool_options,
     sampling_of,
@@ -292,6 +293,7 @@ def _recipe(args: argparse.Namespace) -> Recipe:
             "timeout": args.timeout,
             "compact": args.auto_compact,
             "repetition_stop": args.repetition_stop,
+            "harness": harness_given(args.harness),
             "thinking": args.think,
             "context": args.context,
             "redact": args.redact,

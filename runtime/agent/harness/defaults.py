@@ -50,7 +50,7 @@ def harness_of(given: Given, engine: Engine | RemoteEngine) -> Harness:
         "evidence": lambda: EvidenceFirst(settings["evidence_tokens"]),
         "no_repeats": NoRepeats,
     }
-    return Harness([make() for name, make in makers.items() if settings[name]])
+    return Harness([make() for name, make in makers.items() if settings[name]], settings)
 
 
 def checked(given: object) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .policy import Context, Decision, Policy
@@ -22,12 +22,15 @@ class Harness:
     text alone before calls alone, since a model that must not call any more has to answer. The
     first reason to bounce a reply is told.
 
-    Attributes:
-        policies: in order; empty where the harness is off.
+    Args:
+        policies: in order; none where the harness is off.
+        settings: what they were made of, for the header of a trace; see `defaults`.
     """
 
-    def __init__(self, policies: Sequence[Policy] = ()) -> None:
-        self.policies = tuple(policies)
+    def __init__(
+        self, policies: Sequence[Policy] = (), settings: Mapping[str, object] | None = None
+    ) -> None:
+        self.policies, self.settings = tuple(policies), dict(settings or {})
         self._next: list[Decision] = []
 
     def before_turn(self, context: Context) -> Decision:

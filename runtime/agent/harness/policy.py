@@ -68,7 +68,7 @@ class Policy:
     name: str = field(init=False, default="")
 
     def before_turn(self, context: Context) -> Decision | None:
-        """Decide before the model is asked: at the question, and again after each step's results."""
+        """Decide before the model is asked: the question, and again after each step's results."""
         return None
 
     def after_reply(self, context: Context, reply: Reply) -> Decision | None:
