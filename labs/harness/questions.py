@@ -1,0 +1,229 @@
+"""The set of questions: `python -m labs.harness.questions FOLDER [--write]`.
+
+`asked/` says what is asked and how its answer is found; here the answers are computed over the
+trees, and frozen in `frozen.json`, whose SHA-256 is below. Nothing in that file is typed by hand.
+Without ``--write`` the command tells how the set is made up, and whether the frozen one is it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from . import asked
+from .asked.spec import Asked, Kind
+from .gold import Found, Line, Tree, Unclear
+from .judge import content_digest
+from .trees import FOLDERS, NAMES, files_of, is_package
+
+FROZEN = Path(__file__).with_name("frozen.json")
+SHA256 = "04475705a9bc109098e52d31d7fc3f8cc444329f237955e5303b83da7a7427c3"
+"""Of `FROZEN`. It changes only together with the set, which is then another set."""
+
+Language = Literal["en", "de", "es", "zh"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One thing that is asked, and what is right.
+
+    Attributes:
+        need: groups of forms; of each group one must be told.
+        none: what must not be told.
+        lines: gold lines: path, number (0: the file's name), text of at most 120 characters.
+        note: what was computed, where no single line says it.
+    """
+
+    ask: str
+    need: tuple[tuple[str, ...], ...] = ()
+    none: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a tree, or a task in it.
+
+    Attributes:
+        id: kind, tree, and a digest of what is asked.
+        unanswerable: right is who says so.
+        after: of tasks: the files that differ afterward, by path their content's digest, or "" for
+            those that are gone.
+    """
+
+    id: str
+    kind: Kind
+    language: Language
+    tree: str
+    turns: tuple[Turn, ...]
+    unanswerable: bool = False
+    after: tuple[tuple[str, str], ...] = ()
+
+
+def compute(trees: Iterable[str], room: Path | None = None) -> list[Question]:
+    """The questions over some trees, their answers computed.
+
+    Raises:
+        Unclear: a tree does not have the one answer that a question supposes.
+        OSError: a tree cannot be built.
+    """
+    wanted = set(trees)
+    made: list[Question] = []
+    known: dict[str, Tree] = {}
+    for one in asked.ALL:
+        if one.tree not in wanted:
+            continue
+        if one.tree not in known:
+            known[one.tree] = Tree(files_of(one.tree, room))
+        made.append(_computed(one, known[one.tree]))
+    twice = [name for name, n in Counter(one.id for one in made).items() if n > 1]
+    if twice:
+        raise Unclear(f"asked twice: {twice}")
+    return sorted(made, key=lambda one: one.id)
+
+
+def _computed(one: Asked, tree: Tree) -> Question:
+    texts = [text for text, _ in one.turns]
+    name = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:6]
+    try:
+        turns = tuple(_turn(text, find(tree)) for text, find in one.turns)
+        after = tuple(_after(one, tree))
+    except Unclear as error:
+        raise Unclear(f"{one.tree}: {texts[-1]!r}: {error}") from None
+    return Question(
+        f"{one.kind}-{one.tree}-{name}", one.kind, one.language, one.tree, turns,
+        one.kind == "absent", after,
+    )  # fmt: skip
+
+
+def _turn(text: str, found: Found) -> Turn:
+    need = tuple(tuple(dict.fromkeys(group)) for group in found.need)
+    return Turn(text, need, found.none, found.lines, found.note)
+
+
+def _after(one: Asked, tree: Tree) -> Iterable[tuple[str, str]]:
+    if one.change is None:
+        return
+    for path, text in sorted(one.change(tree).items()):
+        digest = "" if text is None else content_digest(text.encode())
+        before = tree.files.get(path)
+        if before is not None and content_digest(before) == digest:
+            raise Unclear(f"the task changes nothing in {path}")
+        yield path, digest
+
+
+# ------------------------------------------------------------------------------ the frozen file
+
+
+def packed(questions: Sequence[Question]) -> bytes:
+    """The file of a set: one question a line."""
+    lines = ",\n".join(json.dumps(_plain(one), ensure_ascii=False) for one in questions)
+    return f"[\n{lines}\n]\n".encode()
+
+
+def _plain(one: Question) -> dict[str, Any]:
+    made: dict[str, Any] = {"id": one.id, "kind": one.kind, "language": one.language}
+    made |= {"tree": one.tree, "turns": [_plain_turn(turn) for turn in one.turns]}
+    made |= {"unanswerable": True} if one.unanswerable else {}
+    return made | ({"after": dict(one.after)} if one.after else {})
+
+
+def _plain_turn(turn: Turn) -> dict[str, Any]:
+    made: dict[str, Any] = {"ask": turn.ask}
+    for name in ("need", "none", "note"):
+        made |= {name: getattr(turn, name)} if getattr(turn, name) else {}
+    lines = [[line.path, line.number, line.text] for line in turn.lines]
+    return made | ({"lines": lines} if lines else {})
+
+
+def frozen(path: Path = FROZEN, sha256: str | None = None) -> list[Question]:
+    """The frozen set.
+
+    Raises:
+        ValueError: the file is not the one whose SHA-256 is known.
+    """
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != (SHA256 if sha256 is None else sha256):
+        raise ValueError(f"{path.name} is not the frozen set")
+    return [_read(one) for one in json.loads(data)]
+
+
+def _read(one: dict[str, Any]) -> Question:
+    turns = tuple(
+        Turn(
+            turn["ask"],
+            tuple(tuple(group) for group in turn.get("need", ())),
+            tuple(turn.get("none", ())),
+            tuple(Line(*line) for line in turn.get("lines", ())),
+            turn.get("note", ""),
+        )
+        for turn in one["turns"]
+    )
+    after = tuple(sorted(one.get("after", {}).items()))
+    return Question(
+        one["id"], one["kind"], one["language"], one["tree"], turns,
+        one.get("unanswerable", False), after,
+    )  # fmt: skip
+
+
+def sample(questions: Sequence[Question], number: int) -> list[Question]:
+    """A fixed part of a set, in which each kind has its share (largest remainders).
+
+    Within a kind the order is that of a digest of the ids: adding questions of one kind does not
+    change which of another are taken first.
+    """
+    if number >= len(questions):
+        return list(questions)
+    kinds: dict[str, list[Question]] = {}
+    for one in questions:
+        kinds.setdefault(one.kind, []).append(one)
+    shares = {kind: number * len(several) / len(questions) for kind, several in kinds.items()}
+    counts = {kind: int(share) for kind, share in shares.items()}
+    for kind in sorted(shares, key=lambda k: (counts[k] - shares[k], k)):
+        if sum(counts.values()) < number:
+            counts[kind] += 1
+    taken = [
+        one
+        for kind, several in kinds.items()
+        for one in sorted(several, key=lambda q: _order(q.id))[: counts[kind]]
+    ]
+    return sorted(taken, key=lambda one: one.id)
+
+
+def _order(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def main(argv: list[str] | None = None, say: Callable[[str], object] = print) -> int:
+    """Compute the set; write it, or compare it with the frozen one."""
+    parser = argparse.ArgumentParser(prog="labs.harness.questions", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of downloads")
+    parser.add_argument("--write", action="store_true", help="freeze it, and tell the SHA-256")
+    args = parser.parse_args(argv)
+    made = compute(NAMES, args.folder)
+    data = packed(made)
+    package = sum(is_package(one.tree) for one in made)
+    for kind, count in sorted(Counter(one.kind for one in made).items()):
+        say(f"{kind:<10} {count:>4}")
+    languages = ", ".join(f"{k} {n}" for k, n in Counter(one.language for one in made).items())
+    say(f"{len(made)} questions, {package} over package trees; {languages}; {len(data):,} bytes")
+    digest = hashlib.sha256(data).hexdigest()
+    if args.write:
+        FROZEN.write_bytes(data)
+        say(f"SHA256 = {digest!r}")
+        return 0
+    say("as frozen" if digest == SHA256 else "not the frozen set")
+    return int(digest != SHA256)
+
+
+OWN = tuple(FOLDERS)
+
+if __name__ == "__main__":
+    raise SystemExit(main())
