@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from .office import office
+from .shop import shop
+from .written import clinica, host, kanban, pi, shipu, werkstatt
 
-from .small import pi
-
-FOLDERS: dict[str, Callable[[], dict[str, bytes]]] = {
+FOLDERS = {
+    "clinica": clinica,
+    "host": host,
+    "kanban": kanban,
+    "office": office,
     "pi": pi,
+    "shipu": shipu,
+    "shop": shop,
+    "werkstatt": werkstatt,
 }
 """By name, what writes the files of a folder."""
