@@ -13,7 +13,7 @@ import gzip
 import io
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -44,7 +44,7 @@ class Found:
 
     Attributes:
         need: of each group, one must stand in a right answer; ``#312`` is a number that was
-            computed, told as a number of its own.
+            computed, told as a number of its own, ``@2026-03-14`` a date in any form.
         lines: that carry it, `KEPT` at most.
         none: what must not be told: true of something else.
         note: what was computed, where no single line says it.
@@ -66,16 +66,14 @@ class Found:
 
     def also(self, *forms: str) -> Found:
         """The same, where the first thing may be told in other forms too."""
+        if not forms:
+            return self
         return replace(self, need=((*self.need[0], *forms), *self.need[1:]))
 
     def near(self, other: Found) -> Found:
         """The same, with the lines of something near it, whose answer must not be told."""
         none = tuple(group[0] for group in other.need)
         return replace(self, lines=other.lines, none=(*self.none, *none))
-
-    def only(self, *places: int) -> Found:
-        """The same, with some of the things that must be told."""
-        return replace(self, need=tuple(self.need[place] for place in places))
 
     def __and__(self, other: Found) -> Found:
         """Both have to be told."""
@@ -86,6 +84,7 @@ class Found:
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 Row = dict[str, str]
 Where = Callable[[Row], bool]
+_EMPTY = ("", "NA", "-")
 
 
 class Tree:
@@ -172,7 +171,7 @@ class Tree:
         told = _told(*found[place])
         same = {groups(match) for _, match in found} - {groups(found[place][1])}
         others = {one for several in same for one in several} - {n for g in told.need for n in g}
-        return told.but(*sorted(others)[:3])
+        return told.but(*sorted(one for one in others if len(one) > 3)[:3])
 
     def line(self, path: str, number: int) -> Found:
         """The text of a line by its number; negative ones count from the end."""
@@ -247,8 +246,12 @@ class Tree:
         found = [p for p in self.files if fnmatch(p, pattern) and not (leave and fnmatch(p, leave))]
         if not 1 <= len(found) <= 15:
             raise Unclear(f"{len(found)} files are {pattern}")
-        told = self._named(found, tuple(Line(path, 0, "") for path in found))
-        return replace(told, note=f"files by {pattern}: " + ", ".join(found))
+        need = []
+        for path in found:
+            name = path.rsplit("/", 1)[-1]
+            need.append((name, path, name.rsplit(".", 1)[0] or name))
+        lines = tuple(Line(path, 0, "") for path in found)
+        return Found(tuple(need), lines, note=f"files by {pattern}: " + ", ".join(found))
 
     def number_of_files(self, pattern: str) -> Found:
         """How many files there are by a pattern."""
@@ -264,8 +267,8 @@ class Tree:
             parts = path.split("/")
             ends = ["/".join(parts[start:]) for start in range(len(parts))]
             own = [e for e in ends if sum(f"/{p}".endswith(f"/{e}") for p in self.files) == 1]
-            stem = own[-1].rsplit(".", 1)[0]
-            need.append((*own, stem) if stem and len(stem) > 5 else tuple(own))
+            stem = own[-1].rsplit(".", 1)[0]  # a common word would be found by chance
+            need.append((*own, stem) if re.search(r"\w[_\d-]\w", stem) else tuple(own))
         return Found(tuple(need), lines)
 
     # ----------------------------------------------------------------------------- tables
@@ -290,7 +293,7 @@ class Tree:
         Numbers are read in the form of their table: with a comma where a ``;`` parts the columns.
         """
         rows = [row for row in self.rows(path) if where is None or where(row)]
-        values = [amount(row[column]) for row in rows if row[column] not in ("", "NA", "-", None)]
+        values = [amount(row[column]) for row in rows if row.get(column, "") not in _EMPTY]
         if not values:
             raise Unclear(f"{path} has no {column}")
         made = {"sum": sum, "min": min, "max": max, "mean": lambda v: sum(v) / len(v)}[how](values)
@@ -310,8 +313,9 @@ class Tree:
         if len(found) != 1:
             raise Unclear(f"{len(found)} rows of {path}")
         value = found[0][1][column]
-        line = self._line_of_row(path, found[0][0])
-        return Found(((value,),), (_kept(line),))
+        if re.fullmatch(r"[\d.]+,\d+", value):
+            value = f"#{amount(value):.2f}"
+        return Found(((value,),), self._line_of_row(path, found[0][0]))
 
     def extreme(
         self, path: str, column: str, how: str, named: str, where: Where | None = None
@@ -320,7 +324,7 @@ class Tree:
         rows = [
             (i, row)
             for i, row in enumerate(self.rows(path))
-            if (where is None or where(row)) and row[column] not in ("", "NA", "-", None)
+            if (where is None or where(row)) and row.get(column, "") not in _EMPTY
         ]
         best = (max if how == "max" else min)(amount(row[column]) for _, row in rows)
         found = {row[named]: i for i, row in rows if amount(row[column]) == best}
@@ -328,31 +332,36 @@ class Tree:
             raise Unclear(f"{len(found)} rows of {path} have the {how} of {column}")
         ((value, place),) = found.items()
         line = self._line_of_row(path, place)
-        return Found(((value,),), (_kept(line),), note=f"{how} of {column} in {path}: {best:g}")
+        return Found(((value,),), line, note=f"{how} of {column} in {path}: {best:g}")
 
     def group(self, path: str, by: str, column: str | None = None, place: int = 0) -> Found:
         """The value of a column with the most rows, or with the largest sum of another column."""
-        sums = Counter[str]()
+        sums: dict[str, float] = defaultdict(float)
         for row in self.rows(path):
-            sums[row[by]] += 1 if column is None else amount(row[column])  # type: ignore[assignment]
-        (value, most), (second, less), *_ = sums.most_common()
+            if row.get(by, "") not in _EMPTY:
+                sums[row[by]] += 1 if column is None else amount(row[column])
+        ranked = sorted(sums.items(), key=lambda pair: -pair[1])
+        (value, most), (second, less), *_ = ranked
         if most == less:
             raise Unclear(f"{path} has no largest {by}: {value}, {second}")
-        table = ", ".join(f"{name} {n:g}" for name, n in sums.most_common(4))
+        table = ", ".join(f"{name} {n:.12g}" for name, n in ranked[:4])
         note = f"{column or 'rows'} of {path} by {by}: {table}"
         if place:
-            return Found(((f"#{most:g}",),), note=note)
+            return Found(((f"#{most:.12g}",),), note=note)
         return Found(((value,),), none=(second,), note=note)
 
-    def _line_of_row(self, path: str, place: int) -> Line:
+    def _line_of_row(self, path: str, place: int) -> tuple[Line, ...]:
+        """The line of a row; none where the rows of a JSON list are longer than a line."""
         lines = self.lines(path)
         if lines[0].startswith("#separator"):
-            at = [n for n, text in enumerate(lines, 1) if not text.startswith("#")][place]
-        elif lines[0].startswith("["):
-            return Line(path, 1, "")
+            rows = [n for n, text in enumerate(lines, 1) if not text.startswith("#")]
+        elif lines[0].lstrip().startswith(("{", "[")):
+            rows = [n for n, text in enumerate(lines, 1) if re.match(r"\s*\[?\s*\{.*\}", text)]
         else:
-            at = place + 1 if lines[0].startswith("{") else place + 2
-        return Line(path, at, lines[at - 1])
+            rows = list(range(2, len(lines) + 1))
+        if not 0 <= place < len(rows):
+            return ()
+        return (_kept(Line(path, rows[place], lines[rows[place] - 1])),)
 
     # ---------------------------------------------------------------------------- sources
 
@@ -458,28 +467,8 @@ def _functions(
             yield inside + node.name, node
 
 
-def said(*forms: str) -> Found:
-    """An answer that no file holds, such as a capital."""
-    return Found((tuple(forms),))
-
-
 def dated(found: Found) -> Found:
-    """A date of the form 2026-03-14 as people write dates, in four languages."""
+    """A date of the form 2026-03-14, told in any way in which people write dates: ``@2026-03-14``."""
     year, month, day = map(int, re.findall(r"\d+", found.first)[:3])
-    forms = [f"{year}-{month:02}-{day:02}", f"{day:02}.{month:02}.{year}", f"{day}.{month}.{year}"]
-    forms += [f"{day:02}/{month:02}/{year}", f"{month:02}/{day:02}/{year}", f"{day}/{month}/{year}"]
-    forms += [f"{year}/{month:02}/{day:02}", f"{year}年{month}月{day}日"]
-    for names in MONTHS:
-        name = names[month - 1]
-        forms += [f"{day} {name} {year}", f"{day:02} {name} {year}", f"{name} {day}, {year}"]
-        forms += [f"{day}. {name} {year}", f"{day} de {name} de {year}", f"{name} {day} {year}"]
-    return replace(found, need=(tuple(dict.fromkeys(forms)), *found.need[1:]))
-
-
-_ENGLISH = "January February March April May June July August September October November December"
-_GERMAN = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
-_SPANISH = (
-    "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
-)
-_SHORT = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
-MONTHS = tuple(names.split() for names in (_ENGLISH, _SHORT, _GERMAN, _SPANISH))
+    date = f"@{year}-{month:02}-{day:02}"
+    return replace(found, need=((date, *found.need[0][1:]), *found.need[1:]))

@@ -82,6 +82,15 @@ _WORDS: Sequence[Sequence[str]] = (
 )
 
 
+_ENGLISH = "January February March April May June July August September October November December"
+_GERMAN = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
+_SPANISH = (
+    "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
+)
+_SHORT = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
+_MONTHS = tuple(names.split() for names in (_ENGLISH, _SHORT, _GERMAN, _SPANISH))
+
+
 def fold(text: str) -> str:
     """`text` as it is compared: case, marks of emphasis and quotation, and kinds of space gone."""
     text = unicodedata.normalize("NFKC", text).casefold()
@@ -105,6 +114,20 @@ def holds(folded: str, fact: str) -> bool:
         after += r"(?![.]\d)"
     words = re.escape(wanted).replace(r"\ ", r"\s+")
     return re.search(before + words + after, folded) is not None
+
+
+def date_forms(date: str) -> list[str]:
+    """How people write a date of the form 2026-03-14; with its month's name also without a year."""
+    year, month, day = map(int, date.split("-"))
+    forms = [date, f"{year}/{month:02}/{day:02}", f"{year}/{month}/{day}", f"{month}月{day}日"]
+    for d, m in ((f"{day:02}", f"{month:02}"), (str(day), str(month))):
+        forms += [f"{d}.{m}.{year}", f"{d}/{m}/{year}", f"{m}/{d}/{year}", f"{d}-{m}-{year}"]
+    for names in _MONTHS:
+        name = names[month - 1]
+        for d in (str(day), f"{day:02}"):
+            forms += [f"{d} {name}", f"{d}. {name}", f"{name} {d}", f"{d} de {name}"]
+            forms += [f"{d} of {name}", f"{d}-{name}-{year}", f"{d}/{name}/{year}"]
+    return forms
 
 
 def numbers(text: str) -> list[set[str]]:
@@ -204,6 +227,9 @@ def _right(asked: Turn, answer: str) -> bool:
 def _tells(answer: str, fact: str) -> bool:
     if fact.startswith("#"):
         return tells_number(answer, fact[1:])
+    if fact.startswith("@"):
+        plain = re.sub(r"(\d)(?:st|nd|rd|th)\b", r"\1", fold(answer))
+        return any(holds(plain, form) for form in date_forms(fact[1:]))
     if holds(fold(answer), fact):
         return True
     return re.fullmatch(r"-?\d+(\.\d+)?", fact) is not None and tells_number(answer, fact)

@@ -1,6 +1,6 @@
 """The set of questions: `python -m labs.harness.questions FOLDER [--write]`.
 
-`asked/` says what is asked and how its answer is found; here the answers are computed over the
+`sets/` says what is asked and how its answer is found (`asked.py`); here the answers are computed over the
 trees, and frozen in `frozen.json`, whose SHA-256 is below. Nothing in that file is typed by hand.
 Without ``--write`` the command tells how the set is made up, and whether the frozen one is it.
 """
@@ -14,19 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from . import asked
-from .asked.spec import Asked, Kind
+from .asked import Asked, Kind, Language
 from .gold import Found, Line, Tree, Unclear
-from .judge import content_digest
+from .judge import content_digest, fold, holds
 from .trees import FOLDERS, NAMES, files_of, is_package
 
 FROZEN = Path(__file__).with_name("frozen.json")
-SHA256 = "04475705a9bc109098e52d31d7fc3f8cc444329f237955e5303b83da7a7427c3"
+SHA256 = "98b04c322b3a527eef78a65b10883b8d5a4fcc55bddb68c6380855037391e37d"
 """Of `FROZEN`. It changes only together with the set, which is then another set."""
-
-Language = Literal["en", "de", "es", "zh"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def compute(trees: Iterable[str], room: Path | None = None) -> list[Question]:
     wanted = set(trees)
     made: list[Question] = []
     known: dict[str, Tree] = {}
-    for one in asked.ALL:
+    for one in asked.read():
         if one.tree not in wanted:
             continue
         if one.tree not in known:
@@ -90,13 +88,21 @@ def compute(trees: Iterable[str], room: Path | None = None) -> list[Question]:
 
 
 def _computed(one: Asked, tree: Tree) -> Question:
-    texts = [text for text, _ in one.turns]
+    texts = [turn.text for turn in one.turns]
     name = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:6]
     try:
-        turns = tuple(_turn(text, find(tree)) for text, find in one.turns)
         after = tuple(_after(one, tree))
-    except Unclear as error:
-        raise Unclear(f"{one.tree}: {texts[-1]!r}: {error}") from None
+        turns = tuple(
+            Turn(turn.text) if after else _turn(turn.text, turn.find(tree)) for turn in one.turns
+        )
+        if one.kind not in ("absent", "edit") and not all(turn.need for turn in turns):
+            raise Unclear("nothing has to be told")
+        for turn in turns:
+            given = [g for g in turn.need if any(holds(fold(turn.ask), form) for form in g)]
+            if given and len(given) == len(turn.need) and one.kind != "plain":
+                raise Unclear(f"the question tells the answer: {given}")
+    except (Unclear, LookupError, ValueError) as error:
+        raise Unclear(f"{one.tree}: {texts[-1]!r}: {error!r}") from None
     return Question(
         f"{one.kind}-{one.tree}-{name}", one.kind, one.language, one.tree, turns,
         one.kind == "absent", after,
@@ -105,13 +111,11 @@ def _computed(one: Asked, tree: Tree) -> Question:
 
 def _turn(text: str, found: Found) -> Turn:
     need = tuple(tuple(dict.fromkeys(group)) for group in found.need)
-    return Turn(text, need, found.none, found.lines, found.note)
+    return Turn(text, need, tuple(dict.fromkeys(found.none)), found.lines, found.note)
 
 
 def _after(one: Asked, tree: Tree) -> Iterable[tuple[str, str]]:
-    if one.change is None:
-        return
-    for path, text in sorted(one.change(tree).items()):
+    for path, text in sorted(one.after(tree).items()) if one.changes else ():
         digest = "" if text is None else content_digest(text.encode())
         before = tree.files.get(path)
         if before is not None and content_digest(before) == digest:

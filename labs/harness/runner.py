@@ -25,7 +25,7 @@ from triplepoint.runtime.agent.events import RunFinished, ToolCallStarted
 from triplepoint.runtime.suites.statistics import wilson
 
 from . import trees
-from .asked.spec import Kind
+from .asked import Kind
 from .gold import Tree
 from .judge import Verdict, judge
 from .questions import SHA256, Question, frozen, sample
