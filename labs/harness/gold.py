@@ -468,7 +468,7 @@ def _functions(
 
 
 def dated(found: Found) -> Found:
-    """A date of the form 2026-03-14, told in any way in which people write dates: ``@2026-03-14``."""
+    """A date, marked as one that may be told in any form: ``@2026-03-14``."""
     year, month, day = map(int, re.findall(r"\d+", found.first)[:3])
     date = f"@{year}-{month:02}-{day:02}"
     return replace(found, need=((date, *found.need[0][1:]), *found.need[1:]))

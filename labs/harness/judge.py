@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -65,23 +64,13 @@ _PLACES = re.compile(
     r"|第\s*\d+\s*行|(?m:^\s*(?:[-*] )?\d+[.):](?=\s))|(?<=[\w/])\.\w{1,6}:\d+",
     re.I,
 )
-_WORDS: Sequence[Sequence[str]] = (
-    ("zero", "null", "cero", "零"),
-    ("one", "once", "eins", "eine", "einmal", "uno", "una", "一"),
-    ("two", "twice", "zwei", "zweimal", "dos", "二", "两"),
-    ("three", "drei", "dreimal", "tres", "三"),
-    ("four", "vier", "viermal", "cuatro", "四"),
-    ("five", "fünf", "fünfmal", "cinco", "五"),
-    ("six", "sechs", "seis", "六"),
-    ("seven", "sieben", "siete", "七"),
-    ("eight", "acht", "ocho", "八"),
-    ("nine", "neun", "nueve", "九"),
-    ("ten", "zehn", "diez", "十"),
-    ("eleven", "elf", "once", "十一"),
-    ("twelve", "zwölf", "doce", "十二"),
+_NUMERALS = (
+    "zero null cero 零|one once eins eine einmal uno una 一|two twice zwei zweimal dos 二 两|"
+    "three drei dreimal tres 三|four vier viermal cuatro 四|five fünf fünfmal cinco 五|"
+    "six sechs seis 六|seven sieben siete 七|eight acht ocho 八|nine neun nueve 九|"
+    "ten zehn diez 十|eleven elf 十一|twelve zwölf doce 十二"
 )
-
-
+_WORDS = _NUMERALS.split("|")
 _ENGLISH = "January February March April May June July August September October November December"
 _GERMAN = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
 _SPANISH = (
@@ -145,7 +134,7 @@ def tells_number(text: str, number: str) -> bool:
         return True
     if not re.fullmatch(r"\d+", number) or int(number) >= len(_WORDS):
         return False
-    return any(holds(fold(text), word) for word in _WORDS[int(number)])
+    return any(holds(fold(text), word) for word in _WORDS[int(number)].split())
 
 
 def says_not(text: str) -> bool:
@@ -225,9 +214,9 @@ def _right(asked: Turn, answer: str) -> bool:
 
 
 def _tells(answer: str, fact: str) -> bool:
-    if fact.startswith("#"):
+    if re.match(r"#-?\d", fact):
         return tells_number(answer, fact[1:])
-    if fact.startswith("@"):
+    if re.match(r"@\d", fact):
         plain = re.sub(r"(\d)(?:st|nd|rd|th)\b", r"\1", fold(answer))
         return any(holds(plain, form) for form in date_forms(fact[1:]))
     if holds(fold(answer), fact):

@@ -1,7 +1,7 @@
 """The set of questions: `python -m labs.harness.questions FOLDER [--write]`.
 
-`sets/` says what is asked and how its answer is found (`asked.py`); here the answers are computed over the
-trees, and frozen in `frozen.json`, whose SHA-256 is below. Nothing in that file is typed by hand.
+`sets/` says what is asked and how its answer is found (`asked.py`); here the answers are computed
+over the trees, and frozen in `frozen.json`, whose SHA-256 is below. No answer is typed by hand.
 Without ``--write`` the command tells how the set is made up, and whether the frozen one is it.
 """
 
@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from . import asked
 from .asked import Asked, Kind, Language
@@ -23,7 +24,7 @@ from .judge import content_digest, fold, holds
 from .trees import FOLDERS, NAMES, files_of, is_package
 
 FROZEN = Path(__file__).with_name("frozen.json")
-SHA256 = "98b04c322b3a527eef78a65b10883b8d5a4fcc55bddb68c6380855037391e37d"
+SHA256 = "90b980c676f43742975eb864adc07caaa7e0667af3f0362b2ea20d0b2fa8e627"
 """Of `FROZEN`. It changes only together with the set, which is then another set."""
 
 
@@ -63,6 +64,9 @@ class Question:
     turns: tuple[Turn, ...]
     unanswerable: bool = False
     after: tuple[tuple[str, str], ...] = ()
+
+
+_SET = TypeAdapter(list[Question])
 
 
 def compute(trees: Iterable[str], room: Path | None = None) -> list[Question]:
@@ -127,24 +131,10 @@ def _after(one: Asked, tree: Tree) -> Iterable[tuple[str, str]]:
 
 
 def packed(questions: Sequence[Question]) -> bytes:
-    """The file of a set: one question a line."""
-    lines = ",\n".join(json.dumps(_plain(one), ensure_ascii=False) for one in questions)
+    """The file of a set: one question a line, without what is empty."""
+    plain = _SET.dump_python(list(questions), mode="json", exclude_defaults=True)
+    lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in plain)
     return f"[\n{lines}\n]\n".encode()
-
-
-def _plain(one: Question) -> dict[str, Any]:
-    made: dict[str, Any] = {"id": one.id, "kind": one.kind, "language": one.language}
-    made |= {"tree": one.tree, "turns": [_plain_turn(turn) for turn in one.turns]}
-    made |= {"unanswerable": True} if one.unanswerable else {}
-    return made | ({"after": dict(one.after)} if one.after else {})
-
-
-def _plain_turn(turn: Turn) -> dict[str, Any]:
-    made: dict[str, Any] = {"ask": turn.ask}
-    for name in ("need", "none", "note"):
-        made |= {name: getattr(turn, name)} if getattr(turn, name) else {}
-    lines = [[line.path, line.number, line.text] for line in turn.lines]
-    return made | ({"lines": lines} if lines else {})
 
 
 def frozen(path: Path = FROZEN, sha256: str | None = None) -> list[Question]:
@@ -156,25 +146,7 @@ def frozen(path: Path = FROZEN, sha256: str | None = None) -> list[Question]:
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != (SHA256 if sha256 is None else sha256):
         raise ValueError(f"{path.name} is not the frozen set")
-    return [_read(one) for one in json.loads(data)]
-
-
-def _read(one: dict[str, Any]) -> Question:
-    turns = tuple(
-        Turn(
-            turn["ask"],
-            tuple(tuple(group) for group in turn.get("need", ())),
-            tuple(turn.get("none", ())),
-            tuple(Line(*line) for line in turn.get("lines", ())),
-            turn.get("note", ""),
-        )
-        for turn in one["turns"]
-    )
-    after = tuple(sorted(one.get("after", {}).items()))
-    return Question(
-        one["id"], one["kind"], one["language"], one["tree"], turns,
-        one.get("unanswerable", False), after,
-    )  # fmt: skip
+    return _SET.validate_json(data)
 
 
 def sample(questions: Sequence[Question], number: int) -> list[Question]:

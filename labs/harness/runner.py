@@ -234,7 +234,7 @@ def _figures(title: str, rows: Sequence[Row]) -> str:
 
 def command(
     name: str,
-    about: str,
+    about: str | None,
     make: Callable[[Engine], Asker],
     leave: Mapping[Kind, str],
     argv: list[str] | None = None,
