@@ -418,13 +418,14 @@ class Tree:
             found = [line for line, _ in self.matches(path or "*", f"(?i){regex}")]
             if names or found:
                 raise Unclear(f"{regex!r} is there: {names[:2]} {found[:2]}")
-        return Found(())
+        sought = ", ".join(f"/{regex}/" for regex in regexes)
+        return Found((), note=f"a search of {path or 'all files'} for {sought} finds nothing")
 
     def no_file(self, name: str) -> Found:
         """No file has this name or path."""
         if any(f"/{path}".endswith(f"/{name}") for path in self.files):
             raise Unclear(f"{name} is there")
-        return Found(())
+        return Found((), note=f"there is no file {name}")
 
 
 def unpacked(path: str, data: bytes) -> bytes:

@@ -24,7 +24,7 @@ from .judge import content_digest, fold, holds
 from .trees import FOLDERS, NAMES, files_of, is_package
 
 FROZEN = Path(__file__).with_name("frozen.json")
-SHA256 = "90b980c676f43742975eb864adc07caaa7e0667af3f0362b2ea20d0b2fa8e627"
+SHA256 = "999c78cd41cbe9c23c9f0ac6a0e22eff34f4fb1d8c6a55ca7ee74f26827cc5b2"
 """Of `FROZEN`. It changes only together with the set, which is then another set."""
 
 

@@ -121,7 +121,11 @@ def ask_all(
         out: file of the rows; None: they are only returned.
         say: gets a line for each question.
     """
-    known = {row.key: row for row in read(out)} if out is not None else {}
+    known: dict[tuple[str, str, str, str], Row] = {}
+    if out is not None and out.exists():
+        known = {row.key: row for row in read(out)}
+        with out.open("r+b") as file:  # what was written after the last whole line goes
+            file.truncate(out.read_bytes().rfind(b"\n") + 1)
     rows: list[Row] = []
     held: dict[str, tuple[Path, Tree]] = {}
     for question in questions:
