@@ -52,7 +52,7 @@ def _work(engine: Engine, question: Question, folder: Path) -> Reply:
             hear(agent, question.turns[0].ask, reply)
         finally:
             let_go(agent)
-        reply.verdict = judge_files(question, root, before)
+        reply.verdict = judge_files(question, root, before, reply.answers[-1])
     return reply
 
 

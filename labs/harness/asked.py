@@ -29,23 +29,11 @@ from typing import Literal
 from .gold import Found, Row, Tree, Unclear, Where, amount, dated
 
 Kind = Literal[
-    "value",  # of a key
-    "line",  # by its number, or its place
-    "which",  # file holds something
-    "log",  # errors and failures
-    "count",
-    "group",  # most often
-    "table",  # sum, mean, largest
-    "list",  # all of them
-    "names",  # in a folder
-    "source",  # definitions and defaults
-    "doc",  # what a page says
-    "version",  # and dates
-    "absent",  # cannot be answered
-    "follow",  # a second question that refers to the first
-    "plain",  # needs no file
-    "edit",  # changes files
-]
+    "value", "line", "which", "log", "count", "group", "table", "list", "names", "source", "doc",
+    "version", "absent", "follow", "plain", "edit",
+]  # fmt: skip
+"""`which` file holds it, `group`: what is most often, `absent`: it has no answer, `follow`: a second
+question refers to the first, `plain`: it needs no file, `edit`: a task that changes files."""
 Language = Literal["en", "de", "es", "zh"]
 SETS = Path(__file__).with_name("sets")
 

@@ -34,7 +34,8 @@ _DECLINED = re.compile(
     r"|\b(?:does|do|did)(?: not|n't) (?:\w+ )??(?:exist|contain|mention|have|specify|include|appear"
     r"|provide|say|define|list|show|hold|state|give|set|describe|cover|record|seem)\b"
     r"|\b(?:cannot|can not|can't|could not|couldn't|unable to|not able to|do not|don't|didn't)"
-    r" (?:\w+ )??(?:find|answer|determine|see|locate|tell|access|know|say|identify|open|read)\b"
+    r" (?:\w+ )??(?:find|answer|determine|see|locate|tell|access|know|say|identify|open|read|edit"
+    r"|change|modify|write|create|delete|rename|do|perform)\b"
     r"|\b(?:nothing|nowhere|none) (?:\w+ )??(?:about|in|on|of|matching|found|mentions?|says?)\b"
     r"|\bnot (?:found|there|mentioned|specified|present|available|given|listed|defined|in (?:the"
     r"|this|these|any)|possible to)\b|\bunknown\b|\bi'm sorry\b|\bsorry, (?:but )?i\b"
@@ -170,23 +171,22 @@ def judge(question: Question, answer: str, turn: int = -1) -> Verdict:
     return "wrong"
 
 
-def judge_files(question: Question, folder: Path, before: dict[str, str]) -> Verdict:
+def judge_files(question: Question, folder: Path, before: dict[str, str], answer: str) -> Verdict:
     """Whether a folder is as the task wants it: what should change has, and nothing else.
+
+    Who has changed nothing has declined, unless the answer tells otherwise.
 
     Args:
         question: a task with `after`.
         folder: the copy that was worked in.
         before: from `snapshot`, of the folder as it was.
+        answer: what was said in the end.
     """
     now = snapshot(folder)
-    wanted = {path: digest for path, digest in question.after if digest}
-    gone = {path for path, digest in question.after if not digest}
     if now == before:
-        return "declined"
-    expected = {**before, **wanted}
-    for path in gone:
-        expected.pop(path, None)
-    return "right" if now == expected else "wrong"
+        return "declined" if not answer.strip() or says_not(answer) else "wrong"
+    wanted = {**before, **dict(question.after)}
+    return "right" if now == {path: one for path, one in wanted.items() if one} else "wrong"
 
 
 def snapshot(folder: Path) -> dict[str, str]:

@@ -31,13 +31,7 @@ NO_TOOLS = "without tools it cannot change files"
 
 
 def laid_out(turn: Turn, tree: Tree, *, alone: bool) -> str:
-    """What the model is shown for a turn: names where no line is gold, lines, what was computed.
-
-    Args:
-        turn: what is asked.
-        tree: where.
-        alone: whether the question needs no file, so that there is nothing to show.
-    """
+    """What the model is shown for a turn: the question `alone` where it needs no file."""
     if alone:
         return turn.ask
     parts = []

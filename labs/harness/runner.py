@@ -243,15 +243,7 @@ def command(
     leave: Mapping[Kind, str],
     argv: list[str] | None = None,
 ) -> int:
-    """The command line that all askers share.
-
-    Args:
-        name: of the module, and of its rows.
-        about: its help.
-        make: gives what asks an engine.
-        leave: kinds that it cannot be asked, with the reason.
-        argv: default: the command's own.
-    """
+    """The command line that all askers share; kinds in `leave` are not asked, with the reason."""
     parser = argparse.ArgumentParser(prog=f"labs.harness.{name}", description=about)
     parser.add_argument("model", metavar="MODEL.gguf")
     parser.add_argument("--trees", type=Path, required=True, metavar="FOLDER")

@@ -193,19 +193,21 @@ def test_the_first_of_two_turns() -> None:
 
 
 def test_tasks_are_judged_by_their_files(tmp_path: Path) -> None:
-    """Right is what was asked for and nothing else; who changed nothing has declined."""
+    """Right is what was asked for and nothing else; nothing done is declined or a false claim."""
     (tmp_path / "a.ini").write_text("port = 1\n")
     (tmp_path / "b.ini").write_text("port = 2\n")
     before = snapshot(tmp_path)
     after = (("a.ini", content_digest(b"port = 9")), ("b.ini", ""))
     question = Question("id", "edit", "en", "pi", (Turn("?"),), after=after)
 
-    assert judge_files(question, tmp_path, before) == "declined"
+    assert judge_files(question, tmp_path, before, "I cannot edit files.") == "declined"
+    assert judge_files(question, tmp_path, before, "") == "declined"
+    assert judge_files(question, tmp_path, before, "Done.") == "wrong"
     (tmp_path / "a.ini").write_text("port = 9  \r\n\n")
-    assert judge_files(question, tmp_path, before) == "wrong"
+    assert judge_files(question, tmp_path, before, "Done.") == "wrong"
     (tmp_path / "b.ini").unlink()
     (tmp_path / ".triplepoint-trash").mkdir()
     (tmp_path / ".triplepoint-trash" / "b.ini").write_text("port = 2\n")
-    assert judge_files(question, tmp_path, before) == "right"
+    assert judge_files(question, tmp_path, before, "Done.") == "right"
     (tmp_path / "c.ini").write_text("")
-    assert judge_files(question, tmp_path, before) == "wrong"
+    assert judge_files(question, tmp_path, before, "Done.") == "wrong"
