@@ -32,7 +32,7 @@ Kind = Literal[
     "value", "line", "which", "log", "count", "group", "table", "list", "names", "source", "doc",
     "version", "absent", "follow", "plain", "edit",
 ]  # fmt: skip
-"""`which` file holds it, `group`: what is most often, `absent`: it has no answer, `follow`: a second
+"""`which` file holds it, `group`: what is most often, `absent`: it has no answer, `follow`: another
 question refers to the first, `plain`: it needs no file, `edit`: a task that changes files."""
 Language = Literal["en", "de", "es", "zh"]
 SETS = Path(__file__).with_name("sets")

@@ -251,6 +251,7 @@ def command(
     parser.add_argument("--sample", type=int, metavar="N", help="a fixed N, each kind by its share")
     parser.add_argument("--kind", action="append", metavar="KIND", help="only this kind")
     parser.add_argument("--out", type=Path, metavar="FILE", help="rows; go on where they end")
+    parser.add_argument("--threads", type=int, metavar="N", help="of the engine")
     args = parser.parse_args(argv)
     questions = frozen()
     questions = sample(questions, args.sample) if args.sample else questions
@@ -260,7 +261,7 @@ def command(
         questions = [one for one in questions if one.kind != kind]
         if left:
             print(f"{left} of kind {kind} are not asked: {reason}")
-    with Engine.load(args.model) as engine:
+    with Engine.load(args.model, threads=args.threads) as engine:
         model = Path(args.model).stem
         rows = ask_all(name, model, make(engine), questions[: args.n], args.trees, args.out)
     print(f"\n{name}, {model}, set {SHA256[:12]}")
