@@ -212,6 +212,7 @@ FLOORS = (
     "inference",
     "conversation",
     "evaluate",
+    "evidence",
     "agent",
     "bench",
     "replay",
