@@ -225,12 +225,14 @@ class Tree:
         return Found(need, tuple(lines), (ranked[1][0],) if place == 0 else (), note)
 
     def all(self, pattern: str, regex: str) -> Found:
-        """The groups of every line that matches: all of them have to be told."""
-        found = self.matches(pattern, regex)
-        told = list(dict.fromkeys(one for _, match in found for one in groups(match)))
+        """The groups of every line that matches, and the lines that have a new one."""
+        told: dict[str, Line] = {}
+        for line, match in self.matches(pattern, regex):
+            for one in groups(match):
+                told.setdefault(one, _kept(line))
         if not 2 <= len(told) <= 15:
             raise Unclear(f"{len(told)} things match {regex!r} in {pattern}")
-        return Found(tuple((one,) for one in told), tuple(_kept(line) for line, _ in found))
+        return Found(tuple((one,) for one in told), tuple(dict.fromkeys(told.values())))
 
     def files_with(self, regex: str, pattern: str = "*", only: int | None = 1) -> Found:
         """The files in which an expression is found, so many of them; None: any number."""
