@@ -19,7 +19,7 @@ from pathlib import Path
 
 from triplepoint.runtime.evidence import Evidence, Gatherer
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.suites.statistics import percentile, wilson
+from triplepoint.runtime.suites.statistics import wilson
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import Workspace
 
@@ -66,7 +66,9 @@ def is_shown(line: Line, evidence: Evidence) -> bool:
             c.arguments["path"] == (folder or ".") and name in c.result.split("\n") for c in listed
         )
     text = line.text[:60]
-    if any((b.path, b.number) == (line.path, line.number) and text in b.text for b in evidence.best):
+    if any(
+        (b.path, b.number) == (line.path, line.number) and text in b.text for b in evidence.best
+    ):
         return True
     for call in evidence.calls:
         mark = f"{line.path}:{line.number}:" if call.tool == "search" else f"{line.number}\t"
@@ -112,7 +114,7 @@ def report(rows: Sequence[Row]) -> list[str]:
         ("scan, no index", [row.cold_s for row in rows]),
         ("index warm", [row.warm_s for row in rows]),
     ):
-        middle, most = percentile(times, 0.5) * 1e3, percentile(times, 0.95) * 1e3
+        middle, most = _quantile(times, 0.5), _quantile(times, 0.95)
         lines.append(f"{title}: median {middle:.1f} ms, 95 % within {most:.1f} ms")
     for title, part in {
         "answered from files": [r for r in rows if r.question.kind not in ("plain", "absent")],
@@ -129,9 +131,12 @@ def _figures(title: str, rows: Sequence[Row]) -> str:
     low, high = wilson(share, count)
     lines = sum(row.found for row in rows) / max(sum(row.gold for row in rows), 1)
     tokens = sum(row.tokens for row in rows) / max(count, 1)
-    return (
-        f"{title:<14} {count:>4} {share:>6.1%} {low:>6.1%} {high:>6.1%} {lines:>6.1%} {tokens:>7,.0f}"
-    )
+    return f"{title:<14} {count:>4} {share:>6.1%} {low:>6.1%} {high:>6.1%} {lines:>6.1%} {tokens:>7,.0f}"
+
+
+def _quantile(times: Sequence[float], share: float) -> float:
+    """Milliseconds within which a share of the times lies."""
+    return sorted(times)[min(int(share * len(times)), len(times) - 1)] * 1e3 if times else 0.0
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from ...errors import ToolError
 from ...tools.formats import MAX_LINE, cut_text
 from ...tools.paths import printable
 
-ENDS = 2  # lines at the start and at the end: what a file is, and what happened last
+FIRST = 8  # good lines that are shown before more is shown of what stands around the best
 BESIDE = 1  # lines shown before and after a good one
 MAX_SPANS = 60
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
@@ -92,8 +92,17 @@ def chosen(
 
     for number in first:
         take([number])
-    for number in good:
-        beside = range(number - BESIDE, number + BESIDE + 1)
-        if not take(beside) and not take([number]):
-            break
+    good = list(good)
+    # First the best lines with those beside them, then what stands below these: the text under
+    # a heading, the body under a name. Then further lines.
+    for number in good[:FIRST]:
+        take(range(number - BESIDE, number + BESIDE + 1)) or take([number])
+    for below in (3, 6, 12):
+        for number in good[: FIRST // 2]:
+            take(range(number - below // 2, number + below + 1))
+    for number in good[FIRST:]:
+        take(range(number - BESIDE, number + BESIDE + 1)) or take([number])
+    if good:
+        take(range(good[0], good[0] + 24))
+    take(range(1, 12))
     return taken

@@ -28,7 +28,7 @@ from ...tools.paths import clean_path, printable, shown, some
 from ...tools.policy import Policy
 from ...tools.workspace import Workspace
 from .catalog import Catalog
-from .excerpts import ENDS, chosen, excerpt, numbered, printable_line, spans
+from .excerpts import chosen, excerpt, numbered, printable_line, spans
 from .index import Index
 from .naming import Missing, Names, named
 from .question import Question, read, sought
@@ -40,10 +40,11 @@ WALK, SCAN = 1.0, 0.7
 OF_LISTING, OF_NAMED, OF_BEST = 0.15, 0.6, 0.14
 """Shares of the budget: for names; for files that are named, at most; for the best lines again."""
 BEST = 5
-HITS = 10  # lines of a ranked search
-FILES = 4  # that are not named, and shown in part
+HITS = 12  # lines of a ranked search
+FILES = 5  # that are not named, and shown in part
 CHARS_LISTED = 1500
-STRONG = 0.55  # of the question's words, by rarity: as many in one place are no chance
+STRONG = 0.2  # of the question's words, by rarity: fewer in one place may be chance
+FOLDERS = 4  # that are listed
 
 Arguments = Mapping[str, object]
 
@@ -255,7 +256,9 @@ class Gatherer(ProcessBound):
         room = min(budget * OF_NAMED, purse.left)
         for number, path in enumerate(() if alone else files):
             before = purse.left
-            self._show(purse, path, ranked, room / (len(files) - number), ends=True)
+            self._show(
+                purse, path, ranked, room / (len(files) - number), ends=True, asked_last=asked.ends
+            )
             room -= before - purse.left
         if ranked.lines and not alone:
             self._others(purse, looked, context, files, ranked)
@@ -274,8 +277,8 @@ class Gatherer(ProcessBound):
             if (call := self._call("list_dir", {"path": path})) and purse.pay(call, 2 * room):
                 room = max(room - purse.price(call), room / 2)
         hit = [line.path.rpartition("/")[0] or "." for line in ranked.lines[:BEST]]
-        few = sorted(self._catalog.folders, key=lambda path: (path.count("/"), path))[:20]
-        for path in dict.fromkeys([".", *hit, *few]):
+        few = sorted(self._catalog.folders, key=lambda path: (path.count("/"), path))[:FOLDERS]
+        for path in list(dict.fromkeys([".", *hit, *few]))[:FOLDERS]:
             if path not in names.folders and (call := self._call("list_dir", {"path": path})):
                 before = purse.left
                 if not purse.pay(call, room) and path != ".":
@@ -331,7 +334,9 @@ class Gatherer(ProcessBound):
         if not paid and self._allowed(search):
             purse.pay(search, purse.left)
 
-    def _show(self, purse: _Purse, path: str, ranked: Ranked, room: float, *, ends: bool) -> None:
+    def _show(
+        self, purse: _Purse, path: str, ranked: Ranked, room: float, *, ends: bool, asked_last: bool = False
+    ) -> None:
         """A file: whole if it is small, else the lines that share most with the question."""
         room = min(room, purse.left)
         try:
@@ -345,7 +350,8 @@ class Gatherer(ProcessBound):
             return
         good = [line.number for line in ranked.lines if line.path == path]
         last = len(lines)
-        first = [1, 2, last, last - 1][: 2 * ENDS] if ends else good[:1]
+        first = [1, last, 2, last - 1] if ends else good[:1]
+        first = [last, last - 1, 1] if ends and asked_last else first
         for share in (0.9, 0.6, 0.35):  # what a line costs is a guess; the price is not
             numbers = chosen(lines, first, good[:60], room * share - 20, purse.per_char)
             if not numbers:

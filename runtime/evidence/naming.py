@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ...errors import ToolError
 from ...tools.paths import clean_path, printable
@@ -84,19 +85,14 @@ def named(question: Question, catalog: Catalog) -> Names:
         for stem, paths in by_name.items():
             if not stem.isascii() and len(stem) >= 2 and stem in question.text.casefold():
                 files.update((path, 2) for path in paths if path not in files)
-    common = _shared(asked, catalog)
+
+    def common(path: str) -> int:
+        """How many of its folders the question has, to tell files of one name apart."""
+        return sum(fold(part) in asked for part in path.split("/")[:-1])
+
     order = sorted(files, key=lambda path: (files[path], -common(path), len(path), path))
     folders = _folders(written, catalog)
     return Names(tuple(order[:MAX_NAMED]), tuple(folders), tuple(missing))
-
-
-def _shared(asked: set[str], catalog: Catalog):  # noqa: ANN202
-    """How many folders of a path the question has, to tell files of one name apart."""
-
-    def count(path: str) -> int:
-        return sum(fold(part) in asked for part in path.split("/")[:-1])
-
-    return count
 
 
 def _path(name: str, catalog: Catalog) -> str:
@@ -159,8 +155,9 @@ def _nearest(name: str, by_name: dict[str, list[str]]) -> Iterable[str]:
 def _plain_words(text: str) -> list[str]:
     """What may be a name without its ending, in lower case: single words, and pairs in a row."""
     one = re.findall(r"[\w.-]*\w", text.casefold())
-    pairs = [f"{a}{sign}{b}" for a, b in zip(one, one[1:], strict=False) for sign in ("_", "-", "")]
-    return [word for word in dict.fromkeys([*one, *pairs]) if len(word) >= _PLAIN]
+    pairs = [f"{a}{sign}{b}" for a, b in pairwise(one) for sign in ("_", "-", "")]
+    plural = [f"{word}s" for word in pairs]
+    return [word for word in dict.fromkeys([*one, *pairs, *plural]) if len(word) >= _PLAIN]
 
 
 def _folders(written: Iterable[str], catalog: Catalog) -> list[str]:

@@ -17,7 +17,7 @@ FAULT = re.compile(
 """What marks a failure in a line."""
 
 _ASKS_FAULT = re.compile(
-    r"error|fail|fault|wrong|crash|problem|broke|stop|went down|fatal|exception|fehler|schief|"
+    r"error|fail|fault|wrong|\bwhy\b|warum|por qué|pourquoi|为什么|crash|problem|broke|stop|went down|fatal|exception|fehler|schief|"
     r"abgest|kaputt|fall[óoa]|problema|sali[óo] mal|erreur|panne|错|失败|问题|故障|エラー|失敗|오류",
     re.IGNORECASE,
 )
@@ -37,6 +37,11 @@ _LAST = re.compile(
 _COUNTS = re.compile(
     r"how (?:many|often|much in total)|number of|count|which .* most|most (?:often|frequent|common)|"
     r"wie ?viele?|wie oft|am häufigsten|cu[áa]nt[ao]s|m[áa]s frecuente|combien|多少|几[个次条]|最多",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"\b(?:last|latest|newest|most recent|final|letzte\w*|neueste\w*|[úu]ltim[oa]s?|derni[eè]re?s?)\b|"
+    r"最后|最新|最近|最後|마지막",
     re.IGNORECASE,
 )
 # Words that point to what was said before. A short question without them is judged by its length.
@@ -78,6 +83,7 @@ class Question:
         faults: whether it is about failures.
         counts: whether it asks how many, or which most.
         follows: whether it refers to what was said before.
+        ends: whether it asks for the last of something.
         small: whether it is a greeting or thanks.
         here: whether its words say that this folder is meant.
     """
@@ -89,6 +95,7 @@ class Question:
     faults: bool
     counts: bool
     follows: bool
+    ends: bool
     small: bool
     here: bool
 
@@ -114,7 +121,7 @@ def read(text: str, earlier: Sequence[str] = ()) -> Question:
         sought = joined(own, *before)
     return Question(
         text, sought, own, _numbers(text), bool(_ASKS_FAULT.search(text)),
-        bool(_COUNTS.search(text)), follows, small,
+        bool(_COUNTS.search(text)), follows, bool(_ENDS.search(text)), small,
         not _HERE.isdisjoint(word for word in map(fold, said)),
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ around it have, and the name of its file: `port = 22` says little without its he
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -23,9 +24,23 @@ CHUNKS = 80  # that are looked into
 LINES = 6000  # of one file whose words are looked at
 NEAR = 12  # lines before and after one that lend it their words
 FEW_BYTES = 4 << 20  # of all files, at which abbreviations are scanned for, too
-AROUND, OF_NAME, AT_ONCE, OF_FAULT = 0.3, 0.5, 1.5, 0.5
-"""What counts, of 1 for a word in the line itself: the same word near it, one in the file's name,
-a text that is written as one thing; a mark of a failure, of the rarest word."""
+ABOVE, AROUND, OF_NAME, AT_ONCE, OF_FAULT = 0.6, 0.3, 0.5, 1.5, 0.5
+"""What counts, of 1 for a word in the line itself: the same word in a heading above it, in a line
+near it, in the file's name; a text that is written as one thing; a mark of a failure, of the rarest
+word."""
+FLOOR = 0.15  # that a word counts which all chunks have
+WIDE = 100  # characters of a line that is of usual width
+AT_START = 1.25  # what a word counts more that stands at the start: the line is about it
+FILES = 16  # the best ones, whose headings are looked at
+DEEP = 400  # lines above one that are looked at for its headings
+ALIKE = 3  # lines that differ in nothing but numbers, after which more of them count little
+
+
+_NUMBER = re.compile(r"\d+")
+_WORDS = re.compile(r"\w+")
+_SECTION = re.compile(r"\s*\[[^\]]+\]\s*$|\s*<\w[^>]*>\s*$")
+_MARKED = re.compile(r"#{1,6} |={2,} |\*+ ")
+_RULE = re.compile(r"([-=~^\"*+#`])\1{2,}\s*")
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,7 @@ class Ranked:
     """
 
     lines: list[Line] = field(default_factory=list)
+    score: float = 0.0
     strength: float = 0.0
     searched: int = 0
     unsearched: int = 0
@@ -64,6 +80,7 @@ class _Hit:
     number: int
     text: str
     has: dict[str, float]
+    first: tuple[str, ...]
     fault: bool
 
 
@@ -113,7 +130,7 @@ class Ranking:
         rarity = _rarity(
             terms, counts, total or max(len({(h.path, h.number // ROWS) for h in hits}), 20)
         )
-        result = _scored(hits, question, named, rarity)
+        result = _scored(hits, question, rarity, self._headings)
         result.searched = len(self._catalog.files) - missed
         result.unsearched = missed
         return result
@@ -177,6 +194,16 @@ class Ranking:
             for number, text in enumerate(lines, chunk.line):
                 if hit := _hit(path, number, text, question):
                     yield hit
+
+    def _headings(self, path: str, numbers: list[int]) -> dict[int, list[str]]:
+        """By number of a line, the lines that it stands under; of a large file only for some."""
+        if not _small(self._catalog, path):
+            return {}
+        try:
+            lines = self._texts.get(path).lines
+        except ToolError:
+            return {}
+        return {n: list(headings(lines, n)) for n in numbers[: LINES // 10] if n <= len(lines)}
 
     def _needles(self, terms: Terms, small: bool) -> list[str]:
         """What is found in a text where a line may have a word; rather too much than too little."""
@@ -257,7 +284,13 @@ def _hit(path: str, number: int, text: str, question: Question) -> _Hit | None:
     looked_at = text if len(text) <= 4000 else text[:4000]
     has = question.terms.found_in(looked_at)
     fault = question.faults and FAULT.search(looked_at) is not None
-    return _Hit(path, number, text, has, fault) if has or fault else None
+    if not has and not fault:
+        return None
+    # Its first words, behind a mark or a keyword such as `def`.
+    start = (
+        tuple(question.terms.found_in(" ".join(_WORDS.findall(looked_at[:120])[:2]))) if has else ()
+    )
+    return _Hit(path, number, text, has, tuple(w for w in start if w in has), fault)
 
 
 def _counted(hits: Iterable[_Hit]) -> dict[str, int]:
@@ -272,44 +305,97 @@ def _rarity(terms: Terms, counts: dict[str, int], total: int) -> dict[str, float
     for group in (terms.weights, terms.compounds):
         for word, weight in group.items():
             number = min(counts.get(word, 0), total)
-            found[word] = weight * math.log(1 + (total - number + 0.5) / (number + 0.5))
+            found[word] = weight * max(math.log(1 + (total - number + 0.5) / (number + 0.5)), FLOOR)
     for word, weight in terms.compounds.items():
         found[word] = max(found[word], 0.5 * weight) * AT_ONCE
     return found
 
 
 def _scored(
-    hits: list[_Hit], question: Question, named: Counter[str], rarity: dict[str, float]
+    hits: list[_Hit],
+    question: Question,
+    rarity: dict[str, float],
+    headings_of: Callable[[str, list[int]], dict[int, list[str]]],
 ) -> Ranked:
     by_file: dict[str, list[_Hit]] = {}
     for hit in {(hit.path, hit.number): hit for hit in hits}.values():
         by_file.setdefault(hit.path, []).append(hit)
-    telling = [word for word in question.own.telling if word in rarity] or question.terms.telling
-    whole = sum(rarity[word] for word in telling)
     fault = OF_FAULT * max(rarity.values(), default=1.0)
-    result = Ranked()
-    best = 0.0
+    rough: list[tuple[float, str]] = []
     for path, several in by_file.items():
         several.sort(key=lambda hit: hit.number)
-        in_name = question.terms.found_in(path)
+        rough.append((max(_own(hit, rarity, fault) for hit in several), path))
+    above = {path for _, path in sorted(rough, reverse=True)[:FILES]}
+    best: dict[str, float] = {}
+    result = Ranked()
+    for path, several in by_file.items():
+        headings = headings_of(path, [hit.number for hit in several]) if path in above else {}
+        in_name = {word: OF_NAME * share for word, share in question.terms.found_in(path).items()}
         for place, hit in enumerate(several):
-            near = _near(several, place)
-            score = sum(rarity[word] * share for word, share in hit.has.items())
-            score += fault * hit.fault
-            for word, share in near.items():
-                score += AROUND * rarity[word] * max(share - hit.has.get(word, 0), 0)
-            for word, share in in_name.items():
-                more = share * OF_NAME - max(hit.has.get(word, 0), AROUND * near.get(word, 0))
-                score += rarity[word] * max(more, 0)
+            around = dict(in_name)
+            for text in headings.get(hit.number, ()):
+                _raise(around, question.terms.found_in(text), ABOVE)
+            _raise(around, _near(several, place), AROUND)
+            score = _own(hit, rarity, fault)
+            for word, share in around.items():
+                score += rarity[word] * max(share - hit.has.get(word, 0), 0)
+            if score > result.score:
+                result.score, best = score, around | hit.has
             result.lines.append(Line(path, hit.number, hit.text, score))
-            if score > best:
-                has = {
-                    w: max(hit.has.get(w, 0), near.get(w, 0), in_name.get(w, 0)) for w in telling
-                }
-                best = score
-                result.strength = sum(rarity[w] * has[w] for w in telling) / whole if whole else 0.0
-    result.lines.sort(key=lambda line: (-line.score, line.path, line.number))
+    telling = [word for word in question.own.telling if word in rarity] or question.terms.telling
+    whole = sum(rarity[word] for word in telling)
+    found = sum(rarity[word] for word in telling if best.get(word))
+    result.strength = found / whole if whole else 0.0
+    result.lines = _spread(sorted(result.lines, key=lambda l: (-l.score, l.path, l.number)))
     return result
+
+
+def _own(hit: _Hit, rarity: dict[str, float], fault: float) -> float:
+    """What a line counts by itself: more if it is short, as a setting or a definition is."""
+    width = max(len(hit.text), 20) / WIDE
+    score = sum(rarity[word] * share for word, share in hit.has.items())
+    start = max((rarity[word] * hit.has[word] for word in hit.first), default=0.0)
+    return (score + start * (AT_START - 1)) * 1.3 / (1 + 0.3 * min(width, 3.0)) + fault * hit.fault
+
+
+def _raise(into: dict[str, float], found: dict[str, float], share: float) -> None:
+    for word, has in found.items():
+        into[word] = max(into.get(word, 0.0), share * has)
+
+
+def _spread(lines: list[Line]) -> list[Line]:
+    """The lines with those behind that are like `ALIKE` better ones: a log repeats itself."""
+    kinds: Counter[tuple[str, str]] = Counter()
+    first: list[Line] = []
+    later: list[Line] = []
+    for line in lines[:1000]:
+        kind = line.path, _NUMBER.sub("0", line.text[:300])
+        kinds[kind] += 1
+        (first if kinds[kind] <= ALIKE else later).append(line)
+    return [*first, *later, *lines[1000:]]
+
+
+def headings(lines: list[str], number: int) -> Iterator[str]:
+    """The lines that a line stands under, the nearest first: less indented, or a section's name."""
+    depth = _depth(lines[number - 1])
+    for at in range(number - 2, max(number - 2 - DEEP, -1), -1):
+        text = lines[at]
+        if not text.strip():
+            continue
+        if _SECTION.match(text):
+            yield text
+            return
+        if (less := _depth(text)) < depth:
+            depth = less
+            yield text
+        # An underlined or marked heading in prose.
+        elif not depth and (_MARKED.match(text) or (_RULE.fullmatch(text) and at)):
+            yield text if _MARKED.match(text) else lines[at - 1]
+            return
+
+
+def _depth(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _near(several: list[_Hit], place: int) -> dict[str, float]:

@@ -81,6 +81,24 @@ def is_dense(word: str) -> bool:
     return not word.isascii() and _DENSE_SIGN.match(word) is not None
 
 
+def is_whole(compound: str, folded: str) -> bool:
+    """Whether a folded text has a compound as a whole: 7.0 is neither 7.0.1 nor 17.0."""
+    at = folded.find(compound)
+    while at >= 0:
+        end = at + len(compound)
+        before, after = folded[max(at - 2, 0) : at], folded[end : end + 2]
+        joins = (
+            after[:1] in (".", "-")
+            and after[1:].isdigit()
+            or before[1:] == "."
+            and before[:1].isdigit()
+        )
+        if not (before[-1:].isalnum() or after[:1].isalnum() or joins):
+            return True
+        at = folded.find(compound, at + 1)
+    return False
+
+
 def stem(word: str) -> str:
     """The start of a word that its other forms have in any language that changes the ends."""
     if len(word) < STEM or word.isdigit():
@@ -138,6 +156,8 @@ class Terms:
             if word in weights:
                 found[word] = 1.0
                 continue
+            if word[:-1] in weights and word[:-1] not in found:
+                found[word[:-1]] = 0.7  # hosts, sshd
             for start, whole in starts.get(word[:STEM], ()):
                 if word.startswith(start) and found.get(whole, 0) < 0.7:
                     found[whole] = 0.7
@@ -147,7 +167,7 @@ class Terms:
             if pair in folded:
                 found[pair] = 1.0
         for compound in self.compounds:
-            if compound in folded:
+            if is_whole(compound, folded):
                 found[compound] = 1.0
         return found
 
