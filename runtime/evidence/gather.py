@@ -41,9 +41,9 @@ OF_LISTING, OF_NAMED, OF_BEST = 0.15, 0.6, 0.14
 """Shares of the budget: for names; for files that are named, at most; for the best lines again."""
 BEST = 5
 HITS = 12  # lines of a ranked search
-FILES = 5  # that are not named, and shown in part
+FILES = 8  # that are not named, and shown in part
 CHARS_LISTED = 1500
-STRONG = 0.2  # of the question's words, by rarity: fewer in one place may be chance
+STRONG = 0.12  # of the question's words, by rarity: fewer in one place may be chance
 FOLDERS = 4  # that are listed
 
 Arguments = Mapping[str, object]
@@ -325,17 +325,25 @@ class Gatherer(ProcessBound):
         if context:
             arguments["context"] = context
         search = Call("search", arguments, _hits(ranked))
-        order = dict.fromkeys(line.path for line in ranked.lines[:40] if line.path not in files)
+        order = list(dict.fromkeys(x.path for x in ranked.lines[:40] if x.path not in files))[
+            :FILES
+        ]
         paid = self._allowed(search) and not files and purse.pay(search, purse.left * 0.5)
-        for number, path in enumerate(list(order)[:FILES]):
-            self._show(
-                purse, path, ranked, purse.left / (2 if number < FILES - 1 else 1), ends=False
-            )
+        for number, path in enumerate(order):
+            share = 2 if number < len(order) - 1 else 1
+            self._show(purse, path, ranked, purse.left / share, ends=False)
         if not paid and self._allowed(search):
             purse.pay(search, purse.left)
 
     def _show(
-        self, purse: _Purse, path: str, ranked: Ranked, room: float, *, ends: bool, asked_last: bool = False
+        self,
+        purse: _Purse,
+        path: str,
+        ranked: Ranked,
+        room: float,
+        *,
+        ends: bool,
+        asked_last: bool = False,
     ) -> None:
         """A file: whole if it is small, else the lines that share most with the question."""
         room = min(room, purse.left)

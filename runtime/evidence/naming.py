@@ -27,6 +27,7 @@ _KNOWN = frozenset(
     "socket out err tex bib ipynb r jl proto gradle properties tmpl j2 po mo diff patch bak tab dat "
     "rules repo list pem crt key pub".split()
 )
+_DENSE_RUN = re.compile(f"[{DENSE}]+")
 _PLAIN = 4  # letters of a name without its ending that count as naming it
 
 
@@ -91,7 +92,7 @@ def named(question: Question, catalog: Catalog) -> Names:
         return sum(fold(part) in asked for part in path.split("/")[:-1])
 
     order = sorted(files, key=lambda path: (files[path], -common(path), len(path), path))
-    folders = _folders(written, catalog)
+    folders = _folders([*written, *_DENSE_RUN.findall(question.text)], catalog)
     return Names(tuple(order[:MAX_NAMED]), tuple(folders), tuple(missing))
 
 
@@ -170,6 +171,8 @@ def _folders(written: Iterable[str], catalog: Catalog) -> list[str]:
     for name in written:
         wanted = name.strip("/").casefold()
         paths = by_last.get(wanted.rpartition("/")[2], []) if wanted else []
+        if _DENSE_RUN.fullmatch(wanted):  # no spaces around a name
+            found += [p for last, several in by_last.items() if last in wanted for p in several]
         ends = [path for path in paths if f"/{path.casefold()}".endswith(f"/{wanted}")]
         ends.sort(key=lambda path: (path.casefold() != wanted, len(path)))
         found += [path for path in ends[:2] if path not in found]

@@ -18,29 +18,29 @@ from .catalog import Catalog
 from .index import ROWS, Chunk, Index
 from .question import FAULT, Question
 from .reading import Texts
-from .words import SHORT, Terms, fold, is_dense, stem
+from .words import SHORT, Terms, Weights, fold, is_dense, stem
 
 CHUNKS = 80  # that are looked into
 LINES = 6000  # of one file whose words are looked at
 NEAR = 12  # lines before and after one that lend it their words
 FEW_BYTES = 4 << 20  # of all files, at which abbreviations are scanned for, too
-ABOVE, AROUND, OF_NAME, AT_ONCE, OF_FAULT = 0.6, 0.3, 0.5, 1.5, 0.5
+ABOVE, AROUND, OF_NAME, OF_FOLDER, AT_ONCE, OF_FAULT = 0.6, 0.3, 0.8, 0.4, 1.5, 0.5
 """What counts, of 1 for a word in the line itself: the same word in a heading above it, in a line
-near it, in the file's name; a text that is written as one thing; a mark of a failure, of the rarest
+near it, in the file's name, in those of its folders; a text that is written as one thing; a mark of a failure, of the rarest
 word."""
 FLOOR = 0.15  # that a word counts which all chunks have
 WIDE = 100  # characters of a line that is of usual width
 AT_START = 1.25  # what a word counts more that stands at the start: the line is about it
 FILES = 16  # the best ones, whose headings are looked at
-DEEP = 400  # lines above one that are looked at for its headings
+OF_DEPTH, OF_ASIDE = 0.02, 0.15
+"""What a line counts less for each folder that its file lies in, since what is about the whole lies
+at the top; and in files that are beside the matter, such as tests and examples."""
 ALIKE = 3  # lines that differ in nothing but numbers, after which more of them count little
 
 
+_ASIDE = re.compile(r"(^|/)(tests?|testing|testdata|examples?|samples?|vendor|third_party)/", re.I)
 _NUMBER = re.compile(r"\d+")
 _WORDS = re.compile(r"\w+")
-_SECTION = re.compile(r"\s*\[[^\]]+\]\s*$|\s*<\w[^>]*>\s*$")
-_MARKED = re.compile(r"#{1,6} |={2,} |\*+ ")
-_RULE = re.compile(r"([-=~^\"*+#`])\1{2,}\s*")
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ class Ranking:
         missed = self._scan(rest, named, question, end, hits)
         if not fresh:
             counts, total = _counted(hits), 0
-        rarity = _rarity(
-            terms, counts, total or max(len({(h.path, h.number // ROWS) for h in hits}), 20)
-        )
-        result = _scored(hits, question, rarity, self._headings)
+        if not total:
+            total = sum(key[0] for key in self._catalog.files.values()) // (ROWS * 40) + 20
+        rarity = _rarity(terms, counts, total)
+        result = _scored(hits, question, rarity, self._above, self._in_name(terms))
         result.searched = len(self._catalog.files) - missed
         result.unsearched = missed
         return result
@@ -195,15 +195,44 @@ class Ranking:
                 if hit := _hit(path, number, text, question):
                     yield hit
 
-    def _headings(self, path: str, numbers: list[int]) -> dict[int, list[str]]:
-        """By number of a line, the lines that it stands under; of a large file only for some."""
-        if not _small(self._catalog, path):
-            return {}
+    def _above(self, path: str, terms: Terms) -> Callable[[int], Weights]:
+        """What the lines that one of a file stands under have of the terms."""
         try:
-            lines = self._texts.get(path).lines
+            text = self._texts.get(path) if _small(self._catalog, path) else None
         except ToolError:
-            return {}
-        return {n: list(headings(lines, n)) for n in numbers[: LINES // 10] if n <= len(lines)}
+            text = None
+        found: dict[int, Weights] = {}
+
+        def above(number: int) -> Weights:
+            if text is None or number > len(text.lines):
+                return {}
+            upper = next(text.above(number), 0)
+            if upper not in found:
+                all_above: Weights = dict(above(upper)) if upper else {}
+                _raise(all_above, terms.found_in(text.lines[upper - 1]) if upper else {}, 1.0)
+                found[upper] = all_above
+            return found[upper]
+
+        return above
+
+    def _in_name(self, terms: Terms) -> Callable[[str], Weights]:
+        """What the path of a file has of the terms: the less, the more paths have the same."""
+        number = len(self._catalog.files) + 1
+        paths: dict[str, int] = {}
+        for word in terms.telling:
+            fits = [
+                p for name, p in self._catalog.by_word().items() if terms.found_in(name).get(word)
+            ]
+            paths[word] = len(set().union(*fits)) if fits else 1
+
+        def in_name(path: str) -> Weights:
+            found: Weights = {}
+            _raise(found, terms.found_in(path), OF_FOLDER)
+            _raise(found, terms.found_in(path.rpartition("/")[2]), OF_NAME)
+            rare = {w: math.log(number / paths.get(w, 1)) / math.log(number) for w in found}
+            return {word: share * rare[word] for word, share in found.items()}
+
+        return in_name
 
     def _needles(self, terms: Terms, small: bool) -> list[str]:
         """What is found in a text where a line may have a word; rather too much than too little."""
@@ -315,7 +344,8 @@ def _scored(
     hits: list[_Hit],
     question: Question,
     rarity: dict[str, float],
-    headings_of: Callable[[str, list[int]], dict[int, list[str]]],
+    above_of: Callable[[str, Terms], Callable[[int], Weights]],
+    in_name_of: Callable[[str], Weights],
 ) -> Ranked:
     by_file: dict[str, list[_Hit]] = {}
     for hit in {(hit.path, hit.number): hit for hit in hits}.values():
@@ -329,16 +359,17 @@ def _scored(
     best: dict[str, float] = {}
     result = Ranked()
     for path, several in by_file.items():
-        headings = headings_of(path, [hit.number for hit in several]) if path in above else {}
-        in_name = {word: OF_NAME * share for word, share in question.terms.found_in(path).items()}
+        upper = above_of(path, question.terms) if path in above else None
+        in_name = in_name_of(path)
+        role = 1 - OF_DEPTH * path.count("/") - OF_ASIDE * bool(_ASIDE.search(path))
         for place, hit in enumerate(several):
             around = dict(in_name)
-            for text in headings.get(hit.number, ()):
-                _raise(around, question.terms.found_in(text), ABOVE)
+            _raise(around, upper(hit.number) if upper else {}, ABOVE)
             _raise(around, _near(several, place), AROUND)
             score = _own(hit, rarity, fault)
             for word, share in around.items():
                 score += rarity[word] * max(share - hit.has.get(word, 0), 0)
+            score *= role
             if score > result.score:
                 result.score, best = score, around | hit.has
             result.lines.append(Line(path, hit.number, hit.text, score))
@@ -373,29 +404,6 @@ def _spread(lines: list[Line]) -> list[Line]:
         kinds[kind] += 1
         (first if kinds[kind] <= ALIKE else later).append(line)
     return [*first, *later, *lines[1000:]]
-
-
-def headings(lines: list[str], number: int) -> Iterator[str]:
-    """The lines that a line stands under, the nearest first: less indented, or a section's name."""
-    depth = _depth(lines[number - 1])
-    for at in range(number - 2, max(number - 2 - DEEP, -1), -1):
-        text = lines[at]
-        if not text.strip():
-            continue
-        if _SECTION.match(text):
-            yield text
-            return
-        if (less := _depth(text)) < depth:
-            depth = less
-            yield text
-        # An underlined or marked heading in prose.
-        elif not depth and (_MARKED.match(text) or (_RULE.fullmatch(text) and at)):
-            yield text if _MARKED.match(text) else lines[at - 1]
-            return
-
-
-def _depth(text: str) -> int:
-    return len(text) - len(text.lstrip())
 
 
 def _near(several: list[_Hit], place: int) -> dict[str, float]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import re
 import threading
 import zlib
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from io import FileIO
 from typing import IO, Protocol, cast
 
@@ -25,6 +28,9 @@ MAX_UNPACKED = 32 << 20  # bytes taken of one packed file: a bomb has no end
 MAX_DICTIONARY = 128 << 20  # bytes that unpacking .xz may take; its own header asks for them
 KEPT = 48 << 20  # characters of texts that are kept
 PACKED = (".gz", ".xz", ".zst")
+_SECTION = re.compile(r"\[[^\]]+\]\s*$|<\w[^>]*>\s*$")
+_HEADING = re.compile(r"#{1,6} |={2,} |\*+ ")
+_RULES = '-=~^"*+#`'
 
 
 class _Readable(Protocol):
@@ -96,10 +102,44 @@ class Text:
     whole: str
     cut: bool = False
 
-    @property
+    @cached_property
     def lines(self) -> list[str]:
         """Its lines without their ends."""
         return [line.removesuffix("\r") for line in self.whole.split("\n")] if self.whole else []
+
+    @cached_property
+    def parents(self) -> list[int]:
+        """For each line the one that it stands under, both from 0: less indented, or a heading."""
+        found: list[int] = []
+        inside: list[tuple[int, int]] = []
+        section = heading = -1
+        for at, text in enumerate(self.lines):
+            bare = text.lstrip()
+            if not bare:
+                found.append(-1)
+            elif bare[0] in "[<" and _SECTION.match(bare):
+                found.append(-1)
+                section, heading, inside = at, at, []
+            elif bare[0] in "#=*" and _HEADING.match(text):
+                found.append(section)
+                heading, inside = at, []
+            elif at and bare[0] in _RULES and len(bare) > 2 and not bare.strip(bare[0]):
+                found.append(section)
+                heading, inside = at - 1, []
+            else:
+                depth = len(text) - len(bare)
+                while inside and inside[-1][0] >= depth:
+                    inside.pop()
+                found.append(inside[-1][1] if inside else heading)
+                inside.append((depth, at))
+        return found
+
+    def above(self, number: int) -> Iterator[int]:
+        """The numbers of the lines that a line stands under, the nearest first."""
+        at = self.parents[number - 1]
+        while at >= 0:
+            yield at + 1
+            at = self.parents[at]
 
 
 def read_text(workspace: Workspace, path: str, most: int = BUDGET) -> Text:
