@@ -1,0 +1,298 @@
+"""The files of a workspace that may be looked at, kept up to date.
+
+A folder is read again only when it has changed, so that 20,000 files take milliseconds. A change
+within a file leaves its folder as it was: files that changed lately are looked at each time, the
+others when a walk is `deep`. What the policy hides or asks about is not in the catalog at all.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ...errors import ToolError
+from ...tools.files import FileTools
+from ...tools.links import Links
+from ...tools.paths import join
+from ...tools.policy import Policy
+from ...tools.search import SKIPPED_FOLDERS
+from ...tools.workspace import MAX_DEPTH, Workspace
+from .ignored import Rules, is_ignored, is_made
+from .reading import Key, Texts
+from .words import words
+
+MAX_FILES = 200_000
+LATELY = 600.0  # seconds: a file that changed then, such as a log, may change again
+MAX_LATELY = 200  # such files that are looked at each time
+FEW = 300  # files that are all looked at each time: it takes no longer than a millisecond or two
+TICK = 50_000_000  # ns: a folder that changed so lately may change again without a newer time
+IGNORE = ".gitignore"
+
+
+@dataclass
+class _Folder:
+    changed: int
+    files: dict[str, Key] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
+    rules: tuple[Rules, ...] = ()
+    ignore: Key | None = None
+
+
+class Catalog:
+    """Files by path, with what tells one version of them from another.
+
+    Attributes:
+        files: by path, in the order of the walk.
+        passed: folders and files that were passed over: built, or ignored.
+        whole: whether all folders were read before the time was up.
+        version: changes with each change of `files`.
+    """
+
+    def __init__(self, workspace: Workspace, policy: Policy | None, texts: Texts) -> None:
+        self.workspace = workspace
+        self.files: dict[str, Key] = {}
+        self.passed: list[str] = []
+        self.whole = True
+        self.version = 0
+        self._texts = texts
+        self._policy = policy
+        self._tools = tuple(FileTools(workspace))
+        self._folders: dict[str, _Folder] = {}
+        self._lock = threading.Lock()
+        self._links = Links(workspace, ".", SKIPPED_FOLDERS, names=False)
+        self._names: tuple[int, dict[str, list[str]]] = -1, {}
+        self._words: tuple[int, dict[str, set[str]]] = -1, {}
+
+    def refresh(self, late: Callable[[], bool] = lambda: False, *, deep: bool = False) -> None:
+        """Bring the catalog up to date.
+
+        Args:
+            late: once it says so, no further folder is read.
+            deep: whether each file is looked at, and not only each folder.
+        """
+        with self._lock:
+            files: dict[str, Key] = {}
+            passed: list[str] = []
+            known, folders = self._folders, {}
+            deep = deep or len(self.files) <= FEW
+            waiting = [] if self.hides(".") else [(".", 0, ())]
+            self.whole = True
+            while waiting:
+                path, depth, above = waiting.pop()
+                if (path != "." and late()) or len(files) > MAX_FILES:
+                    self.whole = False
+                    break
+                try:
+                    one = self._folder(path, known.get(path), above, deep)
+                except (ToolError, OSError):  # gone since, or not ours to list
+                    continue
+                folders[path] = one
+                prefix = "" if path == "." else f"{path}/"
+                files.update((prefix + name, key) for name, key in one.files.items())
+                passed += one.passed
+                if depth < MAX_DEPTH:
+                    waiting += [(prefix + n, depth + 1, one.rules) for n in reversed(one.folders)]
+            for name in self.workspace.attached:
+                if not self.hides(name):
+                    found = self.workspace.stat(name)
+                    files[name] = found.st_size, found.st_mtime_ns, found.st_ino
+            if self.whole:
+                self._folders = folders
+            else:
+                self._folders = known | folders
+            if not deep:
+                self._look_at(self._lately(files), files)
+            if files != self.files:
+                self.version += 1
+            self.files, self.passed = files, passed
+
+    def current(self, path: str) -> bool:
+        """Whether a file is still the one that the catalog has; corrects the catalog if not."""
+        before = self.files.get(path)
+        self._look_at([path], self.files)
+        return before is not None and self.files.get(path) == before
+
+    def _look_at(self, paths: Iterable[str], files: dict[str, Key]) -> None:
+        for path in paths:
+            try:
+                found = self.workspace.stat(path)
+                files[path] = found.st_size, found.st_mtime_ns, found.st_ino
+            except ToolError:
+                files.pop(path, None)
+
+    def _lately(self, files: dict[str, Key]) -> list[str]:
+        since = (time.time() - LATELY) * 1e9
+        lately = [path for path, key in files.items() if key[1] > since]
+        return sorted(lately, key=lambda path: -files[path][1])[:MAX_LATELY]
+
+    # -------------------------------------------------------------------------- one folder
+
+    def _folder(
+        self, path: str, known: _Folder | None, above: tuple[Rules, ...], deep: bool
+    ) -> _Folder:
+        descriptor = self.workspace.folder(path)
+        try:
+            changed = os.fstat(descriptor).st_mtime_ns
+            if (
+                known is not None
+                and known.changed == changed
+                and self._same_rules(known, path, above)
+            ):
+                if deep:
+                    self._stat_all(descriptor, known)
+                return known
+            young = time.time_ns() - changed < TICK
+            one = _Folder(-1 if young else changed)
+            with os.scandir(descriptor) as entries:
+                found = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+                self._sort(path, found, one, above)
+            return one
+        finally:
+            os.close(descriptor)
+
+    def _same_rules(self, known: _Folder, path: str, above: tuple[Rules, ...]) -> bool:
+        own = known.rules[: len(known.rules) - len(above)]
+        return (
+            known.rules[len(own) :] == above and self._ignore_key(path, known.files) == known.ignore
+        )
+
+    def _ignore_key(self, path: str, files: Collection[str]) -> Key | None:
+        if IGNORE not in files:
+            return None
+        try:
+            found = self.workspace.stat(join(path, IGNORE))
+        except ToolError:
+            return None
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+    def _stat_all(self, descriptor: int, one: _Folder) -> None:
+        for name in list(one.files):
+            try:
+                found = os.stat(name, dir_fd=descriptor)
+                one.files[name] = found.st_size, found.st_mtime_ns, found.st_ino
+            except OSError:
+                del one.files[name]
+
+    def _sort(
+        self, path: str, entries: list[os.DirEntry[str]], one: _Folder, above: tuple[Rules, ...]
+    ) -> None:
+        names = {entry.name for entry in entries}
+        one.ignore = self._ignore_key(path, names)
+        one.rules = above
+        if one.ignore is not None and not self.hides(join(path, IGNORE)):
+            try:
+                lines = self._texts.get(join(path, IGNORE), 1 << 20).lines
+                one.rules = (Rules.of(lines, "" if path == "." else f"{path}/"), *above)
+            except ToolError:
+                pass
+        for entry in entries:
+            below = join(path, entry.name)
+            if self.workspace.holds_hidden(below) and self._is_hidden(below):
+                continue
+            folder = entry.is_dir(follow_symlinks=False)
+            if folder and is_made(entry.name, names):
+                one.passed.append(f"{below}/")
+            elif not (folder or self._is_file(entry, below)) or self.hides(below):
+                continue
+            elif one.rules and is_ignored(one.rules, below, folder):
+                one.passed.append(below + "/" * folder)
+            elif folder:
+                one.folders.append(entry.name)
+            else:
+                found = entry.stat()
+                one.files[entry.name] = found.st_size, found.st_mtime_ns, found.st_ino
+
+    def _is_hidden(self, path: str) -> bool:
+        try:
+            self.workspace.stat(path)
+        except ToolError:
+            return True
+        return False
+
+    def _is_file(self, entry: os.DirEntry[str], path: str) -> bool:
+        if not entry.is_symlink():
+            return entry.is_file(follow_symlinks=False)
+        if not self._links(path):
+            return False
+        target = self.workspace.target(path)
+        return target is not None and not self.hides_above(target)
+
+    # ------------------------------------------------------------------------------ policy
+
+    def hides(self, path: str) -> bool:
+        """Whether a rule keeps this path, by itself, from a tool that looks, or asks about it."""
+        if self._policy is None or not self._policy.rules:
+            return False
+        return not all(self.allows(tool.name, {"path": path}) for tool in self._tools)
+
+    def hides_above(self, path: str) -> bool:
+        """The same for a path with the folders above it."""
+        return self._policy is not None and self._policy.hides(self._tools, path)
+
+    def allows(self, tool: str, arguments: dict[str, object]) -> bool:
+        """Whether a call of a tool that looks may be made without asking."""
+        if self._policy is None:
+            return True
+        (called,) = (one for one in self._tools if one.name == tool)
+        try:
+            rule = next((r for r in self._policy.rules if r.fits(called, arguments)), None)
+        except ToolError:  # about too many files to tell
+            return False
+        return rule is None or rule.action == "allow"
+
+    # ------------------------------------------------------------------------------- names
+
+    def listing(self, path: str) -> list[str] | None:
+        """The names in a folder, those of folders with a slash; None where there is none."""
+        one = self._folders.get(path)
+        if one is None:
+            return None
+        prefix = "" if path == "." else f"{path}/"
+        made = [name.removeprefix(prefix) for name in one.passed]
+        documents = self.workspace.attached if path == "." else ()
+        own = [name for name in documents if name in self.files]
+        return [*one.files, *(f"{name}/" for name in one.folders), *made, *own]
+
+    @property
+    def folders(self) -> Iterator[str]:
+        """The folders that were read, by path."""
+        return iter(self._folders)
+
+    def by_name(self) -> dict[str, list[str]]:
+        """Paths of files by their last name, and by it without its ending; in lower case."""
+        if self._names[0] != self.version:
+            found: dict[str, list[str]] = {}
+            for path in self.files:
+                name = path.rpartition("/")[2].casefold()
+                for key in {name, *stems(name)}:
+                    found.setdefault(key, []).append(path)
+            self._names = self.version, found
+        return self._names[1]
+
+    def by_word(self) -> dict[str, set[str]]:
+        """Paths of files by the words of their names."""
+        if self._words[0] != self.version:
+            found: dict[str, set[str]] = {}
+            of_folder: dict[str, list[str]] = {}
+            for path in self.files:
+                folder, _, name = path.rpartition("/")
+                if folder not in of_folder:
+                    of_folder[folder] = words(folder)
+                for word in (*of_folder[folder], *words(name)):
+                    found.setdefault(word, set()).add(path)
+            self._words = self.version, found
+        return self._words[1]
+
+
+def stems(name: str) -> list[str]:
+    """A name without its ending, or its endings."""
+    found, rest = [], name
+    while "." in rest[1:]:
+        rest = rest.rpartition(".")[0]
+        found.append(rest)
+    return found
