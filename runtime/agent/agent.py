@@ -98,9 +98,9 @@ class Agent(Generic[Output], ProcessBound):
         output_type: type of the answers: a pydantic model, a dataclass, ``list[int]``, … or a JSON
             schema; default: text. A model here can write nothing else, and `RunResult.output` is
             the parsed value (for a JSON schema, what `json.loads` gives).
-        harness: what is done around the model: True or False for all policies or none, settings by
-            name (`runtime/agent/harness/defaults.py`), or a `Harness` of your own policies; default:
-            all, except for models that were trained on the bare loop, such as nano.
+        harness: what is done around the model: True or False for all policies or none, settings
+            by name (`runtime/agent/harness/defaults.py`), or a `Harness` of your own policies;
+            default: all, except for models that were trained on the bare loop, such as nano.
 
     Raises:
         TemplateError: the model's chat template cannot be used.

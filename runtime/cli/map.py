@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from .agent_options import (
     add_reply_options,
-    harness_given,
     add_sampling_options,
     add_tool_options,
+    harness_given,
     sampling_of,
     seconds,
 )

@@ -8,7 +8,6 @@ others when a walk is `deep`. What the policy hides or asks about is not in the 
 from __future__ import annotations
 
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator

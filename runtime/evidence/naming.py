@@ -21,11 +21,7 @@ _NAME = re.compile(r"[\w~@%+=,./-]*[\w/~-]")
 _ENDING = re.compile(r"[A-Za-z][A-Za-z0-9]{0,7}")
 # Endings by which a name that is not there is told from a version, a host or a method.
 _KNOWN = frozenset(
-    "txt md rst log csv tsv json jsonl ndjson yaml yml toml ini cfg conf cnf config env xml html htm css "
-    "js ts jsx tsx py pyi rb go rs c h cc cpp hpp java kt swift php pl lua sh bash zsh ps1 bat sql "
-    "db sqlite lock gz xz zst zip tar pdf doc docx xls xlsx ppt pptx png jpg jpeg gif svg service timer "
-    "socket out err tex bib ipynb r jl proto gradle properties tmpl j2 po mo diff patch bak tab dat "
-    "rules repo list pem crt key pub".split()
+    ["txt", "md", "rst", "log", "csv", "tsv", "json", "jsonl", "ndjson", "yaml", "yml", "toml", "ini", "cfg", "conf", "cnf", "config", "env", "xml", "html", "htm", "css", "js", "ts", "jsx", "tsx", "py", "pyi", "rb", "go", "rs", "c", "h", "cc", "cpp", "hpp", "java", "kt", "swift", "php", "pl", "lua", "sh", "bash", "zsh", "ps1", "bat", "sql", "db", "sqlite", "lock", "gz", "xz", "zst", "zip", "tar", "pdf", "doc", "docx", "xls", "xlsx", "ppt", "pptx", "png", "jpg", "jpeg", "gif", "svg", "service", "timer", "socket", "out", "err", "tex", "bib", "ipynb", "r", "jl", "proto", "gradle", "properties", "tmpl", "j2", "po", "mo", "diff", "patch", "bak", "tab", "dat", "rules", "repo", "list", "pem", "crt", "key", "pub"]
 )
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _PLAIN = 4  # letters of a name without its ending that count as naming it

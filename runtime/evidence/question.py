@@ -46,27 +46,17 @@ _ENDS = re.compile(
 )
 # Words that point to what was said before. A short question without them is judged by its length.
 _POINTS = frozenset(
-    "it its that those them they he she his her there then other else same also too "
-    "davon dazu dessen deren es sie er dort andere auch "
-    "eso esa ese ello ellos otra otro tambien cela autre aussi".split()
+    ["it", "its", "that", "those", "them", "they", "he", "she", "his", "her", "there", "then", "other", "else", "same", "also", "too", "davon", "dazu", "dessen", "deren", "es", "sie", "er", "dort", "andere", "auch", "eso", "esa", "ese", "ello", "ellos", "otra", "otro", "tambien", "cela", "autre", "aussi"]
 )
 _GOES_ON = re.compile(
     r"^\W*(?:and|und|y|¿y|et|what about|how about|was ist mit|那|它|还有|而)", re.I
 )
 _SMALL = frozenset(
-    "hello hi hey thanks thank you thx bye goodbye good morning evening afternoon night day there "
-    "ok okay yes no great nice cool perfect cheers welcome sorry please how are doing today that s "
-    "all everything so much very for your help well done fine "
-    "hallo guten tag morgen abend danke dir ihnen vielen dank tschuss servus moin gruss wie geht es "
-    "hola buenos dias buenas tardes noches gracias adios muchas que tal estas como "
-    "bonjour salut merci bonsoir beaucoup ciao grazie buongiorno ola obrigado привет спасибо "
-    "你好 您好 谢谢 再见 早上好 こんにちは ありがとう 안녕하세요 감사합니다".split()
+    ["hello", "hi", "hey", "thanks", "thank", "you", "thx", "bye", "goodbye", "good", "morning", "evening", "afternoon", "night", "day", "there", "ok", "okay", "yes", "no", "great", "nice", "cool", "perfect", "cheers", "welcome", "sorry", "please", "how", "are", "doing", "today", "that", "s", "all", "everything", "so", "much", "very", "for", "your", "help", "well", "done", "fine", "hallo", "guten", "tag", "morgen", "abend", "danke", "dir", "ihnen", "vielen", "dank", "tschuss", "servus", "moin", "gruss", "wie", "geht", "es", "hola", "buenos", "dias", "buenas", "tardes", "noches", "gracias", "adios", "muchas", "que", "tal", "estas", "como", "bonjour", "salut", "merci", "bonsoir", "beaucoup", "ciao", "grazie", "buongiorno", "ola", "obrigado", "привет", "спасибо", "你好", "您好", "谢谢", "再见", "早上好", "こんにちは", "ありがとう", "안녕하세요", "감사합니다"]
 )
 # Words that say that this folder is meant, not the world. They only tip the balance.
 _HERE = frozenset(
-    "this these our we us here my mine file files folder project log logs config repo code "
-    "unser unsere unserem unseren hier wir datei dieser diese dieses "
-    "nuestro nuestra aqui este esta archivo carpeta notre ici fichier".split()
+    ["this", "these", "our", "we", "us", "here", "my", "mine", "file", "files", "folder", "project", "log", "logs", "config", "repo", "code", "unser", "unsere", "unserem", "unseren", "hier", "wir", "datei", "dieser", "diese", "dieses", "nuestro", "nuestra", "aqui", "este", "esta", "archivo", "carpeta", "notre", "ici", "fichier"]
 )
 MAX_SMALL = 12  # words
 

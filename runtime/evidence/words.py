@@ -29,23 +29,7 @@ STEM, SHORT = 4, 3
 # What any question is made of. These words count little, so a list that lacks a language costs
 # some precision there, and nothing else.
 _COMMON = frozenset(
-    (
-        "a about all an and any are as at be been by can could did do does each every for from get "
-        "give had has have how i if in into is it its list many me much my name no not of on one "
-        "or our out per please say says set show so some tell than that the their them then there "
-        "these they this to two up us use used uses was we were what when where which who whose "
-        "why will with would you your file files folder line lines exactly here itself least most more "
-        "less need needs needed also again just only really currently now after before s t "
-        "aber als am an auf aus bei bin bis da das dass dem den der des die dies doch du ein eine "
-        "mehr meisten nur auch jetzt derzeit brauch brauche einem einen einer er es fur gibt hat hier ich ihr im ist kann mit nach nicht noch oder "
-        "sich sie sind so steht uber um und uns unser von vor war was welche welchem welchen "
-        "welcher welches wann wer wie wieviel wieviele wird wo zu zum zur zeile datei "
-        "al como con cual cuales cuando cuanto cuantos cuanta cuantas de del donde el ella en es "
-        "esta este la las le lo los me mi no nos o para por porque que quien se ser si son su sus "
-        "mas menos aqui solo tambien ahora tiene un una y linea archivo "
-        "au aux avec ce ces cette combien dans du elle est et il je les mais ne ou par pas pour "
-        "quand quel quelle qui quoi sa son sont sur une vous"
-    ).split()
+    ["a", "about", "all", "an", "and", "any", "are", "as", "at", "be", "been", "by", "can", "could", "did", "do", "does", "each", "every", "for", "from", "get", "give", "had", "has", "have", "how", "i", "if", "in", "into", "is", "it", "its", "list", "many", "me", "much", "my", "name", "no", "not", "of", "on", "one", "or", "our", "out", "per", "please", "say", "says", "set", "show", "so", "some", "tell", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "to", "two", "up", "us", "use", "used", "uses", "was", "we", "were", "what", "when", "where", "which", "who", "whose", "why", "will", "with", "would", "you", "your", "file", "files", "folder", "line", "lines", "exactly", "here", "itself", "least", "most", "more", "less", "need", "needs", "needed", "also", "again", "just", "only", "really", "currently", "now", "after", "before", "s", "t", "aber", "als", "am", "an", "auf", "aus", "bei", "bin", "bis", "da", "das", "dass", "dem", "den", "der", "des", "die", "dies", "doch", "du", "ein", "eine", "mehr", "meisten", "nur", "auch", "jetzt", "derzeit", "brauch", "brauche", "einem", "einen", "einer", "er", "es", "fur", "gibt", "hat", "hier", "ich", "ihr", "im", "ist", "kann", "mit", "nach", "nicht", "noch", "oder", "sich", "sie", "sind", "so", "steht", "uber", "um", "und", "uns", "unser", "von", "vor", "war", "was", "welche", "welchem", "welchen", "welcher", "welches", "wann", "wer", "wie", "wieviel", "wieviele", "wird", "wo", "zu", "zum", "zur", "zeile", "datei", "al", "como", "con", "cual", "cuales", "cuando", "cuanto", "cuantos", "cuanta", "cuantas", "de", "del", "donde", "el", "ella", "en", "es", "esta", "este", "la", "las", "le", "lo", "los", "me", "mi", "no", "nos", "o", "para", "por", "porque", "que", "quien", "se", "ser", "si", "son", "su", "sus", "mas", "menos", "aqui", "solo", "tambien", "ahora", "tiene", "un", "una", "y", "linea", "archivo", "au", "aux", "avec", "ce", "ces", "cette", "combien", "dans", "du", "elle", "est", "et", "il", "je", "les", "mais", "ne", "ou", "par", "pas", "pour", "quand", "quel", "quelle", "qui", "quoi", "sa", "son", "sont", "sur", "une", "vous"]
 )
 _COMMON_DENSE = frozenset("的是了在有和吗呢么什哪谁几多少个这那请我你们其の는이를")
 
@@ -89,10 +73,10 @@ def is_whole(compound: str, folded: str) -> bool:
         end = at + len(compound)
         before, after = folded[max(at - 2, 0) : at], folded[end : end + 2]
         joins = (
-            after[:1] in (".", "-")
-            and after[1:].isdigit()
-            or before[1:] == "."
-            and before[:1].isdigit()
+            (after[:1] in (".", "-")
+            and after[1:].isdigit())
+            or (before[1:] == "."
+            and before[:1].isdigit())
         )
         if not (before[-1:].isalnum() or after[:1].isalnum() or joins):
             return True

@@ -53,10 +53,10 @@ class Harness:
 def merged(decisions: Iterable[Decision]) -> Decision:
     """Several decisions as one; see `Harness` for the rule."""
     found = list(decisions)
-    choices = [one.calls for one in found if one.calls is not None]
+    choices: list[CallChoice] = [one.calls for one in found if one.calls is not None]
     return Decision(
         looked=tuple(looked for one in found for looked in one.looked),
         messages=tuple(message for one in found for message in one.messages),
-        calls=max(choices, key=_STRICTNESS.index, default=None),
+        calls=next((one for one in reversed(_STRICTNESS) if one in choices), None),
         bounce=next((one.bounce for one in found if one.bounce), ""),
     )

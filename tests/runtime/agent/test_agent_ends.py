@@ -152,8 +152,8 @@ def test_what_others_give_is_new_after_a_change(scripted: MakeEngine, tmp_path: 
     assert [event.error for event in agent.trace.tools] == [None] * 7
 
     touch = call("touched") + END
-    agent = Agent(scripted(*[touch, read] * 9), tools=touched, workspace=tmp_path, harness=False, policy="yes",
-                  max_steps=20, trace=False)  # fmt: skip
+    agent = Agent(scripted(*[touch, read] * 9), tools=touched, workspace=tmp_path, policy="yes",
+                  harness=False, max_steps=20, trace=False)  # fmt: skip
     with pytest.raises(LimitReachedError, match="repeats one call"):
         agent.run("Loop")
 
