@@ -488,7 +488,8 @@ class Agent(Generic[Output], ProcessBound):
         self.conversation.stop()
 
     def close(self) -> None:
-        """Close the trace file; nothing more can be asked where there is one."""
+        """Close the trace file, and what the harness holds; nothing more can be asked."""
+        self.harness.close()
         if self._trace is not None:
             self._trace.close()
 

@@ -29,8 +29,8 @@ EARLIER = 2  # questions and answers before, which a follow-up may mean
 
 NOTHING = "No line of any file shares a word with the question."
 AGAIN = (
-    "Question: {question}\nAnswer in one or two sentences, with the words of the line that says "
-    "it. If it is not there, say so."
+    "Question: {question}\nAnswer in one or two sentences and quote the words of the line that say "
+    "it, exactly. If it is not there, say so."
 )
 
 
@@ -72,6 +72,12 @@ class EvidenceFirst(Policy):
         ]
         again = Message("user", _told(found, context.question), by="harness")
         return Decision(looked=tuple(looked), messages=(again,))
+
+    def close(self) -> None:
+        """Close the index."""
+        if self._gatherer is not None:
+            self._gatherer.close()
+            self._gatherer = None
 
 
 def _told(found: Evidence, question: str) -> str:

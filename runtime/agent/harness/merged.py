@@ -46,6 +46,11 @@ class Harness:
         """Let policies see a result; what they decide holds for the next reply."""
         self._next += self._asked(lambda one: one.after_result(context, call, result))
 
+    def close(self) -> None:
+        """Let go of what the policies hold."""
+        for one in self.policies:
+            one.close()
+
     def _asked(self, ask: Callable[[Policy], Decision | None]) -> list[Decision]:
         return [found for one in self.policies if (found := ask(one)) is not None]
 

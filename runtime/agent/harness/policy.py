@@ -78,3 +78,6 @@ class Policy:
     def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
         """Decide after a call of the model's has run; what is decided holds for the next reply."""
         return None
+
+    def close(self) -> None:
+        """Let go of what it holds: the conversation has ended."""
