@@ -45,7 +45,8 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Calibrate, then measure each point; a row as soon as it is known."""
-    from triplepoint.runtime.bench import calibration
+    from triplepoint.runtime.inference.engine_timer import EngineTimer
+    from triplepoint.runtime.physics.calibrate import calibrated
     from triplepoint.runtime.physics.calibration import busy
 
     from . import causal_profile
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     form: Form = "json" if args.json else args.output
     with load_engine(args, output) as engine:
         points = fitting(product(args.causal, args.n_depth), engine, causal_profile.SINGLES)
-        if busy(calibration.calibrated(engine), engine.machine):
+        if busy(calibrated(EngineTimer(engine)), engine.machine):
             output.note(BUSY)
         found = show_each(output, form, _COLUMNS, causal_profile.measure(engine, points), _row)
     if form == "md":

@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, SettingError
-from .runner import Case, Result, Runner, Samples
+from ..inference.engine_timer import EngineTimer
+from .runner import Result, Samples, spent
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..physics.roofline_probe import RooflineProbe
+    from ..physics.timed_passes import Case
 
 SCRIPT = Path(__file__).with_name("baseline_worker.py")
 GOODBYE_S = 10.0  # patience with a peer that has been asked to end
@@ -214,7 +216,7 @@ class PairedBenchmark:
         from ..physics.roofline_probe import RooflineProbe
 
         self.engine, self.peer, self.todo, self.repeat = engine, peer, todo, repeat
-        self._runner = Runner(engine, todo)
+        self._timer = EngineTimer(engine, todo)
         self._limits = limits or RooflineProbe(engine.library, engine.pool)
         longest = max(case.end for case in todo)
         peer.load(engine.model.path, longest, engine.threads)
@@ -230,15 +232,15 @@ class PairedBenchmark:
         theirs = {name: Samples(case) for name in self.peer.settings}
         for n in range(-1, self.repeat):
             before = self._limits.sample()
-            seconds = self._runner.measure(case)
-            spent = self._runner.spent()
+            seconds = self._timer.measure(case)
+            where = spent(self._timer.session)
             limits = before.merged(self._limits.sample())
             others = {name: self._theirs(name, case) for name in theirs}
             if n < 0:
                 continue
             ours.seconds.append(seconds)
             ours.limits.append(limits)
-            ours.spent.append(spent)
+            ours.spent.append(where)
             for name, other in theirs.items():
                 other.seconds.append(others[name])
                 other.limits.append(limits)
@@ -246,4 +248,4 @@ class PairedBenchmark:
         return Pair(case, ours.result(self.engine), found)
 
     def _theirs(self, setting: str, case: Case) -> float:
-        return self.peer.measure(setting, case, self._runner.ids)
+        return self.peer.measure(setting, case, self._timer.ids)

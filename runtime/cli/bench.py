@@ -25,8 +25,9 @@ from .tables import Column, Form, Row, between, limits_of, notes, now, percent, 
 
 if TYPE_CHECKING:
     from ..bench.compare import Pair
-    from ..bench.runner import Case, Result
+    from ..bench.runner import Result
     from ..inference.engine import Engine
+    from ..physics.timed_passes import Case
 
 COMMANDS = {
     "batch": "measure speed with B sequences in each pass, like llama-batched-bench",

@@ -16,8 +16,8 @@ from .tables import Column, Form, Row, rate, show_each
 
 if TYPE_CHECKING:
     from ..bench.ablation import Ablation, AgentRun, Compared
-    from ..bench.runner import Case
     from ..inference.engine import Engine
+    from ..physics.timed_passes import Case
 
 BETTER = 1.03  # of the policy's speed: what a fixed setting may reach
 

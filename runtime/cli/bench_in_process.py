@@ -30,12 +30,13 @@ def engine_client(
     Raises:
         SettingError: the work does not fit its context.
     """
-    from ..bench.calibration import quick_calibrate
+    from ..inference.engine_timer import EngineTimer
+    from ..physics.calibrate import quick_calibrate
     from ..serve.prompts import Prompts
 
     with load_engine(args, output) as engine:
         work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
-        quick_calibrate(engine)
+        quick_calibrate(EngineTimer(engine))
         with closing(engine.session()) as session:
             session.warmup()
         prompts = Prompts(engine.tokenizer)

@@ -41,13 +41,15 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Calibrate, then predict and measure each point; a row as soon as it is known."""
-    from ..bench import calibration, predictions
+    from ..bench import predictions
+    from ..inference.engine_timer import EngineTimer
+    from ..physics.calibrate import DECODES, calibrated
     from ..physics.calibration import busy
 
     with load_engine(args, output) as engine:
         points = [(n, depth) for depth in args.n_depth for n in args.predict]
-        points = fitting(points, engine, calibration.DECODES + 2)
-        fitted = calibration.calibrated(engine, recalibrate=True)
+        points = fitting(points, engine, DECODES + 2)
+        fitted = calibrated(EngineTimer(engine), recalibrate=True)
         if busy(fitted, engine.machine):
             output.note(BUSY)
         results = predictions.check(engine, fitted, points, args.repetitions)

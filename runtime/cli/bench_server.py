@@ -98,12 +98,13 @@ def _serve(args: argparse.Namespace, models: dict[str, str], out: Connection) ->
     )
 
     def load(source: str) -> Engine:
-        from ..bench.calibration import quick_calibrate
+        from ..inference.engine_timer import EngineTimer
+        from ..physics.calibrate import quick_calibrate
 
         own = copy.copy(args)
         own.model = source
         engine = load_engine(own, Output(as_json=True))
-        quick_calibrate(engine)
+        quick_calibrate(EngineTimer(engine))
         leave_out(engine, without)
         return engine
 

@@ -208,12 +208,13 @@ def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
     found = of_name(model, limits, reached=reached)
     if found is not None:
         return found
-    from ..bench.calibration import calibrated
     from ..inference.engine import Engine
+    from ..inference.engine_timer import EngineTimer
+    from ..physics.calibrate import calibrated
     from .load_engine import model_path
 
     with Engine.load(model_path(model, output)) as engine:
-        found = of_engine(engine, calibrated(engine))
+        found = of_engine(engine, calibrated(EngineTimer(engine)))
         return found if machine is None else found.with_machine(limits)
 
 

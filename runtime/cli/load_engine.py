@@ -146,11 +146,12 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
     if not is_server(choose_model(args)):
-        from ..bench.calibration import quick_calibrate
+        from ..inference.engine_timer import EngineTimer
+        from ..physics.calibrate import quick_calibrate
 
         engine = load_engine(args, output)
         if not getattr(args, "show_prompt", False):
-            quick_calibrate(engine)  # for the predictions in its traces
+            quick_calibrate(EngineTimer(engine))  # for the predictions in its traces
         return engine
     from ..agent.remote import RemoteEngine
     from ..agent.remote.engine import CONTEXT

@@ -56,12 +56,13 @@ def _measured(
 
 
 def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfReport:
-    from ..bench.calibration import calibrated
+    from ..inference.engine_timer import EngineTimer
+    from ..physics.calibrate import calibrated
     from ..physics.machine import DOUBT
     from ..replay import simulate
     from ..replay.machine_file import read_machine
 
-    found, machine, notes = calibrated(engine), None, []
+    found, machine, notes = calibrated(EngineTimer(engine)), None, []
     if args.machine:
         machine, efficiency = read_machine(args.machine)
         if efficiency is not None:

@@ -184,12 +184,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
     )
 
     def load(source: str) -> Engine:
-        from ..bench.calibration import quick_calibrate
+        from ..inference.engine_timer import EngineTimer
+        from ..physics.calibrate import quick_calibrate
 
         own = copy.copy(args)
         own.model = source
         engine = load_engine(own, output)
-        quick_calibrate(engine)  # the scheduler's clock
+        quick_calibrate(EngineTimer(engine))  # the scheduler's clock
         return engine
 
     def started(address: str) -> None:

@@ -1,6 +1,6 @@
 """What a model's kernels reach on a machine, as it was measured and kept: predictions come from it.
 
-`bench/calibration.py` measures, `calibration_fit.py` makes figures of the times; here is what was
+`calibrate.py` measures, `calibration_fit.py` makes figures of the times; here is what was
 found, the file that keeps it, and what follows for a phase that is yet to come. A file belongs to
 one machine, model, set of kernels, number of threads and format of the cache: a change of any of
 these leads to another file.
