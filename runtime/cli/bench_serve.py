@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .bench_options import add_form_option
 from .load_engine import add_engine_options
-from .options import add_number, add_numbers
+from .options import add_number, add_numbers, add_switch
 from .output import Output
 from .tables import Column, Form, Row, percent, rate, show
 
@@ -71,10 +71,8 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         choices=IDEAS,
         help="turn this off in the server that is started; repeatable",
     )
-    bench.add_argument(
-        "--in-process",
-        action="store_true",
-        help="run the agents on an engine in this process, without a server",
+    add_switch(
+        bench, "--in-process", help="run the agents on an engine in this process, without a server"
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ..hub.progress import size_text
-from .arguments import positive
+from .options import add_number, add_switch
 from .output import Output
 
 if TYPE_CHECKING:
@@ -31,10 +31,8 @@ _PACKAGES = (
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """What is measured."""
-    verb.add_argument(
-        "--measure", action="store_true", help="measure the limits again, also by number of threads"
-    )
-    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="measure with N threads")
+    add_switch(verb, "--measure", help="measure the limits again, also by number of threads")
+    add_number(verb, "-t", "--threads", help="measure with N threads")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

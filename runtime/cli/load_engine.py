@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ModelError
 from ..cgroups import require_address_space
-from .options import add_number
+from .options import add_number, add_switch
 from .output import Output, read_answer
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def add_engine_options(
         metavar="SIZE",
         help="memory for all KV caches, e.g. 4GB (default: three quarters of free memory)",
     )
-    verb.add_argument(
+    add_switch(
+        verb,
         "--cache-packed-weights",
-        action="store_true",
         help="keep the packed weights on disk and map them on later runs",
     )
     if context:

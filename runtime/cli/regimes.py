@@ -20,6 +20,7 @@ from .load_engine import (
     load_engine,
     named,
 )
+from .options import add_file, add_switch
 from .output import Output
 
 if TYPE_CHECKING:
@@ -61,13 +62,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="draw the diagrams of these models side by side in one .svg",
     )
-    verb.add_argument(
-        "-o", "--output", metavar="FILE", help="write the diagram to an .svg or .html file"
-    )
-    verb.add_argument("--measure", action="store_true", help="time some points and draw them too")
-    verb.add_argument(
+    add_file(verb, "-o", "--output", help="write the diagram to an .svg or .html file")
+    add_switch(verb, "--measure", help="time some points and draw them too")
+    add_switch(
+        verb,
         "--recalibrate",
-        action="store_true",
         help="measure the kernels again instead of using the saved calibration",
     )
     add_pass_options(verb)
