@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TypeVar
 
-from ..arguments import ProcessBound, as_path, open_regular
+from ..arguments import Closing, ProcessBound, as_path, open_regular
 from ..errors import ToolError
 from . import formats
 from .attached import Attached
@@ -58,7 +58,7 @@ class Listing:
     total: int
 
 
-class Workspace(ProcessBound):
+class Workspace(ProcessBound, Closing):
     """A folder whose files can be opened and listed, and no others.
 
     Every method takes a path relative to the folder, as a model wrote it, and raises `ToolError`
@@ -104,12 +104,6 @@ class Workspace(ProcessBound):
         self._rooted = _Closed()  # the descriptor's number may soon be another file's
         self._attached = {}
         self._close()
-
-    def __enter__(self) -> Workspace:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r}, resolver={self.resolver!r})"

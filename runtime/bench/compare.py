@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import Closing
 from ...errors import EngineError, SettingError
 from ..inference.engine_timer import EngineTimer
 from .runner import Result, Samples, spent
@@ -35,7 +36,7 @@ INSTALL = (
 )
 
 
-class Baseline:
+class Baseline(Closing):
     """The child process.
 
     Attributes:
@@ -120,12 +121,6 @@ class Baseline:
             process.kill()
             process.wait()
         self._stderr.close()
-
-    def __enter__(self) -> Baseline:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _ask(self, **request: Any) -> dict[str, Any]:
         stdin, stdout = self._process.stdin, self._process.stdout

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from ...arguments import as_list, as_mapping, check_switch
+from ...arguments import Closing, as_list, as_mapping, check_switch
 from ...errors import ModelError, SettingError
 from ...jit import targets
 from ...jit.compile import Library, ObjectCache, default_folder
@@ -32,7 +32,7 @@ from .speculative_config import DRAFT_VOCABULARY, DraftSource, SpeculativeConfig
 NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
 
-class Engine(EngineCore):
+class Engine(EngineCore, Closing):
     """Runs one model. An engine's sessions share its weights, threads and passes."""
 
     @classmethod
@@ -193,12 +193,6 @@ class Engine(EngineCore):
             ids = self.embedder.ids(text) if isinstance(text, str) else self.as_ids(text)
             found[n] = self.embedder.vector(ids, way)
         return normalized(found) if normalize else found
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def resolve_model(model: str | Path) -> Path:
