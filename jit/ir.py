@@ -407,6 +407,21 @@ class Builder:
         self.branch(done)
         self.position_at_end(done)
 
+    @contextlib.contextmanager
+    def count(self, first: Value, end: Value) -> Iterator[Value]:
+        """What is within is done for each int64 from `first` on that is below `end`."""
+        head, body, done = map(self.function.append_basic_block, ("head", "body", "done"))
+        entry = self.block
+        self.branch(head)
+        self.position_at_end(head)
+        number = self.phi((first, entry))
+        self.cbranch(self.icmp_signed("<", number, end), body, done)
+        self.position_at_end(body)
+        yield number
+        number.add_incoming(self.add(number, i64(1)), self.block)
+        self.branch(head)
+        self.position_at_end(done)
+
 
 class Phi(Value):
     """A value by the block that came before."""
