@@ -14,7 +14,7 @@ import numpy as np
 from ...arguments import Closing, as_list, as_mapping, check_switch
 from ...errors import ModelError, SettingError
 from ...jit import targets
-from ...jit.compile import Library, ObjectCache, default_folder
+from ...jit.compile import Library
 from ...jit.kernels.kvcache import KVFormat
 from ...jit.pool import Pool
 from .. import models
@@ -118,7 +118,7 @@ class Engine(EngineCore, Closing):
         chosen = targets.chosen(target)
         gguf = open_gguf(resolve_model(default_model().value if model is None else model))
         models.architecture_of(gguf)
-        library = Library(chosen, ObjectCache(default_folder()))
+        library = Library(chosen)
         pool = Pool(library, count)
         try:
             return cls(gguf, library, pool, options)

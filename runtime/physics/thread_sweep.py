@@ -58,11 +58,8 @@ def sweep(
     todo = list(counts or thread_counts(seen.physical, seen.usable))
     started, found = clock(), []
     while todo and (not found or clock() - started < SECONDS):
-        pool = Pool(library, todo.pop(0))
-        try:
+        with Pool(library, todo.pop(0)) as pool:
             found.append(measure(library, pool))
-        finally:
-            pool.close()
     at_work = topology()  # the clock rate right after work, not of a sleeping core
     return ThreadSweep(
         machine=machine_id(library),
