@@ -289,16 +289,6 @@ class _Builder(NativeBuilder):
             self._bump(b, pool, ACTIVE_EPOCH, release)
         b.store(active, self.slot(b, pool, LAST_ACTIVE))
 
-    def starts_elastic(
-        self, release: ir.Function
-    ) -> Callable[[ir.Builder, ir.Value, ir.Value], None]:
-        """What tells the workers of an elastic pass."""
-
-        def start(b: ir.Builder, pool: ir.Value, active: ir.Value) -> None:
-            self._start_workers(b, pool, active, b.or_(active, i64(ELASTIC)), release)
-
-        return start
-
     def _start(self, b: ir.Builder, pool: ir.Value, active: ir.Value, release: ir.Function) -> None:
         """Start the next pass, of so many threads."""
         gen = self.slot(b, pool, START_GEN)
@@ -386,7 +376,11 @@ class _ExecutorSource(KernelSource):
         builder.pool_run(run, release)
         elastic = ElasticBuilder(builder, await_change, wake_parked)
         elastic_run = elastic.elastic_run(elastic.section(elastic.run_group()))
-        elastic.pool_run(elastic_run, builder.starts_elastic(release))
+
+        def start_elastic(b: ir.Builder, pool: ir.Value, active: ir.Value) -> None:
+            builder._start_workers(b, pool, active, b.or_(active, i64(ELASTIC)), release)
+
+        elastic.pool_run(elastic_run, start_elastic)
         builder.worker(run, elastic_run, await_change)
         builder.shutdown(release)
         builder.wake(release)

@@ -22,7 +22,7 @@ from triplepoint.traces.events import (
     TurnEnd,
     UnknownEvent,
 )
-from triplepoint.traces.redact import BLANKED, KEPT, is_redacted
+from triplepoint.traces.redact import BLANKED, KEPT
 
 SECRET = "SECRETWORD"
 HEAD = {"v", "seq", "ts", "run", "event"}
@@ -94,6 +94,10 @@ def secret_events() -> list[AnyEvent]:
     ]
     later = {"text": SECRET, "ids": [987654321], SECRET: {SECRET: 1}}  # fields that no one knows
     return [type(event).model_validate({**event.model_dump(), **later}) for event in events]
+
+
+def is_redacted(text: str) -> bool:
+    return text.startswith("[redacted") and text.endswith("]")
 
 
 @pytest.fixture
