@@ -72,18 +72,15 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.report_only:
         rows = read_rows(place)
     else:
-        with ResultsFile(place, fresh=args.fresh) as results:
-            try:
-                run_suite(
-                    suite,
-                    results,
-                    lambda model: _load(model, output),
-                    parallel=args.parallel,
-                    traces=Path(args.traces) if args.traces else None,
-                    tell=_Teller(output),
-                )
-            finally:
-                output.progress.clear()
+        with ResultsFile(place, fresh=args.fresh) as results, output.progress:
+            run_suite(
+                suite,
+                results,
+                lambda model: _load(model, output),
+                parallel=args.parallel,
+                traces=Path(args.traces) if args.traces else None,
+                tell=_Teller(output),
+            )
             rows = list(results.rows.values())
     rows = current_rows(suite, rows)
     _show(output, sections(suite, rows), misses=args.misses)

@@ -140,19 +140,27 @@ def setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+def load_calibrated(args: argparse.Namespace, output: Output, model: str | None = None) -> Engine:
+    """Load the engine of the options, or one of another model, and say what its passes take."""
+    from ..inference.engine_timer import EngineTimer
+    from ..physics.calibrate import quick_calibrate
+
+    if model is not None:
+        args = argparse.Namespace(**{**vars(args), "model": model})
+    engine = load_engine(args, output)
+    quick_calibrate(EngineTimer(engine))
+    return engine
+
+
 def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngine:
     """The model of an agent: loaded here, or in another server when its name is an address.
 
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
     if not is_server(choose_model(args)):
-        from ..inference.engine_timer import EngineTimer
-        from ..physics.calibrate import quick_calibrate
-
-        engine = load_engine(args, output)
-        if not getattr(args, "show_prompt", False):
-            quick_calibrate(EngineTimer(engine))  # for the predictions in its traces
-        return engine
+        if getattr(args, "show_prompt", False):
+            return load_engine(args, output)
+        return load_calibrated(args, output)  # for the predictions in its traces
     from ..agent.remote import RemoteEngine
     from ..agent.remote.engine import CONTEXT
 
@@ -198,7 +206,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     from ..inference.engine import Engine
 
     keep = getattr(args, "cache_packed_weights", False)
-    try:
+    with output.progress:
         engine = Engine.load(
             _chosen_path(args, output),
             threads=args.threads,
@@ -213,8 +221,6 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             draft_tokens=getattr(args, "draft_tokens", "auto"),
             draft_source=getattr(args, "draft_source", "auto"),
         )
-    finally:
-        output.progress.clear()
     if engine.packed_cache and engine.packed_cache.refused:
         output.note(f"{engine.packed_cache.refused}; packed again")
     return engine

@@ -19,7 +19,7 @@ from .agent_options import (
 from .arguments import positive
 from .exit_codes import Exit
 from .load_engine import add_engine_options, is_server, named, nbytes
-from .options import add_file, add_number, add_switch
+from .options import add_file, add_number, add_switch, within
 from .output import Output
 
 if TYPE_CHECKING:
@@ -152,13 +152,7 @@ def until(text: str) -> float:
 
 def money(text: str) -> float:
     """An amount of 0 or more."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < 1e12:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not an amount of 0 or more")
-    return number
+    return within(text, "an amount of 0 or more", lambda number: 0 <= number < 1e12)
 
 
 def price(text: str) -> tuple[str, float]:

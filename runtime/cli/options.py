@@ -63,24 +63,25 @@ def count(text: str) -> int:
 
 def amount(text: str) -> float:
     """A number above zero."""
-    return _within(text, "a number above 0", lambda value: 0 < value < 1e12)
+    return within(text, "a number above 0", lambda value: 0 < value < 1e12)
 
 
 def share(text: str) -> float:
     """A share: 0 to 1."""
-    return _within(text, "a share from 0 to 1", lambda value: 0 <= value <= 1)
+    return within(text, "a share from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 def seconds(text: str) -> float:
     """A time above zero."""
-    return _within(text, "a number of seconds above 0", lambda value: 0 < value < 1e9)
+    return within(text, "a number of seconds above 0", lambda value: 0 < value < 1e9)
 
 
-def _within(text: str, what: str, fits: Callable[[float], bool]) -> float:
+def within(text: str, what: str, fits: Callable[[float], bool]) -> float:
+    """The number that a text says; an error that it is not `what` if it says none that fits."""
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
     if not fits(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {what}")
     return value

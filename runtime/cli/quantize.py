@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..quantize.quantize import quantize
 
     check_new(args.target, force=args.force)
-    try:
+    with output.progress:
         report = quantize(
             args.source,
             args.target,
@@ -40,8 +40,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             threads=args.threads,
             progress=lambda share: output.progress.loading(share, "quantizing"),
         )
-    finally:
-        output.progress.clear()
     _show(output, report)
     output.json(report.as_dict())
     return 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .agent_options import group_names
 from .load_engine import add_engine_options, named
-from .options import add_file, add_switch
+from .options import add_file, add_switch, within
 from .output import Output
 from .traces import TRACE, trace_json
 from .transcript import show_end, show_header, show_parent, show_rest, show_turn
@@ -91,13 +91,8 @@ def step(text: str) -> tuple[int, int]:
 
 def speed(text: str) -> float:
     """How many times as fast; ``max`` is without end."""
-    try:
-        number = float("inf") if text == "max" else float(text)
-    except ValueError:
-        number = 0.0
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a speed; give 1, 10, … or max")
-    return number
+    given = "inf" if text == "max" else text
+    return within(given, "a speed; give 1, 10, … or max", lambda number: number > 0)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from ...arguments import read_text
 from ...errors import SettingError
 from .config import apply_config
 from .exit_codes import Exit
-from .load_engine import DEFAULT_MODEL, add_engine_options, load_engine, model_path, nbytes
+from .load_engine import DEFAULT_MODEL, add_engine_options, load_calibrated, model_path, nbytes
 from .options import add_file, add_number, add_option, add_switch
 from .output import Output
 
@@ -180,14 +179,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     )
 
     def load(source: str) -> Engine:
-        from ..inference.engine_timer import EngineTimer
-        from ..physics.calibrate import quick_calibrate
-
-        own = copy.copy(args)
-        own.model = source
-        engine = load_engine(own, output)
-        quick_calibrate(EngineTimer(engine))  # the scheduler's clock
-        return engine
+        return load_calibrated(args, output, source)  # the scheduler's clock
 
     def started(address: str) -> None:
         output.aside.line(f"serving {', '.join(settings.models)} at {address}/v1")
