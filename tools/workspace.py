@@ -292,7 +292,7 @@ class Workspace(ProcessBound, Closing):
         path = clean_path(path)
         with self._scan(path) as found:
             counted = _Counted(item for item in found if fits(item.name))
-            chosen = _in_order(counted, first, key=_by_name)
+            chosen = _in_order(counted, first, key=lambda item: os.fsencode(item.name))
             entries = [self._entry(path, item) for item in chosen]
         if path == "." and self._attached:
             documents = [name for name in self._attached if fits(name)]
@@ -467,10 +467,6 @@ class _Counted(Iterator[T]):
         item = next(self._items)
         self.total += 1
         return item
-
-
-def _by_name(item: os.DirEntry[str]) -> bytes:
-    return os.fsencode(item.name)
 
 
 def _check_regular(found: os.stat_result, path: str) -> None:

@@ -230,7 +230,7 @@ class PairedBenchmark:
             seconds = self._timer.measure(case)
             where = spent(self._timer.session)
             limits = before.merged(self._limits.sample())
-            others = {name: self._theirs(name, case) for name in theirs}
+            others = {name: self.peer.measure(name, case, self._timer.ids) for name in theirs}
             if n < 0:
                 continue
             ours.seconds.append(seconds)
@@ -241,6 +241,3 @@ class PairedBenchmark:
                 other.limits.append(limits)
         found = {name: samples.result(self.engine) for name, samples in theirs.items()}
         return Pair(case, ours.result(self.engine), found)
-
-    def _theirs(self, setting: str, case: Case) -> float:
-        return self.peer.measure(setting, case, self._timer.ids)

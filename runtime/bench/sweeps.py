@@ -88,6 +88,10 @@ def _rate(timer: EngineTimer, case: Case, repeat: int) -> float:
     return case.tokens / statistics.median(timer.measure(case) for _ in range(repeat))
 
 
+def _both(timer: EngineTimer, prefill: Case, decode: Case, repeat: int) -> dict[str, float]:
+    return {"prefill": _rate(timer, prefill, repeat), "decode": _rate(timer, decode, repeat)}
+
+
 def by_prompt(engine: Engine, repeat: int, lengths: Sequence[int] = PROMPTS) -> Iterator[Point]:
     """Prefill of a prompt, then decode behind it; what does not fit the context is left out."""
     fits = [n for n in lengths if n + DECODES + 2 <= engine.context]
@@ -96,7 +100,7 @@ def by_prompt(engine: Engine, repeat: int, lengths: Sequence[int] = PROMPTS) -> 
         return
     timer = EngineTimer(engine, [case for pair in cases for case in pair])
     for n, (prefill, decode) in zip(fits, cases, strict=True):
-        found = {"prefill": _rate(timer, prefill, repeat), "decode": _rate(timer, decode, repeat)}
+        found = _both(timer, prefill, decode, repeat)
         names = ("Ryzen prefill", "Ryzen decode", "M3 prefill", "M3 decode")
         yield Point(str(n), found, dict(zip(names, ARTICLE_PROMPT.get(n, ()), strict=False)))
 
@@ -110,10 +114,7 @@ def by_threads(
             length = min(prompt, engine.context - DECODES - 2)
             prefill, decode = Case(prompt=length), Case(generate=DECODES, depth=length)
             timer = EngineTimer(engine, [prefill, decode])
-            found = {
-                "prefill": _rate(timer, prefill, repeat),
-                "decode": _rate(timer, decode, repeat),
-            }
+            found = _both(timer, prefill, decode, repeat)
         names = ("Ryzen prefill", "Ryzen decode")
         yield Point(
             str(count), found, dict(zip(names, ARTICLE_THREADS.get(count, ()), strict=False))
