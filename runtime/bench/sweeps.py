@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...jit.kernels.attention import token_tile
 from ..inference.engine_timer import EngineTimer
 from ..physics.calibrate import Sampler
 from ..physics.costs import pass_cost
@@ -126,14 +125,7 @@ def by_kv(engine: Engine, repeat: int, positions: Sequence[int] = POSITIONS) -> 
 
     The level is the nearest that holds what a layer has cached of so many positions.
     """
-<<<<<<< HEAD
-    from ..physics.costs import pass_cost
-    from .calibration import Sampler
-
     tile = engine.attention_tile
-=======
-    tile = token_tile(engine.network.config.heads.group)
->>>>>>> w-calib
     fits = [n for n in positions if n + tile + 2 <= engine.context]
     if not fits:
         return

@@ -142,13 +142,17 @@ def setting(text: str) -> tuple[str, str]:
 
 def load_calibrated(args: argparse.Namespace, output: Output, model: str | None = None) -> Engine:
     """Load the engine of the options, or one of another model, and say what its passes take."""
-    from ..inference.engine_timer import EngineTimer
-    from ..physics.calibrate import quick_calibrate
+    from ..physics.calibration import busy
 
     if model is not None:
         args = argparse.Namespace(**{**vars(args), "model": model})
     engine = load_engine(args, output)
-    quick_calibrate(EngineTimer(engine))
+    known = engine.calibration
+    if known is None or busy(known, engine.machine):
+        from ..inference.engine_timer import EngineTimer
+        from ..physics.calibrate import quick_calibrate
+
+        quick_calibrate(EngineTimer(engine))
     return engine
 
 
@@ -158,23 +162,9 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
     if not is_server(choose_model(args)):
-<<<<<<< HEAD
-        from ..physics.calibration import busy
-
-        engine = load_engine(args, output)
-        if getattr(args, "show_prompt", False):
-            return engine
-        known = engine.calibration  # for the predictions in its traces
-        if known is None or busy(known, engine.machine):
-            from ..bench.calibration import quick_calibrate
-
-            quick_calibrate(engine)
-        return engine
-=======
         if getattr(args, "show_prompt", False):
             return load_engine(args, output)
         return load_calibrated(args, output)  # for the predictions in its traces
->>>>>>> w-calib
     from ..agent.remote import RemoteEngine
     from ..agent.remote.engine import CONTEXT
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
-from ...jit.kernels.attention import token_tile
 from ..physics.latency_model import Passes
 from ..physics.roofline_probe import RooflineProbe
 from ..physics.timed_passes import Case, Timing
@@ -64,7 +63,7 @@ class EngineTimer:
         plans = self.engine.plans
         return Passes(
             chunk=self.session.most_tokens,
-            tile=token_tile(self.engine.network.config.heads.group),
+            tile=self.engine.attention_tile,
             decode_barriers=plans.decode.tape.barriers,
             prefill_barriers=plans.prefill.tape.barriers,
         )
