@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal, NoReturn, SupportsIndex
+from typing import Any, Literal, NoReturn, Self, SupportsIndex
 
 from .errors import SettingError, TriplepointError
 
@@ -85,6 +85,20 @@ def read_own(path: Path, max_bytes: int = 64 << 20, *, ours: bool = False) -> by
         if error.errno in (errno.ENXIO, errno.EFBIG):  # ENXIO: the system's for a socket, too
             logging.getLogger("triplepoint").warning("%s is not used: %s", path, error.strerror)
         raise
+
+
+class Closing:
+    """What is closed at the end of a `with`."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class ProcessBound:

@@ -17,6 +17,7 @@ import hashlib
 import logging
 import os
 import stat
+import sys
 import tempfile
 import threading
 import time
@@ -66,6 +67,13 @@ def _hash_of(paths: tuple[Path, ...]) -> str:
         digest.update(path.relative_to(_SOURCES).as_posix().encode())
         digest.update(_READ[path])
     return digest.hexdigest()
+
+
+@functools.cache
+def _elsewhere(module: str) -> str:
+    """The source of a kernel that is not of this room: a bench may have some of its own."""
+    place = Path(getattr(sys.modules.get(module), "__file__", None) or __file__)
+    return "" if place in _READ else place.read_text()
 
 
 @dataclass(frozen=True)
@@ -359,6 +367,7 @@ class ObjectCache:
         """Where it stands which object the sources as they are make of `spec`."""
         made_by = (
             f"{source_hash()}|{llvm_binding().llvm_version_info}|{target.triple}|{target.intel}"
+            f"{_elsewhere(spec.source.module)}"
         )
         sources = _digest(made_by)[:16]
         return folder / f"{spec.symbol(target)}-{target}-{sources}.key"

@@ -24,11 +24,10 @@ from collections.abc import Callable
 from typing import Any
 
 from . import ir
-from .ir import i8, i64, ptr, void
+from .ir import i8, i64, ptr
 from .pool_block import (
     ACTIVE,
     CALLER_SINCE,
-    COUNTER_SLOTS,
     DEADLINE,
     ELASTIC_PASSES,
     G_BARRIER,
@@ -40,10 +39,7 @@ from .pool_block import (
     GROUP_BYTES,
     GROUPS,
     N_GROUPS,
-    OP_ARGS,
-    OP_ARGS_STRIDE,
     OP_BYTES,
-    OP_FN,
     OP_UNITS,
     OPS,
     SECTION,
@@ -55,7 +51,6 @@ from .pool_block import (
     YIELD_FN,
     NativeBuilder,
     blocks,
-    call_address,
 )
 
 PIECES = 16  # of a group for each thread, where its units can be cut so
@@ -241,32 +236,24 @@ class ElasticBuilder:
         before = b.phi((i64(0), entry))  # whether this thread has done a piece by now
         b.cbranch(b.icmp_signed("<", offset, active), range_, done)
         b.position_at_end(range_)
-        sum_ = b.add(tid, offset)
-        wrapped = b.icmp_signed(">=", sum_, active)
-        whose = b.select(wrapped, b.sub(sum_, active), sum_)
-        begin, end = n.thread_range(b, pieces, whose, active)
+        begin, end, counter, ours = n.range_of(b, (tid, offset, active), pieces, counters)
         count = b.sub(end, begin)
-        counter = b.gep(counters, b.mul(whose, i64(COUNTER_SLOTS)), i64)
-        ours = b.icmp_signed("==", offset, i64(0))
-        step = b.select(ours, i64(1), i64(1 << 32))
         b.branch(take)
 
         b.position_at_end(take)
         worked = b.phi((before, range_))
         # A look first: a thread that is about to rest must not take what it will not do.
-        b.cbranch(self._left(b, n.atomic_load(b, counter), count)[0], fresh, following)
+        b.cbranch(n.left(b, n.atomic_load(b, counter), count)[0], fresh, following)
         b.position_at_end(fresh)
         # At least one each time, so that there is an end to it.
         enough = b.icmp_signed(">", b.mul(worked, n.cycles(b)), due)
         b.cbranch(enough, tired, claim)
         b.position_at_end(claim)
-        taken = b.atomic_rmw("add", counter, step, "monotonic")
-        some, front, back = self._left(b, taken, count)
+        some, *taken = n.left(b, n.take(b, counter, ours), count)
         b.cbranch(some, work, following)
         b.position_at_end(work)
-        last = b.sub(b.sub(count, i64(1)), back)
-        piece = b.add(begin, b.select(ours, front, last))
-        self._run_piece(fn, b, (pool, tid, record), piece, pieces)
+        piece = b.add(begin, n.piece(b, count, ours, *taken))
+        self._run_piece(b, (pool, tid, record), piece, pieces)
         worked.add_incoming(i64(1), b.block)
         b.branch(take)
         b.position_at_end(following)
@@ -278,11 +265,6 @@ class ElasticBuilder:
         b.position_at_end(done)
         b.ret(i64(0))
         return fn
-
-    def _left(self, b: ir.Builder, taken: ir.Value, count: ir.Value) -> tuple[Any, Any, Any]:
-        """Whether a range has pieces left; those taken from its front, and from its back."""
-        front, back = b.and_(taken, i64((1 << 32) - 1)), b.lshr(taken, i64(32))
-        return b.icmp_signed("<", b.add(front, back), count), front, back
 
     def _pieces(
         self, fn: ir.Function, b: ir.Builder, pool: ir.Value, record: ir.Value, active: ir.Value
@@ -336,7 +318,6 @@ class ElasticBuilder:
 
     def _run_piece(
         self,
-        fn: ir.Function,
         b: ir.Builder,
         who: tuple[ir.Value, ir.Value, ir.Value],
         piece: ir.Value,
@@ -346,26 +327,15 @@ class ElasticBuilder:
         n, (pool, tid, record) = self.n, who
         first = n.get(b, record, G_FIRST)
         end = b.add(first, n.get(b, record, G_COUNT))
-        entry, (head, body, done) = b.block, blocks(fn, "ops op ops_done")
-        b.branch(head)
-        b.position_at_end(head)
-        at = b.phi((first, entry))
-        b.cbranch(b.icmp_signed("<", at, end), body, done)
-        b.position_at_end(body)
-        op = self._op_at(b, pool, at)
-        units = b.load(n.get(b, op, OP_UNITS, ptr), i64)
-        lower, upper = n.thread_range(b, units, piece, pieces)
-        with b.if_then(b.icmp_signed("<", lower, upper)):
-            before = n.cycles(b)
-            shift = b.mul(tid, n.get(b, op, OP_ARGS_STRIDE))
-            args = b.gep(n.get(b, op, OP_ARGS, ptr), shift, i8)
-            kind = ir.FunctionType(void, [ptr, i64, i64, i64])
-            call_address(b, n.get(b, op, OP_FN, ptr), kind, [args, lower, upper, tid])
-            where = self._stats(b, pool, tid, at)
-            n.accumulate(b, where, 0, b.sub(n.cycles(b), before))
-        at.add_incoming(b.add(at, i64(1)), b.block)
-        b.branch(head)
-        b.position_at_end(done)
+        with b.count(first, end) as at:
+            op = self._op_at(b, pool, at)
+            units = b.load(n.get(b, op, OP_UNITS, ptr), i64)
+            lower, upper = n.thread_range(b, units, piece, pieces)
+            with b.if_then(b.icmp_signed("<", lower, upper)):
+                before = n.cycles(b)
+                n.caller(b, op, tid)(lower, upper)
+                where = self._stats(b, pool, tid, at)
+                n.accumulate(b, where, 0, b.sub(n.cycles(b), before))
 
     def pool_run(
         self, run: ir.Function, start_pass: Callable[[ir.Builder, ir.Value, ir.Value], None]
@@ -384,16 +354,8 @@ class ElasticBuilder:
         b.store(b.add(n.cycles(b), budget), n.slot(b, pool, DEADLINE))
         n.accumulate(b, pool, ELASTIC_PASSES, i64(1))
         active = n.get(b, pool, ACTIVE)
-        entry, (head, body, go) = b.block, blocks(fn, "head body go")
-        b.branch(head)
-        b.position_at_end(head)
-        at = b.phi((start, entry))
-        b.cbranch(b.icmp_signed("<", at, count), body, go)
-        b.position_at_end(body)
-        n.clear_counters(fn, b, n.get(b, self._group_at(b, pool, at), G_COUNTERS, ptr), active)
-        at.add_incoming(b.add(at, i64(1)), b.block)
-        b.branch(head)
-        b.position_at_end(go)
+        with b.count(start, count) as at:
+            n.clear_counters(b, n.get(b, self._group_at(b, pool, at), G_COUNTERS, ptr), active)
         word = n.slot(b, pool, SECTION)
         number = b.lshr(n.atomic_load(b, word), i64(_NUMBER))
         opened = _word(b, b.add(number, i64(1)), start)

@@ -12,7 +12,6 @@ tells the others by the lowest bit of the barrier's generation, so all leave at 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from . import ir
 from .elastic_executor import ElasticBuilder
@@ -23,7 +22,6 @@ from .pool_block import (
     BROADCAST_FN,
     COND,
     COUNT,
-    COUNTER_SLOTS,
     DEADLINE,
     DYNAMIC,
     ELASTIC,
@@ -32,13 +30,10 @@ from .pool_block import (
     LOCK_FN,
     MUTEX,
     N_OPS,
-    OP_ARGS,
-    OP_ARGS_STRIDE,
     OP_BARRIER,
     OP_BYTES,
     OP_CHUNK,
     OP_COUNTER,
-    OP_FN,
     OP_MODE,
     OP_UNITS,
     OPS,
@@ -57,7 +52,6 @@ from .pool_block import (
     WAIT_FN,
     NativeBuilder,
     blocks,
-    call_address,
 )
 from .read_ahead import ask_ahead, read_next
 from .simd import KernelSource
@@ -188,55 +182,36 @@ class _Builder(NativeBuilder):
         active = self.get(b, pool, ACTIVE)
         offset = b.mul(tid, self.get(b, pool, STATS_STRIDE))
         stats = b.gep(self.get(b, pool, STATS, ptr), offset, i8)
-        first = self.get(b, pool, START_OP)
-        entry, (head, body, done) = b.block, blocks(fn, "head body done")
-        b.branch(head)
-        b.position_at_end(head)
-        index = b.phi((first, entry))
-        b.cbranch(b.icmp_signed("<", index, count), body, done)
-
-        b.position_at_end(body)
-        op = b.gep(ops, b.mul(index, i64(OP_BYTES)), i8)
-        mine = b.gep(stats, b.mul(index, i64(16)), i8)
-        t0 = self.cycles(b)
-        self._do_op(fn, b, op, tid, active)
-        t1 = self.cycles(b)
-        self.accumulate(b, mine, 0, b.sub(t1, t0))
-        following = b.add(index, i64(1))
-        meet, on = blocks(fn, "meet on")
-        b.cbranch(b.icmp_signed("!=", self.get(b, op, OP_BARRIER), i64(0)), meet, on)
-        b.position_at_end(meet)
-        leave = b.call(barrier, [pool, tid, self.get(b, op, OP_BARRIER)])
-        # Once the others know that the pass is over, the caller may free the tape: only its own
-        # thread may still touch it.
-        over = b.or_(b.icmp_signed("!=", leave, i64(0)), b.icmp_signed("==", following, count))
-        ours = b.or_(b.icmp_signed("==", tid, i64(0)), b.not_(over))
-        with b.if_then(ours):
-            self.accumulate(b, mine, 1, b.sub(self.cycles(b), t1))
-        out = fn.append_basic_block("out")
-        b.cbranch(b.icmp_signed("!=", leave, i64(0)), out, on)
-        b.position_at_end(out)
-        b.ret(following)
-        b.position_at_end(on)
-        index.add_incoming(following, on)
-        b.branch(head)
-        b.position_at_end(done)
+        with b.count(self.get(b, pool, START_OP), count) as index:
+            op = b.gep(ops, b.mul(index, i64(OP_BYTES)), i8)
+            mine = b.gep(stats, b.mul(index, i64(16)), i8)
+            t0 = self.cycles(b)
+            self._do_op(fn, b, op, tid, active)
+            t1 = self.cycles(b)
+            self.accumulate(b, mine, 0, b.sub(t1, t0))
+            following = b.add(index, i64(1))
+            meet, out, on = blocks(fn, "meet out on")
+            b.cbranch(b.icmp_signed("!=", self.get(b, op, OP_BARRIER), i64(0)), meet, on)
+            b.position_at_end(meet)
+            leave = b.call(barrier, [pool, tid, self.get(b, op, OP_BARRIER)])
+            # Once the others know that the pass is over, the caller may free the tape: only its own
+            # thread may still touch it.
+            leaves = b.icmp_signed("!=", leave, i64(0))
+            over = b.or_(leaves, b.icmp_signed("==", following, count))
+            with b.if_then(b.or_(b.icmp_signed("==", tid, i64(0)), b.not_(over))):
+                self.accumulate(b, mine, 1, b.sub(self.cycles(b), t1))
+            b.cbranch(leaves, out, on)
+            b.position_at_end(out)
+            b.ret(following)
+            b.position_at_end(on)
         b.ret(count)
         return fn
 
     def _do_op(
         self, fn: ir.Function, b: ir.Builder, op: ir.Value, tid: ir.Value, active: ir.Value
     ) -> None:
-        kernel = self.get(b, op, OP_FN, ptr)
-        shift = b.mul(tid, self.get(b, op, OP_ARGS_STRIDE))
-        args = b.gep(self.get(b, op, OP_ARGS, ptr), shift, i8)
         units = b.load(self.get(b, op, OP_UNITS, ptr), i64)
-        mode = self.get(b, op, OP_MODE)
-        kind = ir.FunctionType(void, [ptr, i64, i64, i64])
-
-        def run_units(begin: ir.Value, end: ir.Value) -> None:
-            call_address(b, kernel, kind, [args, begin, end, tid])
-
+        mode, run_units = self.get(b, op, OP_MODE), self.caller(b, op, tid)
         dynamic, fixed, done = blocks(fn, "dynamic fixed op_done")
         b.cbranch(b.icmp_signed("==", mode, i64(DYNAMIC)), dynamic, fixed)
 
@@ -259,49 +234,25 @@ class _Builder(NativeBuilder):
         b: ir.Builder,
         op: ir.Value,
         who: tuple[ir.Value, ir.Value, ir.Value],
-        run_units: Callable[[Any, Any], None],
+        run_units: Callable[[ir.Value, ir.Value], object],
     ) -> None:
-        """A thread's own range in chunks from its front, then the others' from their backs.
-
-        A range's counter holds the chunks taken from the front in its low half and those from the
-        back in its high half. Whoever adds to it owns the chunk that it then counts, unless the
-        halves had already met.
-        """
+        """A thread's own range in chunks from its front, then the others' from their backs."""
         units, tid, active = who
         counters, chunk = self.get(b, op, OP_COUNTER, ptr), self.get(b, op, OP_CHUNK)
-        entry = b.block
-        turn, chunks, take, work, following, done = blocks(fn, "turn chunks take work next shared")
-        b.branch(turn)
-        b.position_at_end(turn)
-        offset = b.phi((i64(0), entry))  # 0: our own range
-        b.cbranch(b.icmp_signed("<", offset, active), chunks, done)
-
-        b.position_at_end(chunks)
-        sum_ = b.add(tid, offset)
-        over = b.icmp_signed(">=", sum_, active)
-        whose = b.select(over, b.sub(sum_, active), sum_)
-        begin, end = self.thread_range(b, units, whose, active)
-        count = b.sdiv(b.add(b.sub(end, begin), b.sub(chunk, i64(1))), chunk)
-        counter = b.gep(counters, b.mul(whose, i64(COUNTER_SLOTS)), i64)
-        ours = b.icmp_signed("==", offset, i64(0))
-        step = b.select(ours, i64(1), i64(1 << 32))
-        b.branch(take)
-
-        b.position_at_end(take)
-        taken = b.atomic_rmw("add", counter, step, "monotonic")
-        front, back = b.and_(taken, i64((1 << 32) - 1)), b.lshr(taken, i64(32))
-        b.cbranch(b.icmp_signed("<", b.add(front, back), count), work, following)
-        b.position_at_end(work)
-        last = b.sub(b.sub(count, i64(1)), back)
-        at = b.add(begin, b.mul(b.select(ours, front, last), chunk))
-        upto = b.add(at, chunk)
-        run_units(at, b.select(b.icmp_signed("<", upto, end), upto, end))
-        b.branch(take)
-
-        b.position_at_end(following)
-        offset.add_incoming(b.add(offset, i64(1)), following)
-        b.branch(turn)
-        b.position_at_end(done)
+        with b.count(i64(0), active) as offset:
+            begin, end, counter, ours = self.range_of(b, (tid, offset, active), units, counters)
+            count = b.sdiv(b.add(b.sub(end, begin), b.sub(chunk, i64(1))), chunk)
+            take, work, following = blocks(fn, "take work next")
+            b.branch(take)
+            b.position_at_end(take)
+            some, *taken = self.left(b, self.take(b, counter, ours), count)
+            b.cbranch(some, work, following)
+            b.position_at_end(work)
+            at = b.add(begin, b.mul(self.piece(b, count, ours, *taken), chunk))
+            upto = b.add(at, chunk)
+            run_units(at, b.select(b.icmp_signed("<", upto, end), upto, end))
+            b.branch(take)
+            b.position_at_end(following)
 
     def pool_run(self, run: ir.Function, release: ir.Function) -> None:
         """i64 tp_run(pool, ops, n_ops, start, budget, stats, stats_stride)."""
@@ -312,19 +263,10 @@ class _Builder(NativeBuilder):
             b.store(value, self.slot(b, pool, slot))
         b.store(b.add(self.cycles(b), budget), self.slot(b, pool, DEADLINE))
         active = self.get(b, pool, ACTIVE)
-        entry, (head, body, go) = b.block, blocks(fn, "head body go")
-        b.branch(head)
-        b.position_at_end(head)
-        index = b.phi((start, entry))
-        b.cbranch(b.icmp_signed("<", index, count), body, go)
-        b.position_at_end(body)
-        op = b.gep(ops, b.mul(index, i64(OP_BYTES)), i8)
-        shared = b.icmp_signed("==", self.get(b, op, OP_MODE), i64(DYNAMIC))
-        with b.if_then(shared):
-            self.clear_counters(fn, b, self.get(b, op, OP_COUNTER, ptr), active)
-        index.add_incoming(b.add(index, i64(1)), b.block)
-        b.branch(head)
-        b.position_at_end(go)
+        with b.count(start, count) as index:
+            op = b.gep(ops, b.mul(index, i64(OP_BYTES)), i8)
+            with b.if_then(b.icmp_signed("==", self.get(b, op, OP_MODE), i64(DYNAMIC))):
+                self.clear_counters(b, self.get(b, op, OP_COUNTER, ptr), active)
         with b.if_then(b.icmp_signed(">", active, i64(1))):
             self._start_workers(b, pool, active, active, release)
         b.ret(b.call(run, [pool, i64(0)]))
@@ -346,16 +288,6 @@ class _Builder(NativeBuilder):
         with b.if_then(b.icmp_signed(">", active, self.get(b, pool, LAST_ACTIVE))):
             self._bump(b, pool, ACTIVE_EPOCH, release)
         b.store(active, self.slot(b, pool, LAST_ACTIVE))
-
-    def starts_elastic(
-        self, release: ir.Function
-    ) -> Callable[[ir.Builder, ir.Value, ir.Value], None]:
-        """What tells the workers of an elastic pass."""
-
-        def start(b: ir.Builder, pool: ir.Value, active: ir.Value) -> None:
-            self._start_workers(b, pool, active, b.or_(active, i64(ELASTIC)), release)
-
-        return start
 
     def _start(self, b: ir.Builder, pool: ir.Value, active: ir.Value, release: ir.Function) -> None:
         """Start the next pass, of so many threads."""
@@ -444,7 +376,11 @@ class _ExecutorSource(KernelSource):
         builder.pool_run(run, release)
         elastic = ElasticBuilder(builder, await_change, wake_parked)
         elastic_run = elastic.elastic_run(elastic.section(elastic.run_group()))
-        elastic.pool_run(elastic_run, builder.starts_elastic(release))
+
+        def start_elastic(b: ir.Builder, pool: ir.Value, active: ir.Value) -> None:
+            builder._start_workers(b, pool, active, b.or_(active, i64(ELASTIC)), release)
+
+        elastic.pool_run(elastic_run, start_elastic)
         builder.worker(run, elastic_run, await_change)
         builder.shutdown(release)
         builder.wake(release)

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 
 class Type:
@@ -234,6 +234,14 @@ _COMPARED = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 _EQUAL = {"==": "eq", "!=": "ne"}
 
 
+def _binary(name: str) -> Callable[[Builder, Value, Value], Value]:
+    return lambda self, a, b: self.op(name, a, b)
+
+
+def _conversion(name: str) -> Callable[[Builder, Value, Type], Value]:
+    return lambda self, value, want: self.convert(name, value, want)
+
+
 class Builder:
     """Writes instructions at the end of a block. Their names are LLVM's."""
 
@@ -259,26 +267,8 @@ class Builder:
         kind = a.type
         return self._value(kind, f"{name} {kind.text} {a.ref}, {b.ref}")
 
-    def add(self, a: Value, b: Value) -> Value:
-        return self.op("add", a, b)
-
-    def sub(self, a: Value, b: Value) -> Value:
-        return self.op("sub", a, b)
-
-    def mul(self, a: Value, b: Value) -> Value:
-        return self.op("mul", a, b)
-
-    def sdiv(self, a: Value, b: Value) -> Value:
-        return self.op("sdiv", a, b)
-
-    def and_(self, a: Value, b: Value) -> Value:
-        return self.op("and", a, b)
-
-    def or_(self, a: Value, b: Value) -> Value:
-        return self.op("or", a, b)
-
-    def lshr(self, a: Value, b: Value) -> Value:
-        return self.op("lshr", a, b)
+    add, sub, mul, sdiv = map(_binary, ("add", "sub", "mul", "sdiv"))
+    and_, or_, lshr = map(_binary, ("and", "or", "lshr"))
 
     def not_(self, a: Value) -> Value:
         return self.op("xor", a, a.type(-1))
@@ -306,17 +296,8 @@ class Builder:
             return value
         return self._value(want, f"{name} {value} to {want.text}")
 
-    def zext(self, value: Value, want: Type) -> Value:
-        return self.convert("zext", value, want)
-
-    def bitcast(self, value: Value, want: Type) -> Value:
-        return self.convert("bitcast", value, want)
-
-    def ptrtoint(self, value: Value, want: Type) -> Value:
-        return self.convert("ptrtoint", value, want)
-
-    def inttoptr(self, value: Value, want: Type) -> Value:
-        return self.convert("inttoptr", value, want)
+    zext, bitcast = map(_conversion, ("zext", "bitcast"))
+    ptrtoint, inttoptr = map(_conversion, ("ptrtoint", "inttoptr"))
 
     def extract_element(self, of: Value, lane: Value) -> Value:
         return self._value(of.type.element, f"extractelement {of}, {lane}")
@@ -405,6 +386,21 @@ class Builder:
         self.position_at_end(yes)
         yield
         self.branch(done)
+        self.position_at_end(done)
+
+    @contextlib.contextmanager
+    def count(self, first: Value, end: Value) -> Iterator[Value]:
+        """What is within is done for each int64 from `first` on that is below `end`."""
+        head, body, done = map(self.function.append_basic_block, ("head", "body", "done"))
+        entry = self.block
+        self.branch(head)
+        self.position_at_end(head)
+        number = self.phi((first, entry))
+        self.cbranch(self.icmp_signed("<", number, end), body, done)
+        self.position_at_end(body)
+        yield number
+        number.add_incoming(self.add(number, i64(1)), self.block)
+        self.branch(head)
         self.position_at_end(done)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import ProcessBound
+from ..arguments import Closing, ProcessBound
 from ..errors import CompileError, EngineError
 from ..interrupts import held
 from . import executor, pool_block
@@ -57,7 +57,7 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-class Pool(ProcessBound):
+class Pool(ProcessBound, Closing):
     """`threads` native threads, the calling one among them.
 
     Attributes:

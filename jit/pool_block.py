@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from . import ir
-from .ir import i32, i64, ptr, void
+from .ir import i8, i32, i64, ptr, void
 from .targets import CpuTarget, host_arch
 
 # Slots (int64) of the pool's block; each that threads write while others read has its own line.
@@ -96,6 +97,15 @@ class NativeBuilder:
         kind = ir.FunctionType(i32, [ptr] * len(args))
         return call_address(b, address, kind, args)
 
+    def caller(
+        self, b: ir.Builder, op: ir.Value, tid: ir.Value
+    ) -> Callable[[ir.Value, ir.Value], object]:
+        """What calls an op's kernel for its units [begin, end), as this thread."""
+        kernel, kind = self.get(b, op, OP_FN, ptr), ir.FunctionType(void, [ptr, i64, i64, i64])
+        shift = b.mul(tid, self.get(b, op, OP_ARGS_STRIDE))
+        args = b.gep(self.get(b, op, OP_ARGS, ptr), shift, i8)
+        return lambda begin, end: call_address(b, kernel, kind, [args, begin, end, tid])
+
     def thread_range(
         self, b: ir.Builder, units: ir.Value, tid: ir.Value, active: ir.Value
     ) -> tuple[Any, Any]:
@@ -107,18 +117,50 @@ class NativeBuilder:
         address = self.slot(b, where, slot)
         b.store(b.add(b.load(address, i64), amount), address)
 
-    def clear_counters(
-        self, fn: ir.Function, b: ir.Builder, counters: ir.Value, active: ir.Value
-    ) -> None:
-        entry, (loop, cleared) = b.block, blocks(fn, "clear cleared")
-        b.branch(loop)
-        b.position_at_end(loop)
-        tid = b.phi((i64(0), entry))
-        b.store(i64(0), b.gep(counters, b.mul(tid, i64(COUNTER_SLOTS)), i64))
-        following = b.add(tid, i64(1))
-        tid.add_incoming(following, loop)
-        b.cbranch(b.icmp_signed("<", following, active), loop, cleared)
-        b.position_at_end(cleared)
+    def clear_counters(self, b: ir.Builder, counters: ir.Value, active: ir.Value) -> None:
+        with b.count(i64(0), active) as tid:
+            b.store(i64(0), b.gep(counters, b.mul(tid, i64(COUNTER_SLOTS)), i64))
+
+    def range_of(
+        self,
+        b: ir.Builder,
+        who: tuple[ir.Value, ir.Value, ir.Value],
+        units: ir.Value,
+        counters: ir.Value,
+    ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
+        """The range [begin, end) that a thread turns to, its counter, and whether it is its own.
+
+        A range's counter holds the pieces taken from the front in its low half, which its own
+        thread takes, and those from the back in its high half. Whoever adds to it owns the piece
+        that it then counts, unless the halves had already met.
+
+        who: the thread, how many it has turned to before, the active threads.
+        """
+        tid, offset, active = who
+        sum_ = b.add(tid, offset)
+        over = b.icmp_signed(">=", sum_, active)
+        whose = b.select(over, b.sub(sum_, active), sum_)
+        begin, end = self.thread_range(b, units, whose, active)
+        counter = b.gep(counters, b.mul(whose, i64(COUNTER_SLOTS)), i64)
+        return begin, end, counter, b.icmp_signed("==", offset, i64(0))
+
+    def take(self, b: ir.Builder, counter: ir.Value, own: ir.Value) -> ir.Value:
+        """Count one more piece as taken, from the front of one's own range; what it was before."""
+        step = b.select(own, i64(1), i64(1 << 32))
+        return b.atomic_rmw("add", counter, step, "monotonic")
+
+    def left(
+        self, b: ir.Builder, taken: ir.Value, count: ir.Value
+    ) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Whether a range has pieces left; those taken from its front, and from its back."""
+        front, back = b.and_(taken, i64((1 << 32) - 1)), b.lshr(taken, i64(32))
+        return b.icmp_signed("<", b.add(front, back), count), front, back
+
+    def piece(
+        self, b: ir.Builder, count: ir.Value, own: ir.Value, front: ir.Value, back: ir.Value
+    ) -> ir.Value:
+        """Which of the pieces of a range is the one that was taken."""
+        return b.select(own, front, b.sub(b.sub(count, i64(1)), back))
 
 
 def blocks(fn: ir.Function, names: str) -> list[Any]:

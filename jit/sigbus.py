@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import CompileError, TriplepointError
 from . import ir
-from .compile import Library, ObjectCache, default_folder, spec
+from .compile import Library, spec
 from .ir import i32, i64, ptr, void
 from .pool_block import call_address
 from .simd import KernelSource
@@ -73,7 +73,7 @@ class _Handler:
 
     def __init__(self) -> None:
         # Never freed: the system may call it at any time.
-        library = Library(detect(), ObjectCache(default_folder()))
+        library = Library(detect())
         address = library.address(spec(HANDLER))
         where = ctypes.CFUNCTYPE(ctypes.c_int64)(library.symbol_address(spec(HANDLER), TABLE))()
         self.table = np.ctypeslib.as_array((ctypes.c_int64 * WORDS).from_address(where))

@@ -25,6 +25,17 @@ from .ir import constant, constants, f32, i8, i16, i32, i64, ptr, vec, void
 from .targets import CpuTarget
 
 
+def _operator(
+    int_op: str, float_op: str | None = None, swap: bool = False
+) -> Callable[[Value, Value | float], Value]:
+    """An operator of two values of one type, which LLVM has under these names."""
+    return lambda self, other: self._op(int_op, float_op, other, swap)
+
+
+def _comparison(op: str) -> Callable[[Value, Value | float], Value]:
+    return lambda self, other: self._compare(op, other)
+
+
 class Value:
     """A value in registers: a scalar, or a vector with one element for each lane."""
 
@@ -56,75 +67,22 @@ class Value:
         assert name, f"{int_op} is not defined for {self.type}"
         return Value(self.k, self.k.b.op(name, a, b))
 
-    def __add__(self, other: Value | float) -> Value:
-        return self._op("add", "fadd", other)
-
-    def __sub__(self, other: Value | float) -> Value:
-        return self._op("sub", "fsub", other)
-
-    def __rsub__(self, other: Value | float) -> Value:
-        return self._op("sub", "fsub", other, swap=True)
-
-    def __mul__(self, other: Value | float) -> Value:
-        return self._op("mul", "fmul", other)
-
-    def __truediv__(self, other: Value | float) -> Value:
-        return self._op("sdiv", "fdiv", other)
-
-    def __rtruediv__(self, other: Value | float) -> Value:
-        return self._op("sdiv", "fdiv", other, swap=True)
-
-    def __floordiv__(self, other: Value | float) -> Value:
-        return self._op("sdiv", None, other)
-
-    def __mod__(self, other: Value | float) -> Value:
-        return self._op("srem", None, other)
-
-    def __and__(self, other: Value | float) -> Value:
-        return self._op("and", None, other)
-
-    def __or__(self, other: Value | float) -> Value:
-        return self._op("or", None, other)
-
-    def __xor__(self, other: Value | float) -> Value:
-        return self._op("xor", None, other)
-
-    def __lshift__(self, other: Value | float) -> Value:
-        return self._op("shl", None, other)
-
-    def __rshift__(self, other: Value | float) -> Value:
-        """Logical shift right; `sar` is the arithmetic one."""
-        return self._op("lshr", None, other)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def sar(self, other: Value | float) -> Value:
-        """Arithmetic shift right."""
-        return self._op("ashr", None, other)
+    __add__ = __radd__ = _operator("add", "fadd")
+    __sub__, __rsub__ = _operator("sub", "fsub"), _operator("sub", "fsub", swap=True)
+    __mul__ = __rmul__ = _operator("mul", "fmul")
+    __truediv__, __rtruediv__ = _operator("sdiv", "fdiv"), _operator("sdiv", "fdiv", swap=True)
+    __floordiv__, __mod__ = _operator("sdiv"), _operator("srem")
+    __and__, __or__, __xor__ = _operator("and"), _operator("or"), _operator("xor")
+    __lshift__, __rshift__, sar = _operator("shl"), _operator("lshr"), _operator("ashr")
+    """`sar` is the arithmetic shift right, `>>` the logical one."""
 
     def _compare(self, op: str, other: Value | float) -> Value:
         b = self.k.b
         compare = b.fcmp_ordered if self.type.is_float else b.icmp_signed
         return Value(self.k, compare(op, self.value, self._like(other)))
 
-    def __lt__(self, other: Value | float) -> Value:
-        return self._compare("<", other)
-
-    def __le__(self, other: Value | float) -> Value:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Value | float) -> Value:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Value | float) -> Value:
-        return self._compare(">=", other)
-
-    def eq(self, other: Value | float) -> Value:
-        return self._compare("==", other)
-
-    def ne(self, other: Value | float) -> Value:
-        return self._compare("!=", other)
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, ("<", "<=", ">", ">="))
+    eq, ne = map(_comparison, ("==", "!="))
 
     def select(self, yes: Value, no: Value | float) -> Value:
         """`yes` in the lanes where this comparison holds, `no` elsewhere."""

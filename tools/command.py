@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..arguments import as_mapping, check_whole
@@ -24,7 +24,7 @@ from .paths import check_text, shown
 from .schema import brief
 from .text import is_binary
 from .timeouts import limit_of, on_abandon
-from .tool import Tool, tool
+from .tool import ToolGroup, tool
 from .workspace import folder_at
 
 MAX_SECONDS = 60.0
@@ -39,7 +39,7 @@ KEPT_VARIABLES = (
 )
 
 
-class CommandTools:
+class CommandTools(ToolGroup):
     """The tool run_command for one folder; pass it to an agent. Iterating yields the `Tool`.
 
     Args:
@@ -73,9 +73,6 @@ class CommandTools:
             raise ToolError(f"environment must map names to strings, not {brief(odd[0])}")
         self._environment = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", **environment}
         self._tools = (tool(effect="exec", preview=_preview)(self.run_command),)
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools)
 
     def run_command(self, command: list[str]) -> str:
         """Run a program in the workspace folder and return what it prints. There is no shell.

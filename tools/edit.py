@@ -21,7 +21,7 @@ from .diff import diff
 from .formats import binary_file, no_such_file, split_lines
 from .paths import check_text, clean_path, printable, shown
 from .text import is_binary, is_utf16
-from .tool import Tool, tool
+from .tool import ToolGroup, tool
 from .workspace import Workspace
 
 MAX_IN_FOLDER = 100_000  # files of a folder that are checked against a policy's rules
@@ -32,7 +32,7 @@ MAX_PREVIEWS = 64  # whose files are remembered; most are called at once, and fo
 _ANY_ENDING = re.compile(r"\r*\n")
 
 
-class EditTools:
+class EditTools(ToolGroup):
     """The tools write_file, edit_file, move and delete for one folder; pass them to an agent.
 
     Each has the effect ``write`` and can preview what it would do. Iterating yields the four `Tool`
@@ -58,12 +58,6 @@ class EditTools:
             one.normalize = partial(locate, self.workspace, new=new)
         for one in self._tools[:2]:
             one.declined = partial(self._take_preview, one.name)
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
 
     def write_file(self, path: str, content: str) -> str:
         """Write a whole text file; folders on the way are made. An existing file is replaced.

@@ -13,7 +13,6 @@ import codecs
 import re
 import threading
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from ..arguments import check_whole
 from ..errors import ToolError
 from .paths import check_text, shown
 from .timeouts import limit_of
-from .tool import Tool, tool
+from .tool import ToolGroup, tool
 
 if TYPE_CHECKING:
     import ssl
@@ -87,7 +86,7 @@ class Page:
             return self.body.decode("utf-8", "replace")
 
 
-class FetchTools:
+class FetchTools(ToolGroup):
     """The tool fetch_url; pass it to an agent. Iterating yields the `Tool`.
 
     Args:
@@ -111,9 +110,6 @@ class FetchTools:
         self._max_bytes = max_bytes
         self._max_seconds = limit_of(max_seconds, "max_seconds")
         self._tools = (tool(effect="net")(self.fetch_url),)
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools)
 
     def fetch_url(self, url: str) -> str:
         """Fetch a web page or text file and return its text.

@@ -20,14 +20,14 @@ from .paths import MAX_SHOWN, one_form, printable, shown
 from .policy import Policy
 from .search import MAX_FILES, SKIPPED_FOLDERS, Search
 from .text import BUDGET, TextFile
-from .tool import Tool, tool
+from .tool import ToolGroup, tool
 from .workspace import Workspace
 
 MAX_NUMBER = 2**53  # of a line; a larger one is a slip, and may be too long to print
 MAX_LOOK = 1.0  # seconds that a name which is not there is looked for in other folders
 
 
-class FileTools:
+class FileTools(ToolGroup):
     """list_dir, read_file and search over one folder, to be given to an agent.
 
     Iterating gives the three `Tool` objects. The methods can also be called as they are; they
@@ -75,12 +75,6 @@ class FileTools:
         folder, fits = self._pattern(path)
         if fits is not None:
             yield folder
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
 
     def list_dir(self, path: str = ".") -> str:
         """List the names in a folder. Names of folders end in "/".

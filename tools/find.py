@@ -14,13 +14,13 @@ from .globs import glob_matcher
 from .links import Links
 from .paths import check_text, one_form, printable
 from .search import MAX_FILES, MAX_SECONDS, SKIPPED_FOLDERS
-from .tool import Tool, tool
+from .tool import ToolGroup, tool
 from .workspace import Workspace
 
 NO_FILES = "No files found."
 
 
-class FindTools:
+class FindTools(ToolGroup):
     """The tool find for one folder; pass it to an agent. Iterating yields the `Tool`."""
 
     def __init__(self, root: str | Path | Workspace) -> None:
@@ -31,10 +31,9 @@ class FindTools:
         """
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
 
-    def __iter__(self) -> Iterator[Tool]:
         one = tool(reaches=self._other_name)(self.find)
         one.normalize = partial(locate, self.workspace)
-        return iter((one,))
+        self._tools = (one,)
 
     def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
         return other_names(self.workspace, path, own=True)

@@ -281,19 +281,15 @@ def _words(name: str) -> set[str]:
 
 
 # ------------------------------------------------------------------------------------- errors
-# The model sees each of these after "error: ".
+# The model sees each of these after "error: ". All but the last few are called with the path.
 
-
-def no_such_file(path: str) -> str:
-    return f"no such file: {path}"
-
-
-def no_such_folder(path: str) -> str:
-    return f"no such folder: {path}"
-
-
-def no_such_path(path: str) -> str:
-    return f"no such file or folder: {path}"
+no_such_file = "no such file: {}".format
+no_such_folder = "no such folder: {}".format
+no_such_path = "no such file or folder: {}".format
+not_a_file = "not a file: {} is a folder".format
+not_a_folder = "not a folder: {} is a file".format
+not_regular = "not a regular file: {}".format
+outside_workspace = "outside the workspace: {}".format
 
 
 def link_to_nothing(link: str) -> str:
@@ -304,24 +300,8 @@ def link_to_nothing(link: str) -> str:
     return f" (the link {link} leads to nothing)"
 
 
-def not_a_file(path: str) -> str:
-    return f"not a file: {path} is a folder"
-
-
-def not_a_folder(path: str) -> str:
-    return f"not a folder: {path} is a file"
-
-
-def outside_workspace(path: str) -> str:
-    return f"outside the workspace: {path}"
-
-
 def binary_file(path: str, size: int) -> str:
     return f"binary file: {path} ({size:,} bytes)"
-
-
-def not_regular(path: str) -> str:
-    return f"not a regular file: {path}"
 
 
 def past_the_end(path: str, lines: int, start: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -214,6 +214,18 @@ def tool(
         )
 
     return make if function is None else make(function)
+
+
+class ToolGroup:
+    """Tools that work on the same thing; iterating yields them."""
+
+    _tools: Sequence[Tool[..., Any]]
+
+    def __iter__(self) -> Iterator[Tool[..., Any]]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
 
 
 class ToolSet:

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TypeVar
 
-from ..arguments import ProcessBound, as_path, open_regular
+from ..arguments import Closing, ProcessBound, as_path, open_regular
 from ..errors import ToolError
 from . import formats
 from .attached import Attached
@@ -58,7 +58,7 @@ class Listing:
     total: int
 
 
-class Workspace(ProcessBound):
+class Workspace(ProcessBound, Closing):
     """A folder whose files can be opened and listed, and no others.
 
     Every method takes a path relative to the folder, as a model wrote it, and raises `ToolError`
@@ -104,12 +104,6 @@ class Workspace(ProcessBound):
         self._rooted = _Closed()  # the descriptor's number may soon be another file's
         self._attached = {}
         self._close()
-
-    def __enter__(self) -> Workspace:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r}, resolver={self.resolver!r})"
@@ -298,7 +292,7 @@ class Workspace(ProcessBound):
         path = clean_path(path)
         with self._scan(path) as found:
             counted = _Counted(item for item in found if fits(item.name))
-            chosen = _in_order(counted, first, key=_by_name)
+            chosen = _in_order(counted, first, key=lambda item: os.fsencode(item.name))
             entries = [self._entry(path, item) for item in chosen]
         if path == "." and self._attached:
             documents = [name for name in self._attached if fits(name)]
@@ -473,10 +467,6 @@ class _Counted(Iterator[T]):
         item = next(self._items)
         self.total += 1
         return item
-
-
-def _by_name(item: os.DirEntry[str]) -> bytes:
-    return os.fsencode(item.name)
 
 
 def _check_regular(found: os.stat_result, path: str) -> None:

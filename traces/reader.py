@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from ..arguments import as_path, is_file
+from ..arguments import Closing, as_path, is_file
 from ..errors import TraceError
 from .event_log import EventLog
 from .events import (
@@ -31,7 +31,7 @@ _OPENING = '{"v":'  # of every line
 _MAX_LINE = 256 << 20  # bytes; a file that is no trace may be one line of many gigabytes
 
 
-class Trace(EventLog):
+class Trace(EventLog, Closing):
     """The events of a trace, read from a file or collected while they are written."""
 
     _writer: TraceWriter | None = None
@@ -105,12 +105,6 @@ class Trace(EventLog):
         """Close the file; what was written stays readable here."""
         if self._writer is not None:
             self._writer.close()
-
-    def __enter__(self) -> Trace:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def to_dataframe(self, table: str = "phases", *, library: str | None = None) -> Any:
         """One of the trace's tables as a data frame, a row for each phase by default.

@@ -108,11 +108,6 @@ _NOT_SECRET = ("kv", "format")  # settings whose values are words of our own
 _VALUES = ("default", "const", "enum", "examples")  # of a JSON schema: what arguments may be
 
 
-def is_redacted(text: str) -> bool:
-    """Whether a text is what redaction leaves in place of one."""
-    return text.startswith("[redacted") and text.endswith("]")
-
-
 def blank(value: Any) -> Any:
     """The shape of a value: texts by their length, numbers by nothing, containers by their parts.
 

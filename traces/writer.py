@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
+from ..arguments import Closing
 from ..errors import TraceError
 from .append_log import AppendLog
 from .events import SCHEMA_VERSION, Event, SealedEvent
@@ -46,7 +47,7 @@ def new_run_id(now: float | None = None) -> str:
     return f"{stamp}-{int(now * 1000) % 1000:03d}-{secrets.token_hex(3)}"
 
 
-class TraceWriter:
+class TraceWriter(Closing):
     """Appends events to a trace file. Any thread may write.
 
     Args:
@@ -90,12 +91,6 @@ class TraceWriter:
         """Close the file; closing twice is fine."""
         with self._lock:
             self._file.close()
-
-    def __enter__(self) -> TraceWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _seal(self, torn_bytes: int) -> str:
         """The line that marks a torn tail, through the same pipeline."""

@@ -26,6 +26,10 @@ class Merge(Protocol):
     def row(self, row: Value) -> Callable[[Value | int, Value], None]: ...
 
 
+RowAt = Callable[[Value], Ptr]
+"""Where a row of the query lies."""
+
+
 class Following(NamedTuple):
     """Keys or values that will be read next, of so many positions."""
 
@@ -121,17 +125,11 @@ class FloatProducts:
             yield more
 
     def qk(
-        self,
-        query: Callable[[Value], Ptr],
-        keys: Ptr,
-        scores: Ptr,
-        rows: Value,
-        count: Value,
-        after: Following,
+        self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
         """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
-        query: where a row's lies. `after` is what will be read next.
+        `after` is what will be read next.
         """
         k, lanes = self.k, self.k.lanes
         blocks = (count + (lanes - 1)) // lanes

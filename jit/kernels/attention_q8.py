@@ -22,7 +22,7 @@ from functools import partial
 
 from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
-from .attention_float import Following, Merge
+from .attention_float import Following, Merge, RowAt
 from .cache_q8 import (
     GROUP_DIMS,
     QUADS,
@@ -130,18 +130,11 @@ class ByteProducts:
         self.weigh_vectors = 4 if k.target.registers >= 32 else 2
 
     def qk(
-        self,
-        query: Callable[[Value], Ptr],
-        keys: Ptr,
-        scores: Ptr,
-        rows: Value,
-        count: Value,
-        after: Following,
+        self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
         """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
-        query: where a row's lies. `after` is what will be read next: memory should not wait for the
-        softmax.
+        `after` is what will be read next: memory should not wait for the softmax.
         """
         k, lanes = self.k, self.k.lanes
         vectors = key_vectors(k.target)

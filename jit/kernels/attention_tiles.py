@@ -18,7 +18,7 @@ from functools import partial
 from .. import amx
 from ..amx import LEFT, RIGHT, ROWS, SUMS
 from ..simd import Kernel, Ptr, Value, f32, i32
-from .attention_float import Ahead, FloatRow, Following, Merge, turn_values
+from .attention_float import Ahead, FloatRow, Following, Merge, RowAt, turn_values
 from .kvcache import PAGE
 from .tiles import for_tiles
 
@@ -64,13 +64,7 @@ class TileProducts:
         amx.release(self.k)
 
     def qk(
-        self,
-        query: Callable[[Value], Ptr],
-        keys: Ptr,
-        scores: Ptr,
-        rows: Value,
-        count: Value,
-        after: Following,
+        self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
         """As `FloatProducts.qk`; scores have room for whole tiles."""
         k, words = self.k, self.key_words

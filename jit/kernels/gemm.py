@@ -31,11 +31,11 @@ from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, 
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES
 from .codebook import TABLES, table_bytes
-from .epilogue import Epilogue, apply_epilogue, ask_outputs
+from .epilogue import Epilogue
 from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, Format
 from .prefetch import Prefetcher, silent
-from .tiles import TileGemm, panel_product, quant_tile_tokens, rows_in_order
+from .tiles import PanelTile, Sums, TileGemm, panel_product, quant_tile_tokens, rows_in_order
 from .turned import Turned, block_bytes, turned
 
 
@@ -129,13 +129,12 @@ def quant_product(
     )
 
 
-class _Tile:
+class _Tile(PanelTile):
     """The register tile for one format."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
-        self.k, self.blocks = k, blocks
-        self.epilogue: Epilogue = epilogue
-        self.lanes, self.form = k.lanes, FORMATS[fmt]
+        super().__init__(k, fmt, epilogue, blocks)
+        self.form = FORMATS[fmt]
         self.block_bytes = self.form.panel_block_bytes(k.lanes)
         self.zero_point, self.base = self.form.zero_point(k.target), self.form.sum_base(k.target)
         self.running = running_steps(self.form.most)
@@ -159,19 +158,11 @@ class _Tile:
                     for half, w in enumerate(ws):
                         words.store((step * 2 + half) * self.lanes, w)
 
-    def emit(
-        self,
-        panel: Ptr,
-        prefetcher: Prefetcher,
-        rows: list[Ptr],
-        outs: list[Ptr],
-        unit: Value,
-        unpacked: Ptr | None,
+    def products(
+        self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """The products of `rows` with a panel; from `unpacked` if it is given."""
+        """See `PanelTile.products`."""
         k, lanes = self.k, self.lanes
-        sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
-        ask_outputs(k, self.epilogue, outs, unit)
         if self.factored:
             self._groups(panel, unpacked, prefetcher, rows, sums)
         else:
@@ -183,7 +174,6 @@ class _Tile:
                 factor = factors.load(half * lanes, lanes)
                 for pair in sums:
                     pair[half].set(pair[half].value * factor)
-        apply_epilogue(k, self.epilogue, sums, outs, unit)
 
     def _groups(
         self,

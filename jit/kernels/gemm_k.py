@@ -25,12 +25,11 @@ from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, 
 from ..targets import CpuTarget
 from . import gemm_small, gemm_xs
 from .activations import BLOCK_BYTES
-from .epilogue import Epilogue, apply_epilogue, ask_outputs
+from .epilogue import Epilogue
 from .grids8 import PAIRED
-from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
-from .prefetch import LINE, Prefetcher
-from .tiles import TileGemm, panel_product, quant_tile_tokens, rows_in_order
+from .prefetch import Prefetcher
+from .tiles import Sums, SuperTile, TileGemm, panel_product, quant_tile_tokens, rows_in_order
 from .turned import EIGHT_BITS, block_bytes
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
@@ -112,14 +111,11 @@ def k_product(
     )
 
 
-class _Tile:
+class _Tile(SuperTile):
     """The register tile for one format."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
-        self.k, self.fmt, self.blocks = k, fmt, blocks
-        self.epilogue: Epilogue = epilogue
-        self.lanes = k.lanes
-        self.at = offsets(fmt, k.lanes)
+        super().__init__(k, fmt, epilogue, blocks)
         self.steps = 4 if fmt == "q6_k" else 8  # K-groups of a sub-block
         # So many of them fit into a running sum of int16, where there is one.
         self.running = max(n for n in (2, 4, 8) if n <= self.steps and n * MOST[fmt] * 254 < 32768)
@@ -127,8 +123,6 @@ class _Tile:
         # Where running sums are int16 pairs, the product that widens them takes a scale with it.
         self.integer = self.dot.narrow and k.target.dot == "maddubs"
         self.element = i32 if self.integer else f32  # of unpacked scales, and of a block's parts
-        # A block is asked for in eight pieces, one with each activation block that meets it.
-        self.share = -(-self.at["end"] // (8 * LINE)) * LINE
         self.scales = 8 // self.steps  # sub-blocks that meet one activation block
         # An unpacked panel: bytes of all blocks, then the scales of all sub-blocks.
         self.scale_at = blocks * SUPER * 2 * k.lanes
@@ -153,19 +147,12 @@ class _Tile:
         index = (block * 8 + sub) * self.scales + n
         return scratch.at(self.scale_at).cast(self.element).at(index * (2 * self.lanes))
 
-    def emit(
-        self,
-        panel: Ptr,
-        prefetcher: Prefetcher,
-        rows: list[Ptr],
-        outs: list[Ptr],
-        unit: Value,
-        unpacked: Ptr | None,
+    def products(
+        self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
+        """See `PanelTile.products`."""
         k, lanes = self.k, self.lanes
-        sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         parts = [[k.var(k.zeros(self.element, lanes)) for _ in range(2)] for _ in rows]
-        ask_outputs(k, self.epilogue, outs, unit)
         with k.range(0, self.blocks, name="super") as block:
             data = panel.at(block * self.at["end"])
             xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]
@@ -192,11 +179,6 @@ class _Tile:
                 for x, part, pair in zip(xs, ended, sums, strict=True):
                     x_scale = x.cast(f32).splat(0, lanes)
                     pair[half].set(k.fma(part, x_scale, pair[half].value))
-        apply_epilogue(k, self.epilogue, sums, outs, unit)
-
-    def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
-        bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
-        return f16_to_f32(self.k, bits)
 
     def _closed(self, data: Ptr, totals: list[Value], mins: list[Value], half: int) -> list[Value]:
         """A block's integer sums as float32, less its mins or its zero point."""

@@ -22,11 +22,11 @@ from itertools import islice
 from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
-from .epilogue import Epilogue, apply_epilogue, ask_outputs
-from .mathlib import f16_to_f32
-from .panels_k import SUPER, offsets
+from .epilogue import Epilogue
+from .panels_k import SUPER
 from .panels_small import three_bits
-from .prefetch import LINE, Prefetcher
+from .prefetch import Prefetcher
+from .tiles import Sums, SuperTile
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 MOST = {"q2_k": 3, "q3_k": 7}
@@ -34,20 +34,15 @@ STEPS = 4  # K-groups of a sub-block
 ONES = 0x00010001  # int16 pair
 
 
-class Tile:
+class Tile(SuperTile):
     """The register tile for one format."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
-        self.k, self.fmt, self.blocks = k, fmt, blocks
-        self.epilogue: Epilogue = epilogue
-        self.lanes = k.lanes
-        self.at = offsets(fmt, k.lanes)
+        super().__init__(k, fmt, epilogue, blocks)
         self.dot = Dot(k, MOST[fmt], STEPS)
         # Bytes with the scale in them need a dot product of whole bytes.
         self.folded = not self.dot.narrow
         self.whole = Dot(k)
-        # A block is asked for in eight pieces, one with each activation block that meets it.
-        self.share = -(-self.at["end"] // (8 * LINE)) * LINE
         # An unpacked panel: bytes of all blocks, then (if not in these) scales of all sub-blocks.
         self.scale_at = blocks * SUPER * 2 * k.lanes
 
@@ -84,20 +79,12 @@ class Tile:
         index = (block * 8 + sub) * 2 + n
         return scratch.at(self.scale_at).cast(i32).at(index * (2 * self.lanes))
 
-    def emit(
-        self,
-        panel: Ptr,
-        prefetcher: Prefetcher,
-        rows: list[Ptr],
-        outs: list[Ptr],
-        unit: Value,
-        unpacked: Ptr | None,
+    def products(
+        self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """The products of `rows` with a panel; from `unpacked` if it is given."""
+        """See `PanelTile.products`."""
         k, lanes = self.k, self.lanes
-        sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         totals = [[k.var(k.zeros(i32, lanes)) for _ in range(2)] for _ in rows]
-        ask_outputs(k, self.epilogue, outs, unit)
         with k.range(0, self.blocks, name="super") as block:
             data = panel.at(block * self.at["end"])
             xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]
@@ -112,7 +99,6 @@ class Tile:
                 else:
                     self._unpacked_products(unpacked, block, sub, here, totals)
             self._close(data, xs, totals, sums, folded=unpacked is not None and self.folded)
-        apply_epilogue(k, self.epilogue, sums, outs, unit)
 
     def _unpacked_products(
         self, unpacked: Ptr, block: Value, sub: Value, xs: list[Ptr], totals: list[list[Var]]
@@ -250,7 +236,3 @@ class Tile:
     def _both_sums(self, x: Ptr, block: int) -> Value:
         """The sums of the two halves of an activation block, an int16 pair in every lane."""
         return x.at(block * BLOCK_BYTES + 4).cast(i32).splat(0, self.lanes)
-
-    def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
-        bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
-        return f16_to_f32(self.k, bits)

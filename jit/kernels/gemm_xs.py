@@ -19,35 +19,30 @@ from ..dot import Dot
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
 from .codebook import TABLES, UNIT, table_bytes
-from .epilogue import Epilogue, apply_epilogue, ask_outputs
+from .epilogue import Epilogue
 from .grids8 import EIGHTS, PAIRED, halves
-from .mathlib import f16_to_f32
 from .panels import FORMATS
-from .panels_k import SUPER, offsets
+from .panels_k import SUPER
 from .panels_small import GRIDS, three_bits
-from .prefetch import LINE, Prefetcher
+from .prefetch import Prefetcher
+from .tiles import Sums, SuperTile
 from .turned import Turned, block_bytes, turned
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 TABLED = ("iq4_xs", *GRIDS, *EIGHTS)
 
 
-class Tile:
+class Tile(SuperTile):
     """The register tile."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
-        self.k, self.fmt, self.blocks = k, fmt, blocks
-        self.epilogue: Epilogue = epilogue
-        self.lanes = k.lanes
-        self.at = offsets(fmt, k.lanes)
+        super().__init__(k, fmt, epilogue, blocks)
         values = TABLES["iq4_nl" if fmt == "iq4_xs" else fmt]
         self.zero_point = FORMATS[fmt].zero_point(k.target)
         self.table = [n + self.zero_point for n in values]
         self.subs = 2 if fmt in PAIRED else 1  # scales that meet one activation block
         self.steps = 8 // self.subs  # K-groups of each
         self.dot = Dot(k, None if fmt == "iq4_xs" else max(self.table), self.steps)
-        # A block is asked for in eight pieces, one with each activation block that meets it.
-        self.share = -(-self.at["end"] // (8 * LINE)) * LINE
         self.turned = Turned(k) if turned(fmt, k.target) else None
         # An unpacked panel: weights of all blocks, then float32 scales of all sub-blocks.
         self.words = block_bytes(k.lanes) if self.turned else 64 * k.lanes  # bytes of 32 weights
@@ -76,21 +71,13 @@ class Tile:
         words = scratch.at(index * self.words).cast(i32)
         return words, scratch.at(self.scale_at).cast(f32).at(index * (2 * self.subs * lanes))
 
-    def emit(
-        self,
-        panel: Ptr,
-        prefetcher: Prefetcher,
-        rows: list[Ptr],
-        outs: list[Ptr],
-        unit: Value,
-        unpacked: Ptr | None,
+    def products(
+        self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """The products of `rows` with a panel; from `unpacked` if it is given."""
+        """See `PanelTile.products`."""
         k, lanes = self.k, self.lanes
         zero = k.zeros(f32, lanes)
-        sums = [[k.var(zero) for _ in range(2)] for _ in rows]
         parts = [[k.var(zero) for _ in range(2)] for _ in rows]
-        ask_outputs(k, self.epilogue, outs, unit)
         with k.range(0, self.blocks, name="super") as block:
             data = panel.at(block * self.at["end"])
             xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]
@@ -109,7 +96,6 @@ class Tile:
                 scale = x.cast(f32).splat(0, lanes)
                 for part, total in zip(pair, totals, strict=True):
                     total.set(k.fma(part.value, scale, total.value))
-        apply_epilogue(k, self.epilogue, sums, outs, unit)
 
     def _unpacked_products(
         self, xs: list[Ptr], words: Ptr, floats: Ptr, parts: list[list[Var]]
@@ -196,6 +182,5 @@ class Tile:
 
     def _d(self, data: Ptr) -> list[Value]:
         """The float scales of both halves."""
-        bits = data.at(self.at["d"]).cast(i16)
-        ds = [f16_to_f32(self.k, bits.load(half * self.lanes, self.lanes)) for half in range(2)]
+        ds = [self._half_floats(data, "d", half) for half in range(2)]
         return [d * UNIT[self.fmt] for d in ds] if self.fmt in UNIT else ds

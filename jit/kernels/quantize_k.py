@@ -15,7 +15,7 @@ over the sub-block's scale a, its min b >= 0 (Q3_K and Q6_K have none) and the i
 4. `REFITS` times: with A, B and q fixed, E is quadratic in d and e; the best ones, as fp16, with q
    anew for them, are kept where E falls.
 
-Nothing is contracted and every sum has one order, so that the numpy reference (`quantize_k_ref.py`)
+Nothing is contracted and every sum has one order, so that the numpy reference of the tests
 gives the same bytes on every target. `quantize_store.py` has the types and lays the bytes out.
 """
 

@@ -39,12 +39,6 @@ from .kvcache import KVFormat
 _MOST, _TOTAL, _UNIT = range(3)  # of a row's part_stats
 
 
-def chunk_range(start: int, end: int, window: int = 0) -> range:
-    """The chunks that a tile of the positions start … end - 1 meets."""
-    lowest = max(0, start - (window - 1)) // CHUNK if window else 0
-    return range(lowest, -(-end // CHUNK))
-
-
 def entries_of(tiles: np.ndarray, heads: int, window: int = 0) -> tuple[int, np.ndarray]:
     """Give the walks of a pass their part rows; how many there are, and the entries of all.
 

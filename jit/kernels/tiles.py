@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 from ..dot import few_registers
-from ..simd import Kernel, Ptr, Value
+from ..simd import Kernel, Ptr, Value, Var, f32, i16
 from ..targets import CpuTarget
-from .prefetch import Prefetcher, TileIndex
+from .epilogue import Epilogue, apply_epilogue, ask_outputs
+from .mathlib import f16_to_f32
+from .panels_k import offsets
+from .prefetch import LINE, Prefetcher, TileIndex
 
 RowPointers = Callable[[Value, int], tuple[list[Ptr], list[Ptr]]]
 """Where rows first, first + 1, … (that many) of x are, and those of out."""
+
+Sums = list[list[Var]]
+"""For each row of x the sums of both halves of a panel."""
 
 TileGemm = Callable[[Ptr, Value, Value, RowPointers, Value], None]
 """Emits one panel's product: (panel, bytes from there to the panel that comes next, number of rows,
@@ -117,12 +123,22 @@ def for_unpacked_tiles(
         for_numbered_tiles(k, count, most, lambda f, n, at: body(f, n, at, panel), least)
 
 
-class PanelTile(Protocol):
-    """The register tile of one format of weights."""
+class PanelTile(ABC):
+    """The register tile of one format of weights; `blocks`: of a panel, along K."""
 
+    def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
+        self.k, self.fmt, self.blocks, self.lanes = k, fmt, blocks, k.lanes
+        self.epilogue: Epilogue = epilogue
+
+    @abstractmethod
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
         """A panel's weights as bytes, for all tiles to read."""
-        ...
+
+    @abstractmethod
+    def products(
+        self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
+    ) -> None:
+        """Add the products of `rows` with a panel to `sums`; from `unpacked` if it is given."""
 
     def emit(
         self,
@@ -133,8 +149,30 @@ class PanelTile(Protocol):
         unit: Value,
         unpacked: Ptr | None,
     ) -> None:
-        """The products of `rows` with a panel; from `unpacked` if it is given."""
-        ...
+        """The products of `rows` with a panel, to where the epilogue puts them."""
+        sums = [[self.k.var(self.k.zeros(f32, self.lanes)) for _ in range(2)] for _ in rows]
+        ask_outputs(self.k, self.epilogue, outs, unit)
+        self.products(panel, prefetcher, rows, sums, unpacked)
+        apply_epilogue(self.k, self.epilogue, sums, outs, unit)
+
+
+class SuperTile(PanelTile):
+    """The same of a format whose blocks have 256 values of each row (`panels_k.py`).
+
+    Attributes:
+        at: where the parts of a panel's block begin.
+        share: a block is asked for in eight pieces of so many bytes, one with each activation block
+            that meets it.
+    """
+
+    def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
+        super().__init__(k, fmt, epilogue, blocks)
+        self.at = offsets(fmt, k.lanes)
+        self.share = -(-self.at["end"] // (8 * LINE)) * LINE
+
+    def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
+        bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
+        return f16_to_f32(self.k, bits)
 
 
 def panel_product(

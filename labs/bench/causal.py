@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from triplepoint.runtime.cli.bench_options import BUSY, add_depth_option, add_form_option, fitting
 from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
 from triplepoint.runtime.cli.options import add_numbers
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Column, Form, Row, show_each
+from triplepoint.runtime.cli.tables import Column, Form, show_each
 
 from .command import run_command
 
 if TYPE_CHECKING:
     from .causal_profile import Point
 
-_COLUMNS = (
-    Column("tokens", 6),
-    Column("KV", 6),
-    Column("ms a pass", 9),
-    Column("MFU", 4),
-    Column("MBU", 4),
-    Column("dispatch", 8),
-    Column("observed", 8, is_text=True),
-    Column("½ GEMMs", 10),
-    Column("½ bytes", 8),
-    Column("½ barriers", 10),
-    Column("noise", 6),
-    Column("moves most", 10, is_text=True),
-    Column("agrees", 6, is_text=True),
+_COLUMNS: Sequence[Column[Point]] = (
+    Column("tokens", 6, lambda p: f"{p.tokens:,}"),
+    Column("KV", 6, lambda p: f"{p.start:,}"),
+    Column("ms a pass", 9, lambda p: f"{p.seconds * 1e3:.3f}"),
+    Column("MFU", 4, lambda p: f"{p.seen.mfu:.0%}"),
+    Column("MBU", 4, lambda p: f"{p.seen.mbu:.0%}"),
+    Column("dispatch", 8, lambda p: f"{p.seen.dispatch_share:.0%}"),
+    Column("observed", 8, lambda p: p.seen.bound, is_text=True),
+    Column("½ GEMMs", 10, lambda p: f"{-p.effects['compute']:+.1%}"),
+    Column("½ bytes", 8, lambda p: f"{-p.effects['memory']:+.1%}"),
+    Column("½ barriers", 10, lambda p: f"{-p.effects['dispatch']:+.1%}"),
+    Column("noise", 6, lambda p: f"{max(p.noise.values()):.1%}"),
+    Column("moves most", 10, lambda p: p.most, is_text=True),
+    Column(
+        "agrees",
+        6,
+        lambda p: "yes" if p.most == p.seen.bound else "tie" if p.agrees else "no",
+        is_text=True,
+    ),
 )
 
 
@@ -45,7 +51,8 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Calibrate, then measure each point; a row as soon as it is known."""
-    from triplepoint.runtime.bench import calibration
+    from triplepoint.runtime.inference.engine_timer import EngineTimer
+    from triplepoint.runtime.physics.calibrate import calibrated
     from triplepoint.runtime.physics.calibration import busy
 
     from . import causal_profile
@@ -53,9 +60,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     form: Form = "json" if args.json else args.output
     with load_engine(args, output) as engine:
         points = fitting(product(args.causal, args.n_depth), engine, causal_profile.SINGLES)
-        if busy(calibration.calibrated(engine), engine.machine):
+        if busy(calibrated(EngineTimer(engine)), engine.machine):
             output.note(BUSY)
-        found = show_each(output, form, _COLUMNS, causal_profile.measure(engine, points), _row)
+        found = show_each(output, form, _COLUMNS, causal_profile.measure(engine, points), _values)
     if form == "md":
         strictly = sum(point.most == point.seen.bound for point in found)
         agreeing = sum(point.agrees for point in found)
@@ -70,27 +77,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _row(point: Point) -> Row:
+def _values(point: Point) -> tuple[dict[str, Any], dict[str, Any]]:
     from .causal_profile import as_fields
 
-    seen, effects = point.seen, point.effects
-    cells = (
-        f"{point.tokens:,}",
-        f"{point.start:,}",
-        f"{point.seconds * 1e3:.3f}",
-        f"{seen.mfu:.0%}",
-        f"{seen.mbu:.0%}",
-        f"{seen.dispatch_share:.0%}",
-        seen.bound,
-        f"{-effects['compute']:+.1%}",
-        f"{-effects['memory']:+.1%}",
-        f"{-effects['dispatch']:+.1%}",
-        f"{max(point.noise.values()):.1%}",
-        point.most,
-        "yes" if point.most == seen.bound else "tie" if point.agrees else "no",
-    )
     fields = as_fields(point)
-    return Row(cells, fields, {"rounds": fields.pop("rounds")})
+    return fields, {"rounds": fields.pop("rounds")}
 
 
 if __name__ == "__main__":

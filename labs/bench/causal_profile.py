@@ -21,7 +21,7 @@ import numpy as np
 
 from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
-from triplepoint.runtime.bench.calibration import all_threads, parts_of
+from triplepoint.runtime.inference.engine_timer import all_threads, parts_of
 from triplepoint.runtime.physics.costs import Bound, PassCost, pass_cost, predict
 from triplepoint.runtime.physics.latency_model import attainable
 from triplepoint.runtime.physics.observation import Observation, observe

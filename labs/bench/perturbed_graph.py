@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import attention, perturb
+from triplepoint.jit.kernels import attention
 from triplepoint.jit.kernels.batch import describe, own_places
 from triplepoint.jit.kernels.epilogue import GATES
 from triplepoint.jit.kernels.panels import FORMATS
@@ -33,6 +33,8 @@ from triplepoint.runtime.forward.descriptor import ONE, OUTPUTS, TOKENS
 from triplepoint.runtime.forward.gemms import CHUNKS
 from triplepoint.runtime.forward.graph import GraphBuilder
 from triplepoint.runtime.inference.plan import Plan
+
+from . import perturb
 
 if TYPE_CHECKING:
     from triplepoint.runtime.inference.session import Session

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.reader import Trace
 from .. import memory
+from ..inference.engine_timer import EngineTimer
 from ..inference.policy import SPIN_MOST_S
-from .runner import Case, Runner
+from ..physics.timed_passes import Case
 
 if TYPE_CHECKING:
     from ..inference.autotune import Autotuner
@@ -78,11 +79,11 @@ class AgentRun:
         """Most tokens that the session ever holds."""
         return self.tokens + 1
 
-    def measure(self, runner: Runner) -> float:
+    def measure(self, timer: EngineTimer) -> float:
         """Seconds of its phases, pauses not among them."""
-        session, total, at = runner.session, 0.0, 0
+        session, total, at = timer.session, 0.0, 0
         session.truncate(0)
-        runner.forget()
+        timer.forget()
         for tokens, decode, pause in self.steps:
             if pause:
                 time.sleep(pause)
@@ -91,7 +92,7 @@ class AgentRun:
                 for _ in session.decode(max_tokens=tokens, stop=()):
                     pass
             else:
-                session.prefill(runner.ids[at : at + tokens])
+                session.prefill(timer.ids[at : at + tokens])
             total += time.perf_counter() - began
             at += tokens
         return total
@@ -159,9 +160,9 @@ class Ablation:
         ]
         self.cases = [case for case in fitting if case.tokens and case.end <= self.context]
         longest = max((case.end for case in self.cases), default=2)
-        self._runners: dict[str, Runner] = {}
+        self._timers: dict[str, EngineTimer] = {}
         self._tunings: dict[str, Autotuner] = {}
-        shared: dict[tuple[object, ...], Runner] = {}
+        shared: dict[tuple[object, ...], EngineTimer] = {}
         for name, given in variants(groups, policy.threads).items():
             engine = policy
             if "pages" in given and (given["pages"] == "on") != policy.tuning.large_pages:
@@ -173,13 +174,13 @@ class Ablation:
             own, engine.tuning = engine.tuning, tuning
             key = id(engine), tuning.chunk, *tuning.tiles.items()
             if key not in shared:
-                shared[key] = Runner(engine, [Case(prompt=longest - 1)])
+                shared[key] = EngineTimer(engine, [Case(prompt=longest - 1)])
             engine.tuning = own
-            self._runners[name], self._tunings[name] = shared[key], tuning
+            self._timers[name], self._tunings[name] = shared[key], tuning
 
     @property
     def names(self) -> list[str]:
-        return list(self._runners)
+        return list(self._timers)
 
     @property
     def policy(self) -> Autotuner:
@@ -200,15 +201,15 @@ class Ablation:
             yield found
 
     def _measure(self, name: str, case: Case | AgentRun) -> float:
-        runner, tuning = self._runners[name], self._tunings[name]
-        if runner.engine is not self._last:
+        timer, tuning = self._timers[name], self._tunings[name]
+        if timer.engine is not self._last:
             # The other engine's threads spin on the same cores until they park.
             time.sleep(2 * SPIN_MOST_S)
-            self._last = runner.engine
-        runner.engine.tuning = tuning
+            self._last = timer.engine
+        timer.engine.tuning = tuning
         tuning.apply()
         memory.advise_huge_pages(tuning.large_pages)
-        return runner.measure(case) if isinstance(case, Case) else case.measure(runner)
+        return timer.measure(case) if isinstance(case, Case) else case.measure(timer)
 
     def close(self) -> None:
         """End the threads of all engines."""

@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import Closing
 from ...errors import EngineError, SettingError
-from .runner import Case, Result, Runner, Samples
+from ..inference.engine_timer import EngineTimer
+from .runner import Result, Samples, spent
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..physics.roofline_probe import RooflineProbe
+    from ..physics.timed_passes import Case
 
 SCRIPT = Path(__file__).with_name("baseline_worker.py")
 GOODBYE_S = 10.0  # patience with a peer that has been asked to end
@@ -33,7 +36,7 @@ INSTALL = (
 )
 
 
-class Baseline:
+class Baseline(Closing):
     """The child process.
 
     Attributes:
@@ -118,12 +121,6 @@ class Baseline:
             process.kill()
             process.wait()
         self._stderr.close()
-
-    def __enter__(self) -> Baseline:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _ask(self, **request: Any) -> dict[str, Any]:
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -214,7 +211,7 @@ class PairedBenchmark:
         from ..physics.roofline_probe import RooflineProbe
 
         self.engine, self.peer, self.todo, self.repeat = engine, peer, todo, repeat
-        self._runner = Runner(engine, todo)
+        self._timer = EngineTimer(engine, todo)
         self._limits = limits or RooflineProbe(engine.library, engine.pool)
         longest = max(case.end for case in todo)
         peer.load(engine.model.path, longest, engine.threads)
@@ -230,20 +227,17 @@ class PairedBenchmark:
         theirs = {name: Samples(case) for name in self.peer.settings}
         for n in range(-1, self.repeat):
             before = self._limits.sample()
-            seconds = self._runner.measure(case)
-            spent = self._runner.spent()
+            seconds = self._timer.measure(case)
+            where = spent(self._timer.session)
             limits = before.merged(self._limits.sample())
-            others = {name: self._theirs(name, case) for name in theirs}
+            others = {name: self.peer.measure(name, case, self._timer.ids) for name in theirs}
             if n < 0:
                 continue
             ours.seconds.append(seconds)
             ours.limits.append(limits)
-            ours.spent.append(spent)
+            ours.spent.append(where)
             for name, other in theirs.items():
                 other.seconds.append(others[name])
                 other.limits.append(limits)
         found = {name: samples.result(self.engine) for name, samples in theirs.items()}
         return Pair(case, ours.result(self.engine), found)
-
-    def _theirs(self, setting: str, case: Case) -> float:
-        return self.peer.measure(setting, case, self._runner.ids)

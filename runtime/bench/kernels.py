@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 from ...errors import SettingError
-from ...jit.compile import Library, ObjectCache, default_folder
+from ...jit.compile import Library
 from ...jit.kernels.kvcache import PAGE, KVFormat
 from ...jit.kernels.microbench import Peak
 from ...jit.kernels.panels import FORMATS, Format
@@ -154,15 +154,12 @@ def run(
     unknown = [name for name in kernels if name not in KERNELS]
     if unknown:
         raise SettingError(f"unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
-    library = Library(target, ObjectCache(default_folder()))
-    pool = Pool(library, pool_size(threads))
-    try:
+    library = Library(target)
+    with Pool(library, pool_size(threads)) as pool:
         bench = _Bench(library, pool)
         for name in kernels or KERNELS:
             for built in getattr(bench, name)():
                 yield bench.measure(built, repeat)
-    finally:
-        pool.close()
 
 
 @dataclass(frozen=True, slots=True)

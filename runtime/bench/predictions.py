@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..inference.engine_timer import EngineTimer
+from ..physics.calibrate import TRIES, Sampler, case
 from ..physics.observation import observe
-from .calibration import TRIES, Sampler, case
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -68,7 +69,7 @@ def check(
         EngineError: a point does not fit the context.
     """
     cases = {case(*point): point for point in points}
-    sampler = Sampler(engine, list(cases), limits)
+    sampler = Sampler(EngineTimer(engine), list(cases), limits)
     for todo in sorted(cases, key=lambda c: (-c.depth, cases[c])):  # the cache is filled once
         samples = sampler.take(todo, repeat, TRIES)
         middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]

@@ -177,18 +177,15 @@ def usual_passes(cost: ModelCost) -> Passes:
 
 def here() -> MachineProfile:
     """This machine's limits with all its cores; half a second when they are not known yet."""
-    from ...jit.compile import Library, ObjectCache, default_folder
+    from ...jit.compile import Library
     from ...jit.pool import Pool
     from ...jit.targets import chosen
     from ..physics import machine
 
     target = chosen()
-    library = Library(target, ObjectCache(default_folder()))
-    pool = Pool(library, machine.physical_cores())
-    try:
+    library = Library(target)
+    with Pool(library, machine.physical_cores()) as pool:
         return machine.profile(library, pool)
-    finally:
-        pool.close()
 
 
 def known_here(target: str | None = None) -> MachineProfile | None:

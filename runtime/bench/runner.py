@@ -10,57 +10,25 @@ repetition could have taken; the share of the limit is that time over the time i
 
 from __future__ import annotations
 
-import random
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...errors import SettingError
-from ..inference.speculative_config import SpeculativeConfig
-from ..inference.teacher_forcing import decode_teacher_forced
+from ..inference.engine_timer import EngineTimer
 from ..physics.costs import PassCost, Prediction, decode_cost, pass_cost, predict
+from ..physics.timed_passes import Case
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
+    from ..inference.session import Session
     from ..physics.machine import MachineProfile
     from ..physics.roofline_probe import RooflineProbe
-
 
 LEAST_PASS = 512  # tokens for each read of the weights in the least time, however they are cut
 # What a pass spends its time on.
 PARTS = ("products", "attention", "rope", "prepare", "other", "barriers", "outside")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One row: ``prompt`` tokens to prefill or ``generate`` tokens to decode, after ``depth``."""
-
-    prompt: int = 0
-    generate: int = 0
-    depth: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that one repetition computes."""
-        return self.prompt or self.generate
-
-    @property
-    def start(self) -> int:
-        """Tokens in the KV cache before: a decode needs one at least."""
-        return self.depth if self.prompt else max(self.depth, 1)
-
-    @property
-    def end(self) -> int:
-        """Most tokens that the session ever holds: a decode samples one more than it computes."""
-        return self.start + self.tokens + 1
-
-    @property
-    def name(self) -> str:
-        """``pp512``, ``tg32 @ d2048``."""
-        test = f"pp{self.prompt}" if self.prompt else f"tg{self.generate}"
-        return f"{test} @ d{self.depth}" if self.depth else test
 
 
 def case_of(name: str) -> Case:
@@ -132,82 +100,23 @@ class Result:
         return statistics.median(self.shares) if self.least else 0.0
 
 
-class Runner:
-    """Times cases on a session of its own; every case sees the same tokens from position 0 on.
+def spent(session: Session) -> dict[str, float]:
+    """Where the time of a session's last phase went: shares of the threads' time, by `PARTS`.
 
-    Attributes:
-        ids: random tokens, as many as the longest case needs.
+    The ops' own stamps give work and waiting; what no op has had is `outside`: Python, and
+    threads on their way into a pass.
     """
-
-    def __init__(self, engine: Engine, todo: Sequence[Case], *, seed: int = 1) -> None:
-        """Raises `EngineError` if a case is longer than the model's context."""
-        chance = random.Random(seed)
-        longest_case = max(todo, key=lambda case: case.end)
-        longest = longest_case.end
-        if longest > engine.context:
-            raise SettingError(
-                f"test {longest_case.name} needs {longest:,} tokens of context; the model's "
-                f"context is {engine.context:,}"
-            )
-        self.engine = engine
-        self.session = engine.session(context=longest)
-        # A decode here is one pass after the other, whatever there was to draft.
-        self.session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
-        self.ids = [chance.randrange(engine.tokenizer.n_vocab) for _ in range(longest)]
-        self._known = 0  # tokens of the session that are the first of `ids`
-
-    def spent(self) -> dict[str, float]:
-        """Where the time of the last measurement went: shares of the threads' time, by `PARTS`.
-
-        The ops' own stamps give work and waiting; what no op has had is `outside`: Python, and
-        threads on their way into a pass.
-        """
-        session, phase = self.session, self.session.last_phase
-        assert phase is not None
-        total = phase.wall_s * phase.threads
-        shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        for plan, times in session.measured.items():
-            work = times.work_seconds().sum(axis=0) / total
-            for op, share in zip(plan.graph.tape.ops, work, strict=True):
-                shares[part_of(op.kernel.source.name)] += float(share)
-            shares["barriers"] += float(times.wait_seconds().sum()) / total
-        shares["outside"] = max(0.0, 1.0 - sum(shares.values()))
-        return shares
-
-    def measure(self, case: Case) -> float:
-        """Seconds of the case's passes."""
-        session, start = self.session, case.start
-        self._fill(start - 1 if start else 0)
-        # One token first, on the clock of nobody: whatever ran before has had the caches.
-        session.prefill(self.ids[len(session.tokens) : len(session.tokens) + 1])
-        if case.generate:
-            self._known = start
-            return self._decode(self.ids[start : case.end])
-        session.truncate(start)
-        new = self.ids[start : start + case.prompt]
-        self._known = start + case.prompt
-        return session.prefill(new).wall_s
-
-    def forget(self) -> None:
-        """The session's tokens are not `ids` any more."""
-        self._known = 0
-
-    def _fill(self, tokens: int) -> None:
-        """Leave exactly the first `tokens` of `ids` in the session."""
-        kept = min(tokens, self._known)
-        self.session.truncate(kept)
-        if tokens > kept:
-            self.session.prefill(self.ids[kept:tokens])
-        self._known = tokens
-
-    def _decode(self, ids: Sequence[int]) -> float:
-        """Seconds of the single-token passes of a decode of `ids`; its last token takes none.
-
-        They are given, as another engine is given them (`compare.py`): what a mixture samples
-        itself goes to fewer experts.
-        """
-        phase = decode_teacher_forced(self.session, ids)
-        return phase.wall_s * (len(ids) - 1) / (phase.kv_after - phase.kv_before)
+    phase = session.last_phase
+    assert phase is not None
+    total = phase.wall_s * phase.threads
+    shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+    for plan, times in session.measured.items():
+        work = times.work_seconds().sum(axis=0) / total
+        for op, share in zip(plan.graph.tape.ops, work, strict=True):
+            shares[part_of(op.kernel.source.name)] += float(share)
+        shares["barriers"] += float(times.wait_seconds().sum()) / total
+    shares["outside"] = max(0.0, 1.0 - sum(shares.values()))
+    return shares
 
 
 def part_of(kernel: str) -> str:
@@ -258,23 +167,23 @@ def run(
     if not todo:
         return iter(())
     limits = limits or RooflineProbe(engine.library, engine.pool)
-    return _measured(Runner(engine, todo), todo, repeat, limits)
+    return _measured(EngineTimer(engine, todo), todo, repeat, limits)
 
 
 def _measured(
-    runner: Runner, todo: Sequence[Case], repeat: int, limits: RooflineProbe
+    timer: EngineTimer, todo: Sequence[Case], repeat: int, limits: RooflineProbe
 ) -> Iterator[Result]:
     for case in todo:
         samples = Samples(case)
-        runner.measure(case)
+        timer.measure(case)
         before = limits.sample()
         for _ in range(repeat):
-            samples.seconds.append(runner.measure(case))
-            samples.spent.append(runner.spent())
+            samples.seconds.append(timer.measure(case))
+            samples.spent.append(spent(timer.session))
             after = limits.sample()
             samples.limits.append(before.merged(after))
             before = after
-        yield samples.result(runner.engine)
+        yield samples.result(timer.engine)
 
 
 def least(engine: Engine, case: Case, limits: MachineProfile) -> Prediction:

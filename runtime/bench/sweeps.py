@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .runner import Case, Runner
+from ..inference.engine_timer import EngineTimer
+from ..physics.calibrate import Sampler
+from ..physics.costs import pass_cost
+from ..physics.timed_passes import Case
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -78,10 +81,14 @@ class Point:
     note: str = ""
 
 
-def _rate(runner: Runner, case: Case, repeat: int) -> float:
+def _rate(timer: EngineTimer, case: Case, repeat: int) -> float:
     """Median tokens per second, after one measurement that does not count."""
-    runner.measure(case)
-    return case.tokens / statistics.median(runner.measure(case) for _ in range(repeat))
+    timer.measure(case)
+    return case.tokens / statistics.median(timer.measure(case) for _ in range(repeat))
+
+
+def _both(timer: EngineTimer, prefill: Case, decode: Case, repeat: int) -> dict[str, float]:
+    return {"prefill": _rate(timer, prefill, repeat), "decode": _rate(timer, decode, repeat)}
 
 
 def by_prompt(engine: Engine, repeat: int, lengths: Sequence[int] = PROMPTS) -> Iterator[Point]:
@@ -90,9 +97,9 @@ def by_prompt(engine: Engine, repeat: int, lengths: Sequence[int] = PROMPTS) -> 
     cases = [(Case(prompt=n), Case(generate=DECODES, depth=n)) for n in fits]
     if not cases:
         return
-    runner = Runner(engine, [case for pair in cases for case in pair])
+    timer = EngineTimer(engine, [case for pair in cases for case in pair])
     for n, (prefill, decode) in zip(fits, cases, strict=True):
-        found = {"prefill": _rate(runner, prefill, repeat), "decode": _rate(runner, decode, repeat)}
+        found = _both(timer, prefill, decode, repeat)
         names = ("Ryzen prefill", "Ryzen decode", "M3 prefill", "M3 decode")
         yield Point(str(n), found, dict(zip(names, ARTICLE_PROMPT.get(n, ()), strict=False)))
 
@@ -105,11 +112,8 @@ def by_threads(
         with load(count) as engine:
             length = min(prompt, engine.context - DECODES - 2)
             prefill, decode = Case(prompt=length), Case(generate=DECODES, depth=length)
-            runner = Runner(engine, [prefill, decode])
-            found = {
-                "prefill": _rate(runner, prefill, repeat),
-                "decode": _rate(runner, decode, repeat),
-            }
+            timer = EngineTimer(engine, [prefill, decode])
+            found = _both(timer, prefill, decode, repeat)
         names = ("Ryzen prefill", "Ryzen decode")
         yield Point(
             str(count), found, dict(zip(names, ARTICLE_THREADS.get(count, ()), strict=False))
@@ -121,15 +125,12 @@ def by_kv(engine: Engine, repeat: int, positions: Sequence[int] = POSITIONS) -> 
 
     The level is the nearest that holds what a layer has cached of so many positions.
     """
-    from ..physics.costs import pass_cost
-    from .calibration import Sampler
-
     tile = engine.attention_tile
     fits = [n for n in positions if n + tile + 2 <= engine.context]
     if not fits:
         return
     cases = {n: Case(prompt=tile, depth=n) for n in fits}
-    sampler = Sampler(engine, list(cases.values()))
+    sampler = Sampler(EngineTimer(engine), list(cases.values()))
     for n in fits:
         cost = pass_cost(engine.cost, tile, n, 1, 0, tile)
         spent = [s.parts["attention"] for s in sampler.take(cases[n], repeat)]
@@ -148,10 +149,10 @@ def by_quant(load: Callable[[str], Engine], quants: Sequence[str], repeat: int) 
             found: dict[str, float] = {}
             lengths = [n for n in QUANT_PROMPTS if n + DECODES + 2 <= engine.context]
             cases = [(Case(prompt=n), Case(generate=DECODES, depth=n)) for n in lengths]
-            runner = Runner(engine, [case for pair in cases for case in pair])
+            timer = EngineTimer(engine, [case for pair in cases for case in pair])
             for n, (prefill, decode) in zip(lengths, cases, strict=True):
-                found[f"prefill {n}"] = _rate(runner, prefill, repeat)
-                found[f"decode {n}"] = _rate(runner, decode, repeat)
+                found[f"prefill {n}"] = _rate(timer, prefill, repeat)
+                found[f"decode {n}"] = _rate(timer, decode, repeat)
             size = (
                 engine.cost.body_bytes + engine.cost.expert_bytes + engine.cost.head_bytes
             ) / 1e6
@@ -161,12 +162,12 @@ def by_quant(load: Callable[[str], Engine], quants: Sequence[str], repeat: int) 
 def by_layer(engine: Engine, repeat: int, prompt: int = LAYERS_PROMPT) -> Iterator[Point]:
     """Milliseconds of each layer's two halves in one prefill: the median over its repeats."""
     length = min(prompt, engine.context - 2)
-    runner = Runner(engine, [Case(prompt=length)])
-    runner.session.profile = True
+    timer = EngineTimer(engine, [Case(prompt=length)])
+    timer.session.profile = True
     rounds = []
     for n in range(repeat + 1):
-        runner.measure(Case(prompt=length))
-        phase = runner.session.last_phase
+        timer.measure(Case(prompt=length))
+        phase = timer.session.last_phase
         assert phase is not None, "a prefill has just ended"
         if n:
             rounds.append([record for record in phase.layers if record.layer is not None])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import EngineError, ToolError
 from ...traces.sanitize import printable
 from .load_engine import DEFAULT_MODEL, add_engine_options, named
-from .options import add_number, seconds
+from .options import add_file, add_number, add_switch, seconds
 from .output import Output, read_answer
 
 if TYPE_CHECKING:
@@ -41,25 +41,15 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
         "--continue", dest="resume", action="store_true", help="continue the last session"
     )
     beside = verb.add_mutually_exclusive_group()
-    beside.add_argument(
-        "-v", "--verbose", action="store_true", help="print the table of phases after each answer"
-    )
-    beside.add_argument(
-        "-q", "--quiet", action="store_true", help="print only the answer, without statistics"
-    )
+    add_switch(beside, "-v", "--verbose", help="print the table of phases after each answer")
+    add_switch(beside, "-q", "--quiet", help="print only the answer, without statistics")
     trace = verb.add_mutually_exclusive_group()
-    trace.add_argument(
-        "--trace", metavar="FILE", help="trace file (default: a new one in the state folder)"
-    )
+    add_file(trace, "--trace", help="trace file (default: a new one in the state folder)")
     trace.add_argument(
         "--no-trace", dest="trace", action="store_const", const=False, help="write no trace"
     )
-    verb.add_argument(
-        "--redact", action="store_true", help="leave text and token ids out of the trace"
-    )
-    verb.add_argument(
-        "--profile", action="store_true", help="record the time of each layer in the trace"
-    )
+    add_switch(verb, "--redact", help="leave text and token ids out of the trace")
+    add_switch(verb, "--profile", help="record the time of each layer in the trace")
     add_number(verb, "--max-steps", help="maximum number of model calls (default: 8)")
     add_number(verb, "--max-tokens", help="maximum number of generated tokens (default: 1,024)")
     add_reply_options(verb)
@@ -72,11 +62,7 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
 
 def add_reply_options(verb: argparse.ArgumentParser) -> None:
     """What an agent does of itself with a full context and with its replies."""
-    verb.add_argument(
-        "--auto-compact",
-        action="store_true",
-        help="remove old tool results when the context is full",
-    )
+    add_switch(verb, "--auto-compact", help="remove old tool results when the context is full")
     verb.add_argument(
         "--repetition-stop",
         action=argparse.BooleanOptionalAction,
@@ -170,17 +156,11 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
         const="yes",
         help="allow every call without asking",
     )
-    verb.add_argument(
-        "--policy", metavar="FILE", help="TOML file of allow/deny/ask rules, applied first"
-    )
+    add_file(verb, "--policy", help="TOML file of allow/deny/ask rules, applied first")
     if session:
-        verb.add_argument(
-            "--mcp", metavar="FILE", help="JSON file of MCP servers whose tools to add"
-        )
-    verb.add_argument(
-        "--allow-private-network",
-        action="store_true",
-        help="let fetch_url reach private and local addresses",
+        add_file(verb, "--mcp", help="JSON file of MCP servers whose tools to add")
+    add_switch(
+        verb, "--allow-private-network", help="let fetch_url reach private and local addresses"
     )
 
 

@@ -11,11 +11,12 @@ from typing import TextIO
 
 from ...errors import ModelError
 from ..files import check_folder, check_target, private_opener
+from .options import add_switch
 
 
 def add_force_option(verb: argparse.ArgumentParser) -> None:
     """The one that lets a file be replaced."""
-    verb.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
+    add_switch(verb, "--force", help="overwrite OUT if it exists")
 
 
 def check_new(path: str, *, force: bool) -> None:

@@ -25,8 +25,9 @@ from .tables import Column, Form, Row, between, limits_of, notes, now, percent, 
 
 if TYPE_CHECKING:
     from ..bench.compare import Pair
-    from ..bench.runner import Case, Result
+    from ..bench.runner import Result
     from ..inference.engine import Engine
+    from ..physics.timed_passes import Case
 
 COMMANDS = {
     "batch": "measure speed with B sequences in each pass, like llama-batched-bench",
@@ -89,41 +90,30 @@ def _speed(
 
     limits = RooflineProbe(engine.library, engine.pool)
     results = bench.run(engine, todo, repeat=args.repetitions, limits=limits)
-    columns = [
-        Column("model", max(len(_model(engine)), 24), is_text=True),
-        Column("size", 10),
-        Column("params", 9),
-        Column("backend", max(len(str(engine.target)), 10), is_text=True),
-        Column("threads", 7),
-        Column("test", 15),
-        Column("t/s", 20),
-        Column("min … max", 20),
-        Column("of limit", 12),
+    model, target = engine.model, str(engine.target)
+    columns: list[Column[Result]] = [
+        Column("model", max(len(_model(engine)), 24), lambda _: _model(engine), is_text=True),
+        Column("size", 10, lambda _: _size(model.nbytes)),
+        Column("params", 9, lambda _: _count(model.parameters)),
+        Column("backend", max(len(target), 10), lambda _: target, is_text=True),
+        Column("threads", 7, lambda _: str(engine.threads)),
+        Column("test", 15, lambda result: result.case.name),
+        Column("t/s", 20, lambda result: f"{result.median:.2f} ± {result.spread:.2f}"),
+        Column("min … max", 20, lambda result: between(result.rates)),
+        Column("of limit", 12, lambda result: f"{percent(result.share)} {result.bound}"),
     ]
-    found = show_each(output, form, columns, results, partial(_speed_row, engine))
+    found = show_each(output, form, columns, results, partial(_speed_values, engine))
     if form == "md":
         _breakdown(output, found)
         notes(output, engine.kv, args.repetitions, limits.samples)
 
 
-def _speed_row(engine: Engine, result: Result) -> Row:
+def _speed_values(engine: Engine, result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
     import statistics
 
-    model, case = engine.model, result.case
-    cells = (
-        _model(engine),
-        _size(model.nbytes),
-        _count(model.parameters),
-        str(engine.target),
-        str(engine.threads),
-        case.name,
-        f"{result.median:.2f} ± {result.spread:.2f}",
-        between(result.rates),
-        f"{percent(result.share)} {result.bound}",
-    )
     ns = [seconds * 1e9 for seconds in result.seconds]
     fields = {
-        **_about(engine, case),
+        **_about(engine, result.case),
         "avg_ns": round(statistics.mean(ns)),
         "stddev_ns": round(statistics.stdev(ns)) if len(ns) > 1 else 0,
         "avg_ts": statistics.mean(result.rates),
@@ -136,14 +126,14 @@ def _speed_row(engine: Engine, result: Result) -> Row:
         **_spent(result),
         **limits_of(result.limits),
     }
-    return Row(cells, fields, _samples(result))
+    return fields, _samples(result)
 
 
 def _breakdown(output: Output, results: Sequence[Result]) -> None:
     """A second table: what the threads' time of each row went into."""
     from ..bench.runner import PARTS
 
-    columns = [Column("test", 15), *(Column(part, 9) for part in PARTS)]
+    columns: list[Column[Any]] = [Column("test", 15), *(Column(part, 9) for part in PARTS)]
     rows = [Row((r.case.name, *(f"{r.spent[part]:.1%}" for part in PARTS)), {}) for r in results]
     output.line()
     show(output, "md", columns, rows)
@@ -161,18 +151,18 @@ def _against(
     limits = RooflineProbe(engine.library, engine.pool)
     with Baseline(args.baseline_python or sys.executable) as peer:
         contest = PairedBenchmark(engine, peer, todo, repeat=args.repetitions, limits=limits)
-        columns = [
-            Column("test", 15),
-            Column("triplepoint t/s", 20),
-            Column("llama.cpp t/s", 20),
-            Column("its best setting", 18, is_text=True),
-            Column("ratio", 12),
-            Column("min … max", 13),
-            Column("of limit", 12),
-            Column("theirs", 6),
+        columns: list[Column[Pair]] = [
+            Column("test", 15, lambda m: m.case.name),
+            Column("triplepoint t/s", 20, lambda m: f"{m.ours.median:.2f} ± {m.ours.spread:.2f}"),
+            Column("llama.cpp t/s", 20, lambda m: f"{m.best.median:.2f} ± {m.best.spread:.2f}"),
+            Column("its best setting", 18, lambda m: m.setting, is_text=True),
+            Column("ratio", 12, lambda m: f"{m.ratio:.2f} ± {m.ratio_spread:.2f}"),
+            Column("min … max", 13, lambda m: between(m.ratios)),
+            Column("of limit", 12, lambda m: f"{percent(m.ours.share)} {m.ours.bound}"),
+            Column("theirs", 6, lambda m: percent(m.best.share)),
         ]
-        row = partial(_match_row, engine, peer.name)
-        found = show_each(output, form, columns, contest.run(), row)
+        values = partial(_match_values, engine, peer.name)
+        found = show_each(output, form, columns, contest.run(), values)
         if form == "md":
             _breakdown(output, [match.ours for match in found])
             output.line()
@@ -186,18 +176,8 @@ def _against(
             output.error(f"the peer used {peer.idle_cpu_s:.1f} s of CPU while it was our turn")
 
 
-def _match_row(engine: Engine, peer: str, match: Pair) -> Row:
+def _match_values(engine: Engine, peer: str, match: Pair) -> tuple[dict[str, Any], dict[str, Any]]:
     ours, best = match.ours, match.best
-    cells = (
-        match.case.name,
-        f"{ours.median:.2f} ± {ours.spread:.2f}",
-        f"{best.median:.2f} ± {best.spread:.2f}",
-        match.setting,
-        f"{match.ratio:.2f} ± {match.ratio_spread:.2f}",
-        between(match.ratios),
-        f"{percent(ours.share)} {ours.bound}",
-        percent(best.share),
-    )
     fields = {
         **_about(engine, match.case),
         "peer": peer,
@@ -215,7 +195,7 @@ def _match_row(engine: Engine, peer: str, match: Pair) -> Row:
         **limits_of(ours.limits),
     }
     theirs = {name: _samples(result) for name, result in match.theirs.items()}
-    return Row(cells, fields, {**_samples(ours), "samples_ratio": match.ratios, "theirs": theirs})
+    return fields, {**_samples(ours), "samples_ratio": match.ratios, "theirs": theirs}
 
 
 # --- what all have in common

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,12 @@ from ...errors import SettingError
 from .bench_options import add_common_options, add_tests_option, tests
 from .load_engine import load_engine
 from .output import Output
-from .tables import Column, Form, Row, rate, show_each
+from .tables import Column, Form, rate, show_each
 
 if TYPE_CHECKING:
     from ..bench.ablation import Ablation, AgentRun, Compared
-    from ..bench.runner import Case
     from ..inference.engine import Engine
+    from ..physics.timed_passes import Case
 
 BETTER = 1.03  # of the policy's speed: what a fixed setting may reach
 
@@ -62,10 +63,13 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
                 "ones with --tests"
             )
         fixed = [name for name in ablation.names if name != POLICY]
-        columns = [Column("test", 15), Column("chosen t/s", 12)]
-        columns += [Column(name, 11) for name in fixed]
+        columns: list[Column[Compared]] = [
+            Column("test", 15, lambda one: one.name),
+            Column("chosen t/s", 12, lambda one: rate(one.rate)),
+            *(Column(name, 11, partial(_beside_chosen, name)) for name in fixed),
+        ]
         results = ablation.run(args.repetitions)
-        found = show_each(output, form, columns, results, lambda one: _row(one, fixed))
+        found = show_each(output, form, columns, results, lambda one: _values(one, fixed))
         if form == "md":
             _notes(output, ablation, found, fixed, args.repetitions)
     finally:
@@ -96,15 +100,18 @@ def _schedule(name: str) -> AgentRun:
     return AgentRun.of(trace, f"run {Path(name).stem}")
 
 
-def _row(compared: Compared, fixed: list[str]) -> Row:
-    cells = [f"{compared.ratio(n):.2f} ± {compared.spread(n):.2f}" for n in fixed]
+def _beside_chosen(name: str, compared: Compared) -> str:
+    return f"{compared.ratio(name):.2f} ± {compared.spread(name):.2f}"
+
+
+def _values(compared: Compared, fixed: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     fields = {
         "test": compared.name,
         "chosen_ts": compared.rate,
         **{name: compared.ratio(name) for name in fixed},
         **{f"{name} spread": compared.spread(name) for name in fixed},
     }
-    return Row((compared.name, rate(compared.rate), *cells), fields, {"seconds": compared.seconds})
+    return fields, {"seconds": compared.seconds}
 
 
 def _notes(

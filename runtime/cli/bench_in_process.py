@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import TriplepointError
-from .load_engine import load_engine
+from .load_engine import load_calibrated
 from .output import Output
 
 if TYPE_CHECKING:
@@ -30,12 +30,10 @@ def engine_client(
     Raises:
         SettingError: the work does not fit its context.
     """
-    from ..bench.calibration import quick_calibrate
     from ..serve.prompts import Prompts
 
-    with load_engine(args, output) as engine:
+    with load_calibrated(args, output) as engine:
         work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
-        quick_calibrate(engine)
         with closing(engine.session()) as session:
             session.warmup()
         prompts = Prompts(engine.tokenizer)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .bench_options import add_form_option, add_repetitions_option
 from .options import add_threads_option
 from .output import Output
-from .tables import Column, Form, Row, limits_of, notes, percent, rate, show_each
+from .tables import Column, Form, limits_of, notes, percent, rate, show_each
 
 if TYPE_CHECKING:
     from ..bench.kernels import KernelResult
@@ -49,20 +49,20 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
             target, threads=args.threads, kernels=args.kernels, repeat=args.repetitions
         )
     )
-    columns = [
-        Column("backend", max(len(str(target)) for target in chosen), is_text=True),
-        Column("kernel", 9, is_text=True),
-        Column("data", 5, is_text=True),
-        Column("shape", 15, is_text=True),
-        Column("tokens", 6),
-        Column("depth", 5),
-        Column("µs", 10),
-        Column("GOP/s", 6),
-        Column("GB/s", 6),
-        Column("of limit", 11),
-        Column("min … max", 13),
+    columns: list[Column[KernelResult]] = [
+        Column("backend", max(len(str(one)) for one in chosen), lambda r: r.target, is_text=True),
+        Column("kernel", 9, lambda r: r.work.kernel, is_text=True),
+        Column("data", 5, lambda r: r.work.variant, is_text=True),
+        Column("shape", 15, lambda r: r.work.shape, is_text=True),
+        Column("tokens", 6, lambda r: str(r.work.tokens)),
+        Column("depth", 5, lambda r: str(r.work.depth)),
+        Column("µs", 10, lambda r: rate(r.median * 1e6)),
+        Column("GOP/s", 6, lambda r: rate(r.gops) if r.work.operations else ""),
+        Column("GB/s", 6, lambda r: rate(r.gbps)),
+        Column("of limit", 11, lambda r: f"{percent(r.share)} {r.bound}"),
+        Column("min … max", 13, lambda r: f"{percent(min(r.shares))} … {percent(max(r.shares))}"),
     ]
-    found = show_each(output, form, columns, results, _kernel_row)
+    found = show_each(output, form, columns, results, _values)
     if form == "md":
         for target in reversed(chosen):
             samples = [p for r in found if r.target == str(target) for p in r.limits]
@@ -70,21 +70,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     return 0
 
 
-def _kernel_row(result: KernelResult) -> Row:
+def _values(result: KernelResult) -> tuple[dict[str, Any], dict[str, Any]]:
     work, shares = result.work, result.shares
-    cells = (
-        result.target,
-        work.kernel,
-        work.variant,
-        work.shape,
-        str(work.tokens),
-        str(work.depth),
-        rate(result.median * 1e6),
-        rate(result.gops) if work.operations else "",
-        rate(result.gbps),
-        f"{percent(result.share)} {result.bound}",
-        f"{percent(min(shares))} … {percent(max(shares))}",
-    )
     fields = {
         "backends": result.target,
         "n_threads": result.threads,
@@ -103,4 +90,4 @@ def _kernel_row(result: KernelResult) -> Row:
         **limits_of(result.limits),
     }
     samples = {"samples_ns": [s * 1e9 for s in result.seconds], "samples_limit_share": shares}
-    return Row(cells, fields, samples)
+    return fields, samples

@@ -11,8 +11,8 @@ from .load_engine import DEFAULT_MODEL, add_engine_options
 from .options import add_number, add_numbers, add_option
 
 if TYPE_CHECKING:
-    from ..bench.runner import Case
     from ..inference.engine import Engine
+    from ..physics.timed_passes import Case
 
 DEPTHS = (0, 512, 2048, 8192)
 BUSY = "other programs slowed the measurement, so these results hold only for a machine this busy"

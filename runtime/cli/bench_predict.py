@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .bench_options import BUSY, add_common_options, add_depth_option, fitting
 from .load_engine import load_engine
 from .options import add_numbers
 from .output import Output
-from .tables import Column, Form, Row, rate, show_each
+from .tables import Column, Form, rate, show_each
 
 if TYPE_CHECKING:
     from ..bench.predictions import Checked
     from ..physics.calibration import Calibration
 
-_COLUMNS = (
-    Column("tokens", 6),
-    Column("KV", 6),
-    Column("expected ms", 11),
-    Column("measured ms", 11),
-    Column("t/s", 9),
-    Column("error", 7),
-    Column("kept", 7),
-    Column("DRAM", 5),
-    Column("int8", 6),
-    Column("expected", 8, is_text=True),
-    Column("observed", 8, is_text=True),
+_COLUMNS: Sequence[Column[Checked]] = (
+    Column("tokens", 6, lambda point: f"{point.tokens:,}"),
+    Column("KV", 6, lambda point: f"{point.start:,}"),
+    Column("expected ms", 11, lambda point: f"{point.expected.seconds * 1e3:.3f}"),
+    Column("measured ms", 11, lambda point: f"{point.seconds * 1e3:.3f}"),
+    Column("t/s", 9, lambda point: rate(point.tokens / point.seconds)),
+    Column("error", 7, lambda point: f"{point.error:+.0%}"),
+    Column("kept", 7, lambda point: f"{point.error_kept:+.0%}"),
+    Column("DRAM", 5, lambda point: f"{point.dram_gbps:.0f}"),
+    Column("int8", 6, lambda point: f"{point.int8_gops:,.0f}"),
+    Column("expected", 8, lambda point: point.expected.seen.bound, is_text=True),
+    Column("observed", 8, lambda point: point.bound, is_text=True),
 )
 
 
@@ -41,39 +41,27 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Calibrate, then predict and measure each point; a row as soon as it is known."""
-    from ..bench import calibration, predictions
+    from ..bench import predictions
+    from ..inference.engine_timer import EngineTimer
+    from ..physics.calibrate import DECODES, calibrated
     from ..physics.calibration import busy
 
     with load_engine(args, output) as engine:
         points = [(n, depth) for depth in args.n_depth for n in args.predict]
-        points = fitting(points, engine, calibration.DECODES + 2)
-        fitted = calibration.calibrated(engine, recalibrate=True)
+        points = fitting(points, engine, DECODES + 2)
+        fitted = calibrated(EngineTimer(engine), recalibrate=True)
         if busy(fitted, engine.machine):
             output.note(BUSY)
         results = predictions.check(engine, fitted, points, args.repetitions)
-        found = show_each(output, form, _COLUMNS, results, _row)
+        found = show_each(output, form, _COLUMNS, results, _values)
     if form == "md":
         _notes(output, fitted, found)
     return 0
 
 
-def _row(point: Checked) -> Row:
+def _values(point: Checked) -> tuple[dict[str, Any], dict[str, Any]]:
     from dataclasses import asdict
 
-    seen = point.expected.seen
-    cells = (
-        f"{point.tokens:,}",
-        f"{point.start:,}",
-        f"{point.expected.seconds * 1e3:.3f}",
-        f"{point.seconds * 1e3:.3f}",
-        rate(point.tokens / point.seconds),
-        f"{point.error:+.0%}",
-        f"{point.error_kept:+.0%}",
-        f"{point.dram_gbps:.0f}",
-        f"{point.int8_gops:,.0f}",
-        seen.bound,
-        point.bound,
-    )
     fields = {
         "n_tokens": point.tokens,
         "n_depth": point.start,
@@ -83,10 +71,10 @@ def _row(point: Checked) -> Row:
         "error_kept": point.error_kept,
         "dram_gbps": point.dram_gbps,
         "int8_gops": point.int8_gops,
-        "expected_bound": seen.bound,
+        "expected_bound": point.expected.seen.bound,
         "observed_bound": point.bound,
     }
-    return Row(cells, fields, {"expected": asdict(point.expected)})
+    return fields, {"expected": asdict(point.expected)}
 
 
 def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> None:

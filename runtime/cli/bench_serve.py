@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .bench_options import add_form_option
 from .load_engine import add_engine_options
-from .options import add_number, add_numbers
+from .options import add_number, add_numbers, add_switch, within
 from .output import Output
 from .tables import Column, Form, Row, percent, rate, show
 
@@ -71,10 +71,8 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         choices=IDEAS,
         help="turn this off in the server that is started; repeatable",
     )
-    bench.add_argument(
-        "--in-process",
-        action="store_true",
-        help="run the agents on an engine in this process, without a server",
+    add_switch(
+        bench, "--in-process", help="run the agents on an engine in this process, without a server"
     )
 
 
@@ -212,10 +210,4 @@ def _row(load: Load) -> Row:
 
 
 def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 3600")
-    return value
+    return within(text, "a number of seconds from 0 to 3600", lambda value: 0 <= value < 3600)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import math
 import multiprocessing
 import signal
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError
-from .load_engine import load_engine
+from .load_engine import load_calibrated
 from .output import Output
 from .serve import named_models
 
@@ -98,12 +97,7 @@ def _serve(args: argparse.Namespace, models: dict[str, str], out: Connection) ->
     )
 
     def load(source: str) -> Engine:
-        from ..bench.calibration import quick_calibrate
-
-        own = copy.copy(args)
-        own.model = source
-        engine = load_engine(own, Output(as_json=True))
-        quick_calibrate(engine)
+        engine = load_calibrated(args, Output(as_json=True), source)
         leave_out(engine, without)
         return engine
 

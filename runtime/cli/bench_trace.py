@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import printable, short
 from .bench_options import add_common_options
 from .output import Output
-from .tables import Column, Form, Row, between, notes, percent, rate, show
+from .tables import Column, Form, between, notes, percent, rate, show_each
 from .traces import TRACE
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Do the work so many times and print a row for each phase, then the sums."""
+    from statistics import median
+
+    from ...traces.timeline import duration
     from ..physics.roofline_probe import RooflineProbe
     from ..replay import workload
     from ..replay.timing import measure
@@ -38,17 +42,17 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
             output.note(remark)
         limits = RooflineProbe(engine.library, engine.pool)
         found = measure(trace, engine, repeat=args.repetitions, between=limits.sample)
-        columns = [
-            Column("phase", 18, is_text=True),
-            Column("tokens", 6),
-            Column("KV before", 9),
-            Column("time", 8),
-            Column("t/s", 16),
-            Column("min … max", 16),
-            Column("regime", 24, is_text=True),
-            Column("of limit", 8),
+        columns: list[Column[Timed]] = [
+            Column("phase", 18, lambda timed: short(timed.name, 40), is_text=True),
+            Column("tokens", 6, lambda timed: f"{timed.tokens:,}"),
+            Column("KV before", 9, lambda timed: "" if timed.kv is None else f"{timed.kv:,}"),
+            Column("time", 8, lambda timed: duration(median(timed.seconds))),
+            Column("t/s", 16, lambda timed: f"{rate(timed.median)} ± {rate(timed.spread)}"),
+            Column("min … max", 16, lambda timed: between(timed.rates)),
+            Column("regime", 24, lambda timed: timed.regime, is_text=True),
+            Column("of limit", 8, lambda t: "" if t.share is None else percent(t.share)),
         ]
-        show(output, form, columns, (_row(engine, args.trace, timed) for timed in found))
+        show_each(output, form, columns, found, partial(_values, engine, args.trace))
         if form == "md":
             output.line()
             model = engine.model
@@ -58,22 +62,9 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     return 0
 
 
-def _row(engine: Engine, name: str, timed: Timed) -> Row:
+def _values(engine: Engine, name: str, timed: Timed) -> tuple[dict[str, Any], dict[str, Any]]:
     from statistics import median
 
-    from ...traces.timeline import duration
-
-    share = timed.share
-    cells = (
-        short(timed.name, 40),
-        f"{timed.tokens:,}",
-        "" if timed.kv is None else f"{timed.kv:,}",
-        duration(median(timed.seconds)),
-        f"{rate(timed.median)} ± {rate(timed.spread)}",
-        between(timed.rates),
-        timed.regime,
-        "" if share is None else percent(share),
-    )
     model = engine.model
     fields: dict[str, Any] = {
         "trace": name,
@@ -94,7 +85,7 @@ def _row(engine: Engine, name: str, timed: Timed) -> Row:
         "min_ts": min(timed.rates),
         "max_ts": max(timed.rates),
         "regime": timed.regime,
-        "limit_share": share,
+        "limit_share": timed.share,
     }
     samples = {"samples_ns": [round(s * 1e9) for s in timed.seconds], "samples_ts": timed.rates}
-    return Row(cells, fields, samples)
+    return fields, samples

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..convert.convert import convert
 
     check_new(args.target, force=args.force)
-    try:
+    with output.progress:
         done = convert(
             args.source,
             args.target,
@@ -38,8 +38,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             threads=args.threads,
             progress=lambda share: output.progress.loading(share, "converting"),
         )
-    finally:
-        output.progress.clear()
     if done.unused:
         some = ", ".join(done.unused[:3]) + (", …" if len(done.unused) > 3 else "")
         output.line(f"{len(done.unused)} tensors are not used and were left out: {some}")

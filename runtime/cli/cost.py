@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from .exit_codes import Exit
-from .options import add_number, add_option, amount, share
+from .options import add_file, add_number, add_option, amount, share
 from .output import Output
 from .tables import plain, rate
 
@@ -37,9 +37,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or "
         "a file (default: speeds as recorded in the traces)",
     )
-    verb.add_argument(
+    add_file(
+        verb,
         "--machine",
-        metavar="FILE",
         help="predict for the machine of this `doctor --json` file (default: this machine)",
     )
     verb.add_argument(
@@ -61,9 +61,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     use.add_argument("--cache-hits", type=share, metavar="X", help=text)
     add_number(use, "--concurrency", default=1, help="concurrent questions")
     prices = verb.add_argument_group("prices")
-    prices.add_argument(
-        "--prices", metavar="FILE", help="TOML file whose prices override the defaults"
-    )
+    add_file(prices, "--prices", help="TOML file whose prices override the defaults")
     text = "which CPU machine of the price list"
     add_option(prices, "--hardware", default="desktop", metavar="NAME", help=text)
     prices.add_argument("--buy", type=amount, metavar="$", help="purchase price of the CPU machine")
@@ -74,7 +72,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     prices.add_argument("--watts", type=amount, metavar="W", help="power under load")
     prices.add_argument("--rent", type=amount, metavar="$", help="rent per hour, if it is rented")
     prices.add_argument("--kwh", type=amount, metavar="$", help="price of a kilowatt-hour")
-    verb.add_argument("--svg", metavar="FILE", help="draw cost over use, and what changes it")
+    add_file(verb, "--svg", help="draw cost over use, and what changes it")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -208,12 +206,13 @@ def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
     found = of_name(model, limits, reached=reached)
     if found is not None:
         return found
-    from ..bench.calibration import calibrated
     from ..inference.engine import Engine
+    from ..inference.engine_timer import EngineTimer
+    from ..physics.calibrate import calibrated
     from .load_engine import model_path
 
     with Engine.load(model_path(model, output)) as engine:
-        found = of_engine(engine, calibrated(engine))
+        found = of_engine(engine, calibrated(EngineTimer(engine)))
         return found if machine is None else found.with_machine(limits)
 
 

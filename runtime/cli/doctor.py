@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ..hub.progress import size_text
-from .arguments import positive
+from .options import add_number, add_switch
 from .output import Output
 
 if TYPE_CHECKING:
@@ -31,10 +31,8 @@ _PACKAGES = (
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """What is measured."""
-    verb.add_argument(
-        "--measure", action="store_true", help="measure the limits again, also by number of threads"
-    )
-    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="measure with N threads")
+    add_switch(verb, "--measure", help="measure the limits again, also by number of threads")
+    add_number(verb, "-t", "--threads", help="measure with N threads")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -87,32 +85,29 @@ def target_report() -> dict[str, Any]:
 
 def machine_report(target: str, threads: int | None, *, remeasure: bool) -> dict[str, Any]:
     """The CPU and its measured limits; half a second when they are not known yet."""
-    from ...jit.compile import Library, ObjectCache, default_folder
+    from ...jit.compile import Library
     from ...jit.pool import Pool
     from ...jit.targets import resolve
     from ..physics import machine
 
-    library = Library(resolve(target), ObjectCache(default_folder()))
-    pool = Pool(library, threads or machine.physical_cores())
-    try:
+    library = Library(resolve(target))
+    with Pool(library, threads or machine.physical_cores()) as pool:
         if remeasure:
             for old in machine.profile_folder().glob(f"{target}-{pool.threads}t-*.json"):
                 old.unlink(missing_ok=True)
         profile = machine.profile(library, pool)
-    finally:
-        pool.close()
     cores = machine.physical_cores()
     return {"physical_cores": cores, **profile.as_dict(), "doubtful": profile.doubtful}
 
 
 def sweep_report(target: str, threads: int | None, *, remeasure: bool) -> ThreadSweep | None:
     """The limits by number of threads: measured if asked for, else as they were kept, if so."""
-    from ...jit.compile import Library, ObjectCache, default_folder
+    from ...jit.compile import Library
     from ...jit.targets import resolve
     from ..physics import thread_sweep
     from ..physics.machine import log
 
-    library = Library(resolve(target), ObjectCache(default_folder()))
+    library = Library(resolve(target))
     if not remeasure:
         return thread_sweep.load(library)
     log.info("measuring by number of threads (20 s at most) …")
@@ -125,20 +120,16 @@ def sweep_report(target: str, threads: int | None, *, remeasure: bool) -> Thread
 
 def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
     """What of the way passes are run depends on the machine alone, and why."""
-    from ...jit.compile import Library, ObjectCache, default_folder
+    from ...jit.compile import Library
     from ...jit.pool import Pool
     from ...jit.targets import resolve
     from ..inference.policy import choose_pages
     from ..physics.huge_pages import page_gain
     from ..physics.machine import physical_cores
 
-    library = Library(resolve(target), ObjectCache(default_folder()))
-    most = threads or physical_cores()
-    pool = Pool(library, most)
-    try:
+    library, most = Library(resolve(target)), threads or physical_cores()
+    with Pool(library, most) as pool:
         pages = choose_pages(page_gain(library, pool))
-    finally:
-        pool.close()
     return {"threads_most": most, "pages": bool(pages.value), "pages_why": pages.why}
 
 
@@ -147,11 +138,8 @@ def _measure_tiles(library: Library, threads: int | None) -> None:
     from ...jit.pool import Pool
     from ..physics import machine, register_tiles
 
-    pool = Pool(library, threads or machine.physical_cores())
-    try:
+    with Pool(library, threads or machine.physical_cores()) as pool:
         register_tiles.save(register_tiles.measure(library, pool), library)
-    finally:
-        pool.close()
 
 
 def cache_report() -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from ...errors import SettingError
 from .atomic_write import atomic_write, check_outputs
 from .exit_codes import Exit
 from .load_engine import load_model
-from .options import add_number, share
+from .options import add_file, add_number, add_switch, share
 from .output import Output
 
 if TYPE_CHECKING:
@@ -25,16 +25,11 @@ if TYPE_CHECKING:
 def add_options(verb: argparse.ArgumentParser) -> None:
     """The suite, where results go, and what of it is asked."""
     verb.add_argument("suite", metavar="SUITE", help="suite file: .yaml, .toml or .json")
-    verb.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="results file (default: SUITE.results.jsonl in this folder)",
+    add_file(
+        verb, "-o", "--output", help="results file (default: SUITE.results.jsonl in this folder)"
     )
-    verb.add_argument("--fresh", action="store_true", help="discard existing results")
-    verb.add_argument(
-        "--report-only", action="store_true", help="run nothing; show existing results"
-    )
+    add_switch(verb, "--fresh", help="discard existing results")
+    add_switch(verb, "--report-only", help="run nothing; show existing results")
     verb.add_argument(
         "-m",
         "--model",
@@ -51,9 +46,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     add_number(verb, "--repeats", help="attempts per task, instead of the suite's number")
     add_number(verb, "-p", "--parallel", default=1, help="concurrent attempts")
     verb.add_argument("--traces", metavar="FOLDER", help="write a trace of each attempt to FOLDER")
-    verb.add_argument(
-        "--misses", action="store_true", help="list failed attempts and why they failed"
-    )
+    add_switch(verb, "--misses", help="list failed attempts and why they failed")
     verb.add_argument("--html", metavar="PAGE", help="write an HTML page with all tables")
     verb.add_argument(
         "--min-accuracy",
@@ -79,18 +72,15 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.report_only:
         rows = read_rows(place)
     else:
-        with ResultsFile(place, fresh=args.fresh) as results:
-            try:
-                run_suite(
-                    suite,
-                    results,
-                    lambda model: _load(model, output),
-                    parallel=args.parallel,
-                    traces=Path(args.traces) if args.traces else None,
-                    tell=_Teller(output),
-                )
-            finally:
-                output.progress.clear()
+        with ResultsFile(place, fresh=args.fresh) as results, output.progress:
+            run_suite(
+                suite,
+                results,
+                lambda model: _load(model, output),
+                parallel=args.parallel,
+                traces=Path(args.traces) if args.traces else None,
+                tell=_Teller(output),
+            )
             rows = list(results.rows.values())
     rows = current_rows(suite, rows)
     _show(output, sections(suite, rows), misses=args.misses)

@@ -26,17 +26,14 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     check_new(args.output, force=args.force)
     args.context = args.chunk
-    try:
-        with load_engine(args, output) as engine:
-            found = collect(
-                engine,
-                text_ids(args.file, engine.tokenizer),
-                args.chunk,
-                most=args.chunks,
-                on_chunk=lambda done, of: output.progress.loading(done / of, "reading the text"),
-            )
-    finally:
-        output.progress.clear()
+    with output.progress, load_engine(args, output) as engine:
+        found = collect(
+            engine,
+            text_ids(args.file, engine.tokenizer),
+            args.chunk,
+            most=args.chunks,
+            on_chunk=lambda done, of: output.progress.loading(done / of, "reading the text"),
+        )
     found.write(args.output, Path(args.file).name)
     output.line(
         f"{args.output}: {len(found.sums)} matrices, {found.chunks} chunks of {found.size} tokens"

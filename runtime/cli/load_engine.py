@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ModelError
 from ..cgroups import require_address_space
-from .options import add_number
+from .options import add_number, add_switch
 from .output import Output, read_answer
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def add_engine_options(
         metavar="SIZE",
         help="memory for all KV caches, e.g. 4GB (default: three quarters of free memory)",
     )
-    verb.add_argument(
+    add_switch(
+        verb,
         "--cache-packed-weights",
-        action="store_true",
         help="keep the packed weights on disk and map them on later runs",
     )
     if context:
@@ -140,23 +140,31 @@ def setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+def load_calibrated(args: argparse.Namespace, output: Output, model: str | None = None) -> Engine:
+    """Load the engine of the options, or one of another model, and say what its passes take."""
+    from ..physics.calibration import busy
+
+    if model is not None:
+        args = argparse.Namespace(**{**vars(args), "model": model})
+    engine = load_engine(args, output)
+    known = engine.calibration
+    if known is None or busy(known, engine.machine):
+        from ..inference.engine_timer import EngineTimer
+        from ..physics.calibrate import quick_calibrate
+
+        quick_calibrate(EngineTimer(engine))
+    return engine
+
+
 def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngine:
     """The model of an agent: loaded here, or in another server when its name is an address.
 
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
     if not is_server(choose_model(args)):
-        from ..physics.calibration import busy
-
-        engine = load_engine(args, output)
         if getattr(args, "show_prompt", False):
-            return engine
-        known = engine.calibration  # for the predictions in its traces
-        if known is None or busy(known, engine.machine):
-            from ..bench.calibration import quick_calibrate
-
-            quick_calibrate(engine)
-        return engine
+            return load_engine(args, output)
+        return load_calibrated(args, output)  # for the predictions in its traces
     from ..agent.remote import RemoteEngine
     from ..agent.remote.engine import CONTEXT
 
@@ -202,7 +210,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     from ..inference.engine import Engine
 
     keep = getattr(args, "cache_packed_weights", False)
-    try:
+    with output.progress:
         engine = Engine.load(
             _chosen_path(args, output),
             threads=args.threads,
@@ -217,8 +225,6 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             draft_tokens=getattr(args, "draft_tokens", "auto"),
             draft_source=getattr(args, "draft_source", "auto"),
         )
-    finally:
-        output.progress.clear()
     if engine.packed_cache and engine.packed_cache.refused:
         output.note(f"{engine.packed_cache.refused}; packed again")
     return engine

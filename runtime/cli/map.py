@@ -20,6 +20,7 @@ from .agent_options import (
 from .arguments import positive
 from .exit_codes import Exit
 from .load_engine import add_engine_options, is_server, named, nbytes
+from .options import add_file, add_number, add_switch, within
 from .output import Output
 
 if TYPE_CHECKING:
@@ -65,18 +66,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="where to run: local:N (N agents on one engine), http://HOST:PORT[,…] (servers), "
         "auto or ray://HOST:PORT (a Ray cluster) (default: local:4)",
     )
-    verb.add_argument(
-        "--slots",
-        type=positive,
-        metavar="N",
-        help="concurrent rows per server or engine (default: 4)",
-    )
-    verb.add_argument(
-        "--workers",
-        type=positive,
-        metavar="N",
-        help="engines on the cluster (default: as many as fit)",
-    )
+    add_number(verb, "--slots", help="concurrent rows per server or engine (default: 4)")
+    add_number(verb, "--workers", help="engines on the cluster (default: as many as fit)")
     verb.add_argument(
         "--memory", type=nbytes, metavar="SIZE", help="memory for each engine on the cluster"
     )
@@ -100,9 +91,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="N",
         help="attempts per row before it is set aside (default: 3)",
     )
-    verb.add_argument(
-        "--retry-failed", action="store_true", help="retry rows that failed or were set aside"
-    )
+    add_switch(verb, "--retry-failed", help="retry rows that failed or were set aside")
     verb.add_argument(
         "--until",
         type=until,
@@ -126,29 +115,19 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--traces", metavar="FOLDER", help="folder for traces (default: beside the results)"
     )
-    where.add_argument("--no-traces", action="store_true", help="write no traces")
-    verb.add_argument("-q", "--quiet", action="store_true", help="show no progress and no summary")
+    add_switch(where, "--no-traces", help="write no traces")
+    add_switch(verb, "-q", "--quiet", help="show no progress and no summary")
     _add_agent_options(verb)
     add_engine_options(verb)
     add_sampling_options(verb)
 
 
 def _add_agent_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--schema", metavar="FILE", help="answer in JSON that fits the JSON schema in FILE"
-    )
+    add_file(verb, "--schema", help="answer in JSON that fits the JSON schema in FILE")
     add_tool_options(verb, session=False)
-    verb.add_argument(
-        "--max-steps",
-        type=positive,
-        metavar="N",
-        help="maximum number of model calls per row (default: 8)",
-    )
-    verb.add_argument(
-        "--max-tokens",
-        type=positive,
-        metavar="N",
-        help="maximum number of generated tokens per row (default: 1,024)",
+    add_number(verb, "--max-steps", help="maximum number of model calls per row (default: 8)")
+    add_number(
+        verb, "--max-tokens", help="maximum number of generated tokens per row (default: 1,024)"
     )
     verb.add_argument(
         "--timeout",
@@ -157,9 +136,7 @@ def _add_agent_options(verb: argparse.ArgumentParser) -> None:
         help="stop a row after S seconds (default: no limit)",
     )
     add_reply_options(verb)
-    verb.add_argument(
-        "--redact", action="store_true", help="leave text and token ids out of the traces"
-    )
+    add_switch(verb, "--redact", help="leave text and token ids out of the traces")
 
 
 def until(text: str) -> float:
@@ -176,13 +153,7 @@ def until(text: str) -> float:
 
 def money(text: str) -> float:
     """An amount of 0 or more."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < 1e12:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not an amount of 0 or more")
-    return number
+    return within(text, "an amount of 0 or more", lambda number: 0 <= number < 1e12)
 
 
 def price(text: str) -> tuple[str, float]:

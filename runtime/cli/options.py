@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from .arguments import numbers, positive
@@ -33,6 +34,16 @@ def add_numbers(parser: argparse._ActionsContainer, *flags: str, **settings: Any
     add_option(parser, *flags, **{"type": numbers, "metavar": "N,…", **settings})
 
 
+def add_switch(parser: argparse._ActionsContainer, *flags: str, help: str) -> None:
+    """Add an option that is on where it is given."""
+    parser.add_argument(*flags, action="store_true", help=help)
+
+
+def add_file(parser: argparse._ActionsContainer, *flags: str, help: str) -> None:
+    """Add an option, or an argument, that is a file's name."""
+    parser.add_argument(*flags, metavar="FILE", help=help)
+
+
 def add_threads_option(verb: argparse.ArgumentParser) -> None:
     """Add the number of threads of work that needs no engine."""
     add_number(verb, "-t", "--threads", help="number of threads (default: the physical cores)")
@@ -52,31 +63,25 @@ def count(text: str) -> int:
 
 def amount(text: str) -> float:
     """A number above zero."""
-    value = _float(text)
-    if not 0 < value < 1e12:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
+    return within(text, "a number above 0", lambda value: 0 < value < 1e12)
 
 
 def share(text: str) -> float:
     """A share: 0 to 1."""
-    value = _float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
-    return value
+    return within(text, "a share from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 def seconds(text: str) -> float:
     """A time above zero."""
-    value = _float(text)
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
+    return within(text, "a number of seconds above 0", lambda value: 0 < value < 1e9)
 
 
-def _float(text: str) -> float:
-    """The number, or nan where the text is none."""
+def within(text: str, what: str, fits: Callable[[float], bool]) -> float:
+    """The number that a text says; an error that it is not `what` if it says none that fits."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        return float("nan")
+        value = float("nan")
+    if not fits(value):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {what}")
+    return value

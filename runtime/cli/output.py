@@ -319,6 +319,12 @@ class Progress:
         self._drawn_at = 0.0
         self._loading_since = 0.0
 
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
     def __call__(self, done: int, total: int, tokens_per_s: float) -> None:
         from ...traces.timeline import duration, rate
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .load_engine import MODEL, add_pass_options, load_engine
-from .options import add_number
+from .options import add_file, add_number
 from .output import Output
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 def add_text_options(verb: argparse.ArgumentParser) -> None:
     """A model, and a text that it reads in chunks."""
     verb.add_argument("model", metavar="MODEL", help=MODEL)
-    verb.add_argument("file", metavar="FILE", help="text file in UTF-8")
+    add_file(verb, "file", help="text file in UTF-8")
     add_number(verb, "-c", "--chunk", default=512, help="tokens per chunk")
     add_number(verb, "--chunks", help="maximum number of chunks (default: all)")
     add_pass_options(verb)

@@ -299,15 +299,16 @@ def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) ->
 
 
 def _calibrated(engine: Engine) -> Forecaster:
-    from ..bench.calibration import calibrated
+    from ..inference.engine_timer import EngineTimer
     from ..physics import calibration
+    from ..physics.calibrate import calibrated
     from ..planning.forecaster import of_engine
 
     kept = calibration.load(calibration.path_of(engine.cost, engine.machine, engine.kv))
     if kept is not None:
         engine.apply_calibration(kept)
         return of_engine(engine, kept)
-    return of_engine(engine, calibrated(engine))
+    return of_engine(engine, calibrated(EngineTimer(engine)))
 
 
 def _learn(args: argparse.Namespace, output: Output) -> int:

@@ -6,7 +6,7 @@ import argparse
 
 from .arguments import numbers
 from .load_engine import nbytes
-from .options import add_number, add_numbers, add_option, amount
+from .options import add_file, add_number, add_numbers, add_option, add_switch, amount
 
 SWEEPS = ("machines", "rate", "kv", "deadline", "parallel", "model", "machine", "route")
 
@@ -32,14 +32,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="M",
         help="an alias, synthetic:NAME:TYPE, or a file (default: qwen3:0.6b)",
     )
-    verb.add_argument(
+    add_file(
+        verb,
         "--machine",
-        metavar="FILE",
         help="`doctor --json` file of the machines to simulate (default: this machine)",
     )
-    verb.add_argument(
-        "--clock", metavar="FILE", help="clock file from --learn, instead of -m and --machine"
-    )
+    add_file(verb, "--clock", help="clock file from --learn, instead of -m and --machine")
     add_number(verb, "--machines", default=1, help="number of machines")
     add_number(verb, "--conversations", default=1000, help="number of conversations")
     verb.add_argument(
@@ -73,7 +71,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     add_number(how, "--parallel", default=32, help="concurrent requests per machine")
     text = "target gap in seconds between tokens while prompts run"
     add_number(how, "--deadline", type=amount, default=0.1, metavar="S", help=text)
-    how.add_argument("--no-sharing", action="store_true", help="neither share nor keep prefixes")
+    add_switch(how, "--no-sharing", help="neither share nor keep prefixes")
     text = "choice of machine: the less loaded of two, in turns, or random"
     add_option(how, "--route", choices=("two", "turns", "random"), default="two", help=text)
     text = "latency goals in seconds"
@@ -84,34 +82,24 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="WHAT=A,B,…",
         help=f"repeat the plan for each of some values of {', '.join(SWEEPS)}",
     )
-    verb.add_argument(
+    add_switch(
+        verb,
         "--what-if",
-        action="store_true",
         help="estimate the gain from more cores, faster DRAM, a q8 KV cache and so on",
     )
     add_number(verb, "--seed", default=1, help="random seed")
     add_number(verb, "--processes", help="simulation processes (default: one per core)")
-    verb.add_argument(
-        "--prices",
-        metavar="FILE",
-        help="TOML file whose prices override the defaults, as for `cost`",
-    )
+    add_file(verb, "--prices", help="TOML file whose prices override the defaults, as for `cost`")
     text = "which machine of the price list"
     add_option(verb, "--hardware", default="desktop", metavar="NAME", help=text)
-    verb.add_argument("-o", "--output", metavar="FILE", help="write the plan as an HTML page")
-    verb.add_argument("--svg", metavar="FILE", help="draw the sweep, or the errors of --validate")
+    add_file(verb, "-o", "--output", help="write the plan as an HTML page")
+    add_file(verb, "--svg", help="draw the sweep, or the errors of --validate")
     real = verb.add_argument_group("this machine, measured")
-    real.add_argument(
-        "--learn",
-        metavar="FILE",
-        help="run agents here and add their pass times to this clock file",
-    )
+    add_file(real, "--learn", help="run agents here and add their pass times to this clock file")
     text = "run N agents here and compare with their simulation"
     add_numbers(real, "--validate", help=text)
-    real.add_argument(
-        "--rounds",
-        metavar="FILE",
-        help="file to add the measured rounds to; all rounds in it are compared",
+    add_file(
+        real, "--rounds", help="file to add the measured rounds to; all rounds in it are compared"
     )
     add_numbers(
         real,

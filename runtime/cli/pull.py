@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import ModelError
 from ..hub.progress import size_text
 from .exit_codes import Exit
+from .options import add_switch
 from .output import Output
 
 if TYPE_CHECKING:
@@ -26,9 +27,7 @@ MODEL = (
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Which model."""
     verb.add_argument("name", metavar="MODEL", help=MODEL)
-    verb.add_argument(
-        "--force", action="store_true", help="download it even if this version cannot run it"
-    )
+    add_switch(verb, "--force", help="download it even if this version cannot run it")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .atomic_write import add_force_option, check_new
-from .options import add_threads_option
+from .options import add_file, add_threads_option
 from .output import Output
 from .tables import megabytes
 
@@ -21,11 +21,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "type", metavar="TYPE", help="quantization, such as Q4_K_M or Q8_0; a wrong one lists all"
     )
-    verb.add_argument(
-        "--imatrix",
-        metavar="FILE",
-        help="importance matrix from `triplepoint imatrix` or llama.cpp",
-    )
+    add_file(verb, "--imatrix", help="importance matrix from `triplepoint imatrix` or llama.cpp")
     add_force_option(verb)
     add_threads_option(verb)
 
@@ -35,7 +31,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..quantize.quantize import quantize
 
     check_new(args.target, force=args.force)
-    try:
+    with output.progress:
         report = quantize(
             args.source,
             args.target,
@@ -44,8 +40,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             threads=args.threads,
             progress=lambda share: output.progress.loading(share, "quantizing"),
         )
-    finally:
-        output.progress.clear()
     _show(output, report)
     output.json(report.as_dict())
     return 0

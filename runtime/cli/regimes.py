@@ -20,6 +20,7 @@ from .load_engine import (
     load_engine,
     named,
 )
+from .options import add_file, add_switch
 from .output import Output
 
 if TYPE_CHECKING:
@@ -61,13 +62,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="draw the diagrams of these models side by side in one .svg",
     )
-    verb.add_argument(
-        "-o", "--output", metavar="FILE", help="write the diagram to an .svg or .html file"
-    )
-    verb.add_argument("--measure", action="store_true", help="time some points and draw them too")
-    verb.add_argument(
+    add_file(verb, "-o", "--output", help="write the diagram to an .svg or .html file")
+    add_switch(verb, "--measure", help="time some points and draw them too")
+    add_switch(
+        verb,
         "--recalibrate",
-        action="store_true",
         help="measure the kernels again instead of using the saved calibration",
     )
     add_pass_options(verb)
@@ -166,18 +165,20 @@ def _steps(name: str | None) -> tuple[str, list[Step]]:
 def _picture(
     args: argparse.Namespace, output: Output, engine: Engine, path: list[Step]
 ) -> tuple[Picture, Calibration]:
-    from ..bench import calibration, predictions
+    from ..bench import predictions
+    from ..inference.engine_timer import EngineTimer
+    from ..physics.calibrate import DECODES, calibrated
     from ..physics.calibration import busy
     from ..regimes.diagram import Picture, diagram
 
-    found = calibration.calibrated(engine, recalibrate=args.recalibrate)
+    found = calibrated(EngineTimer(engine), recalibrate=args.recalibrate)
     drawn = diagram(engine.cost, found, engine.context)
     if busy(found, engine.machine) or drawn.largest() > _ONE_REGION:
         output.note(f"the calibration looks disturbed: {BUSY}; {RECALIBRATE}")
     batches = _batches(args.batch or (), engine, found)
     measured: list[Any] = []
     if args.measure:
-        room = engine.context - calibration.DECODES - 2
+        room = engine.context - DECODES - 2
         points = [(s, p) for s in _MEASURED[0] for p in _MEASURED[1] if s + p < room]
         measured = list(predictions.check(engine, found, points))
     model, machine = engine.model, found.machine

@@ -12,6 +12,7 @@ from typing import TypeVar
 from ...errors import SettingError
 from ..hub.progress import size_text
 from .exit_codes import Exit
+from .options import add_switch
 from .output import Output, read_answer
 
 T = TypeVar("T")
@@ -28,13 +29,13 @@ def add_removing_options(verb: argparse.ArgumentParser, what: str) -> None:
         metavar="AGE",
         help="those last written more than AGE ago, e.g. 12h, 30d, 8w",
     )
-    verb.add_argument("--all", action="store_true", help="all of them")
+    add_switch(verb, "--all", help="all of them")
     add_yes_option(verb)
 
 
 def add_yes_option(verb: argparse.ArgumentParser) -> None:
     """The one that agrees beforehand."""
-    verb.add_argument("-y", "--yes", action="store_true", help="do not ask before removing")
+    add_switch(verb, "-y", "--yes", help="do not ask before removing")
 
 
 def age(text: str) -> float:

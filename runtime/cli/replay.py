@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .agent_options import group_names
 from .load_engine import add_engine_options, named
+from .options import add_file, add_switch, within
 from .output import Output
 from .traces import TRACE, trace_json
 from .transcript import show_end, show_header, show_parent, show_rest, show_turn
@@ -25,16 +26,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="play it back at X times the recorded speed; max: without waiting",
     )
     what = verb.add_mutually_exclusive_group()
-    what.add_argument(
+    add_switch(
+        what,
         "--verify",
-        action="store_true",
         help="run the model again with the recorded tool results and compare every token",
     )
-    what.add_argument(
-        "--benchmark",
-        action="store_true",
-        help="time the recorded work on this machine and compare",
-    )
+    add_switch(what, "--benchmark", help="time the recorded work on this machine and compare")
     what.add_argument(
         "--from",
         dest="start",
@@ -62,19 +59,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="D",
         help="folder for tools that run (default: the recorded one)",
     )
-    verb.add_argument(
-        "--skip-tool-delays",
-        action="store_true",
-        help="with --benchmark: do not pause where tools ran",
-    )
-    verb.add_argument(
-        "--predict",
-        action="store_true",
-        help="with --benchmark: predict with the cost model, run nothing",
-    )
-    verb.add_argument(
+    add_switch(verb, "--skip-tool-delays", help="with --benchmark: do not pause where tools ran")
+    add_switch(verb, "--predict", help="with --benchmark: predict with the cost model, run nothing")
+    add_file(
+        verb,
         "--machine",
-        metavar="FILE",
         help="with --predict: another machine's limits, from `doctor --json` or a trace",
     )
     add_engine_options(verb, model="default: the recorded one")
@@ -102,13 +91,8 @@ def step(text: str) -> tuple[int, int]:
 
 def speed(text: str) -> float:
     """How many times as fast; ``max`` is without end."""
-    try:
-        number = float("inf") if text == "max" else float(text)
-    except ValueError:
-        number = 0.0
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a speed; give 1, 10, … or max")
-    return number
+    given = "inf" if text == "max" else text
+    return within(given, "a speed; give 1, 10, … or max", lambda number: number > 0)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -28,14 +28,11 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     chosen, header = workload.chosen_run(trace, -1)
     works = workload.work_items(chosen)
     engine, notes = engine_of(header, args, output, positions_for(header, works, args.model))
-    try:
+    with engine, output.progress:
         if args.predict:
             report = _predicted(trace, args, engine)
         else:
             report = _measured(trace, args, engine, output, len(works))
-    finally:
-        output.progress.clear()
-        engine.close()
     report.notes[:0] = notes
     show_header(output, header)
     for line in text(report):
@@ -56,12 +53,13 @@ def _measured(
 
 
 def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfReport:
-    from ..bench.calibration import calibrated
+    from ..inference.engine_timer import EngineTimer
+    from ..physics.calibrate import calibrated
     from ..physics.machine import DOUBT
     from ..replay import simulate
     from ..replay.machine_file import read_machine
 
-    found, machine, notes = calibrated(engine), None, []
+    found, machine, notes = calibrated(EngineTimer(engine)), None, []
     if args.machine:
         machine, efficiency = read_machine(args.machine)
         if efficiency is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .agent_options import add_agent_options
 from .exit_codes import Exit, as_flags
 from .load_engine import load_model
+from .options import add_file, add_switch
 from .output import Output
 
 if TYPE_CHECKING:
@@ -23,18 +24,10 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "attached to it",
     )
     add_agent_options(verb)
-    verb.add_argument(
-        "--schema", metavar="FILE", help="answer in JSON that fits the JSON schema in FILE"
-    )
-    verb.add_argument(
-        "--show-phases",
-        action="store_true",
-        help="show each phase as it ends, and regime changes",
-    )
-    verb.add_argument(
-        "--show-prompt",
-        action="store_true",
-        help="show the prompt as the model would read it, and run nothing",
+    add_file(verb, "--schema", help="answer in JSON that fits the JSON schema in FILE")
+    add_switch(verb, "--show-phases", help="show each phase as it ends, and regime changes")
+    add_switch(
+        verb, "--show-prompt", help="show the prompt as the model would read it, and run nothing"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +11,8 @@ from ...arguments import read_text
 from ...errors import SettingError
 from .config import apply_config
 from .exit_codes import Exit
-from .load_engine import DEFAULT_MODEL, add_engine_options, load_engine, model_path, nbytes
-from .options import add_number, add_option
+from .load_engine import DEFAULT_MODEL, add_engine_options, load_calibrated, model_path, nbytes
+from .options import add_file, add_number, add_option, add_switch
 from .output import Output
 
 if TYPE_CHECKING:
@@ -45,15 +44,15 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--api-key", action="append", metavar="KEY", help="require this API key; repeatable"
     )
-    verb.add_argument(
+    add_file(
+        verb,
         "--api-key-file",
-        metavar="FILE",
         help="file of API keys, one per line, as KEY or NAME KEY; keeps keys out of the process "
         "list",
     )
-    verb.add_argument(
+    add_file(
+        verb,
         "--operator-key-file",
-        metavar="FILE",
         help="file of operator keys, one per line; then only these open /metrics and the status "
         "page's data",
     )
@@ -138,11 +137,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="send request metrics to this OTLP endpoint, such as http://127.0.0.1:4318/v1/metrics",
     )
-    verb.add_argument(
-        "--otlp-content",
-        action="store_true",
-        help="include questions and answers in the spans",
-    )
+    add_switch(verb, "--otlp-content", help="include questions and answers in the spans")
 
 
 def _nbytes_or_none(text: str) -> int:
@@ -184,13 +179,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     )
 
     def load(source: str) -> Engine:
-        from ..bench.calibration import quick_calibrate
-
-        own = copy.copy(args)
-        own.model = source
-        engine = load_engine(own, output)
-        quick_calibrate(engine)  # the scheduler's clock
-        return engine
+        return load_calibrated(args, output, source)  # the scheduler's clock
 
     def started(address: str) -> None:
         output.aside.line(f"serving {', '.join(settings.models)} at {address}/v1")

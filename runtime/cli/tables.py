@@ -7,7 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from ...traces.sanitize import printable
 from .output import Output
@@ -19,11 +19,16 @@ Form = Literal["md", "csv", "json"]
 T = TypeVar("T")
 
 
-class Column(NamedTuple):
-    """A column of the Markdown table; it is at least `width` wide, since rows come one by one."""
+class Column(NamedTuple, Generic[T]):
+    """A column of the Markdown table; it is at least `width` wide, since rows come one by one.
+
+    Attributes:
+        cell: its text for a result, where rows do not come with their cells.
+    """
 
     heading: str
     width: int
+    cell: Callable[[T], str] | None = None
     is_text: bool = False
 
     def place(self, text: str) -> str:
@@ -53,7 +58,7 @@ class Row(NamedTuple):
     samples: Mapping[str, Any] = {}
 
 
-def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[Row]) -> None:
+def show(output: Output, form: Form, columns: Sequence[Column[Any]], rows: Iterable[Row]) -> None:
     """Print the rows."""
     if form == "json":
         mark = "["
@@ -91,17 +96,20 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
 def show_each(
     output: Output,
     form: Form,
-    columns: Sequence[Column],
+    columns: Sequence[Column[T]],
     results: Iterable[T],
-    row: Callable[[T], Row],
+    values: Callable[[T], tuple[Mapping[str, Any], Mapping[str, Any]]],
 ) -> list[T]:
-    """Print a row for each result as soon as it is known, and return all results."""
+    """Print a row for each result as soon as it is known, and return all results.
+
+    values: its fields and its samples, see `Row`.
+    """
     found: list[T] = []
 
     def rows() -> Iterator[Row]:
         for result in results:
             found.append(result)
-            yield row(result)
+            yield Row([c.cell(result) for c in columns if c.cell], *values(result))
 
     show(output, form, columns, rows())
     return found

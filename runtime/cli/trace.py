@@ -19,7 +19,7 @@ from ...traces.sanitize import printable
 from . import trace_warehouse
 from .arguments import add_commands, positive
 from .atomic_write import atomic_write, check_outputs
-from .options import add_limit_option, add_option
+from .options import add_file, add_limit_option, add_option, add_switch
 from .output import Output
 from .removing import add_removing_options, agreed, chosen, report_removed
 from .traces import TRACE, default_folder, trace_json
@@ -48,13 +48,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
     show = commands.add("show", "show a run's timeline, regimes and times")
     show.add_argument("trace", metavar="TRACE", help=TRACE)
-    show.add_argument("--layers", action="store_true", help="also show the time of each layer")
-    show.add_argument(
-        "--tuning",
-        action="store_true",
-        help="show the run's execution policy and the reasons for it",
-    )
-    show.add_argument("--events", action="store_true", help="show the recorded events")
+    add_switch(show, "--layers", help="also show the time of each layer")
+    add_switch(show, "--tuning", help="show the run's execution policy and the reasons for it")
+    add_switch(show, "--events", help="show the recorded events")
     show.add_argument(
         "--prompt",
         nargs="?",
@@ -63,7 +59,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="TURN",
         help="show the prompt of the last turn, or of TURN, as the model read it",
     )
-    show.add_argument("--svg", metavar="FILE", help="also draw the timeline as an SVG file")
+    add_file(show, "--svg", help="also draw the timeline as an SVG file")
 
     diff = commands.add("diff", "compare the tokens, regimes and times of two runs")
     diff.add_argument("first", metavar="A", help=TRACE)
@@ -74,14 +70,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "traces", nargs="+", metavar="TRACE", help=f"{TRACE}; or a folder of traces"
     )
     export.add_argument("--format", choices=FORMATS, required=True, help="output format")
-    export.add_argument(
-        "-o", "--output", metavar="FILE", help="file to write (default: standard output)"
-    )
+    add_file(export, "-o", "--output", help="file to write (default: standard output)")
     text = "table to export as csv or parquet"
     add_option(export, "--table", choices=TABLES, default="phases", help=text)
-    export.add_argument(
+    add_switch(
+        export,
         "--include-content",
-        action="store_true",
         help="with otlp-json: include questions, answers and tool results",
     )
 
@@ -90,8 +84,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     view.add_argument(
         "traces", nargs="*", metavar="TRACE", help=f"{TRACE}; or a folder of traces (default: last)"
     )
-    view.add_argument("-o", "--output", metavar="FILE", help="page to write (default: TRACE.html)")
-    view.add_argument("--open", action="store_true", help="open the page in the browser")
+    add_file(view, "-o", "--output", help="page to write (default: TRACE.html)")
+    add_switch(view, "--open", help="open the page in the browser")
 
     query = commands.add("query", "query traces or an ingested database with SQL (needs duckdb)")
     query.add_argument("sql", metavar="SQL", help=f"query over the tables {', '.join(TABLES)}")
@@ -102,7 +96,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="a database from `trace ingest`, or traces and folders (default: the state "
         "folder's); may also come before the SQL",
     )
-    query.add_argument("--csv", action="store_true", help="print CSV instead of a table")
+    add_switch(query, "--csv", help="print CSV instead of a table")
     trace_warehouse.add_options(commands)
 
     rm = commands.add("rm", "remove traces from the state folder, or the named ones")

@@ -17,7 +17,7 @@ from ...errors import SettingError
 from ...traces.sanitize import printable
 from .arguments import Commands
 from .atomic_write import atomic_write, check_outputs
-from .options import add_limit_option, add_number
+from .options import add_file, add_limit_option, add_number, add_switch
 from .output import Output
 
 if TYPE_CHECKING:
@@ -42,30 +42,26 @@ def add_options(commands: Commands) -> None:
         metavar="SOURCE",
         help="folders, files or patterns (default: the state folder's traces)",
     )
-    ingest.add_argument(
+    add_file(
+        ingest,
         "-o",
         "--output",
-        metavar="FILE",
         help="database to write, FILE.duckdb, or a folder for Parquet files",
     )
-    ingest.add_argument(
-        "--texts", action="store_true", help="include questions, answers, arguments and results"
-    )
-    ingest.add_argument("--tokens", action="store_true", help="include the token ids of each phase")
+    add_switch(ingest, "--texts", help="include questions, answers, arguments and results")
+    add_switch(ingest, "--tokens", help="include the token ids of each phase")
     add_number(ingest, "-j", "--jobs", help="reader processes (default: one per core)")
 
     report = commands.add("report", "report on ingested traces: tables, CSV, an HTML page")
-    report.add_argument("file", metavar="FILE", help="database or folder from `trace ingest`")
+    add_file(report, "file", help="database or folder from `trace ingest`")
     report.add_argument(
         "names",
         nargs="*",
         metavar="NAME",
         help=f"reports to make: {', '.join(REPORTS)} (default: all)",
     )
-    report.add_argument(
-        "--csv", action="store_true", help="print CSV; several reports need -o FOLDER"
-    )
-    report.add_argument("-o", "--output", metavar="FILE", help="file or folder for the CSV")
+    add_switch(report, "--csv", help="print CSV; several reports need -o FOLDER")
+    add_file(report, "-o", "--output", help="file or folder for the CSV")
     report.add_argument("--html", metavar="PAGE", help="write an HTML page with all reports")
     add_limit_option(report, "maximum number of turns")
 

@@ -15,6 +15,13 @@ def whole(c: dict[str, Any], key: str) -> int:
     return value
 
 
+def refuse_set(c: dict[str, Any], *keys: str) -> None:
+    """Raise UnsupportedModelError if one of the keys has a value that asks for anything."""
+    for key in keys:
+        if c.get(key):
+            refuse(c, key, c[key])
+
+
 def refuse(c: dict[str, Any], what: str, value: object) -> NoReturn:
     """Raise UnsupportedModelError: a setting has a value that cannot be done."""
     raise UnsupportedModelError(f"config.json of a {c['model_type']}: {what} = {value!r} is not "

@@ -60,59 +60,39 @@ def places(name: str, architecture: str) -> list[Place]:
     )
 
 
-def _to_rows(x: np.ndarray, width: int) -> np.ndarray:
+def _turned(x: np.ndarray, width: int) -> np.ndarray:
     """Matrices that are stored [in, out], as [out, in]."""
     return x.swapaxes(-1, -2)
 
 
-def _gate(x: np.ndarray, width: int) -> np.ndarray:
-    """The first half of what reads x: published as [in, out], saved again as [out, in]."""
-    x = x.swapaxes(-1, -2) if x.shape[-2] == width else x
-    return x[..., : x.shape[-2] // 2, :]
+def _reads_x(x: np.ndarray, width: int) -> np.ndarray:
+    """What reads x: published as [in, out], saved again as [out, in]."""
+    return x.swapaxes(-1, -2) if x.shape[-2] == width else x
 
 
-def _up(x: np.ndarray, width: int) -> np.ndarray:
-    x = x.swapaxes(-1, -2) if x.shape[-2] == width else x
-    return x[..., x.shape[-2] // 2 :, :]
-
-
-def _down(x: np.ndarray, width: int) -> np.ndarray:
+def _gives_x(x: np.ndarray, width: int) -> np.ndarray:
+    """What x is added to, likewise."""
     return x.swapaxes(-1, -2) if x.shape[-1] == width else x
 
 
-def _even(x: np.ndarray, width: int) -> np.ndarray:
-    return x[..., ::2]
+def _as_is(x: np.ndarray, width: int) -> np.ndarray:
+    return x
 
 
-def _odd(x: np.ndarray, width: int) -> np.ndarray:
-    return x[..., 1::2]
+def _half(second: bool, of: View = _as_is) -> View:
+    """The first or the second half of the rows, of each expert where there are any."""
+
+    def view(x: np.ndarray, width: int) -> np.ndarray:
+        rows = of(x, width)
+        half = rows.shape[-2] // 2
+        return rows[..., half:, :] if second else rows[..., :half, :]
+
+    return view
 
 
-def _even_rows(x: np.ndarray, width: int) -> np.ndarray:
-    """Every other output of matrices that are stored [in, out]."""
-    return x[..., ::2].swapaxes(-1, -2)
-
-
-def _odd_rows(x: np.ndarray, width: int) -> np.ndarray:
-    return x[..., 1::2].swapaxes(-1, -2)
-
-
-def _even_outputs(x: np.ndarray, width: int) -> np.ndarray:
+def _every_other(first: int, of: View = _as_is) -> View:
     """Every other row, which is an output."""
-    return x[..., ::2, :]
-
-
-def _odd_outputs(x: np.ndarray, width: int) -> np.ndarray:
-    return x[..., 1::2, :]
-
-
-def _gate_rows(x: np.ndarray, width: int) -> np.ndarray:
-    """The first half of the rows, of each expert where there are any."""
-    return x[..., : x.shape[-2] // 2, :]
-
-
-def _up_rows(x: np.ndarray, width: int) -> np.ndarray:
-    return x[..., x.shape[-2] // 2 :, :]
+    return lambda x, width: of(x, width)[..., first::2, :]
 
 
 _OUTSIDE = {
@@ -264,8 +244,8 @@ _DELTA_NUMBERS = {
     "linear_attn.A_log": [Place("ssm_a")],
 }
 _FUSED = [
-    Place("ffn_gate_exps.weight", view=_gate_rows),
-    Place("ffn_up_exps.weight", view=_up_rows),
+    Place("ffn_gate_exps.weight", view=_half(False)),
+    Place("ffn_up_exps.weight", view=_half(True)),
 ]
 _FUSED_EXPERTS = {
     "mlp.experts.gate_up_proj": _FUSED,
@@ -297,8 +277,8 @@ _OWN: dict[str, dict[str, list[Place]]] = {
         "mamba.A_log": [Place("ssm_a")],
         "mamba.D": [Place("ssm_d")],
         "shared_mlp.input_linear.weight": [
-            Place("ffn_gate_shexp.weight", view=_gate_rows),
-            Place("ffn_up_shexp.weight", view=_up_rows),
+            Place("ffn_gate_shexp.weight", view=_half(False)),
+            Place("ffn_up_shexp.weight", view=_half(True)),
         ],
         "block_sparse_moe.input_linear.weight": _FUSED,
         "block_sparse_moe.experts.gate_up_proj": _FUSED,
@@ -307,28 +287,28 @@ _OWN: dict[str, dict[str, list[Place]]] = {
     },
     "qwen3vlmoe": {
         "mlp.experts.gate_up_proj": [
-            Place("ffn_gate_exps.weight", view=_gate),
-            Place("ffn_up_exps.weight", view=_up),
+            Place("ffn_gate_exps.weight", view=_half(False, _reads_x)),
+            Place("ffn_up_exps.weight", view=_half(True, _reads_x)),
         ],
-        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_down)],
+        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_gives_x)],
     },
     "gpt-oss": {
         "self_attn.sinks": [Place("attn_sinks.weight")],
         "mlp.experts.gate_up_proj": [
-            Place("ffn_gate_exps.weight", view=_even_rows),
-            Place("ffn_up_exps.weight", view=_odd_rows),
+            Place("ffn_gate_exps.weight", view=_every_other(0, _turned)),
+            Place("ffn_up_exps.weight", view=_every_other(1, _turned)),
         ],
         # The same in MXFP4, where an output's weights are a row.
         "mlp.experts.gate_up_proj_blocks": [
-            Place("ffn_gate_exps.weight", view=_even_outputs),
-            Place("ffn_up_exps.weight", view=_odd_outputs),
+            Place("ffn_gate_exps.weight", view=_every_other(0)),
+            Place("ffn_up_exps.weight", view=_every_other(1)),
         ],
         "mlp.experts.down_proj_blocks": [Place("ffn_down_exps.weight")],
         "mlp.experts.gate_up_proj_bias": [
-            Place("ffn_gate_exps.bias", view=_even),
-            Place("ffn_up_exps.bias", view=_odd),
+            Place("ffn_gate_exps.bias", view=lambda x, _: x[..., ::2]),
+            Place("ffn_up_exps.bias", view=lambda x, _: x[..., 1::2]),
         ],
-        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_to_rows)],
+        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_turned)],
         "mlp.experts.down_proj_bias": [Place("ffn_down_exps.bias")],
     },
     "deepseek2": {

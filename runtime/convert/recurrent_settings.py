@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .checkpoint_settings import CheckpointSettings
-from .fields import refuse, whole
+from .fields import refuse, refuse_set, whole
 
 FULL_ATTENTION_INTERVAL = 4
 SIGMOID = 2  # of `expert_gating_func`
@@ -53,8 +53,7 @@ def _add_lfm2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     a, m = s.architecture, s.metadata
     m[f"{a}.attention.head_count_kv"] = _kv_heads_by_layer(s)
     m[f"{a}.shortconv.l_cache"] = int(c.get("conv_L_cache") or 3)
-    if c.get("conv_bias"):
-        refuse(c, "conv_bias", True)
+    refuse_set(c, "conv_bias")
     if a == "lfm2":
         return
     if not c.get("norm_topk_prob", True):
@@ -129,9 +128,7 @@ def nemotron_blocks(c: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _add_nemotron(s: CheckpointSettings, c: dict[str, Any]) -> None:
     a, m = s.architecture, s.metadata
-    for key in ("attention_bias", "mlp_bias", "use_bias", "moe_latent_size"):
-        if c.get(key):
-            refuse(c, key, c[key])
+    refuse_set(c, "attention_bias", "mlp_bias", "use_bias", "moe_latent_size")
     if c.get("mlp_hidden_act", "relu2") != "relu2" or not c.get("use_conv_bias", True):
         refuse(c, "mlp_hidden_act, use_conv_bias", (c.get("mlp_hidden_act"), False))
     s.kinds, width = c["layer_types"], whole(c, "intermediate_size")
@@ -177,8 +174,7 @@ def _add_qwen35(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if a != "qwen3next":
         sections = s.rope.get("mrope_section") or [11, 11, 10]
         m[f"{a}.rope.dimension_sections"] = [*sections, 0][:4]
-    if c.get("attention_bias"):
-        refuse(c, "attention_bias", True)
+    refuse_set(c, "attention_bias")
     if a == "qwen35":
         return
     _add_experts(s, c, "moe_intermediate_size", "shared_expert_intermediate_size")

@@ -17,6 +17,7 @@ from . import recurrent_settings as recurrent
 from .checkpoint_settings import CheckpointSettings
 from .defaults import norm_epsilon, with_defaults
 from .fields import refuse as _refuse
+from .fields import refuse_set
 from .fields import whole as _whole
 from .limits import check_limits
 from .rope import add_scaling, rope_settings
@@ -139,7 +140,8 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         f"{a}.vocab_size": _whole(c, "vocab_size"),
     }
     add_scaling(s, c)
-    _ADD.get(architecture, _add_nothing)(s, c)
+    if add := _ADD.get(architecture):
+        add(s, c)
     check_limits(s, c)
     return s
 
@@ -153,10 +155,6 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 # --- what only one architecture has
-
-
-def _add_nothing(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    pass
 
 
 def _add_mistral_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -225,9 +223,7 @@ def _add_mistral3(s: CheckpointSettings, c: dict[str, Any]) -> None:
 def _add_olmo2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if c["model_type"] != "olmo3" or not c.get("sliding_window"):
         return
-    near = rope_settings(c, "sliding_attention")
-    if near["rope_type"] != "default":
-        _refuse(c, "rope scaling of sliding attention", near["rope_type"])
+    _near_rope(c)
     s.metadata["olmo2.attention.sliding_window"] = int(c["sliding_window"])
     s.metadata["olmo2.attention.sliding_window_pattern"] = _slides(s, c, 4)
 
@@ -245,9 +241,7 @@ def _add_gpt_oss(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    for key in ("moe_router_logit_softcapping", "moe_apply_router_weight_on_input"):
-        if c.get(key):
-            _refuse(c, key, c[key])
+    refuse_set(c, "moe_router_logit_softcapping", "moe_apply_router_weight_on_input")
     m, slides = s.metadata, [kind == "sliding_attention" for kind in c.get("layer_types") or []]
     heads = c.get("num_attention_heads_per_layer") or [s.heads] * s.layers
     m["laguna.attention.head_count"] = [int(n) for n in heads]
@@ -257,9 +251,7 @@ def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if not all(sparse[dense:]):
         _refuse(c, "mlp_layer_types", c["mlp_layer_types"])
     if any(slides):
-        near = rope_settings(c, "sliding_attention")
-        if near["rope_type"] != "default":
-            _refuse(c, "rope scaling of sliding attention", near["rope_type"])
+        near = _near_rope(c)
         m["laguna.attention.sliding_window"] = _whole(c, "sliding_window")
         m["laguna.attention.sliding_window_pattern"] = slides
         m["laguna.rope.freq_base_swa"] = float(near["rope_theta"])
@@ -283,8 +275,8 @@ def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
         _refuse(c, "rope_interleave", c.get("rope_interleave"))
     if not glm and (c.get("topk_method") or "greedy") != "greedy":
         _refuse(c, "topk_method", c["topk_method"])  # its groups count by their best alone
-    if not glm and c.get("norm_topk_prob"):  # DeepSeek's own code does it, transformers does not
-        _refuse(c, "norm_topk_prob", c["norm_topk_prob"])
+    if not glm:
+        refuse_set(c, "norm_topk_prob")  # DeepSeek's own code does it, transformers does not
     m, a = s.metadata, "deepseek2.attention."
     rank, rotated = _whole(c, "kv_lora_rank"), _whole(c, "qk_rope_head_dim")
     nope, values = _whole(c, "qk_nope_head_dim"), _whole(c, "v_head_dim")
@@ -317,6 +309,14 @@ def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     s.views["attn_v_b.weight"] = lambda x, width: by_head(x)[:, nope:]
 
 
+def _near_rope(c: dict[str, Any]) -> dict[str, Any]:
+    """The rotation of layers with a window, which has no scaling in these files."""
+    near = rope_settings(c, "sliding_attention")
+    if near["rope_type"] != "default":
+        _refuse(c, "rope scaling of sliding attention", near["rope_type"])
+    return near
+
+
 def _slides(s: CheckpointSettings, c: dict[str, Any], period: int) -> list[bool]:
     """Which layers see a window; all but the last of `period`, if nothing is said."""
     if c.get("layer_types"):
@@ -329,9 +329,7 @@ def _add_gemma4(s: CheckpointSettings, c: dict[str, Any]) -> None:
         _refuse(c, "use_bidirectional_attention", "all")
     slides, m, a = _slides(s, c, 6), s.metadata, "gemma4.attention."
     slides[-1] = False
-    near = rope_settings(c, "sliding_attention")
-    if near["rope_type"] != "default":
-        _refuse(c, "rope scaling of sliding attention", near["rope_type"])
+    near = _near_rope(c)
     each = c.get("per_layer_config") or {}
     full = {} if all(slides) else each.get(str(slides.index(False))) or {}
     wide = int(c.get("global_head_dim") or full.get("head_dim") or 512)
@@ -370,15 +368,9 @@ def _add_gemma2(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _add_gemma3(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    if c.get("attn_logit_softcapping"):
-        _refuse(c, "attn_logit_softcapping", c["attn_logit_softcapping"])
-    if c.get("use_bidirectional_attention"):
-        _refuse(c, "use_bidirectional_attention", True)
+    refuse_set(c, "attn_logit_softcapping", "use_bidirectional_attention")
     _add_gemma_layers(s, c)
-    sliding = rope_settings(c, "sliding_attention")
-    s.metadata["gemma3.rope.freq_base_swa"] = float(sliding["rope_theta"])
-    if sliding["rope_type"] != "default":
-        _refuse(c, "rope scaling of sliding attention", sliding["rope_type"])
+    s.metadata["gemma3.rope.freq_base_swa"] = float(_near_rope(c)["rope_theta"])
     if c.get("final_logit_softcapping"):
         s.metadata["gemma3.final_logit_softcapping"] = float(c["final_logit_softcapping"])
 

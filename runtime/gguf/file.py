@@ -20,7 +20,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from ...arguments import ProcessBound, open_regular
+from ...arguments import Closing, ProcessBound, open_regular
 from ...errors import GGUFError, ModelError, UnsupportedModelError
 from .header import TRUNCATED, HeaderReader, shown
 from .mapped_file_guard import MappedFileGuard, sha256_of
@@ -31,7 +31,7 @@ __all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo",
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-class GGUFFile(ProcessBound):
+class GGUFFile(ProcessBound, Closing):
     """An open, checked GGUF file; a context manager.
 
     Attributes:
@@ -86,12 +86,6 @@ class GGUFFile(ProcessBound):
             return cls(path, held.map(), held)
         finally:
             held.check()  # what a file that is cut meanwhile has lost reads as zeros
-
-    def __enter__(self) -> GGUFFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the mapping. It lives on while views of tensor data or arrays do."""

@@ -142,14 +142,19 @@ class HeaderReader:
             self._fail(f"{count} is more than the limit of {limit}", field, self._pos - 8)
         return count
 
-    def _bytes(self, field: str, limit: int) -> bytes:
-        """A length and that many bytes. Faults are reported at the length."""
+    def _length(self, field: str, limit: int) -> int:
+        """Of a string that the file still has; one within the limit may have been cut off."""
         at = self._pos
         length = self._u64(f"{field} length")
         left = self._size - self._pos
         if length > left:
             message = f"{length} bytes, but the file ends after {left} more"
             self._fail(message, f"{field} length", at, truncated=length <= limit)
+        return length
+
+    def _bytes(self, field: str, limit: int) -> bytes:
+        """A length and that many bytes. Faults are reported at the length."""
+        at, length = self._pos, self._length(field, limit)
         if length > limit:
             self._fail(f"{length} bytes, the limit is {limit}", f"{field} length", at)
         self._text += length
@@ -274,12 +279,7 @@ class HeaderReader:
     def _find_bad_string(self, field: str, count: int) -> NoReturn:
         """Walk again, slowly, to say which string runs past the file."""
         for index in range(count):
-            at = self._pos
-            length = self._u64(f"{field}[{index}] length")
-            left = self._size - self._pos
-            if length > left:
-                message = f"{length} bytes, but the file ends after {left} more"
-                self._fail(message, f"{field}[{index}] length", at, truncated=length <= MAX_STRING)
+            length = self._length(f"{field}[{index}]", MAX_STRING)  # which moves on by itself
             self._pos += length
         raise AssertionError(f"{field}: the fast walk failed, the slow one did not")
 

@@ -136,9 +136,8 @@ def choose(
     if selector is None:
         chosen = models if len(models) == 1 else [v for v in models if v.quant == DEFAULT]
         if not chosen:
-            message = (
-                f"{where} has no {DEFAULT}; choose one by adding it, as in :{_example(models)}"
-            )
+            one = next((v.quant for v in models if v.quant), models[0].name)
+            message = f"{where} has no {DEFAULT}; choose one by adding it, as in :{one}"
             raise ChoiceError(message, models)
     else:
         chosen = _matching(variants, selector)
@@ -201,7 +200,3 @@ def _says(name: str, wanted: str) -> bool:
 def _is(path: str, wanted: str, whole: bool) -> bool:
     path = path.lower()
     return path == wanted if whole else path.rpartition("/")[2] == wanted
-
-
-def _example(variants: Sequence[Variant]) -> str:
-    return next((v.quant for v in variants if v.quant), variants[0].name)

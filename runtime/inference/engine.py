@@ -11,10 +11,10 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from ...arguments import as_list, as_mapping, check_switch
+from ...arguments import Closing, as_list, as_mapping, check_switch
 from ...errors import ModelError, SettingError
 from ...jit import targets
-from ...jit.compile import Library, ObjectCache, default_folder
+from ...jit.compile import Library
 from ...jit.kernels.kvcache import KVFormat
 from ...jit.pool import Pool
 from .. import models
@@ -32,7 +32,7 @@ from .speculative_config import DRAFT_VOCABULARY, DraftSource, SpeculativeConfig
 NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
 
-class Engine(EngineCore):
+class Engine(EngineCore, Closing):
     """Runs one model. An engine's sessions share its weights, threads and passes."""
 
     @classmethod
@@ -118,7 +118,7 @@ class Engine(EngineCore):
         chosen = targets.chosen(target)
         gguf = open_gguf(resolve_model(default_model().value if model is None else model))
         models.architecture_of(gguf)
-        library = Library(chosen, ObjectCache(default_folder()))
+        library = Library(chosen)
         pool = Pool(library, count)
         try:
             return cls(gguf, library, pool, options)
@@ -193,12 +193,6 @@ class Engine(EngineCore):
             ids = self.embedder.ids(text) if isinstance(text, str) else self.as_ids(text)
             found[n] = self.embedder.vector(ids, way)
         return normalized(found) if normalize else found
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def resolve_model(model: str | Path) -> Path:

@@ -1,6 +1,6 @@
 """What a model's kernels reach on a machine, as it was measured and kept: predictions come from it.
 
-`bench/calibration.py` measures, `calibration_fit.py` makes figures of the times; here is what was
+`calibrate.py` measures, `calibration_fit.py` makes figures of the times; here is what was
 found, the file that keeps it, and what follows for a phase that is yet to come. A file belongs to
 one machine, model, set of kernels, number of threads and format of the cache: a change of any of
 these leads to another file.
@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...arguments import read_own
 from ...jit.compile import source_hash
 from .costs import ModelCost
 from .latency_model import Efficiency, LatencyEstimate, Passes, estimate
-from .machine import MachineProfile, profile_folder, save_fields
+from .machine import MachineProfile, load_fields, profile_folder, save_fields
 
 VERSION = 7
 BUSY = 0.85  # of the best int8 peak: below it someone else was at work
@@ -103,17 +101,17 @@ def save(found: Calibration, path: Path) -> None:
 
 def load(path: Path) -> Calibration | None:
     """What was kept; None if nothing was, or if it cannot be understood."""
-    try:
-        fields: dict[str, Any] = json.loads(read_own(path))
-        return Calibration(
-            model=str(fields["model"]),
-            efficiency=Efficiency(**fields["efficiency"]),
-            passes=Passes(**fields["passes"]),
-            machine=MachineProfile(**fields["machine"]),
-            date=str(fields["date"]),
-            steady=float(fields["steady"]),
-            quick=bool(fields["quick"]),
-            expert_diversity=float(fields["expert_diversity"]),
-        )
-    except (OSError, ValueError, TypeError, KeyError):
-        return None  # absent, damaged or of another version: measured again
+    return load_fields(path, _of_fields)
+
+
+def _of_fields(fields: dict[str, Any]) -> Calibration:
+    return Calibration(
+        model=str(fields["model"]),
+        efficiency=Efficiency(**fields["efficiency"]),
+        passes=Passes(**fields["passes"]),
+        machine=MachineProfile(**fields["machine"]),
+        date=str(fields["date"]),
+        steady=float(fields["steady"]),
+        quick=bool(fields["quick"]),
+        expert_diversity=float(fields["expert_diversity"]),
+    )

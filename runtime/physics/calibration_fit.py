@@ -1,4 +1,4 @@
-"""From timed passes to the efficiency of a model's kernels: `bench/calibration.py` times them."""
+"""From timed passes to the efficiency of a model's kernels: `calibrate.py` times them."""
 
 from __future__ import annotations
 

@@ -245,11 +245,6 @@ class PassCost:
         """What is read of sequences' caches and states, and written to them."""
         return self.kv_read_bytes + self.kv_write_bytes + self.state_bytes
 
-    @property
-    def intensity(self) -> float:
-        """Arithmetic intensity: FLOPs for each byte of `bytes`."""
-        return self.flops / self.bytes if self.bytes else 0.0
-
     def __add__(self, other: PassCost) -> PassCost:
         counts = fields(self)
         return PassCost(*(getattr(self, one.name) + getattr(other, one.name) for one in counts))

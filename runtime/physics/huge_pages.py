@@ -8,20 +8,19 @@ has to look for them, it is nothing or less. So both kinds are made, touched and
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ...arguments import read_own
 from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
-from .machine import profile_folder, run_tape, save_fields
+from .machine import load_fields, profile_folder, run_tape, save_fields
 from .thread_sweep import machine_id
 
 BYTES = 64 << 20  # of each kind
@@ -78,7 +77,7 @@ class PageGain:
 def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageGain:
     """What was measured on this machine; measured again the first few times."""
     path = (folder or profile_folder()) / f"pages-{machine_id(library)}.json"
-    kept = _kept(path)
+    kept = load_fields(path, _of_fields)
     if kept is not None and kept.samples >= SAMPLES:
         return kept
     found = measure(library, pool)
@@ -88,16 +87,11 @@ def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageG
     return found
 
 
-def _kept(path: Path) -> PageGain | None:
-    """What was kept; None if nothing was, or if it cannot be understood."""
-    try:
-        fields = json.loads(read_own(path))
-        read, touch = ((float(a), float(b)) for a, b in (fields["read_s"], fields["touch_s"]))
-        if fields["version"] != VERSION or min(*read, *touch) <= 0:
-            return None
-        return PageGain(read, touch, str(fields["date"]), int(fields["samples"]))
-    except (OSError, ValueError, TypeError, KeyError):
+def _of_fields(fields: dict[str, Any]) -> PageGain | None:
+    read, touch = ((float(a), float(b)) for a, b in (fields["read_s"], fields["touch_s"]))
+    if fields["version"] != VERSION or min(*read, *touch) <= 0:
         return None
+    return PageGain(read, touch, str(fields["date"]), int(fields["samples"]))
 
 
 def measure(library: Library, pool: Pool) -> PageGain:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +34,8 @@ from ..cgroups import cpu_quota
 from ..files import write_file
 from ..memory import Arena, available_bytes
 from .run_delay import RunDelay
+
+T = TypeVar("T")
 
 VERSION = 7
 SAMPLES = 3  # times that the limits are measured before they are believed for good
@@ -104,11 +107,6 @@ class MachineProfile:
     def bandwidth(self, level: str) -> float:
         """Bytes per second that can be read from `level`."""
         return self.read_gbps.get(level, self.read_gbps["DRAM"]) * 1e9
-
-    @property
-    def ridge(self) -> float:
-        """FLOPs a byte from which on the fastest products, not DRAM, are the limit."""
-        return max(self.int8_gops, self.bf16_gflops, self.fp32_gflops) / self.read_gbps["DRAM"]
 
     def merged(self, other: MachineProfile) -> MachineProfile:
         """The better of each figure: a limit is not lowered by a busy neighbor."""
@@ -265,11 +263,16 @@ def _path_of(target: str, threads: int, folder: Path | None) -> Path:
     return (folder or profile_folder()) / name
 
 
-def _read(path: Path) -> MachineProfile | None:
+def load_fields(path: Path, make: Callable[[dict[str, Any]], T | None]) -> T | None:
+    """What is made of the fields that a file keeps, where it can be; else it is measured again."""
     try:
-        return MachineProfile(**json.loads(read_own(path)))
-    except (OSError, ValueError, TypeError):
-        return None  # absent, damaged or of another version: measured again
+        return make(json.loads(read_own(path)))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None  # absent, damaged or of another version
+
+
+def _read(path: Path) -> MachineProfile | None:
+    return load_fields(path, lambda fields: MachineProfile(**fields))
 
 
 def measure(library: Library, pool: Pool, repeats: int = 4) -> MachineProfile:

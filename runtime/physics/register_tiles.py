@@ -15,16 +15,15 @@ is asked for (`triplepoint doctor --measure`), and a plan is kept by machine, ta
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ...arguments import read_own
 from ...jit.compile import Library, source_hash, spec
 from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.kernels.gemm import gemm_quant, scratch_bytes
@@ -34,7 +33,7 @@ from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, CompiledTape, Tape
 from ...jit.targets import CpuTarget
 from ..memory import Arena
-from .machine import profile_folder, run_tape, save_fields
+from .machine import load_fields, profile_folder, run_tape, save_fields
 from .thread_sweep import machine_id
 
 FASTER = 1.03  # than the usual tile, in each round: what counts as a gain
@@ -161,14 +160,12 @@ def save(found: TilePlan, library: Library, folder: Path | None = None) -> None:
 
 def load(library: Library, folder: Path | None = None) -> TilePlan | None:
     """What was kept of this machine and these kernels; None if nothing was that makes sense."""
-    try:
-        fields = json.loads(read_own(_path(library, folder)))
-        gains = {str(name): [float(g) for g in found] for name, found in fields["gains"].items()}
-        plan = TilePlan(
-            int(fields["tile"]), int(fields["max_single_tile"]), gains, str(fields["date"])
-        )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
+    return load_fields(_path(library, folder), _of_fields)
+
+
+def _of_fields(fields: dict[str, Any]) -> TilePlan | None:
+    gains = {str(name): [float(g) for g in found] for name, found in fields["gains"].items()}
+    plan = TilePlan(int(fields["tile"]), int(fields["max_single_tile"]), gains, str(fields["date"]))
     return plan if 1 <= plan.tile <= plan.max_single_tile <= MOST else None
 
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from ...arguments import read_own
 from ...jit.compile import Library
 from ...jit.pool import Pool
-from .machine import MachineProfile, cpu_name, measure, profile_folder, save_fields, usable_cores
+from .machine import (
+    MachineProfile,
+    cpu_name,
+    load_fields,
+    measure,
+    profile_folder,
+    save_fields,
+    usable_cores,
+)
 from .topology import Topology, topology
 
 VERSION = 1
@@ -58,11 +65,8 @@ def sweep(
     todo = list(counts or thread_counts(seen.physical, seen.usable))
     started, found = clock(), []
     while todo and (not found or clock() - started < SECONDS):
-        pool = Pool(library, todo.pop(0))
-        try:
+        with Pool(library, todo.pop(0)) as pool:
             found.append(measure(library, pool))
-        finally:
-            pool.close()
     at_work = topology()  # the clock rate right after work, not of a sleeping core
     return ThreadSweep(
         machine=machine_id(library),
@@ -87,20 +91,20 @@ def save(found: ThreadSweep, folder: Path | None = None) -> None:
 
 def load(library: Library, folder: Path | None = None) -> ThreadSweep | None:
     """What was kept of this machine; None if nothing was, or it cannot be read."""
-    try:
-        fields = json.loads(read_own(_path(machine_id(library), folder)))
-        seen = fields["topology"]
-        seen["mhz"] = tuple(seen["mhz"])
-        seen["huge_page_bytes"] = tuple(seen["huge_page_bytes"])
-        return ThreadSweep(
-            machine=fields["machine"],
-            date=fields["date"],
-            topology=Topology(**seen),
-            profiles=tuple(MachineProfile(**profile) for profile in fields["profiles"]),
-            left_out=tuple(fields["left_out"]),
-        )
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    return load_fields(_path(machine_id(library), folder), _of_fields)
+
+
+def _of_fields(fields: dict[str, Any]) -> ThreadSweep:
+    seen = fields["topology"]
+    seen["mhz"] = tuple(seen["mhz"])
+    seen["huge_page_bytes"] = tuple(seen["huge_page_bytes"])
+    return ThreadSweep(
+        machine=fields["machine"],
+        date=fields["date"],
+        topology=Topology(**seen),
+        profiles=tuple(MachineProfile(**profile) for profile in fields["profiles"]),
+        left_out=tuple(fields["left_out"]),
+    )
 
 
 def _path(machine: str, folder: Path | None) -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
 from ...jit import targets
-from ...jit.compile import Library, ObjectCache, default_folder
+from ...jit.compile import Library
 from ...jit.pool import Pool
 from ..files import check_target
 from ..gguf.file import GGUFFile
@@ -215,12 +215,9 @@ def _write(
 @contextmanager
 def row_maker(threads: int | None) -> Iterator[RowMaker]:
     """A `RowMaker` on threads of its own."""
-    library = Library(targets.chosen(), ObjectCache(default_folder()))
-    pool = Pool(library, pool_size(threads))
-    try:
+    library = Library(targets.chosen())
+    with Pool(library, pool_size(threads)) as pool:
         yield RowMaker(library, pool)
-    finally:
-        pool.close()
 
 
 def _copy_metadata(

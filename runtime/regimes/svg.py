@@ -42,7 +42,8 @@ def svg(picture: Picture) -> str:
         f'aria-label="{markup(picture.title)}">',
         f"<style>{_STYLE}</style>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="14" fill="#14161a"/>',
-        *_heading(picture),
+        svg_text("t", LEFT, 46, picture.title),
+        *(svg_text("n", LEFT, 70 + 19 * n, note) for n, note in enumerate(picture.notes)),
         *_plot(picture, PlotArea(picture.diagram), ""),
         "</svg>",
     ]
@@ -124,11 +125,6 @@ class PlotArea:
         return self.y(min(math.log2(max(1, count)), self.most_tokens))
 
 
-def _heading(picture: Picture) -> list[str]:
-    notes = [svg_text("n", LEFT, 70 + 19 * n, note) for n, note in enumerate(picture.notes)]
-    return [svg_text("t", LEFT, 46, picture.title), *notes]
-
-
 def _ground(d: Diagram, plot: PlotArea) -> list[str]:
     """Cells of one color in a row are one rectangle; the nearer a boundary, the duller."""
     shade = np.clip(np.ceil(np.sqrt(np.clip(d.lead(), 0, 1)) * SHADES), 1, SHADES).astype(int)
@@ -207,11 +203,16 @@ def _fits(d: Diagram, point: tuple[float, float]) -> bool:
 
 def _boundaries(d: Diagram, plot: PlotArea) -> list[str]:
     path = "".join(_polyline(line, plot) for line in d.boundaries())
+    return _outlined(path, ".5", 6, 2.4)
+
+
+def _outlined(path: str, opacity: str, under: float, over: float) -> list[str]:
+    """A white line on a wider dark one."""
     return [
-        f'<path d="{path}" fill="none" stroke="#14161a" stroke-opacity=".5" stroke-width="6" '
-        f'stroke-linejoin="round"/>',
-        f'<path d="{path}" fill="none" stroke="#fff" stroke-width="2.4" stroke-linejoin="round" '
-        f'stroke-linecap="round"/>',
+        f'<path d="{path}" fill="none" stroke="#14161a" stroke-opacity="{opacity}" '
+        f'stroke-width="{under:g}" stroke-linejoin="round"/>',
+        f'<path d="{path}" fill="none" stroke="#fff" stroke-width="{over:g}" '
+        f'stroke-linejoin="round" stroke-linecap="round"/>',
     ]
 
 
@@ -387,15 +388,7 @@ def _path(path: Sequence[Step], plot: PlotArea) -> list[str]:
                 f'fill="{COLORS.get(step.observed, "#fff")}">{_hover(step)}</circle>'
             )
         last = (x2, y)
-    shape = "".join(legs)
-    return [
-        f'<path d="{shape}" fill="none" stroke="#14161a" stroke-opacity=".6" stroke-width="8" '
-        f'stroke-linejoin="round"/>',
-        f'<path d="{shape}" fill="none" stroke="#fff" stroke-width="3" stroke-linejoin="round" '
-        f'stroke-linecap="round"/>',
-        *marks,
-        *numbers,
-    ]
+    return [*_outlined("".join(legs), ".6", 8, 3), *marks, *numbers]
 
 
 def _apart(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...arguments import is_file
+from ...arguments import Closing, is_file
 from ...errors import SettingError
 from ...traces.append_log import claim
 
@@ -30,7 +30,7 @@ def key_of(row: Row) -> Key:
     return row["task"], row["model"], row["setting"], row["repeat"]
 
 
-class ResultsFile:
+class ResultsFile(Closing):
     """The file, open for one writer.
 
     Raises:
@@ -89,12 +89,6 @@ class ResultsFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> ResultsFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -287,7 +287,7 @@ def synthetic_path(
     has not enough room.
     """
     model = SyntheticModel.parse(name)
-    folder = Path(cache_dir) if cache_dir is not None else _default_folder()
+    folder = user_folder("cache") / "synthetic" if cache_dir is None else Path(cache_dir)
     path = folder / model.file_name
     if path.is_file():
         return path
@@ -319,10 +319,6 @@ def _publish(partial: Path, path: Path) -> None:
         return
     except OSError:  # a file system without hard links
         partial.replace(path)
-
-
-def _default_folder() -> Path:
-    return user_folder("cache") / "synthetic"
 
 
 def _remove_stale(folder: Path) -> None:

@@ -24,7 +24,7 @@ from triplepoint.traces.events import (
     UnknownEvent,
 )
 from triplepoint.traces.records import content_digest
-from triplepoint.traces.redact import BLANKED, KEPT, is_redacted
+from triplepoint.traces.redact import BLANKED, KEPT
 
 SECRET = "SECRETWORD"
 HEAD = {"v", "seq", "ts", "run", "event"}
@@ -113,6 +113,10 @@ def secret_events() -> list[AnyEvent]:
     ]
     later = {"text": SECRET, "ids": [987654321], SECRET: {SECRET: 1}}  # fields that no one knows
     return [type(event).model_validate({**event.model_dump(), **later}) for event in events]
+
+
+def is_redacted(text: str) -> bool:
+    return text.startswith("[redacted") and text.endswith("]")
 
 
 @pytest.fixture

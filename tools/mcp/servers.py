@@ -16,19 +16,19 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Container, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Container, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import interrupts
-from ...arguments import ProcessBound, as_list, pip_install
+from ...arguments import Closing, ProcessBound, as_list, pip_install
 from ...errors import ToolDefinitionError, ToolError
 from ..command import KEPT_VARIABLES
 from ..paths import shown
 from ..schema import brief, without, without_titles
 from ..schema_tool import SchemaTool
 from ..timeouts import limit_of
-from ..tool import Tool
+from ..tool import Tool, ToolGroup
 from . import stdio
 from .config import START_SECONDS, ServerConfig, read_config
 
@@ -43,7 +43,7 @@ CUT_DESCRIPTION = 1024  # characters of a description that made it too large
 MAX_NAME = 64
 
 
-class McpServers(ProcessBound):
+class McpServers(ProcessBound, Closing, ToolGroup):
     """Running servers; iterating gives their tools, in the order of the file and of each server.
 
     A tool is called ``SERVER_TOOL``, with a digest where that is no name or not its own; one that
@@ -87,7 +87,7 @@ class McpServers(ProcessBound):
         self._servers: list[_Server] = []
         self._close = weakref.finalize(self, _end, self._loop, self._thread, self._servers)
         atexit.register(self._close)
-        self._tools: list[Tool[..., Any]] = []
+        self._tools = []
         self.notes: list[str] = []
         try:
             # All at once: a server takes a second or more to start.
@@ -97,7 +97,8 @@ class McpServers(ProcessBound):
             for server, start in zip(made, starts, strict=True):
                 _result(start, start_seconds + 5, f"the server {server.name} did not start")
             for server in made:
-                self._tools += server.tools({tool.name for tool in self._tools})
+                taken = {tool.name for tool in self._tools}
+                self._tools = [*self._tools, *server.tools(taken)]
             for tool in self._tools:
                 tool.group = self  # or the servers would end when only their tools are kept
             if not self._tools and self.notes:
@@ -106,22 +107,10 @@ class McpServers(ProcessBound):
             self.close()
             raise
 
-    def __iter__(self) -> Iterator[Tool[..., Any]]:
-        return iter(self._tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
-
     def close(self) -> None:
         """End the servers."""
         self._close()
         atexit.unregister(self._close)
-
-    def __enter__(self) -> McpServers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Server:

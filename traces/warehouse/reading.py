@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import Closing
 from ...errors import TraceError
 from ..export_tables import DUCKDB_CONFIG, declaration, need_duckdb, quoted, selected
 from . import duckdb_store, parquet_store
@@ -24,7 +25,7 @@ def is_warehouse(path: Path) -> bool:
     return path.suffix in duckdb_store.SUFFIXES
 
 
-class Warehouse:
+class Warehouse(Closing):
     """A connection that reads.
 
     Raises:
@@ -76,12 +77,6 @@ class Warehouse:
     def close(self) -> None:
         """Close it."""
         self._database.close()
-
-    def __enter__(self) -> Warehouse:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _file(path: Path) -> DuckDBPyConnection:

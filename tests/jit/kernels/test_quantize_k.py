@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.quantize_k_reference import reference
 from helpers.quantized import (
     ALLOWED,
     ALLOWED_OTHERS,
@@ -17,7 +18,6 @@ from helpers.runners import Runner
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import quantize_k
-from triplepoint.jit.kernels.quantize_k_ref import reference
 from triplepoint.jit.kernels.quantize_store import KTYPES
 
 ASKS = ()  # see helpers/feature_sets.py

@@ -18,7 +18,6 @@ from triplepoint.jit.kernels.rope import to_bf16
 from triplepoint.jit.kernels.split_kv import (
     attention_partial,
     attention_reduce,
-    chunk_range,
     entries_of,
 )
 from triplepoint.jit.targets import detect
@@ -184,14 +183,3 @@ def test_on_every_feature_set(runner: Runner, rng: np.random.Generator, shape: t
     case = Case(runner, rng, shape, PAGE + 3)
     for start, tokens in ((PAGE - 2, 4), (PAGE + 2, 1)):
         case.check(start, tokens, step=1000)
-
-
-def test_chunks_of_a_pass() -> None:
-    """All that a pass meets; with a window, those that its first token still sees."""
-
-    def count(tokens: int, start: int, window: int = 0) -> int:
-        return len(chunk_range(start, start + tokens, window))
-
-    assert [count(1, n) for n in (0, PAGE - 1, PAGE, 10 * PAGE)] == [1, 1, 2, 11]
-    assert [count(9, n) for n in (0, PAGE - 8, PAGE)] == [1, 2, 2]
-    assert [count(1, n, 512) for n in (100, 511, 512, 766, 767, 5000)] == [1, 2, 3, 3, 2, 3]

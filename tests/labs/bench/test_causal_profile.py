@@ -10,7 +10,7 @@ import pytest
 from helpers import tiny_qwen3moe as tiny
 
 from labs.bench import causal_profile
-from labs.bench.causal import _row
+from labs.bench.causal import _values
 from labs.bench.causal_profile import Point
 from labs.bench.perturbed_graph import Perturbation, perturbed
 from triplepoint import Engine
@@ -128,7 +128,7 @@ def test_a_grid_is_measured(engine: Engine) -> None:
         assert set(point.rounds) == {"whole", "control", "memory", "compute", "dispatch"}
         assert point.seen.bound in point.effects
         assert causal_profile.as_fields(point)["agrees"] == point.agrees
-        assert set(_row(point).samples) == {"rounds"}, "a list is no cell of CSV"
+        assert set(_values(point)[1]) == {"rounds"}, "a list is no cell of CSV"
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from triplepoint.runtime.inference.engine import NANO, Engine
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import FileTools, ToolSet
 from triplepoint.traces import Trace
-from triplepoint.traces.redact import is_redacted
 from triplepoint.traces.timeline import plain
 
 
@@ -93,7 +92,7 @@ def test_a_redacted_miss_has_no_tokens(scripted: MakeEngine, tmp_path: Path) -> 
     agent.close()
 
     trace = Trace.load(path)
-    assert is_redacted(trace.turns[0].question)
+    assert trace.turns[0].question.startswith("[redacted")
     (miss,) = [phase.miss for phase in trace.phases if phase.miss]
     assert (miss.position, miss.expected, miss.found) == (3, None, None)
     assert miss.field == "template text"

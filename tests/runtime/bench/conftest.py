@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from triplepoint import Engine
-from triplepoint.runtime.bench import calibration
+from triplepoint.runtime.inference.engine_timer import EngineTimer
+from triplepoint.runtime.physics.calibrate import calibrate
 from triplepoint.runtime.physics.calibration import Calibration
 
 
@@ -19,4 +20,4 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def found(engine: Engine) -> Calibration:
-    return calibration.calibrate(engine, repeat=2)
+    return calibrate(EngineTimer(engine), repeat=2)

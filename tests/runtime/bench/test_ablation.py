@@ -10,11 +10,11 @@ import pytest
 
 from triplepoint.errors import SettingError
 from triplepoint.runtime.bench.ablation import POLICY, Ablation, AgentRun, Compared, variants
-from triplepoint.runtime.bench.runner import Case
 from triplepoint.runtime.cli import main
 from triplepoint.runtime.cli.bench_ablation import _check
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.physics.timed_passes import Case
 from triplepoint.traces import Trace
 
 RUN = Path(__file__).parents[3] / "examples" / "runs" / "chat.jsonl"

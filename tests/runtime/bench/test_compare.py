@@ -15,8 +15,9 @@ import pytest
 import triplepoint as package
 from triplepoint.errors import EngineError
 from triplepoint.runtime.bench.compare import Baseline, Pair, PairedBenchmark
-from triplepoint.runtime.bench.runner import Case, Result
+from triplepoint.runtime.bench.runner import Result
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.physics.timed_passes import Case
 
 NANO = Path(package.__file__).parent / "runtime" / "nano" / "nano.gguf"
 FAKE = Path(__file__).parents[2] / "helpers" / "fake_llama"
@@ -221,7 +222,7 @@ def test_a_contest_gives_both_the_same_tokens(fake: Log) -> None:
             engine, peer, [Case(prompt=9), Case(generate=2, depth=4)], repeat=2
         )
         prefill, decode = contest.run()
-        ids = contest._runner.ids
+        ids = contest._timer.ids
 
     for match in (prefill, decode):
         assert list(match.theirs) == ["flash attention", "no flash attention"]

@@ -9,7 +9,6 @@ import pytest
 
 from triplepoint import Engine
 from triplepoint.runtime.bench import predictions
-from triplepoint.runtime.bench.calibration import Sampler, case
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.machine import MachineProfile
 from triplepoint.runtime.physics.roofline_probe import RooflineProbe
@@ -53,18 +52,3 @@ def test_the_limits_of_the_moment_count(engine: Engine, found: Calibration) -> N
     assert slow.expected.products_s == pytest.approx(2 * fast.expected.products_s, rel=0.1)
     assert slow.kept == fast.kept
     assert slow.int8_gops == fast.int8_gops / 2
-
-
-@pytest.mark.slow
-def test_what_lies_between_two_machines_is_measured_again(engine: Engine) -> None:
-    """Until the limits before and after are alike, but no more often than was said."""
-    todo = case(4, 0)
-    limits = Moments(engine, [100.0, 200.0, 200.0, 190.0])
-    taken = Sampler(engine, [todo], limits).take(todo, 2, tries=3)
-    assert len(limits.samples) == 4
-    assert len(taken) == 2
-    assert all(s.before is not None and s.before.int8_gops == 200.0 for s in taken)
-
-    limits = Moments(engine, [100.0, 200.0] * 9)
-    Sampler(engine, [todo], limits).take(todo, 2, tries=3)
-    assert len(limits.samples) == 6

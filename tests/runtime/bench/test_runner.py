@@ -13,10 +13,12 @@ import pytest
 import triplepoint as package
 from triplepoint.errors import EngineError
 from triplepoint.runtime.bench import runner as bench
-from triplepoint.runtime.bench.runner import Case, Result, Runner
+from triplepoint.runtime.bench.runner import Result
+from triplepoint.runtime.inference import engine_timer
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.physics.machine import LEVELS
+from triplepoint.runtime.physics.timed_passes import Case
 
 NANO = Path(package.__file__).parent / "runtime" / "nano" / "nano.gguf"
 
@@ -86,7 +88,7 @@ def test_each_repetition_is_the_same_passes(
 ) -> None:
     """Every repetition starts at the case's depth and computes exactly its tokens."""
     phases: list[Any] = []
-    for owner, name in ((Session, "prefill"), (bench, "decode_teacher_forced")):
+    for owner, name in ((Session, "prefill"), (engine_timer, "decode_teacher_forced")):
         original = getattr(owner, name)
 
         def watched(*args: Any, original: Any = original, **more: Any) -> Any:
@@ -116,35 +118,6 @@ def test_each_repetition_is_the_same_passes(
         for before, phase in pairwise(phases)
         if phase in timed
     )
-
-
-def test_a_runner_goes_from_case_to_case(engine: Engine) -> None:
-    """Whatever was measured before, each case has the first tokens of `ids` before it; and a
-    decode is of the next ones, which another engine is given too."""
-    todo = [Case(prompt=20), Case(generate=3, depth=9), Case(prompt=5, depth=40), Case(prompt=2)]
-    runner = Runner(engine, todo)
-    for case in [*todo, *todo]:
-        runner.measure(case)
-
-        after = case.start + case.prompt + (case.generate + 1 if case.generate else 0)
-        assert runner.session.tokens == runner.ids[:after], case
-
-
-def test_a_prefix_is_not_computed_twice(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cases of growing depth prefill only what is new."""
-    fed: list[int] = []
-    original = Session.prefill
-
-    def watched(self: Session, ids: Any, **more: Any) -> Any:
-        fed.append(len(ids))
-        return original(self, ids, **more)
-
-    monkeypatch.setattr(Session, "prefill", watched)
-    runner = Runner(engine, [Case(generate=1, depth=200)])
-    for depth in (100, 100, 200):
-        runner.measure(Case(generate=1, depth=depth))
-
-    assert fed == [99, 1, 1, 99, 1]
 
 
 def test_the_least_time_is_of_what_the_model_needs(engine: Engine) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from triplepoint import SettingError
-from triplepoint.runtime.bench.runner import Case
 from triplepoint.runtime.bench.sweeps import Point
 from triplepoint.runtime.cli import bench, bench_agents, bench_sweep, main
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, Row, notes, rate, show
 from triplepoint.runtime.physics.machine import MachineProfile
+from triplepoint.runtime.physics.timed_passes import Case
 from triplepoint.runtime.replay.together import Job, Turns
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
+from helpers.quantize_k_reference import reference
 
 from triplepoint.errors import ModelError, UnsupportedModelError
-from triplepoint.jit.kernels.quantize_k_ref import reference
 from triplepoint.runtime.gguf.types import GGMLType
 from triplepoint.runtime.quantize import rows as module
 from triplepoint.runtime.quantize.rows import RowMaker, bfloat16

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from triplepoint import Engine
-from triplepoint.runtime.bench import calibration
-from triplepoint.runtime.bench.calibration import calibrated
+from triplepoint.runtime.inference.engine_timer import EngineTimer
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+from triplepoint.runtime.physics import calibrate
+from triplepoint.runtime.physics.calibrate import Sampler, calibrated, case, quick_calibrate
 from triplepoint.runtime.physics.calibration import (
     BUSY,
     Calibration,
@@ -22,6 +24,89 @@ from triplepoint.runtime.physics.calibration import (
     save,
     slowed,
 )
+from triplepoint.runtime.physics.costs import ModelCost
+from triplepoint.runtime.physics.latency_model import Passes
+from triplepoint.runtime.physics.machine import MachineProfile
+from triplepoint.runtime.physics.roofline_probe import RooflineProbe
+from triplepoint.runtime.physics.timed_passes import Case, Timing
+
+MACHINE = MachineProfile(
+    cpu="", cores=2, target="avx2", threads=2, caches={"L3": 16 << 20}, read_gbps={"DRAM": 20.0},
+    int8_gops=500.0, fp32_gflops=125.0, bf16_gflops=250.0, barrier_s=1e-7,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine.load("nano") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def found(engine: Engine) -> Calibration:
+    return calibrate.calibrate(EngineTimer(engine), repeat=2)
+
+
+class Moments(RooflineProbe):
+    """A machine whose arithmetic peak is another at each look."""
+
+    def __init__(self, *peaks: float) -> None:
+        self.samples = []
+        self._peaks = chain(peaks, repeat(peaks[-1]))
+
+    def sample(self, repeats: int = 1) -> MachineProfile:
+        self.samples.append(dataclasses.replace(MACHINE, int8_gops=next(self._peaks)))
+        return self.samples[-1]
+
+
+class Clock:
+    """Passes that take the time that is said, and no work."""
+
+    name, kv, context, machine = "clock", "bf16", 64, MACHINE
+    cost = ModelCost(2, 4, 16, 10**6, 10**5, 10**6, 10**5, 64.0, True)
+    passes = Passes(chunk=32, tile=16, decode_barriers=10, prefill_barriers=20)
+
+    def __init__(self, seconds: float, *peaks: float) -> None:
+        self.seconds, self.limits = seconds, Moments(*peaks)
+        self.timed: list[Case] = []
+
+    def prepare(self, cases: Sequence[Case]) -> None:
+        self.timed.clear()
+
+    def probe(self) -> RooflineProbe:
+        return self.limits
+
+    def use(self, found: Calibration | None) -> None:
+        raise AssertionError("nothing is kept of it")
+
+    def time(self, case: Case) -> Timing:
+        self.timed.append(case)
+        return Timing(self.seconds, {"products": 0.5 * self.seconds, "rows": 0.25 * self.seconds})
+
+
+def test_what_lies_between_two_machines_is_measured_again() -> None:
+    """Until the limits before and after are alike, but no more often than was said."""
+    clock = Clock(0.01, 100.0, 200.0, 200.0, 190.0)
+    taken = Sampler(clock, [case(4, 0)]).take(case(4, 0), 2, tries=3)
+    assert len(clock.limits.samples) == 4
+    assert len(taken) == 2
+    assert all(s.before is not None and s.before.int8_gops == 200.0 for s in taken)
+    assert all(s.machine.int8_gops == 200.0 for s in taken)
+
+    clock = Clock(0.01, *[100.0, 200.0] * 9)
+    Sampler(clock, [case(4, 0)]).take(case(4, 0), 2, tries=3)
+    assert len(clock.limits.samples) == 6
+
+
+@pytest.mark.parametrize(("seconds", "timed", "samples"), [(0.8, 1 + 1 + 3, 3), (2.5, 1 + 1, 1)])
+def test_what_takes_long_is_timed_once(seconds: float, timed: int, samples: int) -> None:
+    """After one that does not count; a short one is repeated, behind another that warms up."""
+    clock = Clock(seconds, 100.0)
+    taken = Sampler(clock, [case(1, 9)]).take(case(1, 9), 3)
+    assert (len(clock.timed), len(taken)) == (timed, samples)
+    assert {(s.tokens, s.start) for s in taken} == {(1, 9 + 3)}
+    assert all(s.wall_s == seconds / calibrate.DECODES for s in taken)
+    assert all(s.kernel_s == 0.75 * seconds for s in taken)
 
 
 @pytest.mark.slow
@@ -41,8 +126,8 @@ def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
 
 def test_parts_make_up_a_pass(engine: Engine) -> None:
     """The parts of a sample are what its threads did: no more than its time."""
-    points = [calibration.case(1, 20), calibration.case(40, 0)]
-    sampler = calibration.Sampler(engine, points)
+    points = [case(1, 20), case(40, 0)]
+    sampler = Sampler(EngineTimer(engine), points)
     for point in points:
         (sample,) = sampler.take(point, 1)
         assert set(sample.parts) == {"products", "head", "attention", "rows"}
@@ -58,10 +143,10 @@ def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> No
     quiet = dataclasses.replace(found.machine, spread={}, run_delay={})
     found = dataclasses.replace(found, machine=quiet)
     save(found, path)
-    assert calibrated(engine, folder=tmp_path) == found
+    assert calibrated(EngineTimer(engine), folder=tmp_path) == found
 
     path.write_text("{}")
-    again = calibrated(engine, folder=tmp_path)
+    again = calibrated(EngineTimer(engine), folder=tmp_path)
     assert again != found
     assert load(path) == (None if slowed(again, engine.machine) else again)
 
@@ -71,20 +156,20 @@ def test_a_quick_one_is_made_once(
     engine: Engine, found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small model is calibrated unasked and said to be so; a disturbed one serves a while."""
-    monkeypatch.setattr(calibration, "CHEAP_S", 60.0)  # on any machine, however busy
+    monkeypatch.setattr(calibrate, "CHEAP_S", 60.0)  # on any machine, however busy
     path = path_of(engine.cost, engine.machine, engine.kv, tmp_path)
-    first = calibration.quick_calibrate(engine, tmp_path)
+    first = quick_calibrate(EngineTimer(engine), tmp_path)
     assert first is not None
     assert (first.quick, first.name) == (True, "quick calibration")
     assert load(path) == first == engine.calibration
 
     disturbed = dataclasses.replace(found, steady=0.01, quick=True)
     save(disturbed, path)
-    assert calibration.quick_calibrate(engine, tmp_path) == disturbed
+    assert quick_calibrate(EngineTimer(engine), tmp_path) == disturbed
     save(dataclasses.replace(disturbed, date="2020-01-01T00:00:00Z"), path)
-    assert calibration.quick_calibrate(engine, tmp_path) not in (None, disturbed)
+    assert quick_calibrate(EngineTimer(engine), tmp_path) not in (None, disturbed)
     save(found, path)
-    assert calibration.quick_calibrate(engine, tmp_path) == found or busy(found, engine.machine)
+    assert quick_calibrate(EngineTimer(engine), tmp_path) == found or busy(found, engine.machine)
 
 
 @pytest.mark.slow
@@ -92,14 +177,14 @@ def test_passes_are_played_by_what_was_just_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a first run too: settings are chosen anew, those that were given stay, bits do too."""
-    monkeypatch.setattr(calibration, "CHEAP_S", 60.0)  # on any machine, however busy
+    monkeypatch.setattr(calibrate, "CHEAP_S", 60.0)  # on any machine, however busy
     with Engine.load("nano", threads=1, tune={"chunk": 48}) as engine:
         session = engine.session(200)
         session.prefill(list(range(100)))
         before, logits = engine.tuning, session.logits.copy()
         engine.calibration = None
 
-        found = calibration.quick_calibrate(engine, tmp_path)
+        found = quick_calibrate(EngineTimer(engine), tmp_path)
 
         assert found is not None
         assert engine.calibration == found
@@ -111,7 +196,7 @@ def test_passes_are_played_by_what_was_just_measured(
         assert np.array_equal(again.logits, logits)
 
         settled = engine.tuning
-        assert calibration.quick_calibrate(engine, tmp_path) == found
+        assert quick_calibrate(EngineTimer(engine), tmp_path) == found
         assert engine.tuning is settled
 
 
@@ -160,17 +245,18 @@ def test_a_disturbed_calibration_is_measured_again(
     monkeypatch.setattr(engine, "apply_calibration", lambda _: None)
     made: list[Calibration] = []
 
-    def measured(spread: float) -> Callable[[Engine], Calibration]:
+    def measured(spread: float) -> Callable[[EngineTimer], Calibration]:
         limits = dataclasses.replace(
             engine.machine, spread={"int8": spread}, run_delay={}, samples=1
         )
         made.clear()
-        return lambda _: made.append(dataclasses.replace(found, machine=limits)) or made[0]
+        quiet = dataclasses.replace(found, machine=limits, steady=1.0)
+        return lambda _: made.append(quiet) or made[0]
 
     for spreads, calls in (((14.0,) * 6, 4), ((14.0, 0.1, 0.1), 2)):
         for n, spread in enumerate(spreads):
-            monkeypatch.setattr(calibration, "calibrate", measured(spread))
-            known = calibrated(engine, folder=tmp_path / str(calls))
+            monkeypatch.setattr(calibrate, "calibrate", measured(spread))
+            known = calibrated(EngineTimer(engine), folder=tmp_path / str(calls))
             assert len(made) == (n < calls)
             assert known.machine.samples == min(n + 1, calls)
             assert known.machine.doubtful is (spread > 1)

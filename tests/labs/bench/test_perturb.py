@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
-from helpers.runners import Runner
+import pytest
+from helpers.runners import CheckedCache, Native, Runner
 
+from labs.bench import perturb
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import perturb
 from triplepoint.jit.kernels.panels import FORMATS
+from triplepoint.jit.targets import detect
+
+
+@pytest.fixture
+def own() -> Runner:
+    """Calls kernels of this machine's best feature set."""
+    return Native(detect(), CheckedCache(None))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(1)
 
 
 def test_pair_up(own: Runner) -> None:

@@ -1,13 +1,13 @@
 """Ops that halve a resource of a pass, to see what its time is spent on.
 
 They change what a pass reads or multiplies and nothing else; its results mean nothing afterwards.
-`labs/bench/causal_profile.py` lays them down between the ops of a model.
+`causal_profile.py` lays them down between the ops of a model.
 """
 
 from __future__ import annotations
 
-from ..simd import I64, I8s, I32s, I64s, Kernel, i32, i64, kernel
-from .panels import FORMATS
+from triplepoint.jit.kernels.panels import FORMATS
+from triplepoint.jit.simd import I64, I8s, I32s, I64s, Kernel, i32, i64, kernel
 
 
 @kernel

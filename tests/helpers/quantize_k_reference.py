@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .quantize import half
-from .quantize_k import REFITS, ROUNDS, SAME, TINY
-from .quantize_store import KTYPES, KType
+from triplepoint.jit.kernels.quantize import half
+from triplepoint.jit.kernels.quantize_k import REFITS, ROUNDS, SAME, TINY
+from triplepoint.jit.kernels.quantize_store import KTYPES, KType
 
 Array = np.ndarray
 _f32 = np.float32

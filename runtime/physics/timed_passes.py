@@ -1,0 +1,103 @@
+"""Passes on the clock, as calibration and the bench name them: which, and what came of them.
+
+An engine stands above this folder. Calibration asks it for a `PassTimer`; `EngineTimer` in
+`inference/engine_timer.py` is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .calibration import Calibration
+from .costs import ModelCost
+from .latency_model import Passes
+from .machine import MachineProfile
+from .roofline_probe import RooflineProbe
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is timed: ``prompt`` tokens to prefill or ``generate`` to decode, after ``depth``."""
+
+    prompt: int = 0
+    generate: int = 0
+    depth: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that one repetition computes."""
+        return self.prompt or self.generate
+
+    @property
+    def start(self) -> int:
+        """Tokens in the KV cache before: a decode needs one at least."""
+        return self.depth if self.prompt else max(self.depth, 1)
+
+    @property
+    def end(self) -> int:
+        """Most tokens that the session ever holds: a decode samples one more than it computes."""
+        return self.start + self.tokens + 1
+
+    @property
+    def name(self) -> str:
+        """``pp512``, ``tg32 @ d2048``."""
+        test = f"pp{self.prompt}" if self.prompt else f"tg{self.generate}"
+        return f"{test} @ d{self.depth}" if self.depth else test
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One repetition of a case, every pass of it run by all threads.
+
+    Attributes:
+        seconds: of the case's passes.
+        parts: seconds that a thread was in products, head, attention and rows, on average; of a
+            decode in one of its passes.
+        experts: how many of a layer's experts were used, on average; None where there are none.
+    """
+
+    seconds: float
+    parts: Mapping[str, float]
+    experts: float | None = None
+
+
+class PassTimer(Protocol):
+    """Runs a model's passes on the clock.
+
+    Attributes:
+        name, cost: of the model.
+        machine: the best limits that this machine has shown.
+        kv: format of the KV cache.
+        context: positions that a case may reach.
+    """
+
+    name: str
+    cost: ModelCost
+    machine: MachineProfile
+    kv: str
+    context: int
+
+    @property
+    def passes(self) -> Passes:
+        """How the work of the cases is cut."""
+        ...
+
+    def prepare(self, cases: Sequence[Case]) -> None:
+        """Make room for cases.
+
+        Raises:
+            SettingError: one does not fit the context.
+        """
+
+    def time(self, case: Case) -> Timing:
+        """Run a case that was prepared."""
+        ...
+
+    def probe(self) -> RooflineProbe:
+        """What samples the machine's limits, with the same threads."""
+        ...
+
+    def use(self, found: Calibration | None) -> None:
+        """Predict with a calibration from now on, or with none."""
