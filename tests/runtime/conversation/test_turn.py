@@ -111,6 +111,8 @@ def test_memory_that_runs_out(scripted: Any, first: bool) -> None:
     [
         ('{"name": "read_file", "arguments": {"path": "a"}}<|im_end|>', True),
         ('{"name": "read_file", "arguments": {"path": 1}}<|im_end|>', False),
+        ('```json\n{{"name": "read_file", "arguments": {"path": "a"}}}\n```<|im_end|>', True),
+        ('{"name": "open_file", "arguments": {"path": "a"}}<|im_end|>', False),
     ],
 )
 def test_calls_in_plain_text_are_judged(scripted: Any, said: str, fits: bool) -> None:

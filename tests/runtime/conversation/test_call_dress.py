@@ -1,0 +1,386 @@
+"""Calls in any dress: what is one, what stays text, and what is told while it comes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from triplepoint.runtime.conversation import call_dress
+from triplepoint.runtime.conversation.call_dress import DressWatch, calls_in
+from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.reply import Reply, ReplyReader
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
+from triplepoint.tools import ToolSet, tool
+
+
+@tool
+def read_file(path: str, start: int = 1, end: int | None = None, encoding: str = "") -> str:
+    """Reads a file."""
+    return path
+
+
+@tool
+def now() -> str:
+    """Takes nothing."""
+    return ""
+
+
+@tool
+def edit(path: str, changes: list[dict[str, str]], really: bool = False) -> str:
+    """Takes values of many kinds."""
+    return path
+
+
+TOOLS = ToolSet([read_file, now, edit]).schemas()
+CHANGES = [{"old": 'a "b" {[(', "new": "it's\n```\n}"}]
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "read_file": {"path": "logs/app.log", "start": 3},
+    "now": {},
+    "edit": {"path": "é漢.txt", "changes": CHANGES, "really": True},
+}
+
+
+def written(name: str, key: str = "arguments", first: str = "name", **style: Any) -> str:
+    """A call as an object of JSON."""
+    call = {first: name, key: ARGUMENTS[name]}
+    return json.dumps(call, ensure_ascii=False, **style)
+
+
+def python(name: str, prefix: str = "") -> str:
+    """A call as Python writes it."""
+    values = (f"{key}={value!r}" for key, value in ARGUMENTS[name].items())
+    return f"{prefix}{name}({', '.join(values)})"
+
+
+def nested(name: str) -> str:
+    """A call as the chat protocol of servers has it, its arguments as a text."""
+    function = {"name": name, "arguments": json.dumps(ARGUMENTS[name])}
+    return json.dumps({"id": "c1", "type": "function", "function": function}, indent=1)
+
+
+def doubled(name: str) -> str:
+    """A call in the braces of a template that escapes what needs no escape."""
+    return "{" + written(name) + "}"
+
+
+def positional(name: str) -> str:
+    """A call as Python writes it, without names of arguments."""
+    return f"{name}({', '.join(map(repr, ARGUMENTS[name].values()))})"
+
+
+DRESSES = {
+    "bare": written,
+    "spread over lines": lambda name: written(name, indent=2),
+    "parameters": lambda name: written(name, "parameters"),
+    "args of a function": lambda name: written(name, "args", "function"),
+    "a tool's input": lambda name: written(name, "tool_input", "tool"),
+    "an action": lambda name: written(name, "action_input", "action"),
+    "doubled braces": doubled,
+    "all braces doubled": lambda name: (
+        f'{{{{"name": "{name}", "arguments": {{{json.dumps(ARGUMENTS[name])}}}}}}}'
+    ),
+    "of a server": nested,
+    "in a list": lambda name: f"[{written(name)}]",
+    "a list under a key": lambda name: f'{{"tool_calls": [{nested(name)}]}}',
+    "fenced": lambda name: f"```json\n{written(name, indent=2)}\n```",
+    "fenced without a language": lambda name: f"```\n{doubled(name)}\n```\n",
+    "a fence that is not closed": lambda name: f"```json\n{written(name)}",
+    "tools": lambda name: f"<tools>\n{written(name)}\n</tools>",
+    "function_call": lambda name: f"<function_call> {written(name)} </function_call>",
+    "a tag that is not closed": lambda name: f"<tool_call>\n{written(name)}",
+    "tag in a fence": lambda name: f"```xml\n<tool_call>\n{written(name)}\n</tool_call>\n```",
+    "python": python,
+    "python in a list": lambda name: f"[{python(name)}]",
+    "python by place": positional,
+    "tool_code": lambda name: f"```tool_code\nprint({python(name, 'default_api.')})\n```",
+    "assigned": lambda name: f"```python\nresult = {python(name)}\n```",
+    "dict": lambda name: repr({"name": name, "arguments": ARGUMENTS[name]}),
+    "one brace too many": lambda name: written(name) + "}",
+    "one brace too few": lambda name: written(name)[:-1],
+    "one brace too few, fenced": lambda name: f"```json\n{written(name)[:-1]}\n```",
+    "further keys": lambda name: written(name)[:-1] + ', "id": "7", "why": {"a": "}"}}',
+    "after a lead-in": lambda name: f"I will look at it.\n\n```json\n{written(name)}\n```",
+    "a lead-in in Chinese": lambda name: f"我先看一下：\n{written(name)}",
+    "a lead-in and python": lambda name: f"Let me see:\n{python(name)}",
+    "a remark": lambda name: f"{written(name)}\n\nThe file says that all is well.\nIt is {{}}.",
+    "fence and remark": lambda name: f"```json\n{written(name)}\n``` This reads it.",
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize("dress", DRESSES)
+def test_a_call_in_any_dress(tokenizer: Tokenizer, dress: str, name: str) -> None:
+    """It is read with its arguments, and nothing of it was told as text while it came."""
+    text = DRESSES[dress](name)
+    reply, told = read(tokenizer, text)
+
+    assert [(call.name, call.arguments) for call in reply.calls] == [(name, ARGUMENTS[name])]
+    assert (reply.repaired, reply.calls[0].problem) == (True, "")
+    assert told == reply.answer
+    assert name not in told
+    assert reply.calls[0].text in text + "}"
+
+
+TWO = ("read_file", "now")
+
+
+@pytest.mark.parametrize("name", ["read_file", "now"])
+@pytest.mark.parametrize("between", ["\n", "\n\n", ", ", ";\n", ""])
+@pytest.mark.parametrize("dress", ["bare", "doubled braces", "fenced", "function_call", "python"])
+def test_several_calls(tokenizer: Tokenizer, dress: str, between: str, name: str) -> None:
+    """All are read, in order, whatever stands between them."""
+    texts = [DRESSES[dress](one) for one in (name, "edit", name)]
+    reply, told = read(tokenizer, between.join(texts))
+
+    assert [call.name for call in reply.calls] == [name, "edit", name]
+    assert [call.arguments for call in reply.calls] == [
+        ARGUMENTS[one] for one in (name, "edit", name)
+    ]
+    assert (told, reply.answer) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[{written('read_file')},\n {written('now')}]",
+        f"```json\n[\n{written('read_file')},\n{written('now')}\n]\n```",
+        f"```json\n{written('read_file')}\n{written('now')}\n```",
+        f"<tool_call>\n[{python('read_file')}, {python('now')}]\n</tool_call>",
+        f'{{"tool_calls": [{nested("read_file")}, {written("now")}]}}',
+        f"First the file:\n{written('read_file')}\n{written('now')}",
+        f"{{{written('read_file')}\n{{{written('now')}",  # a brace is missing in each
+        f"{written('read_file')}\nThen the time:\n{written('now')}",
+    ],
+)
+def test_calls_that_share_a_dress(text: str) -> None:
+    """In one list, fence or tag, or behind one lead-in."""
+    calls = calls_in(text, TOOLS).calls
+    assert [(call.name, call.arguments) for call in calls] == [(n, ARGUMENTS[n]) for n in TWO]
+
+
+CALL = written("read_file")
+LONG = "This is how it works. " * 12
+TEXTS = {
+    "nothing": "",
+    "prose": "It is full.\n\nNothing else is wrong.",
+    "prose that names a tool": "read_file is what I used.\nnow is the time",
+    "signs": "{} is empty, [] too, `app.log` says {{x}}",
+    "a call within a line": f"Here: {CALL}",
+    "and so on": f"{CALL} is how to call.",
+    "an example": f"For example:\n```json\n{CALL}\n```",
+    "a format": f"You would use the following format:\n\n```json\n{CALL}\n```",
+    "an example in the middle": f"To call it, write this:\n\n```json\n{CALL}\n```\n\nIt reads it.",
+    "behind an explanation": f"{LONG}\n```json\n{CALL}\n```",
+    "an enumeration": f"1. Look.\n2. Think.\n3. Write.\n4. Call:\n{CALL}",
+    "package.json": '```json\n{\n  "name": "read_file",\n  "version": "1.0.0"\n}\n```',
+    "an argument of OpenAPI": '{"name": "read_file", "in": "query", "schema": {"type": "string"}}',
+    "OpenAPI": '{"openapi": "3.1.0", "paths": {"/now": {"parameters": []}}}',
+    "a tool's definition": json.dumps(TOOLS[0]),
+    "a function's definition": json.dumps(TOOLS[0]["function"]),
+    "a schema": '{"name": "read_file", "parameters": {"type": "object", "properties": {"a": {}}}}',
+    "settings": '{"now": {"parameters": {"a": 1}}}',
+    "no arguments": '{"name": "now"}',
+    "no object": '{"name": "now", "arguments": [1]}',
+    "a text that is none": '{"name": "now", "arguments": "soon"}',
+    "a definition in Python": "def read_file(path):\n    return open(path).read()",
+    "a program": '```python\nimport tools\n\nread_file("app.log")\n```',
+    "a program that goes on": '```python\ntext = read_file("app.log")\nprint(len(text))\n```',
+    "a program without a fence": 'import tools\nread_file("app.log")',
+    "a name with its parameters": "read_file(path) reads a file.\n",
+    "a name with brackets": "now() tells the time",
+    "a bare name": "read_file(path)",
+    "a link": "[read_file](docs/tools.md)",
+    "broken Python": "read_file('it's')",
+    "cut": CALL[:40],
+    "cut behind a call": f"{python('read_file')}\nread_file('app",
+    "an argument twice": "read_file(path='a', path='b')",
+    "too many arguments": "now(1)",
+    "another tool in prose": 'Then:\n{"name": "open_folder", "arguments": {"path": "logs"}}',
+    "another function": 'open_folder("logs")',
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_stays_text(tokenizer: Tokenizer, name: str) -> None:
+    """It is told whole, and calls nothing."""
+    reply, told = read(tokenizer, TEXTS[name])
+
+    assert (reply.calls, reply.repaired) == ([], False)
+    assert told == reply.answer == TEXTS[name].strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "told_after"),
+    [
+        ('{"name": "read_me"}', 19),
+        ('{"name": "read_file", "version": "1"}', 24),
+        ('{ "port": 80 }', 5),
+        ('["a", "b"]', 2),
+        ("{} is empty", 2),
+        ("```python\nprint(1)\n```", 17),
+        ("`app.log` says", 2),
+        ("Here it is.", 1),
+        ("ready", 5),
+        ("now or later", 4),
+        ("A list:\n\n- one", 1),
+    ],
+)
+def test_text_is_told_as_soon_as_it_cannot_be_a_call(text: str, told_after: int) -> None:
+    """So many characters of it are needed; after that nothing of it waits."""
+    watch = DressWatch(TOOLS)
+    lengths = [len(watch.push(letter)) for letter in text]
+
+    assert next(n for n, length in enumerate(lengths, 1) if length) == told_after
+    assert sum(lengths[:told_after]) == told_after
+
+
+def test_prose_costs_nothing_behind_the_lead_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is looked at any more where no call would count."""
+    looked: list[str] = []
+    watch = DressWatch(TOOLS)
+    watch.push(LONG)
+    monkeypatch.setattr(call_dress, "find_head", lambda line, names: looked.append(line))
+
+    assert watch.push(f"\n{CALL}") == f"\n{CALL}"
+    assert (watch.off, looked) == (True, [])
+
+
+def test_a_long_call_is_looked_at_once(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the beginning tells what it may be: the time for a long one grows with its length."""
+    seen: list[int] = []
+    find = call_dress.find_head
+
+    def spy(line: str, names: tuple[str, ...]) -> call_dress.Found:
+        seen.append(len(line))
+        return find(line, names)
+
+    monkeypatch.setattr(call_dress, "find_head", spy)
+    text = '{"name": "read_file", "arguments": {"path": "' + "ab " * 2000
+    reply, told = read(tokenizer, text)
+    assert max(seen) < 600
+    assert told == reply.answer == text.strip()
+
+
+def test_what_models_copy_from_a_schema_is_left_out() -> None:
+    """Its keywords, and null for what may be left out; not what the tool takes, nor the unknown."""
+    given = {"path": "a", "start": None, "end": None, "additionalProperties": False, "type": "x"}
+    dressed = calls_in(json.dumps({"name": "read_file", "arguments": {**given, "odd": 1}}), TOOLS)
+    (call,) = dressed.calls
+
+    assert call.arguments == {"path": "a", "end": None, "odd": 1}
+    assert len(dressed.notes) == 3
+    takes_all = {"name": "f", "parameters": {"type": "object", "additionalProperties": True}}
+    text = '{"name": "f", "arguments": {"type": "x", "required": null}}'
+    (call,) = calls_in(text, [{"type": "function", "function": takes_all}]).calls
+    assert call.arguments == {"type": "x", "required": None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "open_folder", "arguments": {"path": "logs"}}',
+        '```json\n{\n  "name": "open_folder",\n  "arguments": {\n    "path": "logs"\n  }\n}\n```',
+        '{{"name": "open_folder", "parameters": {"path": "logs"}}}',
+        '```tool_code\nopen_folder(path="logs")\n```',
+    ],
+)
+def test_a_call_of_a_tool_that_is_not_there(tokenizer: Tokenizer, text: str) -> None:
+    """It has a problem that names those that are; nothing of it is an answer."""
+    reply, told = read(tokenizer, text)
+    (call,) = reply.calls
+
+    assert (told, reply.answer, call.arguments) == ("", "", {"path": "logs"})
+    assert call.problem == "no such tool: open_folder; the tools are read_file, now, edit"
+
+
+def test_arguments_that_nest_too_deeply() -> None:
+    """They could not be written down again: the call must not run."""
+    deep = '{"a": ' * 150 + "1" + "}" * 150
+    (call,) = calls_in(f'{{"name": "now", "arguments": {deep}}}', TOOLS).calls
+    assert "nested" in call.problem
+    long = json.dumps({"path": "a" * 2000})
+    (call,) = calls_in(json.dumps({"name": "read_file", "arguments": long}), TOOLS).calls
+    assert call.arguments == json.loads(long)
+    assert calls_in(f'{{"name": "now", "arguments": {"[" * 9999}', TOOLS).calls == []
+    assert calls_in('{"name": "now", "arguments": ' + '{"a": ' * 9999, TOOLS).calls == []
+
+
+PARTS = st.sampled_from(
+    [
+        *(
+            "{",
+            "}",
+            "{{",
+            "}}",
+            "[",
+            "]",
+            "(",
+            ")",
+            '"',
+            "'",
+            ",",
+            ":",
+            "\n",
+            " ",
+            "```",
+            "```json\n",
+        ),
+        *(
+            "<tools>",
+            "</tools>",
+            "read_file",
+            "now",
+            "name",
+            '"name": "now"',
+            '"arguments": {',
+            "=",
+        ),
+        *("\\", '"path": "a"', "now(", "print(", "word. ", "\\u00", "é", "true", "[TOOL_CALLS]"),
+        *(CALL, doubled("edit"), python("edit"), written("now", indent=1)),
+    ]
+)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(parts=st.lists(PARTS, max_size=14), cuts=st.integers(1, 9))
+@example(parts=["{", "{", '"name": "now"', ",", '"arguments": {', "\\"], cuts=1)
+def test_nothing_is_lost(parts: list[str], cuts: int) -> None:
+    """Reading raises nothing; it is the same however the text comes; what is told is a beginning
+    of it, and with what is held the whole."""
+    text = "".join(parts)
+    watch = DressWatch(TOOLS)
+    told = "".join(watch.push(text[n : n + cuts]) for n in range(0, len(text), cuts))
+    found = watch.found()
+
+    assert found == calls_in(text, TOOLS)
+    assert found == watch.found()
+    assert not found.calls or watch.told == told
+    assert told + watch.let_go() == text
+    assert all(isinstance(call.arguments, dict) for call in found.calls)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(max_size=200))
+def test_any_text_is_told_whole(text: str) -> None:
+    """Whatever letters it is made of."""
+    watch = DressWatch(TOOLS)
+    assert "".join(map(watch.push, text)) + watch.let_go() == text
+
+
+def read(tokenizer: Tokenizer, text: str) -> tuple[Reply, str]:
+    """A reply of this text, and what was told of it as text by its end."""
+    reader = ReplyReader(tokenizer, FORMATS["hermes"], tools=TOOLS)
+    told = ""
+    for token in [*tokenizer.encode(text), next(iter(tokenizer.stop_ids))]:
+        told += "".join(piece for _, piece in reader.push(token))
+    reply = reader.finish()
+    rest = "".join(piece for _, piece in reader.rest)
+    if reply.calls:
+        assert (told + rest).split() == text.strip().split()
+    return reply, told if reply.calls else told + rest
