@@ -163,10 +163,11 @@ class ReplyReader:
             return pieces
         told: list[tuple[Mode, str]] = []
         for mode, text in pieces:
-            told += (
-                [(mode, watch.push(text))] if mode == "answer" else [*self._left(), (mode, text)]
-            )
-        told += self._left() if self._mode != "answer" else []
+            if mode != "answer":
+                told += self._left()
+            told.append((mode, watch.push(text) if mode == "answer" else text))
+        if self._mode != "answer":
+            told += self._left()
         return [(mode, text) for mode, text in told if text]
 
     def _left(self) -> list[tuple[Mode, str]]:
