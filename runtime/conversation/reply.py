@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..tokens.tokenizer import Tokenizer
-from .call_dress import Dressed, DressWatch
+from .call_dress import DressWatch
 from .call_pieces import CallPiece, CallPieces
 from .grammar import tag_ids
 from .reasoning_tags import Thinking, thinking_of
@@ -242,7 +242,7 @@ class ReplyReader:
                 reply.cut_call = body
             elif not self._parse(body):
                 self.rest += self._told_now(self._answered())
-        dressed = Dressed() if watch is None or not self._ended else watch.found()
+        calls, notes = ([], []) if watch is None or not self._ended else watch.found()
         self.rest += self._left()
         if cut and self._mode == "answer" in self._begun and self._blank:
             # Its blank space belongs before what would follow.
@@ -254,8 +254,8 @@ class ReplyReader:
         called = reply.calls or reply.cut_call is not None
         if called and self._kept:
             reply.answer = _FENCE.sub("", reply.answer)  # of the fence that the call stood in
-        if watch is not None and dressed.calls and not called and not reply.broken:
-            reply.calls, reply.notes, reply.repaired = dressed.calls, dressed.notes, True
+        if watch is not None and calls and not called and not reply.broken:
+            reply.calls, reply.notes, reply.repaired = calls, notes, True
             reply.answer = watch.told
         return reply
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from triplepoint.runtime.conversation.call_dress import DressWatch
+from triplepoint.runtime.conversation.toolcalls import ToolCall, Tools
 from triplepoint.tools import ToolSet, tool
 
 
@@ -141,3 +143,10 @@ TEXTS = {
     "another tool in prose": 'Then:\n{"name": "open_folder", "arguments": {"path": "logs"}}',
     "another function": 'open_folder("logs")',
 }
+
+
+def calls_in(answer: str, tools: Tools = TOOLS) -> tuple[list[ToolCall], list[str]]:
+    """The calls that a whole answer is, and what was left out."""
+    watch = DressWatch(tools)
+    watch.push(answer)
+    return watch.found()

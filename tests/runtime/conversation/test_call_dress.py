@@ -12,6 +12,7 @@ from helpers.call_dresses import (
     LONG,
     TEXTS,
     TOOLS,
+    calls_in,
     doubled,
     nested,
     python,
@@ -20,8 +21,8 @@ from helpers.call_dresses import (
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from triplepoint.runtime.conversation import call_dress
-from triplepoint.runtime.conversation.call_dress import DressWatch, calls_in
+from triplepoint.runtime.conversation import call_dress, dress_head
+from triplepoint.runtime.conversation.call_dress import DressWatch
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
@@ -74,7 +75,7 @@ def test_several_calls(tokenizer: Tokenizer, dress: str, between: str, name: str
 )
 def test_calls_that_share_a_dress(text: str) -> None:
     """In one list, fence or tag, or behind one lead-in."""
-    calls = calls_in(text, TOOLS).calls
+    calls = calls_in(text)[0]
     assert [(call.name, call.arguments) for call in calls] == [(n, ARGUMENTS[n]) for n in TWO]
 
 
@@ -128,9 +129,9 @@ def test_a_long_call_is_looked_at_once(
 ) -> None:
     """Only the beginning tells what it may be: the time for a long one grows with its length."""
     seen: list[int] = []
-    find = call_dress.find_head
+    find = dress_head.find_head
 
-    def spy(line: str, names: tuple[str, ...]) -> call_dress.Found:
+    def spy(line: str, names: tuple[str, ...]) -> dress_head.Found:
         seen.append(len(line))
         return find(line, names)
 
@@ -144,14 +145,14 @@ def test_a_long_call_is_looked_at_once(
 def test_what_models_copy_from_a_schema_is_left_out() -> None:
     """Its keywords, and null for what may be left out; not what the tool takes, nor the unknown."""
     given = {"path": "a", "start": None, "end": None, "additionalProperties": False, "type": "x"}
-    dressed = calls_in(json.dumps({"name": "read_file", "arguments": {**given, "odd": 1}}), TOOLS)
-    (call,) = dressed.calls
+    odd = json.dumps({"name": "read_file", "arguments": {**given, "odd": 1}})
+    (call,), notes = calls_in(odd)
 
     assert call.arguments == {"path": "a", "end": None, "odd": 1}
-    assert len(dressed.notes) == 3
+    assert len(notes) == 3
     takes_all = {"name": "f", "parameters": {"type": "object", "additionalProperties": True}}
     text = '{"name": "f", "arguments": {"type": "x", "required": null}}'
-    (call,) = calls_in(text, [{"type": "function", "function": takes_all}]).calls
+    (call,) = calls_in(text, [{"type": "function", "function": takes_all}])[0]
     assert call.arguments == {"type": "x", "required": None}
 
 
@@ -176,13 +177,13 @@ def test_a_call_of_a_tool_that_is_not_there(tokenizer: Tokenizer, text: str) -> 
 def test_arguments_that_nest_too_deeply() -> None:
     """They could not be written down again: the call must not run."""
     deep = '{"a": ' * 150 + "1" + "}" * 150
-    (call,) = calls_in(f'{{"name": "now", "arguments": {deep}}}', TOOLS).calls
+    (call,) = calls_in(f'{{"name": "now", "arguments": {deep}}}')[0]
     assert "nested" in call.problem
     long = json.dumps({"path": "a" * 2000})
-    (call,) = calls_in(json.dumps({"name": "read_file", "arguments": long}), TOOLS).calls
+    (call,) = calls_in(json.dumps({"name": "read_file", "arguments": long}))[0]
     assert call.arguments == json.loads(long)
-    assert calls_in(f'{{"name": "now", "arguments": {"[" * 9999}', TOOLS).calls == []
-    assert calls_in('{"name": "now", "arguments": ' + '{"a": ' * 9999, TOOLS).calls == []
+    assert calls_in(f'{{"name": "now", "arguments": {"[" * 9999}')[0] == []
+    assert calls_in('{"name": "now", "arguments": ' + '{"a": ' * 9999)[0] == []
 
 
 PARTS = st.sampled_from(
@@ -232,11 +233,11 @@ def test_nothing_is_lost(parts: list[str], cuts: int) -> None:
     told = "".join(watch.push(text[n : n + cuts]) for n in range(0, len(text), cuts))
     found = watch.found()
 
-    assert found == calls_in(text, TOOLS)
+    assert found == calls_in(text)
     assert found == watch.found()
-    assert not found.calls or watch.told == told
+    assert not found[0] or watch.told == told
     assert told + watch.let_go() == text
-    assert all(isinstance(call.arguments, dict) for call in found.calls)
+    assert all(isinstance(call.arguments, dict) for call in found[0])
 
 
 @settings(max_examples=200, deadline=None)
