@@ -40,7 +40,7 @@ _BRACKETS = re.compile(r"[\"'(){}\[\]]")
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 _EXAMPLE = re.compile(r"\b(?:examples?|e\.g\.|for instance|format|syntax|schema)\b", re.IGNORECASE)
 _SAID = re.compile(r"[.:!?…。：！？]\Z")
-_CUT = re.compile(r"\s*(?:```|</\|?\w+\|?>)?\s*\Z")
+_END = re.compile(r"(?:```|</\|?\w{1,30}\|?>)\Z")
 _TEXT_ENDS = {sign: re.compile(rf"\\.|{sign}", re.DOTALL) for sign in "\"'"}
 
 Dressed: TypeAlias = "tuple[list[ToolCall], list[str]]"
@@ -55,14 +55,13 @@ class DressWatch:
 
     Attributes:
         told: what was let through: what stands before the calls, where there are any.
-        head: of the call that is being written, or was last.
     """
 
     def __init__(self, tools: Tools) -> None:
         functions = [tool["function"] for tool in tools]
         self._schemas = {one["name"]: one.get("parameters") or {} for one in functions}
         self.told = ""
-        self.head: Head | None = None
+        self._head: Head | None = None
         self._state: Literal["prose", "head", "value", "closers", "after", "off"] = "head"
         self._held = ""
         self._begin = 0  # of what is held: where the line begins that may begin a call
@@ -82,11 +81,11 @@ class DressWatch:
         """Whether nothing was read yet."""
         return not (self.off or self.told or self._held)
 
-    def begun(self) -> str | None:
-        """The beginning of the arguments that are being written; None where none are."""
-        if self._state != "value" or self._value >= 0 or self.head is None:
+    def begun(self) -> tuple[Head, str] | None:
+        """The call whose arguments are being written, and their beginning; None where none are."""
+        if self._state != "value" or self._value >= 0 or self._head is None:
             return None
-        return self._held[self.head.at :]
+        return self._head, self._held[self._head.at :]
 
     def copy(self) -> DressWatch:
         """One that goes on from here by itself."""
@@ -180,16 +179,16 @@ class DressWatch:
             return False
         start = len(self._held) - len(line)
         if isinstance(found, Head) and self._leads(found):
-            self.head = replace(found, begin=start + found.begin, at=start + found.at)
+            self._head = replace(found, begin=start + found.begin, at=start + found.at)
             self._fenced = self._fenced or found.fenced
-            self._state, self._at, self._value = "value", self.head.at, -1
+            self._state, self._at, self._value = "value", self._head.at, -1
             self._stack, self._quote = ")" if found.python else "", ""
             return True
         if isinstance(found, Head):
             self._state = "off"
             return False
-        between = self._held[self._calls[-1][2] : start] if self._calls else ""
-        if self._calls and (self._fenced or self.told.strip() or not re.search(r"[\n`>]", between)):
+        own_line = "\n" in self._held[len(self._held[:start].rstrip()) : start]
+        if self._calls and (self._fenced or self.told.strip() or not own_line):
             self._state = "off"
             return False
         self._remarked = bool(self._calls)
@@ -204,20 +203,20 @@ class DressWatch:
 
     def _read_value(self) -> bool:
         """Read arguments up to their end; or the object around them, where it has more keys."""
-        assert self.head is not None
+        assert self._head is not None
         if not self._scan():
             return False
         if self._value < 0:
-            self._value = self._at - self.head.python
-            self._state, self._stack = "closers", self.head.closers
+            self._value = self._at - self._head.python
+            self._state, self._stack = "closers", self._head.closers
         if not self._stack:
             self._end(self._at)
         return True
 
     def _scan(self) -> bool:
         """Read up to where all brackets are closed; False: that is further on."""
-        assert self.head is not None
-        head, held = self.head, self._held
+        assert self._head is not None
+        head, held = self._head, self._held
         while True:
             if self._quote:
                 mark = _TEXT_ENDS[self._quote].search(held, self._at)
@@ -278,17 +277,18 @@ class DressWatch:
         return self._read_head(self._at)
 
     def _end(self, at: int) -> None:
-        assert self.head is not None
-        self._calls.append((self.head, self._value, at))
+        assert self._head is not None
+        self._calls.append((self._head, self._value, at))
         self._state, self._at = "after", at
 
     def _end_cut(self) -> None:
         """End a call whose last brackets were never written; a text that is open stays so."""
-        assert self.head is not None
-        if self._quote or self.head.python:
+        assert self._head is not None
+        if self._quote or self._head.python:
             return
-        end = _CUT.search(self._held)
-        at = len(self._held) if end is None else end.start()
+        text = self._held.rstrip()
+        closed = _END.search(text[-40:])
+        at = len(text[: -len(closed[0])].rstrip() if closed else text)
         if self._state == "value" and self._value < 0:
             self._held = self._held[:at] + self._stack[::-1] + self._held[at:]
             self._value = at = at + len(self._stack)

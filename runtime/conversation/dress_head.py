@@ -31,6 +31,8 @@ _TAGS = (
 )
 _VALUE = re.compile(r"[\"'\[{\d-]|(?:True|False|None|true|false|null)\b")
 _KEYWORD = re.compile(r"(\w+)\s*(=?)")
+_ANY_CALLED = re.compile(r"(?:\w+\.)?([A-Za-z_]\w*)\(\s*")
+_CALLED_PART = re.compile(r"(?:\w+\.)?([\w-]*)")
 _BEFORE = re.compile(r"(?:\w+ *= *)?(?:print\( *)?")  # what a program does with a result
 _BEFORE_PART = re.compile(r"\w+ *=? *|(?:\w+ *= *)?print\( *")
 
@@ -160,9 +162,6 @@ def _called(names: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?:\w+\.)?({every or '(?!)'})\(\s*")
 
 
-_ANY_CALLED = re.compile(r"(?:\w+\.)?([A-Za-z_]\w*)\(\s*")
-
-
 def _python_head(text: str, names: tuple[str, ...], *, within: bool, any_name: bool) -> Found:
     """The head of a call as Python writes it.
 
@@ -179,15 +178,10 @@ def _python_head(text: str, names: tuple[str, ...], *, within: bool, any_name: b
     pattern = _ANY_CALLED if any_name else _called(names)
     mark = pattern.match(text, at)
     if mark is None:
-        word = text[at:]
         if within and _BEFORE_PART.fullmatch(text, begin):
             return True
-        last = word.rpartition(".")[2]
-        if any_name:
-            return re.fullmatch(r"[\w.]*", word) is not None
-        return re.fullmatch(r"(?:\w+\.)?[\w-]*", word) is not None and any(
-            name.startswith(last) for name in names
-        )
+        begun = _CALLED_PART.fullmatch(text, at)
+        return begun is not None and (any_name or any(n.startswith(begun[1]) for n in names))
     rest = text[mark.end() :]
     head = Head(mark[1], mark.start(), mark.end(), python=True)
     if not rest:

@@ -167,13 +167,11 @@ class CallGrammar:
 
     def dressed(self, watch: DressWatch) -> LLMatcher | None:
         """A matcher of the call that has begun in free text; None where none can be held."""
-        begun, head = watch.begun(), watch.head
-        if begun is None or head is None:
+        if (begun := watch.begun()) is None:
             return None
         self.check()
-        tools = (tool for tool in self._tools if tool["function"]["name"] == head.name)
-        tool = next(tools, None)
-        return None if tool is None else dress_matcher(self.tokenizer, tool, head, begun)
+        named = (tool for tool in self._tools if tool["function"]["name"] == begun[0].name)
+        return next((dress_matcher(self.tokenizer, tool, *begun) for tool in named), None)
 
     def check(self) -> None:
         """Wait until it is built.

@@ -99,8 +99,9 @@ DRESSES = {
     "after a lead-in": lambda name: f"I will look at it.\n\n```json\n{written(name)}\n```",
     "a lead-in in Chinese": lambda name: f"我先看一下：\n{written(name)}",
     "a lead-in and python": lambda name: f"Let me see:\n{python(name)}",
+    "a lead-in of two lines": lambda name: f"Of course!\nI call a tool:\n\n{doubled(name)}",
     "a remark": lambda name: f"{written(name)}\n\nThe file says that all is well.\nIt is {{}}.",
-    "fence and remark": lambda name: f"```json\n{written(name)}\n``` This reads it.",
+    "fence and remark": lambda name: f"```json\n{written(name)}\n```\nThis reads it.",
 }
 
 CALL = written("read_file")
@@ -112,12 +113,16 @@ TEXTS = {
     "signs": "{} is empty, [] too, `app.log` says {{x}}",
     "a call within a line": f"Here: {CALL}",
     "and so on": f"{CALL} is how to call.",
+    "a fence and so on": f"```json\n{CALL}\n``` is how to call.",
+    "tags and so on": f"<tool_call>\n{CALL}\n</tool_call> is how to call.",
     "an example": f"For example:\n```json\n{CALL}\n```",
     "a format": f"You would use the following format:\n\n```json\n{CALL}\n```",
     "an example in the middle": f"To call it, write this:\n\n```json\n{CALL}\n```\n\nIt reads it.",
     "behind an explanation": f"{LONG}\n```json\n{CALL}\n```",
     "an enumeration": f"1. Look.\n2. Think.\n3. Write.\n4. Call:\n{CALL}",
     "package.json": '```json\n{\n  "name": "read_file",\n  "version": "1.0.0"\n}\n```',
+    "a package that is named as a tool": '{"name": "now", "version": "1", "dependencies": {}}',
+    "a call in a list of steps": f"- first\n- {CALL}",
     "an argument of OpenAPI": '{"name": "read_file", "in": "query", "schema": {"type": "string"}}',
     "OpenAPI": '{"openapi": "3.1.0", "paths": {"/now": {"parameters": []}}}',
     "a tool's definition": json.dumps(TOOLS[0]),

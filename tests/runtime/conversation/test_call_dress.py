@@ -66,6 +66,7 @@ def test_several_calls(tokenizer: Tokenizer, dress: str, between: str, name: str
         f"[{written('read_file')},\n {written('now')}]",
         f"```json\n[\n{written('read_file')},\n{written('now')}\n]\n```",
         f"```json\n{written('read_file')}\n{written('now')}\n```",
+        f"```json\n{written('read_file', indent=2)}\n{written('now', indent=2)}\n```",
         f"<tool_call>\n[{python('read_file')}, {python('now')}]\n</tool_call>",
         f'{{"tool_calls": [{nested("read_file")}, {written("now")}]}}',
         f"First the file:\n{written('read_file')}\n{written('now')}",

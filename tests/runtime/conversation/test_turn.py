@@ -156,7 +156,10 @@ def test_a_recipe_says_all_that_held_a_decode() -> None:
     """A request that is read from it, and from contents, holds a decode to the same."""
     full = TurnRequest(
         GREEDY,
-        Requirement("llama", [READ], "required", True, {"type": "object"}, Thinking(title="t")),
+        Requirement(
+            *("llama", [READ], "required", True, {"type": "object"}, Thinking(title="t")),
+            dresses=True,
+        ),
         Limits(None, 3, 1.5, 4),
         opened=True,
         said=[7, 8],
