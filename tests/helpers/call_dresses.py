@@ -28,7 +28,8 @@ def edit(path: str, changes: list[dict[str, str]], really: bool = False) -> str:
     return path
 
 
-TOOLS = ToolSet([read_file, now, edit]).schemas()
+TOOLSET = ToolSet([read_file, now, edit])
+TOOLS = TOOLSET.schemas()
 CHANGES = [{"old": 'a "b" {[(', "new": "it's\n```\n}"}]
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "read_file": {"path": "logs/app.log", "start": 3},

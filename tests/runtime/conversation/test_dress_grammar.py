@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
-from helpers.call_dresses import ARGUMENTS, DRESSES, TEXTS, TOOLS, written
+from helpers.call_dresses import ARGUMENTS, DRESSES, TEXTS, TOOLS, TOOLSET, written
 
+from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
 from triplepoint.runtime.conversation.reasoning_tags import Thinking
+from triplepoint.runtime.conversation.reply import ReplyReader
 from triplepoint.runtime.conversation.requirement import Requirement, grammar_of
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
@@ -160,3 +163,38 @@ def test_forced_letters_are_known(tokenizer: Tokenizer) -> None:
     for token in tokenizer.encode(f"{written('read_file')}\nwell"):
         assert text.in_call or text.forced() is None
         text.advance(token)
+
+
+BEGUN = (
+    '{"name": "read_file", "arguments": {',
+    '{{"name": "edit", "parameters": {"path": ',
+    '[{"type": "function", "function": {"name": "now", "arguments": {',
+    "read_file(path=",
+    '```tool_code\nprint(read_file(path="a", ',
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_the_grammar_lets_pass_fits(tokenizer: Tokenizer, seed: int) -> None:
+    """Tokens drawn within a call of any dress end in a call that fits the tool's schema."""
+    rng = np.random.default_rng(seed)
+    begun = BEGUN[seed % len(BEGUN)]
+    constraint = grammar_of(tokenizer, REQUIRED).constraint()
+    ids = tokenizer.encode(begun)
+    assert len(walk(constraint, ids)) == len(ids)
+    assert constraint.calling
+    marks = [token for text in "\"}])'" for token in tokenizer.encode(text)]
+    while constraint.calling:
+        mask = constraint.mask()
+        assert mask is not None
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: tokenizer.n_vocab]
+        likely = [token for token in marks if bits[token]]
+        choices = likely if likely and rng.random() < 0.5 else np.flatnonzero(bits)
+        ids.append(int(rng.choice(choices)))
+        constraint.advance(ids[-1])
+    reader = ReplyReader(tokenizer, FORMATS["hermes"], tools=TOOLS)
+    for token in [*ids, min(tokenizer.stop_ids)]:
+        reader.push(token)
+    (call,) = reader.finish().calls
+    assert not call.problem
+    TOOLSET.get(call.name).validate(call.arguments)
