@@ -52,12 +52,10 @@ def read_call(
         problem = f"no such tool: {head.name}; the tools are {', '.join(schemas)}"
         return ToolCall(head.name, arguments, problem=problem)
     closed = not schema.get("additionalProperties") and "patternProperties" not in schema
-    for key, value in list(arguments.items()):
-        copied = closed and key in _COPIED and key not in known
-        if copied or (value is None and _is_optional(key, schema)):
-            del arguments[key]
-            why = "copied from its schema" if copied else "null"
-            notes.append(f"{head.name}: the argument {key!r} was left out: {why}")
+    copied = [key for key in arguments if key in _COPIED and key not in known]
+    for key in copied if closed else ():
+        del arguments[key]
+        notes.append(f"{head.name}: the argument {key!r}, copied from its schema, was left out")
     return ToolCall(head.name, arguments)
 
 
@@ -105,12 +103,3 @@ def _keywords(text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
             raise ValueError("a comma is missing")
         at = len(text) - len(after) + bool(after)
     return arguments
-
-
-def _is_optional(key: str, schema: Mapping[str, Any]) -> bool:
-    """Whether an argument may be left out and may not be null."""
-    if key in schema.get("required", ()):
-        return False
-    one = (schema.get("properties") or {}).get(key)
-    kind = one.get("type") if isinstance(one, Mapping) else None
-    return isinstance(kind, str) and kind != "null"
