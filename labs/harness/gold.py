@@ -77,7 +77,7 @@ class Found:
 
     def __and__(self, other: Found) -> Found:
         """Both have to be told."""
-        note = "; ".join(filter(None, (self.note, other.note)))
+        note = " ".join(filter(None, (self.note, other.note)))
         return Found(self.need + other.need, self.lines + other.lines, self.none + other.none, note)
 
 
@@ -420,14 +420,16 @@ class Tree:
             found = [line for line, _ in self.matches(path or "*", f"(?i){regex}")]
             if names or found:
                 raise Unclear(f"{regex!r} is there: {names[:2]} {found[:2]}")
-        sought = ", ".join(f"/{regex}/" for regex in regexes)
-        return Found((), note=f"a search of {path or 'all files'} for {sought} finds nothing")
+        words = ", ".join(
+            re.sub(r"\\[bs]|[\\^$()*?]", "", one).replace("|", ", ") for one in regexes
+        )
+        return Found((), note=f"Not found in {path or 'any file'}: {words}.")
 
     def no_file(self, name: str) -> Found:
         """No file has this name or path."""
         if any(f"/{path}".endswith(f"/{name}") for path in self.files):
             raise Unclear(f"{name} is there")
-        return Found((), note=f"there is no file {name}")
+        return Found((), note=f"There is no file {name} in this folder.")
 
 
 def unpacked(path: str, data: bytes) -> bytes:

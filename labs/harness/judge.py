@@ -138,9 +138,12 @@ def tells_number(text: str, number: str) -> bool:
     return any(holds(fold(text), word) for word in _WORDS[int(number)].split())
 
 
-def says_not(text: str) -> bool:
-    """Whether it says that something is not there or cannot be told; quotations do not count."""
-    return _declines(text) is not None
+def says_not(text: str, question: str = "") -> bool:
+    """Whether it says that something is not there or cannot be told.
+
+    Quotations do not count, nor do words of the question: "3 of them had no answer" denies nothing.
+    """
+    return _declines(text, question) is not None
 
 
 def judge(question: Question, answer: str, turn: int = -1) -> Verdict:
@@ -159,14 +162,14 @@ def judge(question: Question, answer: str, turn: int = -1) -> Verdict:
     if not answer.strip():
         return "declined"
     if question.unanswerable and turn in (-1, len(question.turns) - 1):
-        said = _declines(answer)
+        said = _declines(answer, asked.ask)
         if said is None:
             return "wrong"
         near = [fold(answer).find(fold(one)) for one in asked.none if holds(fold(answer), one)]
         return "wrong" if near and min(near) < said else "right"
     if _right(asked, answer):
         return "right"
-    if says_not(answer) and not _tells_other(asked, answer):
+    if says_not(answer, asked.ask) and not _tells_other(asked, answer):
         return "declined"
     return "wrong"
 
@@ -230,14 +233,14 @@ def _tells_other(asked: Turn, answer: str) -> bool:
     return any(holds(plain, one) for one in asked.none)
 
 
-def _declines(answer: str) -> int | None:
+def _declines(answer: str, question: str = "") -> int | None:
     """Where it says so, in the folded text; None: nowhere."""
     bare = re.sub(r"```.*?```|`[^`\n]*`|\"[^\"\n]{12,}\"|“[^”\n]{12,}”", "", answer, flags=re.S)
-    match = _DECLINED.search(fold(bare))
-    if match is None:
-        return None
-    whole = fold(answer).find(match[0])
-    return max(whole, 0)
+    asked = fold(question)
+    for match in _DECLINED.finditer(fold(bare)):
+        if match[0] not in asked:
+            return max(fold(answer).find(match[0]), 0)
+    return None
 
 
 def _readings(text: str) -> set[str]:

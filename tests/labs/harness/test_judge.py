@@ -176,6 +176,16 @@ def test_a_denial_with_a_false_value_is_wrong() -> None:
     assert judge(asked(("16",), none=("20.5",)), "It is not specified, so 20.5.") == "wrong"
 
 
+def test_words_of_the_question_deny_nothing() -> None:
+    """An answer that repeats them states a fact."""
+    turn = Turn("How many had no answer?", (("#156",),))
+    question = Question("id", "count", "en", "zeek", (turn,))
+
+    assert judge(question, "There are 10 that had no answer.") == "wrong"
+    assert judge(question, "156 had no answer.") == "right"
+    assert judge(question, "There is no such log.") == "declined"
+
+
 def test_empty_and_endless_answers() -> None:
     """Nothing states nothing; a whole file is no answer."""
     assert judge(asked(("2217",)), "  ") == "declined"
