@@ -104,19 +104,15 @@ class Tree:
                 continue
         return found
 
-    def paths(self, pattern: str) -> list[str]:
-        """Text files by a pattern; ``*`` goes over folders."""
-        found = [path for path in self.texts if fnmatch(path, pattern)]
-        if not found:
-            raise Unclear(f"no file is {pattern}")
-        return found
-
     def matches(self, pattern: str, regex: str) -> list[tuple[Line, re.Match[str]]]:
-        """Lines in which an expression is found, in the order of files and lines."""
+        """Lines in which an expression is found, in the order of files; ``*`` goes over folders."""
+        paths = [path for path in self.texts if fnmatch(path, pattern)]
+        if not paths:
+            raise Unclear(f"no file is {pattern}")
         wanted = re.compile(regex)
         return [
             (Line(path, number, text), match)
-            for path in self.paths(pattern)
+            for path in paths
             for number, text in enumerate(self.texts[path], 1)
             if (match := wanted.search(text))
         ]

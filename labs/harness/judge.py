@@ -72,13 +72,11 @@ _NUMERALS = (
     "ten zehn diez 十|eleven elf 十一|twelve zwölf doce 十二"
 )
 _WORDS = _NUMERALS.split("|")
-_ENGLISH = "January February March April May June July August September October November December"
-_GERMAN = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
-_SPANISH = (
-    "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
-)
+_EN = "January February March April May June July August September October November December"
+_DE = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
+_ES = "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
 _SHORT = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
-_MONTHS = tuple(names.split() for names in (_ENGLISH, _SHORT, _GERMAN, _SPANISH))
+_MONTHS = tuple(names.split() for names in (_EN, _SHORT, _DE, _ES))
 
 
 def fold(text: str) -> str:
