@@ -31,6 +31,7 @@ def asked(*need: tuple[str, ...], none: tuple[str, ...] = (), absent: bool = Fal
         "Port 2217.",
         "It is **2217** (ssh/sshd_config:2)",
         "`Port 2217`",
+        "See `2217`_, or 2217_.",
         "sshd listens on 0.0.0.0:2217",
         "2,217",
         "端口是2217。",
