@@ -84,9 +84,7 @@ def fold(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).casefold()
     text = re.sub(r"[‘’´]", "'", text)
     text = re.sub(r"[–—−]", "-", text)
-    return " ".join(
-        re.sub(r"[\"“”„«»`*「」『』《》]|(?<![0-9a-z])'|'(?![0-9a-z])", "", text).split()
-    )
+    return " ".join(_MARKS.sub("", text).split())
 
 
 def holds(folded: str, fact: str) -> bool:

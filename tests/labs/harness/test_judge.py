@@ -31,7 +31,6 @@ def asked(*need: tuple[str, ...], none: tuple[str, ...] = (), absent: bool = Fal
         "Port 2217.",
         "It is **2217** (ssh/sshd_config:2)",
         "`Port 2217`",
-        "See `2217`_, or 2217_.",
         "sshd listens on 0.0.0.0:2217",
         "2,217",
         "端口是2217。",
@@ -40,6 +39,13 @@ def asked(*need: tuple[str, ...], none: tuple[str, ...] = (), absent: bool = Fal
 def test_a_value_is_found_in_any_dress(answer: str) -> None:
     """Emphasis, quotation marks, a sentence in another script and a separator do not matter."""
     assert judge(asked(("2217",)), answer) == "right"
+
+
+@pytest.mark.parametrize("answer", ["SQLite", "`SQLite`_", "SQLite_.", "**'SQLite'**", "„SQLite“"])
+def test_marks_of_a_word_are_no_part_of_it(answer: str) -> None:
+    """Of Markdown, of reStructuredText and of quotation."""
+    assert judge(asked(("SQLite",)), f"It uses {answer} for that") == "right"
+    assert judge(asked(("__init__.py",)), f"__init__.py and {answer}") == "right"
 
 
 @pytest.mark.parametrize("answer", ["22170", "12217", "2217.5", "port 22", "The port is open."])
