@@ -77,7 +77,7 @@ class Found:
 
     def __and__(self, other: Found) -> Found:
         """Both have to be told."""
-        note = "; ".join(filter(None, (self.note, other.note)))
+        note = " ".join(filter(None, (self.note, other.note)))
         return Found(self.need + other.need, self.lines + other.lines, self.none + other.none, note)
 
 
@@ -104,19 +104,15 @@ class Tree:
                 continue
         return found
 
-    def paths(self, pattern: str) -> list[str]:
-        """Text files by a pattern; ``*`` goes over folders."""
-        found = [path for path in self.texts if fnmatch(path, pattern)]
-        if not found:
-            raise Unclear(f"no file is {pattern}")
-        return found
-
     def matches(self, pattern: str, regex: str) -> list[tuple[Line, re.Match[str]]]:
-        """Lines in which an expression is found, in the order of files and lines."""
+        """Lines in which an expression is found, in the order of files; ``*`` goes over folders."""
+        paths = [path for path in self.texts if fnmatch(path, pattern)]
+        if not paths:
+            raise Unclear(f"no file is {pattern}")
         wanted = re.compile(regex)
         return [
             (Line(path, number, text), match)
-            for path in self.paths(pattern)
+            for path in paths
             for number, text in enumerate(self.texts[path], 1)
             if (match := wanted.search(text))
         ]
@@ -420,14 +416,16 @@ class Tree:
             found = [line for line, _ in self.matches(path or "*", f"(?i){regex}")]
             if names or found:
                 raise Unclear(f"{regex!r} is there: {names[:2]} {found[:2]}")
-        sought = ", ".join(f"/{regex}/" for regex in regexes)
-        return Found((), note=f"a search of {path or 'all files'} for {sought} finds nothing")
+        words = ", ".join(
+            re.sub(r"\\[bs]|[\\^$()*?]", "", one).replace("|", ", ") for one in regexes
+        )
+        return Found((), note=f"Not found in {path or 'any file'}: {words}.")
 
     def no_file(self, name: str) -> Found:
         """No file has this name or path."""
         if any(f"/{path}".endswith(f"/{name}") for path in self.files):
             raise Unclear(f"{name} is there")
-        return Found((), note=f"there is no file {name}")
+        return Found((), note=f"There is no file {name} in this folder.")
 
 
 def unpacked(path: str, data: bytes) -> bytes:

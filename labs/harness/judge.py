@@ -53,7 +53,7 @@ _DECLINED = re.compile(
     # Chinese
     r"|没有|未找到|不存在|找不到|无法|未提及|不包含|没找到|未提到|并未|沒有|没提|不在|未包含|未指定|抱歉"
 )
-_MARKS = re.compile(r"`_+|[\"“”„«»`*「」『』《》]|(?<![0-9a-z])'|'(?![0-9a-z])")
+_MARKS = re.compile(r"`?_+(?=[\s.,;:!?)]|$)|[\"“”„«»`*「」『』《》]|(?<![0-9a-z])'|'(?![0-9a-z])")
 _BOUND = "0-9A-Za-z_\u00c0-\u024f"
 _NUMBER = re.compile(
     rf"(?<![{_BOUND}.:/\\-])[-−]?\d+(?:[,.'\u202f\u00a0 ]\d{{3}})*(?:[.,]\d+)?"
@@ -72,13 +72,11 @@ _NUMERALS = (
     "ten zehn diez 十|eleven elf 十一|twelve zwölf doce 十二"
 )
 _WORDS = _NUMERALS.split("|")
-_ENGLISH = "January February March April May June July August September October November December"
-_GERMAN = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
-_SPANISH = (
-    "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
-)
+_EN = "January February March April May June July August September October November December"
+_DE = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
+_ES = "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
 _SHORT = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
-_MONTHS = tuple(names.split() for names in (_ENGLISH, _SHORT, _GERMAN, _SPANISH))
+_MONTHS = tuple(names.split() for names in (_EN, _SHORT, _DE, _ES))
 
 
 def fold(text: str) -> str:
@@ -86,9 +84,7 @@ def fold(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).casefold()
     text = re.sub(r"[‘’´]", "'", text)
     text = re.sub(r"[–—−]", "-", text)
-    return " ".join(
-        re.sub(r"[\"“”„«»`*「」『』《》]|(?<![0-9a-z])'|'(?![0-9a-z])", "", text).split()
-    )
+    return " ".join(_MARKS.sub("", text).split())
 
 
 def holds(folded: str, fact: str) -> bool:
@@ -138,9 +134,12 @@ def tells_number(text: str, number: str) -> bool:
     return any(holds(fold(text), word) for word in _WORDS[int(number)].split())
 
 
-def says_not(text: str) -> bool:
-    """Whether it says that something is not there or cannot be told; quotations do not count."""
-    return _declines(text) is not None
+def says_not(text: str, question: str = "") -> bool:
+    """Whether it says that something is not there or cannot be told.
+
+    Quotations do not count, nor do words of the question: "3 of them had no answer" denies nothing.
+    """
+    return _declines(text, question) is not None
 
 
 def judge(question: Question, answer: str, turn: int = -1) -> Verdict:
@@ -159,14 +158,14 @@ def judge(question: Question, answer: str, turn: int = -1) -> Verdict:
     if not answer.strip():
         return "declined"
     if question.unanswerable and turn in (-1, len(question.turns) - 1):
-        said = _declines(answer)
+        said = _declines(answer, asked.ask)
         if said is None:
             return "wrong"
         near = [fold(answer).find(fold(one)) for one in asked.none if holds(fold(answer), one)]
         return "wrong" if near and min(near) < said else "right"
     if _right(asked, answer):
         return "right"
-    if says_not(answer) and not _tells_other(asked, answer):
+    if says_not(answer, asked.ask) and not _tells_other(asked, answer):
         return "declined"
     return "wrong"
 
@@ -230,14 +229,14 @@ def _tells_other(asked: Turn, answer: str) -> bool:
     return any(holds(plain, one) for one in asked.none)
 
 
-def _declines(answer: str) -> int | None:
+def _declines(answer: str, question: str = "") -> int | None:
     """Where it says so, in the folded text; None: nowhere."""
     bare = re.sub(r"```.*?```|`[^`\n]*`|\"[^\"\n]{12,}\"|“[^”\n]{12,}”", "", answer, flags=re.S)
-    match = _DECLINED.search(fold(bare))
-    if match is None:
-        return None
-    whole = fold(answer).find(match[0])
-    return max(whole, 0)
+    asked = fold(question)
+    for match in _DECLINED.finditer(fold(bare)):
+        if match[0] not in asked:
+            return max(fold(answer).find(match[0]), 0)
+    return None
 
 
 def _readings(text: str) -> set[str]:

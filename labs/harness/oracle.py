@@ -1,8 +1,8 @@
 """`python -m labs.harness.oracle MODEL.gguf --trees FOLDER [--sample N] [--out FILE]`.
 
-The model is asked each question once, without tools, with the gold lines before it, a few
-neighbors of each, and what was computed: what the model can do when the harness does all it can.
-Of a question that cannot be answered it sees the lines that come near, and the names of files.
+The model is asked each question once, without tools, with a few neighbors of the gold lines, these
+lines again, and what was computed: what the model can do when the harness does all it can. Of a
+question that cannot be answered it sees the lines that come near, and that a search finds nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ SYSTEM = (
     "You answer questions about the files of a folder from the lines that you are shown. "
     "Answer briefly. If the lines do not hold the answer, say that it is not there."
 )
+PLAIN = "You answer briefly."
+"""Where no file is needed."""
 NEIGHBORS = 2
 NAMES = 40
 WIDTH = 240
@@ -40,8 +42,11 @@ def laid_out(turn: Turn, tree: Tree, *, alone: bool) -> str:
         parts.append("Files in the folder:\n" + "\n".join(names))
     if shown := _with_neighbors(turn.lines, tree):
         parts.append(shown)
+    if gold := [f"{line.path}:{line.number}: {line.text}" for line in turn.lines if line.number]:
+        title = "Most relevant lines" if turn.need else "About something else"
+        parts.append(f"{title}:\n" + "\n".join(gold))
     if turn.note:
-        parts.append(f"Computed: {turn.note}")
+        parts.append(f"Computed: {turn.note}" if turn.need else turn.note)
     return "\n\n".join([*parts, f"Question: {turn.ask}"])
 
 
@@ -66,7 +71,7 @@ def asker(engine: Engine) -> Asker:
     """Ask an engine with the gold lines."""
 
     def ask(question: Question, folder: Path, tree: Tree) -> Reply:
-        agent = plain_agent(engine, SYSTEM)
+        agent = plain_agent(engine, PLAIN if question.kind == "plain" else SYSTEM)
         reply = Reply()
         try:
             for turn in question.turns:

@@ -26,15 +26,17 @@ def engine() -> Iterator[Engine]:
 
 
 def test_the_oracle_shows_gold_lines_with_neighbors() -> None:
-    """Two lines on each side, numbered, then what was computed, then the question."""
-    turn = Turn("Which port?", lines=(Line("thermostat.ini", 11, ""),), note="1 line matches")
+    """Two lines on each side, the line again, what was computed, then the question."""
+    gold = Line("thermostat.ini", 11, "broker = 192.168.178.40")
+    turn = Turn("Which host?", (("192.168.178.40",),), lines=(gold,), note="1 line matches")
 
     shown = oracle.laid_out(turn, PI, alone=False)
 
     assert shown.startswith("--- thermostat.ini\n9: \n10: [mqtt]\n11: broker = 192.168.178.40\n")
     assert "13: topic" in shown
     assert "14:" not in shown
-    assert shown.endswith("Computed: 1 line matches\n\nQuestion: Which port?")
+    again = "Most relevant lines:\nthermostat.ini:11: broker = 192.168.178.40\n\n"
+    assert shown.endswith(again + "Computed: 1 line matches\n\nQuestion: Which host?")
 
 
 def test_the_oracle_of_what_has_no_lines() -> None:

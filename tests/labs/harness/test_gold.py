@@ -147,9 +147,9 @@ def test_absence_is_proved() -> None:
     """In names and in all text, packed files included; of one file where that is meant."""
     files = Tree({"a.log": b"port 1\n", "b.log.gz": gzip.compress(b"Redis is down\n")})
 
-    assert files.absent("mysql").note == "a search of all files for /mysql/ finds nothing"
-    assert files.absent("redis", path="a.log").note == "a search of a.log for /redis/ finds nothing"
-    assert files.no_file("c.log") == Found((), note="there is no file c.log")
+    assert files.absent(r"mysql|\bmaria").note == "Not found in any file: mysql, maria."
+    assert files.absent("redis", path="a.log").note == "Not found in a.log: redis."
+    assert files.no_file("c.log") == Found((), note="There is no file c.log in this folder.")
     for made in (lambda: files.absent("redis"), lambda: files.absent("A.LOG")):
         with pytest.raises(Unclear, match="is there"):
             made()

@@ -41,6 +41,13 @@ def test_a_value_is_found_in_any_dress(answer: str) -> None:
     assert judge(asked(("2217",)), answer) == "right"
 
 
+@pytest.mark.parametrize("answer", ["SQLite", "`SQLite`_", "SQLite_.", "**'SQLite'**", "„SQLite“"])
+def test_marks_of_a_word_are_no_part_of_it(answer: str) -> None:
+    """Of Markdown, of reStructuredText and of quotation."""
+    assert judge(asked(("SQLite",)), f"It uses {answer} for that") == "right"
+    assert judge(asked(("__init__.py",)), f"__init__.py and {answer}") == "right"
+
+
 @pytest.mark.parametrize("answer", ["22170", "12217", "2217.5", "port 22", "The port is open."])
 def test_part_of_a_number_is_another_number(answer: str) -> None:
     """A value counts only whole."""
@@ -174,6 +181,16 @@ def test_a_value_of_something_near_is_a_fact() -> None:
 def test_a_denial_with_a_false_value_is_wrong() -> None:
     """An answerable question is not declined by who states the value of another key."""
     assert judge(asked(("16",), none=("20.5",)), "It is not specified, so 20.5.") == "wrong"
+
+
+def test_words_of_the_question_deny_nothing() -> None:
+    """An answer that repeats them states a fact."""
+    turn = Turn("How many had no answer?", (("#156",),))
+    question = Question("id", "count", "en", "zeek", (turn,))
+
+    assert judge(question, "There are 10 that had no answer.") == "wrong"
+    assert judge(question, "156 had no answer.") == "right"
+    assert judge(question, "There is no such log.") == "declined"
 
 
 def test_empty_and_endless_answers() -> None:

@@ -46,7 +46,7 @@ def test_the_frozen_file_is_moderate() -> None:
 
 def test_own_trees_still_say_what_is_frozen() -> None:
     """Generators, finders and phrases together make the questions that were frozen."""
-    assert compute(questions.OWN) == [one for one in SET if one.tree in questions.OWN]
+    assert compute(trees.FOLDERS) == [one for one in SET if one.tree in trees.FOLDERS]
 
 
 @pytest.mark.skipif(
