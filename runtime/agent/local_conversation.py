@@ -83,6 +83,7 @@ class LocalConversation(Conversation[Mark]):
             output=config.output,
             thinking=self.chat.thinking,
             answer_forms=config.answer_forms and bool(engine.tokenizer.answer_forms),
+            dresses=engine.tokenizer.answer_forms is None,  # else it was trained on its own format
         )
         self.grammar = grammar_of(engine.tokenizer, self.required)
         self.left_out: list[str] = []
@@ -412,6 +413,7 @@ class LocalConversation(Conversation[Mark]):
             yield from map(delta_of, result.rest)
         if result.phase is not None:
             yield PhaseFinished(result.phase)
+        yield from map(Notice, reply.notes)
         if result.reason == "repetition":
             yield Notice(
                 f"the model repeated itself for {counted(reply.repeated, 'token')}, so its reply "

@@ -32,6 +32,7 @@ AGAIN = (
     "Question: {question}\nAnswer in one or two sentences and quote the words of the line that say "
     "it, exactly. If it is not there, say so."
 )
+ACT = "{question}\nDo it with the tools, or answer if it is a question, briefly and from the lines."
 
 
 @dataclass(slots=True)
@@ -70,7 +71,8 @@ class EvidenceFirst(Policy):
             Looked(ToolCall(one.tool, dict(one.arguments)), one.result, seconds)
             for one in found.calls
         ]
-        again = Message("user", _told(found, context.question), by="harness")
+        reads = all(tool.effect == "read" for tool in context.tools)
+        again = Message("user", _told(found, context.question, reads=reads), by="harness")
         return Decision(looked=tuple(looked), messages=(again,))
 
     def close(self) -> None:
@@ -80,15 +82,18 @@ class EvidenceFirst(Policy):
             self._gatherer = None
 
 
-def _told(found: Evidence, question: str) -> str:
-    """What stands right before the answer."""
+def _told(found: Evidence, question: str, *, reads: bool) -> str:
+    """What stands right before the answer.
+
+    reads: whether the tools only read; else it may be a task.
+    """
     best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best)
     parts = [f"Most relevant lines:\n{best}" if best else NOTHING]
     for one in found.missing:
         near = f" Near it: {', '.join(one.nearest)}." if one.nearest else ""
         parts.append(f"There is no {one.name} in this folder.{near}")
     parts += found.notes
-    parts.append(AGAIN.format(question=question))
+    parts.append((AGAIN if reads else ACT).format(question=question))
     return "\n\n".join(parts)
 
 
