@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -85,6 +85,10 @@ class Tool(Generic[P, R]):
         """Gives validated arguments as the policy and the function see them."""
         self.group: object = None
         """What must live as long as the tool does."""
+        self.unshown: Collection[str] = ()
+        """Arguments that code may give and that a model is not told of."""
+        self.acts_as: Collection[str] = ()
+        """Other tools: what a policy denies or asks about for those, it does for this one."""
         text = function.__doc__  # which can be set to anything
         docs = parse_docstring(text if isinstance(text, str) else None)
         self.description = docs.description
@@ -98,7 +102,10 @@ class Tool(Generic[P, R]):
         Raises:
             ToolDefinitionError: a type hint has none.
         """
-        return self._arguments.schema()
+        schema = self._arguments.schema()
+        for name in self.unshown:
+            del schema["properties"][name]
+        return schema
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
