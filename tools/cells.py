@@ -45,6 +45,8 @@ class Numbers:
         cell = cell.strip()
         if not self.comma and _PLAIN.fullmatch(cell):
             return Decimal(cell), ""
+        if len(cell) > 100:
+            return None
         bracketed = len(cell) > 2 and cell[0] == "(" and cell[-1] == ")"  # an accountant's minus
         found = _NUMBER.fullmatch(cell[1:-1] if bracketed else cell)
         if found is None or (digits := self._digits(found["digits"])) is None:
@@ -121,8 +123,9 @@ def plain(value: Decimal) -> str:
 
 
 def quotient(total: Decimal, count: int) -> tuple[str, bool]:
-    """A mean in digits, and whether it is exact."""
-    exact = EXACT.divide(total, Decimal(count))
-    short = Context(prec=max(12, len(str(abs(int(total)))))).create_decimal(exact)
-    text = f"{short.normalize():f}"
-    return text, Decimal(text) == exact
+    """A mean in digits, and whether it is exact: else it has two more of them than the sum."""
+    mean = EXACT.divide(total, Decimal(count))
+    exponent = total.as_tuple().exponent
+    places = max(0, -exponent if isinstance(exponent, int) else 0) + 2
+    short = EXACT.quantize(mean, Decimal(1).scaleb(-places))
+    return plain(short), short == mean

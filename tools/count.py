@@ -35,11 +35,9 @@ def count_lines(
     """How many lines hold a text, with their files and numbers.
 
     Args:
-        workspace: where to look.
-        pattern: what a line must hold, as in `search`; empty for every line.
+        workspace, pattern, regex: as for `Search`; a regular expression with a group groups by it.
         path: the cleaned path of a file, or of a folder for all files below it.
         by: how to group the lines, see `grouping`; by default those of a folder by file.
-        regex: whether the pattern is a regular expression; one with a group groups by that.
         max_chars: cap on the characters of the groups or lines shown.
         takes: which files below a folder count.
 
@@ -56,7 +54,7 @@ def count_lines(
     with closing(search.folder(path) if is_folder else search.file(path)) as hits:
         while batch := list(_batch(hits)):
             groups.add(batch)
-    if by and groups.total and not groups.counts:
+    if by and groups.without and not groups.counts:
         raise ToolError(_no_such_field(by, groups))
     told = [groups.head(pattern, path, by if by else "file" if is_folder else "")]
     lines = groups.table() if grouped else map(str, groups.first)
@@ -88,12 +86,12 @@ class _Groups:
     """Counts of lines by key, and where the first of each is."""
 
     def __init__(self, keys: Keys | None, search: Search) -> None:
-        self.total = 0
+        self.total = self.without = 0
         self.counts: Counter[str] = Counter()
         self.first: list[Hit] = []
         self._keys, self._search = keys, search
         self._at: dict[str, str] = {}
-        self._without = self._late = self._over = 0
+        self._late = self._over = 0
 
     def add(self, hits: list[Hit]) -> None:
         self.total += len(hits)
@@ -107,9 +105,9 @@ class _Groups:
         self._late += len(hits) - len(found)
         for hit, key in zip(hits, found, strict=False):
             if key is None:
-                self._without += 1
+                self.without += 1
                 continue
-            key = printable(key[:MAX_KEY]) or "(empty)"
+            key = key[:MAX_KEY]
             if key not in self._at:
                 if len(self._at) >= MAX_GROUPS:
                     self._over += 1
@@ -133,12 +131,12 @@ class _Groups:
     def table(self) -> Iterator[str]:
         """The groups, largest first; of those alike the one that comes first."""
         for key, count in self.counts.most_common():
-            yield f"{count}  {key}  (first: {self._at[key]})"
+            yield f"{count}  {printable(key) or '(empty)'}  (first: {self._at[key]})"
 
     def notes(self) -> Iterator[str]:
         """What is in no group."""
-        if self._without:
-            yield f"[{self._without} of these lines have none]"
+        if self.without:
+            yield f"[{self.without} of these lines have none]"
         if self._over:
             yield f"[cut: {self._over} lines of further groups; more than {MAX_GROUPS}]"
         if self._late:

@@ -73,9 +73,13 @@ class FileTools(ToolGroup):
 
     _plain = False  # whether results always say which part they are
 
-    def _takes(self, *names: str) -> Callable[[str], bool]:
-        """Which paths that are met on the way the tools of these names may show."""
-        return lambda _: True
+    def _lists(self, path: str) -> bool:
+        """Whether list_dir may show a path."""
+        return True
+
+    def _searched(self, path: str) -> tuple[str, Callable[[str], bool]]:
+        """The file or folder that a search is to look at, and which of the files below it."""
+        return meant(self.workspace, path, own=True), lambda _: True
 
     def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
         return other_names(self.workspace, path, own=True)
@@ -95,11 +99,10 @@ class FileTools(ToolGroup):
         """
         path, fits = self._pattern(path)
         with self._pointing(path, files=False):
-            takes = self._takes("list_dir")
             listing = self.workspace.listdir(
                 path,
                 first=formats.MAX_ENTRIES + 1,
-                fits=lambda name: (fits is None or fits(name)) and takes(join(path, name)),
+                fits=lambda name: (fits is None or fits(name)) and self._lists(join(path, name)),
             )
         if fits is not None and not listing.total:
             return formats.NO_MATCHES
@@ -180,8 +183,7 @@ class FileTools(ToolGroup):
             path: The file, or the folder with all files below it, relative to the workspace.
             regex: Whether the pattern is a regular expression.
         """
-        path = meant(self.workspace, path, own=True)
-        takes = self._takes("search", "read_file")
+        path, takes = self._searched(path)
         search = Search(self.workspace, pattern, regex, packed=self._plain, takes=takes)
         with self._pointing(path):
             is_folder = S_ISDIR(self.workspace.stat(path).st_mode)

@@ -20,6 +20,7 @@ from . import formats
 from .alike import meant
 from .count import count_lines
 from .files import MAX_LOOK, FileTools
+from .globs import glob_matcher
 from .paths import join, one_form, printable, shown
 from .policy import Policy
 from .search import Search, matcher
@@ -27,6 +28,7 @@ from .table import ask_table
 from .workspace import Workspace
 
 MAX_NAMES = 20  # names in an error
+MAX_HELD = 400  # characters of them
 MAX_WORDS = 20_000
 LINES = 3  # that are shown instead
 
@@ -83,7 +85,7 @@ class PlainFileTools(FileTools):
 
     def search(self, pattern: str, path: str = ".", regex: bool = False) -> str:
         """Find all lines with a word or phrase in a file, or in all files of a folder."""
-        with self._helping(path):
+        with self._helping(self._searched(path)[0]):
             found = super().search(pattern, path, regex)
             if found.startswith(formats.NO_MATCHES) and not regex and _is_regex(pattern):
                 again = super().search(pattern, path, True)
@@ -99,13 +101,12 @@ class PlainFileTools(FileTools):
             by: What to group by: file, day, hour, level, ip, status, url, the name or number of a
                 field, or a regular expression with one group.
         """
-        path = meant(self.workspace, path, own=True)
-        takes = self._takes("count", "read_file")
         told = ""
-        with self._helping(path), self._pointing(path):
+        place, takes = self._searched(path)
+        with self._helping(place), self._pointing(place):
             for way in [regex, True] if not regex and _is_regex(pattern) else [regex]:
                 told = count_lines(
-                    self.workspace, pattern, path, by, way, max_chars=self._max_chars, takes=takes
+                    self.workspace, pattern, place, by, way, max_chars=self._max_chars, takes=takes
                 )
                 if not told.startswith("0 "):
                     return told
@@ -139,9 +140,23 @@ class PlainFileTools(FileTools):
     # ------------------------------------------------------------------------- what there is
 
     def _takes(self, *names: str) -> Callable[[str], bool]:
+        """Whether no rule keeps a path from any of the tools of these names."""
         tools = [self._by_name[name] for name in names]
         policy = self._policy
         return lambda path: policy is None or not policy.hides(tools, path)
+
+    def _lists(self, path: str) -> bool:
+        return self._takes("list_dir")(path)
+
+    def _searched(self, path: str) -> tuple[str, Callable[[str], bool]]:
+        """Also for a pattern such as ``tests/*.py``; one of a name alone is for all folders."""
+        path = meant(self.workspace, path, own=True)
+        takes = self._takes("search", "read_file")
+        if not ("*" in path or "?" in path) or self._kind(path):
+            return path, takes
+        fits = glob_matcher(one_form(path if "/" in path else f"**/{path}"))
+        folder = re.split(r"[^/]*[*?]", path, maxsplit=1)[0].rstrip("/") or "."
+        return folder, lambda below: fits(one_form(below)) and takes(below)
 
     @contextmanager
     def _helping(self, path: str) -> Iterator[None]:
@@ -149,6 +164,8 @@ class PlainFileTools(FileTools):
         try:
             yield
         except ToolError as error:
+            if not isinstance(path, str):
+                raise
             text = str(error)
             with suppress(ToolError):
                 path = meant(self.workspace, path, own=True)
@@ -175,32 +192,30 @@ class PlainFileTools(FileTools):
         except ToolError:
             return ""
 
-    def _names(self, folder: str) -> tuple[list[str], int]:
-        takes = self._takes("list_dir")
-        listing = self.workspace.listdir(
-            folder, first=formats.MAX_ENTRIES, fits=lambda name: takes(join(folder, name))
-        )
-        names = [printable(one.name) + "/" * one.is_folder for one in listing.entries]
-        return names, listing.total
+    def _names(self, folder: str) -> list[str]:
+        """The names in a folder that may be told; none where it cannot be listed."""
+        with suppress(ToolError):
+            first = formats.MAX_ENTRIES
+            entries = self.workspace.listdir(folder, first=first).entries
+            entries = [one for one in entries if self._lists(join(folder, one.name))]
+            return [printable(one.name) + "/" * one.is_folder for one in entries]
+        return []
 
     def _holds(self, folder: str) -> str:
         """What is in a folder."""
-        try:
-            names, total = self._names(folder)
-        except ToolError:
-            return "the folder cannot be listed"
-        more = f" and {total - MAX_NAMES} more" if total > MAX_NAMES else ""
-        inside = f"{', '.join(names[:MAX_NAMES])}{more}" or "nothing"
+        names = self._names(folder)
+        told = names[:MAX_NAMES]
+        while len(", ".join(told)) > MAX_HELD and told:
+            told.pop()
+        more = " and more" if len(told) < len(names) else ""
+        inside = f"{', '.join(told)}{more}" or "nothing"
         if folder != ".":
             return f"the folder {shown(folder)} holds {inside}"
         return f"this folder is itself called {shown(self.workspace.root.name)}; it holds {inside}"
 
     def _near(self, path: str, folder: str) -> str:
-        try:
-            names, _ = self._names(folder)
-        except ToolError:
-            return ""
-        by_form = {one_form(name.rstrip("/").casefold()): name for name in names}
+        """The names in a folder that are written nearly as that of the path."""
+        by_form = {one_form(name.rstrip("/").casefold()): name for name in self._names(folder)}
         wanted = one_form(path.rpartition("/")[2].casefold())
         near = [join(folder, by_form[one]) for one in get_close_matches(wanted, by_form, 3, 0.6)]
         return f" (near: {', '.join(near)})" if near else ""
@@ -209,14 +224,8 @@ class PlainFileTools(FileTools):
         """After a search without a hit: how much there is, and the lines and words next to it."""
         words = [word for word in re.findall(r"\w+", pattern.casefold()) if len(word) > 2]
         about_failures = _ABOUT_FAILURES.search(pattern) is not None
-        search = Search(
-            self.workspace,
-            "",
-            False,
-            counts=True,
-            packed=True,
-            takes=self._takes("search", "read_file"),
-        )
+        path, takes = self._searched(path)
+        search = Search(self.workspace, "", False, counts=True, packed=True, takes=takes)
         known: dict[str, None] = {}
         shares: list[tuple[int, str]] = []
         failures: list[str] = []

@@ -139,11 +139,9 @@ class Search:
         """Prepare a search.
 
         Args:
-            workspace: where to search.
-            pattern: what a line must hold.
-            regex: whether it is a regular expression.
-            counts: all hits are wanted, not the first of them: no hits are enough, larger files
-                are read, whatever was left out is told, and no pattern fits every line.
+            workspace, pattern, regex: where to search for what.
+            counts: all hits are wanted: no number of them is enough, larger files are read, all
+                that was left out is told, and an empty pattern fits every line.
             packed: whether ``.gz`` files are looked into.
             takes: which files below a folder are searched; others are not named either.
 
@@ -152,7 +150,7 @@ class Search:
         """
         self._workspace, self._counts, self._takes = workspace, counts, takes
         self._packed = packed
-        every = counts and not pattern
+        every = counts and pattern == ""
         self._matches: Matcher = (lambda _: True) if every else matcher(pattern, regex)
         # What is not in some lines together is in none of them: most lines are not looked at.
         self._together = _together(pattern) if regex and not every else self._matches

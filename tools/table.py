@@ -23,6 +23,7 @@ MAX_GROUPS = 100_000
 MAX_TOP = 50  # rows or groups shown at most
 ROWS = 10  # shown where no number is asked for
 GROUPS = 30
+MAX_NAMED = 600  # characters of the columns in a message
 MAX_CELL = 120  # characters of a cell in a result
 MAX_VALUES = 5000  # different values of a column that are kept, to say what it has
 FIRST = 3  # rows that a result names
@@ -49,15 +50,8 @@ def ask_table(
 ) -> str:
     """Answer a question about the rows of a table, with their lines.
 
-    Args:
-        workspace: where the file is.
-        path: its cleaned path.
-        where: conditions on columns, joined by "and"; empty for all rows.
-        group: a column: one answer for each of its values.
-        value: the column to reckon with; for a list, those to show.
-        do: sum, mean, min, max, count or list; empty for all figures of `value`, or the rows.
-        top: how many rows or groups to show; 0 for a usual number.
-        max_chars: cap on the characters of the rows or groups shown.
+    The arguments are those of `PlainFileTools.table`, with a cleaned path. Without `do` all figures
+    of `value` are told, or of a group the sum, or rows; without `top` a usual number of them.
 
     Raises:
         ToolError: there is no table, or no such column; says what there is.
@@ -135,7 +129,7 @@ def conditions(where: str, sheet: Sheet, path: str) -> list[Condition]:
     """The conditions of a text such as ``state = paid and euro >= 100``."""
     if not where.strip():
         return []
-    names = sorted(sheet.columns[:500], key=len, reverse=True)
+    names = sorted((n for n in sheet.columns[:500] if len(n) < 200), key=len, reverse=True)
     known = "|".join(re.escape(name) for name in names)
     joint = rf"(?i)(?:\s+and\s+|\s*&&\s*|\s*,\s*)(?=[\"'`]?(?:{known})[\"'`]?\s*{_OPS})"
     found: list[Condition] = []
@@ -174,14 +168,16 @@ def _column(name: str, sheet: Sheet, path: str) -> int:
 
 
 def _columns(sheet: Sheet) -> str:
-    """The names of the columns, each with a value."""
-    told: list[str] = []
-    for at, name in enumerate(sheet.columns[:40]):
+    """The names of the columns, each with a value, as far as they fit a message."""
+    told = ""
+    for at, name in enumerate(sheet.columns):
         cells = (row.cells[at].strip() for row in sheet.sample if at < len(row.cells))
         example = printable(next((cell for cell in cells if cell), "empty"))
-        told.append(f"{shown(name)} ({example[:30]}{'…' * (len(example) > 30)})")
-    more = len(sheet.columns) - len(told)
-    return f"columns: {', '.join(told)}" + (f" and {more} more" if more else "")
+        one = f"{name[:60]} ({example[:30]}{'…' * (len(example) > 30)})"
+        if len(told) + len(one) > MAX_NAMED:
+            return f"columns: {told} and {len(sheet.columns) - at} more"
+        told += f", {one}" if told else one
+    return f"columns: {told}"
 
 
 # -------------------------------------------------------------------------------------- answers

@@ -79,16 +79,16 @@ class Tool(Generic[P, R]):
         self.effect: Effect = effect
         self.timeout = timeout
         self.self_truncates = False
+        self.unshown: Collection[str] = ()
+        """Arguments that code may give and that a model is not told of."""
+        self.acts_as: Collection[str] = ()
+        """Other tools: what a policy denies or asks about for those, it does for this one."""
         self.declined: Callable[..., object] | None = None
         """Called with the arguments of a call that was previewed and does not run."""
         self.normalize: Callable[[dict[str, Any]], dict[str, Any]] = dict
         """Gives validated arguments as the policy and the function see them."""
         self.group: object = None
         """What must live as long as the tool does."""
-        self.unshown: Collection[str] = ()
-        """Arguments that code may give and that a model is not told of."""
-        self.acts_as: Collection[str] = ()
-        """Other tools: what a policy denies or asks about for those, it does for this one."""
         text = function.__doc__  # which can be set to anything
         docs = parse_docstring(text if isinstance(text, str) else None)
         self.description = docs.description

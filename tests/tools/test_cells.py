@@ -66,7 +66,7 @@ def test_sums_are_exact() -> None:
 
 @pytest.mark.parametrize(
     ("total", "count", "text", "exact"),
-    [("10", 4, "2.5", True), ("10", 3, "3.33333333333", False), ("300", 3, "100", True)],
+    [("10", 4, "2.50", True), ("10", 3, "3.33", False), ("0.30", 9, "0.0333", False)],
 )
 def test_means(total: str, count: int, text: str, exact: bool) -> None:
     """A mean that was rounded says so."""

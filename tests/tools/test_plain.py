@@ -152,6 +152,17 @@ def test_an_expression_is_understood(plain: PlainFileTools) -> None:
     assert plain.search("(", "nginx").startswith("No matches found.")
 
 
+def test_patterns_of_paths(plain: PlainFileTools, root: Path) -> None:
+    """A path may be a pattern, for a search and a count; what is there by that name comes first."""
+    (root / "nginx/a*.log").write_text("GET /c\n")
+
+    assert plain.count("", "*.log").startswith("6 lines in . (3 files")
+    assert plain.count("GET", "nginx/acc*").startswith("2 lines with `GET` in nginx (1 file")
+    assert plain.search("GET /c", "nginx/a*.log") == "nginx/a*.log:1:GET /c"
+    assert plain.search("FATAL", "j*.log") == "journal.log:2:FATAL disk full"
+    assert refusal(lambda: plain.search("x", "no/*.log")).startswith("no such file or folder: no; ")
+
+
 def test_packed_files_are_read(plain: PlainFileTools, root: Path) -> None:
     """All tools read them, as text."""
     (root / "old.log.gz").write_bytes(gzip.compress(b"one\ntwo\n"))

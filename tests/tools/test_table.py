@@ -51,7 +51,7 @@ def test_figures(sales: Workspace) -> None:
     assert ask(sales, value="Euro") == [
         "sales.csv: 5 rows",
         "sum of euro: 1100.30 (over 3 numbers)",
-        "mean of euro: 366.766666667 (rounded) (over 3 numbers)",
+        "mean of euro: 366.7667 (rounded) (over 3 numbers)",
         "min of euro: 0.20 (sales.csv:3)",
         "max of euro: 1000.00 (sales.csv:4)",
         "first rows: sales.csv:2, sales.csv:3, sales.csv:4",
