@@ -39,6 +39,11 @@ class Numbers:
         """
         votes = [_mark(cell) for cell in cells]
         self.comma = votes.count(",") > votes.count(".")
+        self._sure = any(votes)
+
+    def is_unsure(self, cell: str) -> bool:
+        """Whether a cell can be meant in two ways, such as 1.234, and no other cell tells."""
+        return not self._sure and re.fullmatch(r"\D*[1-9]\d?\d?[.,]\d{3}\D*", cell) is not None
 
     def parse(self, cell: str) -> tuple[Decimal, str] | None:
         """The number in a cell and its unit (a currency, ``%`` or nothing); None for no number."""

@@ -276,6 +276,11 @@ class _Question:
             if self._fits(row):
                 self._take(row)
 
+    def _sampled(self) -> list[str]:
+        """The first cells that are reckoned with."""
+        rows = self._sheet.sample if self._reckons else []
+        return [_cell(row, self._values[0]) for row in rows]
+
     def _fits(self, row: Row) -> bool:
         fits = True
         for one, seen in zip(self._conditions, self._seen, strict=True):
@@ -415,6 +420,9 @@ class _Question:
         if self._no_numbers:
             examples = ", ".join(self._bad)
             yield f"[left out, no numbers: {self._no_numbers} cells, such as {examples}]"
+        unsure = [cell for cell in self._sampled() if self._sheet.numbers.is_unsure(cell)]
+        if unsure and (read := self._sheet.numbers.parse(unsure[0])):
+            yield f"[note: {_brief(unsure[0])} can be thousands or decimals; read as {read[0]}]"
         if self._empty:
             yield f"[left out, empty: {self._empty} cells]"
         if len(self._units) > 1:

@@ -239,6 +239,18 @@ def test_units_and_odd_rows_are_told(workspace: Workspace, root: Path) -> None:
     ]
 
 
+def test_numbers_that_can_be_meant_in_two_ways_are_told(workspace: Workspace, root: Path) -> None:
+    """Only if no other cell tells which way it is."""
+    told = "[note: 1.234 can be thousands or decimals; read as 1.234]"
+    (root / "a.csv").write_text("id;n\n1;1.234\n2;2.345\n")
+    assert ask(workspace, "a.csv", value="n", do="sum")[-1] == told
+    (root / "a.csv").write_text("id;n\n1;1.234\n2;2,5\n")
+    assert ask(workspace, "a.csv", value="n", do="sum")[1:] == [
+        "sum of n: 1236.5 (over 2 numbers)",
+        "first rows: a.csv:2, a.csv:3",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
