@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from ...arguments import ProcessBound
 from ...errors import AgentError, GrammarError
-from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
+from ...tools import FileTools, PlainFileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
 from ...tools.policy import Mode
 from ...tools.schema_tool import SchemaTool
@@ -165,8 +165,10 @@ class Agent(Generic[Output], ProcessBound):
         size = engine.context if context is None else context
         self._result_tokens = max_result_tokens(size, result_tokens)
         chars = max_result_chars(size)
+        self.harness = harness_of(harness, engine)
+        files = PlainFileTools if self.harness.settings.get("plain_tools") else FileTools
         self._file_tools = (
-            None if workspace is None else FileTools(workspace, max_chars=chars, policy=self.policy)
+            None if workspace is None else files(workspace, max_chars=chars, policy=self.policy)
         )
         self.files = None if self._file_tools is None else self._file_tools.workspace
         self.workspace = None if self.files is None else self.files.root

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DEFAULTS: dict[str, object] = {
     "evidence": True,  # evidence.py: look before the model is asked
     "evidence_tokens": TOKENS,
+    "plain_tools": True,  # tools/plain.py: descriptions to copy without harm; count and table
     "no_repeats": True,  # no_repeats.py: a call that gives the same again ends the looking
 }
 """Settings of the harness, as `--harness KEY=VALUE` and `Agent(harness={…})` take them."""
