@@ -233,7 +233,7 @@ class Gatherer(ProcessBound):
         )  # fmt: skip
 
     def _rank(self, asked: Question, files: Sequence[str], end: float) -> Ranked:
-        return self._ranking.rank(asked, lambda _: True, files, end)
+        return self._ranking.rank(asked, files, end)
 
     def _laid_out(
         self,

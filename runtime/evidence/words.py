@@ -17,7 +17,7 @@ DENSE = (
 )
 _DENSE_SIGN = re.compile(f"([{DENSE}])")
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
-_CAMEL = re.compile(r"[A-Za-z0-9]*[a-z0-9][A-Z]\w*")
+_CAMEL = re.compile(r"[A-Z]*[a-z0-9]+[A-Z]\w*")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Written as one thing, so sought as one: versions, dates, keys, addresses, numbers of invoices.
 _COMPOUND = re.compile(r"[^\W_]+(?:[-_.:/@+][^\W_]+)+")
@@ -63,6 +63,8 @@ def fold(text: str) -> str:
 
 def with_parts(text: str) -> str:
     """The text with the words of each name in camel case behind it."""
+    if text.islower():
+        return text
     return _CAMEL.sub(lambda found: f"{found[0]} {_HUMP.sub(' ', found[0])}", text)
 
 
