@@ -34,6 +34,7 @@ MAX_ALL = 1 << 30  # of all of them; the ones that were not used for longest go 
 MAX_TEXT = 32 << 20  # bytes of one file that are read into it
 BATCH = 1 << 20  # characters between two commits
 DEAD = 0.5  # share of chunks that no file has any more at which it is made anew
+FEW_CHUNKS = 1000  # below which that does not matter
 BUSY = 0.05  # seconds that a question waits for another process
 PAGE = 4096
 
@@ -87,7 +88,9 @@ class Index:
         self._open: sqlite3.Connection | None = None
         self._known: dict[str, tuple[Key, int]] = {}
         self._paths: dict[int, list[str]] = {}
+        self._opened = 0  # inode of the file that is open
         self._seen = -1  # PRAGMA data_version of what is known
+        self._split: tuple[tuple[int, int], tuple[set[str], list[str]]] = (-1, -1), (set(), [])
         self._full = False
         name = hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
         with contextlib.suppress(OSError, SettingError):
@@ -122,32 +125,40 @@ class Index:
                 self._load(self._connection())
             except sqlite3.Error as error:
                 self._failed(error)
-        known = self._known
-        new = [p for p, key in catalog.files.items() if p not in known or known[p][0] != key]
-        if len(new) == len(catalog.files):
-            return set(), new
-        return catalog.files.keys() - new, new
+            state = catalog.version, self._seen
+            if self._split[0] != state:
+                known, files = self._known, catalog.files
+                new = [p for p, key in files.items() if p not in known or known[p][0] != key]
+                self._split = state, (files.keys() - new, new)
+            return self._split[1]
 
-    def find(self, terms: Terms, fresh: set[str], most: int) -> tuple[list[Chunk], dict[str, int]]:
+    def find(
+        self, terms: Terms, fresh: set[str], but: set[str], most: int
+    ) -> tuple[list[Chunk], dict[str, int]]:
         """The best chunks for a question, and how many chunks have each of its words.
 
         Args:
             terms: of the question.
-            fresh: the files that count.
+            fresh, but: the files that count, and those of them that do not.
             most: how many chunks.
         """
         with self._lock:
             try:
                 connection = self._connection()
                 match = _match(terms, connection)
-                found = list(self._found(connection, match, fresh, most)) if match else []
+                found = list(self._found(connection, match, fresh, but, most)) if match else []
                 return found, _frequencies(terms, connection)
             except sqlite3.Error as error:
                 self._failed(error)
                 return [], {}
 
     def _found(
-        self, connection: sqlite3.Connection, match: str, fresh: set[str], most: int
+        self,
+        connection: sqlite3.Connection,
+        match: str,
+        fresh: set[str],
+        but: set[str],
+        most: int,
     ) -> Iterator[Chunk]:
         # More than are wanted: of some the files are gone.
         rows = connection.execute(
@@ -157,7 +168,8 @@ class Index:
             (match, 2 * most),
         )
         for rank, content, line, start, length in rows:
-            if paths := tuple(path for path in self._paths.get(content, ()) if path in fresh):
+            here = self._paths.get(content, ())
+            if paths := tuple(path for path in here if path in fresh and path not in but):
                 yield Chunk(paths, line, start, length, -rank)
                 most -= 1
                 if not most:
@@ -193,7 +205,7 @@ class Index:
                     "WHERE id IN (SELECT content FROM file)"
                 ).fetchone()
             live, all_chunks = rows[0] or 0, rows[1] or 0
-            if done and all_chunks > 1000 and live < all_chunks * (1 - DEAD):
+            if done and all_chunks > FEW_CHUNKS and live < all_chunks * (1 - DEAD):
                 self.remove()
                 return False
             return done
@@ -249,9 +261,18 @@ class Index:
     # -------------------------------------------------------------------------- connection
 
     def _connection(self) -> sqlite3.Connection:
+        if self._open is not None and self._place() != self._opened:
+            self.close()  # another process has made it anew
         if self._open is None:
             self._open = self._connect(BUSY)
+            self._opened, self._seen = self._place(), -1
         return self._open
+
+    def _place(self) -> int:
+        try:
+            return os.stat(self.file).st_ino if self.file is not None else 0
+        except OSError:
+            return 0
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         if self.file is None:
@@ -269,7 +290,7 @@ class Index:
             connection.execute("PRAGMA synchronous = OFF")  # what a crash tears is made anew
             connection.execute(f"PRAGMA max_page_count = {MAX_BYTES // PAGE}")
             if not version:
-                connection.executescript(f"BEGIN IMMEDIATE;{_TABLES}COMMIT;")
+                _make(connection)
         except BaseException:
             connection.close()
             raise
@@ -295,6 +316,15 @@ class Index:
         if "locked" in message or "busy" in message or "full" in message or self.file is None:
             return
         self.remove()
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        # Another process may have been quicker.
+        if not connection.execute("PRAGMA user_version").fetchone()[0]:
+            for statement in _TABLES.split(";\n"):
+                connection.execute(statement)
 
 
 def _path(name: bytes | str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from .catalog import Catalog
 from .index import ROWS, Chunk, Index
 from .question import FAULT, Question
 from .reading import Text, Texts
-from .words import SHORT, Terms, Weights, fold, is_dense, stem
+from .words import SHORT, STEM, Terms, Weights, fold, is_dense, stem
 
 CHUNKS = 80  # that are looked into
 LINES = 400  # of one file, and of all, that are looked at closely
@@ -112,14 +113,16 @@ class Ranking:
         scan = _Scan(question, sum(files[path][0] for path in new) <= FEW_BYTES)
         for path in sorted(whole):
             self._look(path, scan)
-        counts, total = Counter[str](), sum(key[0] for key in files.values()) // PER_CHUNK + 20
+        counts = Counter[str]()
         if fresh and self._index is not None:
-            chunks, found = self._index.find(terms, fresh - whole, CHUNKS)
+            chunks, found = self._index.find(terms, fresh, whole, CHUNKS)
             for chunk in chunks:
                 self._look_into(chunk, scan)
             counts.update(found)
             total = max(self._index.chunks(), 20)
             scan.counts.clear()
+        else:
+            total = sum(key[0] for key in files.values()) // PER_CHUNK + 20
         # Names that share words come first, then small files: more of them fit into the time.
         rest = sorted(
             (path for path in new if path not in whole),
@@ -201,8 +204,10 @@ class _Scan:
                 found[number] += 1
         if not found:
             return
-        best = sorted(found, key=lambda number: (-found[number], number))[:LINES]
         lines = whole.split("\n")
+        best = sorted(found, key=lambda number: (-found[number], number))
+        if len(best) > LINES:
+            best = _unlike(best[: 20 * LINES], lines)[:LINES]
         for number in sorted(best):
             if number < len(lines) and (hit := self._hit(path, first + number, lines[number])):
                 self.hits.append(hit)
@@ -218,6 +223,18 @@ class _Scan:
         words = " ".join(_WORDS.findall(looked_at[:100])[:2])
         start = tuple(word for word in terms.found_in(words) if word in has) if has else ()
         return _Hit(path, number, text.removesuffix("\r"), has, start, fault)
+
+
+def _unlike(numbers: list[int], lines: list[str]) -> list[int]:
+    """The numbers without those of lines of which there are many alike but for digits."""
+    kinds: Counter[str] = Counter()
+    found: list[int] = []
+    for number in numbers:
+        kind = _NUMBER.sub("0", lines[number][:200])
+        kinds[kind] += 1
+        if kinds[kind] <= 3 * ALIKE:
+            found.append(number)
+    return found
 
 
 def _lines_with(needle: str, text: str) -> Iterator[int]:
@@ -251,7 +268,7 @@ class _Names:
         self._rare: Weights = {}
         number = len(catalog.files) + 1
         fits: dict[str, dict[str, float]] = {}
-        for name, paths in catalog.by_word().items():
+        for name, paths in _alike(catalog, terms):
             for word, share in terms.found_in(name).items():
                 if terms.weights.get(word, 0) >= 0.3:
                     one = fits.setdefault(word, {})
@@ -270,6 +287,23 @@ class _Names:
         _raise(found, self._terms.found_in(path), OF_FOLDER)
         _raise(found, self._terms.found_in(path.rpartition("/")[2]), OF_NAME)
         return {word: share * self._rare.get(word, 1.0) for word, share in found.items()}
+
+
+def _alike(catalog: Catalog, terms: Terms) -> Iterator[tuple[str, set[str]]]:
+    """The words of names that may be words of a question, with the paths that have them."""
+    by_word, ordered = catalog.by_word()
+    names = {short for short in terms.short if short in by_word}
+    for word in terms.telling:
+        if is_dense(word):
+            names.update(name for name in ordered if word in name)
+            continue
+        start = stem(word)
+        for name in ordered[bisect_left(ordered, start) :]:
+            if not name.startswith(start):
+                break
+            if len(start) >= STEM or len(name) <= len(word) + 1:
+                names.add(name)
+    return ((name, by_word[name]) for name in names)
 
 
 class _Scoring:

@@ -17,7 +17,7 @@ DENSE = (
 )
 _DENSE_SIGN = re.compile(f"([{DENSE}])")
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
-_CAMEL = re.compile(r"[A-Z]*[a-z0-9]+[A-Z]\w*")
+_CAMEL = re.compile(r"[A-Z]*[a-z0-9]+[A-Z]\w*|[A-Z]{2,}[a-z]\w*")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Written as one thing, so sought as one: versions, dates, keys, addresses, numbers of invoices.
 _COMPOUND = re.compile(r"[^\W_]+(?:[-_.:/@+][^\W_]+)+")
@@ -104,7 +104,7 @@ def is_whole(compound: str, folded: str) -> bool:
 
 def stem(word: str) -> str:
     """The start of a word that its other forms have in any language that changes the ends."""
-    if len(word) < STEM or word.isdigit():
+    if len(word) < STEM or not word.isalpha():
         return word
     return word[: max(STEM, -(-len(word) * 7 // 10))]
 
