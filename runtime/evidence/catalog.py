@@ -64,7 +64,6 @@ class Catalog:
         self._folders: dict[str, _Folder] = {}
         self._lock = threading.RLock()
         self._lately: list[str] = []
-        self._links = Links(workspace, ".", SKIPPED_FOLDERS, names=False)
         self._names: tuple[int, dict[str, list[str]]] = -1, {}
         self._words: tuple[int, tuple[dict[str, set[str]], list[str]]] = -1, ({}, [])
 
@@ -76,6 +75,7 @@ class Catalog:
             deep: whether each file is looked at, and not only each folder.
         """
         with self._lock:
+            self._links = Links(self.workspace, ".", SKIPPED_FOLDERS, names=False)
             known, folders = self._folders, dict[str, _Folder]()
             deep = deep or len(self.files) <= FEW
             waiting = [] if self.hides(".") else [(".", 0, ())]
@@ -267,7 +267,9 @@ class Catalog:
         made = [name.removeprefix(prefix) for name in one.passed]
         documents = self.workspace.attached if path == "." else ()
         own = [name for name in documents if name in self.files]
-        return [*one.files, *(f"{name}/" for name in one.folders), *made, *own]
+        names = [*one.files, *(f"{name}/" for name in one.folders), *made, *own]
+        hides = self.workspace.holds_hidden  # it may have been hidden since
+        return [n for n in names if not (hides(prefix + n) and self._is_hidden(prefix + n))]
 
     @property
     def folders(self) -> Iterator[str]:

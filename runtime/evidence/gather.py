@@ -227,13 +227,20 @@ class Gatherer(ProcessBound):
             purse = _Purse(count, budget)
             best = self._laid_out(purse, asked, looked, context, names, files, ranked)
             return Evidence(
-                tuple(purse.calls), best, names.missing, names.files, tuple(self._notes(ranked)),
-                False, True, asked.counts, ranked.strength, budget - purse.left,
-            )  # fmt: skip
+                calls=tuple(purse.calls),
+                best=best,
+                missing=names.missing,
+                named=tuple(one for one in files if one in names.files),
+                notes=tuple(self._notes(ranked)),
+                needs_files=True,
+                counts=asked.counts,
+                strength=ranked.strength,
+                tokens=budget - purse.left,
+            )
 
     def _is_there(self, path: str) -> bool:
         return path in self._catalog.files or (
-            "/" in path and not self._catalog.hides_above(path) and _opens(self.workspace, path)
+            not self._catalog.hides_above(path) and _opens(self.workspace, path)
         )
 
     def _rank(self, asked: Question, files: Sequence[str], end: float) -> Ranked:

@@ -40,7 +40,7 @@ PAGE = 4096
 
 _TABLES = f"""
 CREATE TABLE file(path TEXT PRIMARY KEY, size INT, changed INT, inode INT, content INT);
-CREATE TABLE content(id INTEGER PRIMARY KEY, digest BLOB UNIQUE, chunks INT, plain INT, cut INT);
+CREATE TABLE content(id INTEGER PRIMARY KEY, digest BLOB UNIQUE, chunks INT, plain INT);
 CREATE TABLE chunk(id INTEGER PRIMARY KEY, content INT, line INT, start INT, length INT);
 CREATE VIRTUAL TABLE words USING fts5(body, content='', tokenize="unicode61 remove_diacritics 0");
 CREATE VIRTUAL TABLE vocabulary USING fts5vocab('words', 'row');
@@ -56,14 +56,12 @@ class Chunk:
         paths: the files that have it.
         line: number of its first line.
         start, length: its place in each file, in bytes; length 0: the file has to be read whole.
-        score: BM25, larger is better.
     """
 
     paths: tuple[str, ...]
     line: int
     start: int
     length: int
-    score: float
 
 
 def cache_folder() -> Path:
@@ -134,8 +132,8 @@ class Index:
 
     def find(
         self, terms: Terms, fresh: set[str], but: set[str], most: int
-    ) -> tuple[list[Chunk], dict[str, int]]:
-        """The best chunks for a question, and how many chunks have each of its words.
+    ) -> tuple[list[Chunk], dict[str, int], int]:
+        """The best chunks for a question; how many have each of its words, and how many there are.
 
         Args:
             terms: of the question.
@@ -145,45 +143,23 @@ class Index:
         with self._lock:
             try:
                 connection = self._connection()
-                match = _match(terms, connection)
-                found = list(self._found(connection, match, fresh, but, most)) if match else []
-                return found, _frequencies(terms, connection)
+                total = connection.execute("SELECT max(id) FROM chunk").fetchone()[0] or 0
+                chunks: list[Chunk] = []
+                # More than are wanted: of some the files are gone.
+                rows = connection.execute(
+                    "SELECT c.content, c.line, c.start, c.length FROM (SELECT rowid, rank FROM "
+                    "words WHERE words MATCH ? ORDER BY rank LIMIT ?) f "
+                    "JOIN chunk c ON c.id = f.rowid ORDER BY f.rank, c.id",
+                    (_match(terms, connection) or '""', 2 * most),
+                )
+                for content, *place in rows:
+                    here = self._paths.get(content, ())
+                    if paths := tuple(p for p in here if p in fresh and p not in but):
+                        chunks.append(Chunk(paths, *place))
+                return chunks[:most], _frequencies(terms, connection), total
             except sqlite3.Error as error:
                 self._failed(error)
-                return [], {}
-
-    def _found(
-        self,
-        connection: sqlite3.Connection,
-        match: str,
-        fresh: set[str],
-        but: set[str],
-        most: int,
-    ) -> Iterator[Chunk]:
-        # More than are wanted: of some the files are gone.
-        rows = connection.execute(
-            "SELECT f.rank, c.content, c.line, c.start, c.length FROM (SELECT rowid, rank FROM words "
-            "WHERE words MATCH ? ORDER BY rank LIMIT ?) f JOIN chunk c ON c.id = f.rowid "
-            "ORDER BY f.rank, c.id",
-            (match, 2 * most),
-        )
-        for rank, content, line, start, length in rows:
-            here = self._paths.get(content, ())
-            if paths := tuple(path for path in here if path in fresh and path not in but):
-                yield Chunk(paths, line, start, length, -rank)
-                most -= 1
-                if not most:
-                    return
-
-    def chunks(self) -> int:
-        """How many chunks there are."""
-        with self._lock:
-            try:
-                row = self._connection().execute("SELECT max(id) FROM chunk").fetchone()
-                return row[0] or 0
-            except sqlite3.Error as error:
-                self._failed(error)
-                return 0
+                return [], {}, 0
 
     # ---------------------------------------------------------------------------- building
 
@@ -245,13 +221,11 @@ class Index:
         self, connection: sqlite3.Connection, path: str, files: dict[str, Key], texts: Texts
     ) -> int:
         """Read one file into it; how many characters that took."""
-        content, size = None, 200
+        content, size = None, 0
         with contextlib.suppress(ToolError):  # no text, gone, or not ours to read
             text = texts.get(path, MAX_TEXT)
-            content, size = (
-                _content(connection, text.whole, files[path][0], text.cut),
-                len(text.whole),
-            )
+            size = len(text.whole)
+            content = _content(connection, text.whole, files[path][0])
         connection.execute(
             "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)",
             (os.fsencode(path), *files[path], content),
@@ -331,7 +305,7 @@ def _path(name: bytes | str) -> str:
     return os.fsdecode(name)
 
 
-def _content(connection: sqlite3.Connection, whole: str, size: int, cut: bool) -> int:
+def _content(connection: sqlite3.Connection, whole: str, size: int) -> int:
     data = whole.encode("utf-8", "replace")
     digest = hashlib.blake2b(data, digest_size=16).digest()
     # Where the text is not the file's bytes, as in packed ones, a place in it says nothing.
@@ -343,7 +317,7 @@ def _content(connection: sqlite3.Connection, whole: str, size: int, cut: bool) -
             connection.execute("UPDATE chunk SET length = 0 WHERE content = ?", (row[0],))
         return row[0]
     made = connection.execute(
-        "INSERT INTO content(digest, plain, cut) VALUES (?, ?, ?)", (digest, plain, cut)
+        "INSERT INTO content(digest, plain) VALUES (?, ?)", (digest, plain)
     ).lastrowid
     assert made is not None
     count = 0

@@ -21,11 +21,13 @@ _NAME = re.compile(r"[\w~@%+=,./-]*[\w/~-]")
 _ENDING = re.compile(r"[A-Za-z][A-Za-z0-9]{0,7}")
 # Endings by which a name that is not there is told from a version, a host or a method.
 _KNOWN = frozenset(
-    "txt md rst log csv tsv json jsonl ndjson yaml yml toml ini cfg conf cnf config env xml html htm css "
-    "js ts jsx tsx py pyi rb go rs c h cc cpp hpp java kt swift php pl lua sh bash zsh ps1 bat sql "
-    "db sqlite lock gz xz zst zip tar pdf doc docx xls xlsx ppt pptx png jpg jpeg gif svg service timer "
-    "socket out err tex bib ipynb r jl proto gradle properties tmpl j2 po mo diff patch bak tab dat "
-    "rules repo list pem crt key pub".split()
+    """
+    bak bash bat bib c cc cfg cnf conf config cpp crt css csv dat db diff doc docx env err gif go gz
+    h hpp htm html ini ipynb j2 java jl jpeg jpg js json jsonl jsx key kt list lock log lua md mo
+    ndjson out patch pdf php pl png po pptx properties proto ps1 pub py pyi r rb repo rs rst rules
+    service sh socket sql sqlite svg swift tab tar tex timer tmpl toml ts tsv tsx txt xls xlsx xml
+    xz yaml yml zip zsh zst
+    """.split()  # noqa: SIM905
 )
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _PLAIN = 4  # letters of a name without its ending that count as naming it

@@ -21,8 +21,8 @@ from .question import FAULT, Question
 from .reading import Text, Texts
 from .words import SHORT, STEM, Terms, Weights, fold, is_dense, stem
 
-CHUNKS = 80  # that are looked into
-LINES = 400  # of one file, and of all, that are looked at closely
+CHUNKS = 60  # that are looked into
+LINES = 200  # of one file, and of all, that are looked at closely
 HITS = 50_000  # of one word in one file
 NEAR = 12  # lines before and after one that lend it their words
 SMALL = 512 << 10  # bytes of a file that is looked into for its name, or for its headings
@@ -43,7 +43,6 @@ ALIKE = 3  # lines that differ in nothing but numbers, after which more of them 
 
 _ASIDE = re.compile(r"(^|/)(tests?|testing|testdata|examples?|samples?|vendor|third_party)/", re.I)
 _NUMBER = re.compile(r"\d+")
-_WORDS = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class _Hit:
     number: int
     text: str
     has: Weights
-    start: tuple[str, ...]
+    start: set[str]
     fault: bool
     own: float = 0.0
 
@@ -115,11 +114,11 @@ class Ranking:
             self._look(path, scan)
         counts = Counter[str]()
         if fresh and self._index is not None:
-            chunks, found = self._index.find(terms, fresh, whole, CHUNKS)
+            chunks, found, total = self._index.find(terms, fresh, whole, CHUNKS)
             for chunk in chunks:
                 self._look_into(chunk, scan)
             counts.update(found)
-            total = max(self._index.chunks(), 20)
+            total = max(total, 20)
             scan.counts.clear()
         else:
             total = sum(key[0] for key in files.values()) // PER_CHUNK + 20
@@ -215,13 +214,10 @@ class _Scan:
     def _hit(self, path: str, number: int, text: str) -> _Hit | None:
         looked_at = text[:4000]
         terms = self._question.terms
-        has = terms.found_in(looked_at)
+        has, start = terms.found_and_first(looked_at)
         fault = self._question.faults and FAULT.search(looked_at) is not None
         if not has and not fault:
             return None
-        # Its first words, behind a mark or a keyword such as `def`.
-        words = " ".join(_WORDS.findall(looked_at[:100])[:2])
-        start = tuple(word for word in terms.found_in(words) if word in has) if has else ()
         return _Hit(path, number, text.removesuffix("\r"), has, start, fault)
 
 

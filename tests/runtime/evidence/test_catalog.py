@@ -90,7 +90,7 @@ def test_changes_are_seen(tmp_path: Path) -> None:
 
 
 def test_large_workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many files, those that changed lately are looked at, any before it is used, all if deep."""
+    """Of many files those that changed lately are looked at; any before it is used; all if deep."""
     monkeypatch.setattr(catalog_module, "FEW", 0)
     write(tmp_path, {"old.txt": "1", "new.txt": "1"})
     os.utime(tmp_path / "old.txt", (1e9, 1e9))

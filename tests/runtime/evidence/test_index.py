@@ -24,7 +24,8 @@ LONG = "\n".join(f"line {n} has nothing" for n in range(100))
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     write(tmp_path / "work", {
-        "a.ini": "[mail]\nhost = smtp.example.org\n", "deep/b.txt": f"{LONG}\nZielplatte ist voll\n",
+        "a.ini": "[mail]\nhost = smtp.example.org\n",
+        "deep/b.txt": f"{LONG}\nZielplatte ist voll\n",
         "zh.txt": "谁是负责人\n负责人:陈美玲\n",
     })  # fmt: skip
     return tmp_path / "work"
@@ -43,8 +44,12 @@ def updated(catalog: Catalog, cache: Path) -> Index:
 
 def found(index: Index, catalog: Catalog, question: str) -> list[tuple[str, int]]:
     fresh, _ = index.fresh(catalog)
-    chunks, _ = index.find(terms(question), fresh, set(), 10)
+    chunks, _, _ = index.find(terms(question), fresh, set(), 10)
     return [(path, chunk.line) for chunk in chunks for path in chunk.paths]
+
+
+def chunks_of(index: Index) -> int:
+    return index.find(terms("host"), set(), set(), 1)[2]
 
 
 def test_chunks_are_where_they_say() -> None:
@@ -67,7 +72,8 @@ def test_find(root: Path, cache: Path) -> None:
     assert found(index, catalog, "smtp.example.org") == [("a.ini", 1)]
     assert found(index, catalog, 'quoted "a b" OR * NEAR(') == []
     assert found(index, catalog, "zebra") == []
-    _, counts = index.find(terms("nothing host"), index.fresh(catalog)[0], set(), 5)
+    _, counts, total = index.find(terms("nothing host"), index.fresh(catalog)[0], set(), 5)
+    assert total == 9
     assert counts["host"] == 1
     assert counts["nothing"] == 7
 
@@ -76,7 +82,7 @@ def test_only_changes_are_read(root: Path, cache: Path) -> None:
     """What is as it was is not read again, nor is a copy; what changed or went is not found."""
     catalog = catalog_of(root)
     index = updated(catalog, cache)
-    chunks = index.chunks()
+    chunks = chunks_of(index)
     write(root, {"copy.ini": (root / "a.ini").read_text(), "a.ini": "port = 25\n"})
     (root / "zh.txt").unlink()
     catalog.refresh(deep=True)
@@ -85,7 +91,7 @@ def test_only_changes_are_read(root: Path, cache: Path) -> None:
     assert fresh == {"deep/b.txt"}
 
     assert index.update(catalog, Texts(catalog.workspace), lambda: False)
-    assert index.chunks() == chunks + 1
+    assert chunks_of(index) == chunks + 1
     assert found(index, catalog, "host") == [("copy.ini", 1)]
     assert found(index, catalog, "port") == [("a.ini", 1)]
     assert found(index, catalog, "负责人") == []
@@ -100,7 +106,7 @@ def test_packed_files_have_no_places(root: Path, cache: Path) -> None:
     catalog.refresh(deep=True)
     assert index.update(catalog, Texts(catalog.workspace), lambda: False)
     fresh, _ = index.fresh(catalog)
-    ((chunk),) = index.find(terms("host"), fresh, set(), 5)[0]
+    (chunk,) = index.find(terms("host"), fresh, set(), 5)[0]
     assert set(chunk.paths) == {"a.ini", "z.gz"}
     assert chunk.length == 0
 
@@ -135,7 +141,7 @@ def test_damage_is_mended(root: Path, cache: Path, damage: str) -> None:
 
 
 def test_locked(root: Path, cache: Path) -> None:
-    """While another process writes, what was there is found; nothing is written, and all is well."""
+    """While another process writes, nothing is written, and no error is told."""
     catalog = catalog_of(root)
     index = updated(catalog, cache)
     assert index.file is not None
@@ -194,7 +200,7 @@ def test_no_place(root: Path, tmp_path: Path) -> None:
     catalog = catalog_of(root)
     assert not index.update(catalog, Texts(catalog.workspace), lambda: False)
     assert index.fresh(catalog) == (set(), list(catalog.files))
-    assert index.find(terms("host"), set(), set(), 5) == ([], {})
+    assert index.find(terms("host"), set(), set(), 5) == ([], {}, 0)
 
 
 def test_private(root: Path, cache: Path) -> None:
@@ -216,5 +222,5 @@ def test_made_anew_when_mostly_dead(
     catalog.refresh(deep=True)
     assert not index.update(catalog, Texts(catalog.workspace), lambda: False)
     assert index.update(catalog, Texts(catalog.workspace), lambda: False)
-    assert index.chunks() == 3
+    assert chunks_of(index) == 3
     assert found(index, catalog, "short") == [("deep/b.txt", 1)]

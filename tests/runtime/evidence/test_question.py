@@ -44,7 +44,7 @@ def test_faults_counts_and_ends() -> None:
     assert read("How many orders are open?").counts
     assert read("What was the last error?").ends
     plain = read("Which port does it use?")
-    assert not (plain.faults or plain.counts or plain.ends)
+    assert (plain.faults, plain.counts, plain.ends) == (False, False, False)
 
 
 def test_going_on() -> None:

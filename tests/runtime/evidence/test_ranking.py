@@ -18,7 +18,7 @@ LOG = "".join(f"2026-03-14 10:{n % 60:02} INFO worker-{n % 7} job {n} done\n" fo
 FILES = {
     "config/mail.ini": "[smtp]\nhost = mail.example.org\nport = 2525\n[imap]\nport = 993\n",
     "config/web.ini": "[http]\nport = 8080\n",
-    "app.py": "class Board:\n    def __init__(\n        self,\n        width: int = 30,\n    ):\n        ...\n",
+    "app.py": "class Board:\n    def __init__(\n        self,\n        width: int = 30,\n    ):\n",
     "notes/zh.txt": "说明\n负责人:陈美玲\n",
     "notes/de.txt": "Die Sicherung läuft um 22:45 Uhr.\nDer Drucker steht im Flur.\n",
     "app.log": LOG + "2026-03-14 11:00 FATAL worker-3 disk full\n" + LOG,
