@@ -13,7 +13,7 @@ import argparse
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,8 @@ class Row:
 
     Attributes:
         gold, found: lines that carry the answer, and those of them that are in the evidence.
-        cold_s, warm_s: seconds of gathering, before and after the index is warm.
+        cold, warm: seconds of gathering, by the clock and of this thread, without an index and
+            with one that is warm.
     """
 
     question: Question
@@ -44,8 +45,8 @@ class Row:
     gold: int
     found: int
     tokens: int
-    cold_s: float
-    warm_s: float
+    cold: tuple[float, float]
+    warm: tuple[float, float]
     needs_files: bool
     missed: tuple[Line, ...] = ()
 
@@ -66,9 +67,8 @@ def is_shown(line: Line, evidence: Evidence) -> bool:
             c.arguments["path"] == (folder or ".") and name in c.result.split("\n") for c in listed
         )
     text = line.text[:60]
-    if any(
-        (b.path, b.number) == (line.path, line.number) and text in b.text for b in evidence.best
-    ):
+    best = (one.text for one in evidence.best if (one.path, one.number) == (line.path, line.number))
+    if any(text in one for one in best):
         return True
     for call in evidence.calls:
         mark = f"{line.path}:{line.number}:" if call.tool == "search" else f"{line.number}\t"
@@ -79,7 +79,9 @@ def is_shown(line: Line, evidence: Evidence) -> bool:
     return False
 
 
-def look(question: Question, gatherers: Sequence[Gatherer], budget: int, tokenizer: Tokenizer):
+def look(
+    question: Question, gatherers: Sequence[Gatherer], budget: int, tokenizer: Tokenizer
+) -> Iterator[Row]:
     """The rows of a question: its turns, each after those before it."""
 
     def count(text: str) -> int:
@@ -89,9 +91,9 @@ def look(question: Question, gatherers: Sequence[Gatherer], budget: int, tokeniz
         earlier = [one.ask for one in question.turns[:place]]
         taken, evidence = [], Evidence()
         for gatherer in gatherers:
-            began = time.perf_counter()
+            began = time.perf_counter(), time.thread_time()
             evidence = gatherer.gather(turn.ask, earlier, budget=budget, count=count)
-            taken.append(time.perf_counter() - began)
+            taken.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
         missed = tuple(line for line in turn.lines if not is_shown(line, evidence))
         yield Row(
             question, turn, len(turn.lines), len(turn.lines) - len(missed), evidence.tokens,
@@ -110,12 +112,16 @@ def report(rows: Sequence[Row]) -> list[str]:
     lines.append(_figures("package trees", [r for r in asked if trees.is_package(r.question.tree)]))
     lines.append(_figures("not English", [r for r in asked if r.question.language != "en"]))
     lines.append(_figures(f"over {MANY} lines", [row for row in lined if row.many]))
-    for title, times in (
-        ("scan, no index", [row.cold_s for row in rows]),
-        ("index warm", [row.warm_s for row in rows]),
+    for title, pairs in (
+        ("scan, no index", [row.cold for row in rows]),
+        ("index warm", [row.warm for row in rows]),
     ):
-        middle, most = _quantile(times, 0.5), _quantile(times, 0.95)
-        lines.append(f"{title}: median {middle:.1f} ms, 95 % within {most:.1f} ms")
+        clock, own = ([pair[place] for pair in pairs] for place in (0, 1))
+        lines.append(
+            f"{title}: median {_quantile(clock, 0.5):.1f} ms, 95 % within "
+            f"{_quantile(clock, 0.95):.1f} ms; of the CPU {_quantile(own, 0.5):.1f} and "
+            f"{_quantile(own, 0.95):.1f} ms"
+        )
     for title, part in {
         "answered from files": [r for r in rows if r.question.kind not in ("plain", "absent")],
         "not there": [r for r in rows if r.question.kind == "absent"],
@@ -131,7 +137,8 @@ def _figures(title: str, rows: Sequence[Row]) -> str:
     low, high = wilson(share, count)
     lines = sum(row.found for row in rows) / max(sum(row.gold for row in rows), 1)
     tokens = sum(row.tokens for row in rows) / max(count, 1)
-    return f"{title:<14} {count:>4} {share:>6.1%} {low:>6.1%} {high:>6.1%} {lines:>6.1%} {tokens:>7,.0f}"
+    figures = f"{count:>4} {share:>6.1%} {low:>6.1%} {high:>6.1%} {lines:>6.1%} {tokens:>7,.0f}"
+    return f"{title:<14} {figures}"
 
 
 def _quantile(times: Sequence[float], share: float) -> float:

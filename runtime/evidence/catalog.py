@@ -24,9 +24,9 @@ from .ignored import Rules, is_ignored, is_made
 from .reading import Key, Texts
 from .words import words
 
-MAX_FILES = 200_000
+MAX_FOLDERS = 50_000
 LATELY = 600.0  # seconds: a file that changed then, such as a log, may change again
-MAX_LATELY = 200  # such files that are looked at each time
+MAX_LATELY = 50  # such files that are looked at each time
 FEW = 300  # files that are all looked at each time: it takes no longer than a millisecond or two
 TICK = 50_000_000  # ns: a folder that changed so lately may change again without a newer time
 IGNORE = ".gitignore"
@@ -62,10 +62,10 @@ class Catalog:
         self._policy = policy
         self._tools = tuple(FileTools(workspace))
         self._folders: dict[str, _Folder] = {}
-        self._lock = threading.Lock()
-        self._links = Links(workspace, ".", SKIPPED_FOLDERS, names=False)
+        self._lock = threading.RLock()
+        self._lately: list[str] = []
         self._names: tuple[int, dict[str, list[str]]] = -1, {}
-        self._words: tuple[int, dict[str, set[str]]] = -1, {}
+        self._words: tuple[int, tuple[dict[str, set[str]], list[str]]] = -1, ({}, [])
 
     def refresh(self, late: Callable[[], bool] = lambda: False, *, deep: bool = False) -> None:
         """Bring the catalog up to date.
@@ -75,15 +75,15 @@ class Catalog:
             deep: whether each file is looked at, and not only each folder.
         """
         with self._lock:
-            files: dict[str, Key] = {}
-            passed: list[str] = []
-            known, folders = self._folders, {}
+            self._links = Links(self.workspace, ".", SKIPPED_FOLDERS, names=False)
+            known, folders = self._folders, dict[str, _Folder]()
             deep = deep or len(self.files) <= FEW
             waiting = [] if self.hides(".") else [(".", 0, ())]
+            same = self.whole
             self.whole = True
             while waiting:
                 path, depth, above = waiting.pop()
-                if (path != "." and late()) or len(files) > MAX_FILES:
+                if (path != "." and late()) or len(folders) > MAX_FOLDERS:
                     self.whole = False
                     break
                 try:
@@ -91,43 +91,55 @@ class Catalog:
                 except (ToolError, OSError):  # gone since, or not ours to list
                     continue
                 folders[path] = one
+                same = same and one is known.get(path)
                 prefix = "" if path == "." else f"{path}/"
-                files.update((prefix + name, key) for name, key in one.files.items())
-                passed += one.passed
                 if depth < MAX_DEPTH:
                     waiting += [(prefix + n, depth + 1, one.rules) for n in reversed(one.folders)]
+            same = same and len(folders) == len(known)
+            self._folders = folders if self.whole else known | folders
+            if deep or not same:
+                self._collect(folders)
+            if not deep:
+                self._look_at(self._lately)
             for name in self.workspace.attached:
                 if not self.hides(name):
-                    found = self.workspace.stat(name)
-                    files[name] = found.st_size, found.st_mtime_ns, found.st_ino
-            if self.whole:
-                self._folders = folders
-            else:
-                self._folders = known | folders
-            if not deep:
-                self._look_at(self._lately(files), files)
-            if files != self.files:
-                self.version += 1
-            self.files, self.passed = files, passed
+                    self._look_at([name])
+
+    def _collect(self, folders: dict[str, _Folder]) -> None:
+        """All files of the folders."""
+        files: dict[str, Key] = {}
+        for path, one in folders.items():
+            prefix = "" if path == "." else f"{path}/"
+            for name, key in one.files.items():
+                files[prefix + name] = key
+        self.passed = [path for one in folders.values() for path in one.passed]
+        since = (time.time() - LATELY) * 1e9
+        lately = sorted((-key[1], path) for path, key in files.items() if key[1] > since)
+        self._lately = [path for _, path in lately[:MAX_LATELY]]
+        if files != self.files:
+            self.version += 1
+            self.files = files
 
     def current(self, path: str) -> bool:
         """Whether a file is still the one that the catalog has; corrects the catalog if not."""
         before = self.files.get(path)
-        self._look_at([path], self.files)
+        self._look_at([path])
         return before is not None and self.files.get(path) == before
 
-    def _look_at(self, paths: Iterable[str], files: dict[str, Key]) -> None:
+    def _look_at(self, paths: Iterable[str]) -> None:
         for path in paths:
+            before = self.files.get(path)
             try:
                 found = self.workspace.stat(path)
-                files[path] = found.st_size, found.st_mtime_ns, found.st_ino
+                now = found.st_size, found.st_mtime_ns, found.st_ino
             except ToolError:
-                files.pop(path, None)
-
-    def _lately(self, files: dict[str, Key]) -> list[str]:
-        since = (time.time() - LATELY) * 1e9
-        lately = [path for path, key in files.items() if key[1] > since]
-        return sorted(lately, key=lambda path: -files[path][1])[:MAX_LATELY]
+                now = None
+            if now == before:
+                continue
+            # Another thread may be going through the files: those that it has stay as they are.
+            changed = {one: key for one, key in self.files.items() if one != path}
+            self.files = changed if now is None else {**self.files, path: now}
+            self.version += 1
 
     # -------------------------------------------------------------------------- one folder
 
@@ -194,10 +206,10 @@ class Catalog:
             if self.workspace.holds_hidden(below) and self._is_hidden(below):
                 continue
             folder = entry.is_dir(follow_symlinks=False)
+            if not (folder or self._is_file(entry, below)) or self.hides(below):
+                continue
             if folder and is_made(entry.name, names):
                 one.passed.append(f"{below}/")
-            elif not (folder or self._is_file(entry, below)) or self.hides(below):
-                continue
             elif one.rules and is_ignored(one.rules, below, folder):
                 one.passed.append(below + "/" * folder)
             elif folder:
@@ -255,7 +267,9 @@ class Catalog:
         made = [name.removeprefix(prefix) for name in one.passed]
         documents = self.workspace.attached if path == "." else ()
         own = [name for name in documents if name in self.files]
-        return [*one.files, *(f"{name}/" for name in one.folders), *made, *own]
+        names = [*one.files, *(f"{name}/" for name in one.folders), *made, *own]
+        hides = self.workspace.holds_hidden  # it may have been hidden since
+        return [n for n in names if not (hides(prefix + n) and self._is_hidden(prefix + n))]
 
     @property
     def folders(self) -> Iterator[str]:
@@ -273,8 +287,8 @@ class Catalog:
             self._names = self.version, found
         return self._names[1]
 
-    def by_word(self) -> dict[str, set[str]]:
-        """Paths of files by the words of their names."""
+    def by_word(self) -> tuple[dict[str, set[str]], list[str]]:
+        """Paths of files by the words of their names, and these words in order."""
         if self._words[0] != self.version:
             found: dict[str, set[str]] = {}
             of_folder: dict[str, list[str]] = {}
@@ -284,7 +298,7 @@ class Catalog:
                     of_folder[folder] = words(folder)
                 for word in (*of_folder[folder], *words(name)):
                     found.setdefault(word, set()).add(path)
-            self._words = self.version, found
+            self._words = self.version, (found, sorted(found))
         return self._words[1]
 
 

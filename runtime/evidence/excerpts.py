@@ -41,12 +41,7 @@ def numbers_in(text: str, most: int) -> Iterator[int]:
 
 def numbered(lines: Sequence[str], number: int) -> str:
     """A line as read_file shows it."""
-    return f"{number}\t{cut_text(printable_line(lines[number - 1]), MAX_LINE)}"
-
-
-def printable_line(text: str) -> str:
-    """A line without control characters; tabs stay."""
-    return text if text.isprintable() else "\t".join(map(printable, text.split("\t")))
+    return f"{number}\t{cut_text(lines[number - 1], MAX_LINE)}"
 
 
 def excerpt(lines: Sequence[str], wanted: str, more: bool) -> str:

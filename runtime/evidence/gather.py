@@ -28,18 +28,19 @@ from ...tools.paths import clean_path, printable, shown, some
 from ...tools.policy import Policy
 from ...tools.workspace import Workspace
 from .catalog import Catalog
-from .excerpts import chosen, excerpt, numbered, printable_line, spans
+from .excerpts import chosen, excerpt, spans
 from .index import Index
 from .naming import Missing, Names, named
 from .question import Question, read, sought
 from .ranking import Line, Ranked, Ranking
-from .reading import PACKED, Text, Texts
+from .reading import PACKED, Texts
 
 WALK, SCAN = 1.0, 0.7
 """Seconds that the first question waits for the names of files, and for a scan of them."""
 OF_LISTING, OF_NAMED, OF_BEST = 0.15, 0.6, 0.14
 """Shares of the budget: for names; for files that are named, at most; for the best lines again."""
 BEST = 5
+MAX_CONTEXT = 400  # characters of what was said before that a search is called with
 HITS = 12  # lines of a ranked search
 FILES = 8  # that are not named, and shown in part
 CHARS_LISTED = 1500
@@ -100,7 +101,6 @@ class _Purse:
     count: Callable[[str], int]
     left: int
     calls: list[Call] = field(default_factory=list)
-    shown: set[tuple[str, int]] = field(default_factory=set)
     per_char: float = 0.3
 
     def price(self, call: Call) -> int:
@@ -147,6 +147,7 @@ class Gatherer(ProcessBound):
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
+        self._asking = threading.RLock()
 
     def close(self) -> None:
         """End the thread, and close the index."""
@@ -205,35 +206,45 @@ class Gatherer(ProcessBound):
         asked = read(question, earlier)
         if asked.small:
             return Evidence(small_talk=True)
-        self._catalog.refresh(_after(WALK))
-        names = named(asked, self._catalog)
-        files = list(
-            dict.fromkeys([*(d for d in documents if d in self._catalog.files), *names.files])
+        with self._asking:
+            self._catalog.refresh(_after(WALK))
+            names = named(asked, self._catalog)
+            files = [*documents, *names.files]
+            if asked.follows and not names.files:
+                before = named(read(" ".join(earlier[-2:])), self._catalog)
+                files += [*read_last[-1:]] or [*before.files[:1]]
+            files = [one for one in dict.fromkeys(files) if self._is_there(one)]
+            context = " ".join(earlier[-2:])[-MAX_CONTEXT:] if asked.follows else ""
+            looked = read(sought(asked), [context] if context else ())
+            ranked = self._rank(looked, files, time.monotonic() + SCAN)
+            if self._background and self._index is not None:
+                self._warm_beside()
+            pointed = files or names.folders or names.missing
+            if not (
+                pointed or asked.here or asked.follows or asked.faults or ranked.strength >= STRONG
+            ):
+                return Evidence(strength=ranked.strength, counts=asked.counts)
+            purse = _Purse(count, budget)
+            best = self._laid_out(purse, asked, looked, context, names, files, ranked)
+            return Evidence(
+                calls=tuple(purse.calls),
+                best=best,
+                missing=names.missing,
+                named=tuple(one for one in files if one in names.files),
+                notes=tuple(self._notes(ranked)),
+                needs_files=True,
+                counts=asked.counts,
+                strength=ranked.strength,
+                tokens=budget - purse.left,
+            )
+
+    def _is_there(self, path: str) -> bool:
+        return path in self._catalog.files or (
+            not self._catalog.hides_above(path) and _opens(self.workspace, path)
         )
-        if asked.follows and not names.files:
-            last = reversed(read_last or named(read(" ".join(earlier[-2:])), self._catalog).files)
-            files += [
-                one for one in list(last)[:1] if one in self._catalog.files and one not in files
-            ]
-        context = next(reversed(earlier), "") if asked.follows else ""
-        looked = read(sought(asked), [context] if context else ())
-        ranked = self._rank(looked, files, time.monotonic() + SCAN)
-        if self._background and self._index is not None:
-            self._warm_beside()
-        if not (
-            names.files or names.folders or names.missing or files or asked.here or asked.follows
-            or asked.faults or ranked.strength >= STRONG
-        ):  # fmt: skip
-            return Evidence(strength=ranked.strength, counts=asked.counts)
-        purse = _Purse(count, budget)
-        best = self._laid_out(purse, asked, looked, context, names, files, ranked)
-        return Evidence(
-            tuple(purse.calls), best, names.missing, names.files, tuple(self._notes(ranked)), False,
-            True, asked.counts, ranked.strength, budget - purse.left,
-        )  # fmt: skip
 
     def _rank(self, asked: Question, files: Sequence[str], end: float) -> Ranked:
-        return self._ranking.rank(asked, lambda _: True, files, end)
+        return self._ranking.rank(asked, files, end)
 
     def _laid_out(
         self,
@@ -250,15 +261,16 @@ class Gatherer(ProcessBound):
         if len(sample) > 100:
             purse.per_char = purse.count(sample) / len(sample)
         self._list(purse, names, ranked, budget * OF_LISTING)
+        if names.missing and not files:
+            return ()  # what other files say would be taken for what the missing one says
         alone = self._asked_lines(purse, asked, files)
         best = alone or self._best(ranked, files)
         purse.left -= (kept := min(self._cost(purse, best), int(budget * OF_BEST)))
         room = min(budget * OF_NAMED, purse.left)
         for number, path in enumerate(() if alone else files):
             before = purse.left
-            self._show(
-                purse, path, ranked, room / (len(files) - number), ends=True, asked_last=asked.ends
-            )
+            ends = (-1, -2, 1) if asked.ends else (1, -1, 2, -2)
+            self._show(purse, path, ranked, room / (len(files) - number), ends)
             room -= before - purse.left
         if ranked.lines and not alone:
             self._others(purse, looked, context, files, ranked)
@@ -325,25 +337,17 @@ class Gatherer(ProcessBound):
         if context:
             arguments["context"] = context
         search = Call("search", arguments, _hits(ranked))
-        order = list(dict.fromkeys(x.path for x in ranked.lines[:40] if x.path not in files))[
-            :FILES
-        ]
+        order = list(dict.fromkeys(line.path for line in ranked.lines[:40]))
+        order = [path for path in order if path not in files][:FILES]
         paid = self._allowed(search) and not files and purse.pay(search, purse.left * 0.5)
         for number, path in enumerate(order):
             share = 2 if number < len(order) - 1 else 1
-            self._show(purse, path, ranked, purse.left / share, ends=False)
+            self._show(purse, path, ranked, purse.left / share)
         if not paid and self._allowed(search):
             purse.pay(search, purse.left)
 
     def _show(
-        self,
-        purse: _Purse,
-        path: str,
-        ranked: Ranked,
-        room: float,
-        *,
-        ends: bool,
-        asked_last: bool = False,
+        self, purse: _Purse, path: str, ranked: Ranked, room: float, ends: Sequence[int] = ()
     ) -> None:
         """A file: whole if it is small, else the lines that share most with the question."""
         room = min(room, purse.left)
@@ -357,9 +361,7 @@ class Gatherer(ProcessBound):
         if whole and (call := self._call("read_file", {"path": path})) and purse.pay(call, room):
             return
         good = [line.number for line in ranked.lines if line.path == path]
-        last = len(lines)
-        first = [1, last, 2, last - 1] if ends else good[:1]
-        first = [last, last - 1, 1] if ends and asked_last else first
+        first = [n if n > 0 else len(lines) + 1 + n for n in ends] or good[:1]
         for share in (0.9, 0.6, 0.35):  # what a line costs is a guess; the price is not
             numbers = chosen(lines, first, good[:60], room * share - 20, purse.per_char)
             if not numbers:
@@ -388,11 +390,12 @@ class Gatherer(ProcessBound):
         Raises:
             ToolError: it cannot be made any more, or is no call of an evidence.
         """
-        self._catalog.refresh(_after(WALK))
         path = arguments.get("path", ".")
         if not isinstance(path, str) or self._catalog.hides_above(clean_path(path)):
             raise ToolError(formats.no_such_path(shown(str(path))))
-        return self._result(tool, arguments)
+        with self._asking:
+            self._catalog.refresh(_after(WALK))
+            return self._result(tool, arguments)
 
     def _result(self, tool: str, arguments: Arguments) -> str:
         path = str(arguments.get("path", "."))
@@ -440,22 +443,27 @@ class Gatherer(ProcessBound):
         return notes
 
 
+def _opens(workspace: Workspace, path: str) -> bool:
+    try:
+        workspace.open(path).close()
+    except ToolError:
+        return False
+    return True
+
+
 def _after(seconds: float) -> Callable[[], bool]:
     end = time.monotonic() + seconds
     return lambda: time.monotonic() > end
 
 
 def _short(text: str) -> str:
-    return formats.cut_text(printable_line(text.strip("\n")), formats.MAX_HIT)
+    return formats.cut_text(text, formats.MAX_HIT)
 
 
 def _hits(ranked: Ranked) -> str:
     """A ranked search's lines, those alike but for their numbers only `ALIKE` times."""
     lines = [
-        formats.search_hit(printable(line.path), line.number, printable_line(line.text))
+        formats.search_hit(printable(line.path), line.number, line.text)
         for line in ranked.lines[:HITS]
     ]
     return "\n".join(lines or [formats.NO_MATCHES])
-
-
-__all__ = ["Call", "Evidence", "Gatherer", "Text", "numbered"]

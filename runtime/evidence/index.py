@@ -34,12 +34,13 @@ MAX_ALL = 1 << 30  # of all of them; the ones that were not used for longest go 
 MAX_TEXT = 32 << 20  # bytes of one file that are read into it
 BATCH = 1 << 20  # characters between two commits
 DEAD = 0.5  # share of chunks that no file has any more at which it is made anew
+FEW_CHUNKS = 1000  # below which that does not matter
 BUSY = 0.05  # seconds that a question waits for another process
 PAGE = 4096
 
 _TABLES = f"""
 CREATE TABLE file(path TEXT PRIMARY KEY, size INT, changed INT, inode INT, content INT);
-CREATE TABLE content(id INTEGER PRIMARY KEY, digest BLOB UNIQUE, chunks INT, plain INT, cut INT);
+CREATE TABLE content(id INTEGER PRIMARY KEY, digest BLOB UNIQUE, chunks INT, plain INT);
 CREATE TABLE chunk(id INTEGER PRIMARY KEY, content INT, line INT, start INT, length INT);
 CREATE VIRTUAL TABLE words USING fts5(body, content='', tokenize="unicode61 remove_diacritics 0");
 CREATE VIRTUAL TABLE vocabulary USING fts5vocab('words', 'row');
@@ -55,14 +56,12 @@ class Chunk:
         paths: the files that have it.
         line: number of its first line.
         start, length: its place in each file, in bytes; length 0: the file has to be read whole.
-        score: BM25, larger is better.
     """
 
     paths: tuple[str, ...]
     line: int
     start: int
     length: int
-    score: float
 
 
 def cache_folder() -> Path:
@@ -87,7 +86,9 @@ class Index:
         self._open: sqlite3.Connection | None = None
         self._known: dict[str, tuple[Key, int]] = {}
         self._paths: dict[int, list[str]] = {}
+        self._opened = 0  # inode of the file that is open
         self._seen = -1  # PRAGMA data_version of what is known
+        self._split: tuple[tuple[int, int], tuple[set[str], list[str]]] = (-1, -1), (set(), [])
         self._full = False
         name = hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
         with contextlib.suppress(OSError, SettingError):
@@ -122,56 +123,43 @@ class Index:
                 self._load(self._connection())
             except sqlite3.Error as error:
                 self._failed(error)
-        known = self._known
-        new = [p for p, key in catalog.files.items() if p not in known or known[p][0] != key]
-        if len(new) == len(catalog.files):
-            return set(), new
-        return catalog.files.keys() - new, new
+            state = catalog.version, self._seen
+            if self._split[0] != state:
+                known, files = self._known, catalog.files
+                new = [p for p, key in files.items() if p not in known or known[p][0] != key]
+                self._split = state, (files.keys() - new, new)
+            return self._split[1]
 
-    def find(self, terms: Terms, fresh: set[str], most: int) -> tuple[list[Chunk], dict[str, int]]:
-        """The best chunks for a question, and how many chunks have each of its words.
+    def find(
+        self, terms: Terms, fresh: set[str], but: set[str], most: int
+    ) -> tuple[list[Chunk], dict[str, int], int]:
+        """The best chunks for a question; how many have each of its words, and how many there are.
 
         Args:
             terms: of the question.
-            fresh: the files that count.
+            fresh, but: the files that count, and those of them that do not.
             most: how many chunks.
         """
         with self._lock:
             try:
                 connection = self._connection()
-                match = _match(terms, connection)
-                found = list(self._found(connection, match, fresh, most)) if match else []
-                return found, _frequencies(terms, connection)
+                total = connection.execute("SELECT max(id) FROM chunk").fetchone()[0] or 0
+                chunks: list[Chunk] = []
+                # More than are wanted: of some the files are gone.
+                rows = connection.execute(
+                    "SELECT c.content, c.line, c.start, c.length FROM (SELECT rowid, rank FROM "
+                    "words WHERE words MATCH ? ORDER BY rank LIMIT ?) f "
+                    "JOIN chunk c ON c.id = f.rowid ORDER BY f.rank, c.id",
+                    (_match(terms, connection) or '""', 2 * most),
+                )
+                for content, *place in rows:
+                    here = self._paths.get(content, ())
+                    if paths := tuple(p for p in here if p in fresh and p not in but):
+                        chunks.append(Chunk(paths, *place))
+                return chunks[:most], _frequencies(terms, connection), total
             except sqlite3.Error as error:
                 self._failed(error)
-                return [], {}
-
-    def _found(
-        self, connection: sqlite3.Connection, match: str, fresh: set[str], most: int
-    ) -> Iterator[Chunk]:
-        # More than are wanted: of some the files are gone.
-        rows = connection.execute(
-            "SELECT f.rank, c.content, c.line, c.start, c.length FROM (SELECT rowid, rank FROM words "
-            "WHERE words MATCH ? ORDER BY rank LIMIT ?) f JOIN chunk c ON c.id = f.rowid "
-            "ORDER BY f.rank, c.id",
-            (match, 2 * most),
-        )
-        for rank, content, line, start, length in rows:
-            if paths := tuple(path for path in self._paths.get(content, ()) if path in fresh):
-                yield Chunk(paths, line, start, length, -rank)
-                most -= 1
-                if not most:
-                    return
-
-    def chunks(self) -> int:
-        """How many chunks there are."""
-        with self._lock:
-            try:
-                row = self._connection().execute("SELECT max(id) FROM chunk").fetchone()
-                return row[0] or 0
-            except sqlite3.Error as error:
-                self._failed(error)
-                return 0
+                return [], {}, 0
 
     # ---------------------------------------------------------------------------- building
 
@@ -193,7 +181,7 @@ class Index:
                     "WHERE id IN (SELECT content FROM file)"
                 ).fetchone()
             live, all_chunks = rows[0] or 0, rows[1] or 0
-            if done and all_chunks > 1000 and live < all_chunks * (1 - DEAD):
+            if done and all_chunks > FEW_CHUNKS and live < all_chunks * (1 - DEAD):
                 self.remove()
                 return False
             return done
@@ -233,13 +221,11 @@ class Index:
         self, connection: sqlite3.Connection, path: str, files: dict[str, Key], texts: Texts
     ) -> int:
         """Read one file into it; how many characters that took."""
-        content, size = None, 200
+        content, size = None, 0
         with contextlib.suppress(ToolError):  # no text, gone, or not ours to read
             text = texts.get(path, MAX_TEXT)
-            content, size = (
-                _content(connection, text.whole, files[path][0], text.cut),
-                len(text.whole),
-            )
+            size = len(text.whole)
+            content = _content(connection, text.whole, files[path][0])
         connection.execute(
             "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)",
             (os.fsencode(path), *files[path], content),
@@ -249,9 +235,18 @@ class Index:
     # -------------------------------------------------------------------------- connection
 
     def _connection(self) -> sqlite3.Connection:
+        if self._open is not None and self._place() != self._opened:
+            self.close()  # another process has made it anew
         if self._open is None:
             self._open = self._connect(BUSY)
+            self._opened, self._seen = self._place(), -1
         return self._open
+
+    def _place(self) -> int:
+        try:
+            return os.stat(self.file).st_ino if self.file is not None else 0
+        except OSError:
+            return 0
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         if self.file is None:
@@ -269,7 +264,7 @@ class Index:
             connection.execute("PRAGMA synchronous = OFF")  # what a crash tears is made anew
             connection.execute(f"PRAGMA max_page_count = {MAX_BYTES // PAGE}")
             if not version:
-                connection.executescript(f"BEGIN IMMEDIATE;{_TABLES}COMMIT;")
+                _make(connection)
         except BaseException:
             connection.close()
             raise
@@ -297,11 +292,20 @@ class Index:
         self.remove()
 
 
+def _make(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        # Another process may have been quicker.
+        if not connection.execute("PRAGMA user_version").fetchone()[0]:
+            for statement in _TABLES.split(";\n"):
+                connection.execute(statement)
+
+
 def _path(name: bytes | str) -> str:
     return os.fsdecode(name)
 
 
-def _content(connection: sqlite3.Connection, whole: str, size: int, cut: bool) -> int:
+def _content(connection: sqlite3.Connection, whole: str, size: int) -> int:
     data = whole.encode("utf-8", "replace")
     digest = hashlib.blake2b(data, digest_size=16).digest()
     # Where the text is not the file's bytes, as in packed ones, a place in it says nothing.
@@ -313,7 +317,7 @@ def _content(connection: sqlite3.Connection, whole: str, size: int, cut: bool) -
             connection.execute("UPDATE chunk SET length = 0 WHERE content = ?", (row[0],))
         return row[0]
     made = connection.execute(
-        "INSERT INTO content(digest, plain, cut) VALUES (?, ?, ?)", (digest, plain, cut)
+        "INSERT INTO content(digest, plain) VALUES (?, ?)", (digest, plain)
     ).lastrowid
     assert made is not None
     count = 0

@@ -21,7 +21,13 @@ _NAME = re.compile(r"[\w~@%+=,./-]*[\w/~-]")
 _ENDING = re.compile(r"[A-Za-z][A-Za-z0-9]{0,7}")
 # Endings by which a name that is not there is told from a version, a host or a method.
 _KNOWN = frozenset(
-    ["txt", "md", "rst", "log", "csv", "tsv", "json", "jsonl", "ndjson", "yaml", "yml", "toml", "ini", "cfg", "conf", "cnf", "config", "env", "xml", "html", "htm", "css", "js", "ts", "jsx", "tsx", "py", "pyi", "rb", "go", "rs", "c", "h", "cc", "cpp", "hpp", "java", "kt", "swift", "php", "pl", "lua", "sh", "bash", "zsh", "ps1", "bat", "sql", "db", "sqlite", "lock", "gz", "xz", "zst", "zip", "tar", "pdf", "doc", "docx", "xls", "xlsx", "ppt", "pptx", "png", "jpg", "jpeg", "gif", "svg", "service", "timer", "socket", "out", "err", "tex", "bib", "ipynb", "r", "jl", "proto", "gradle", "properties", "tmpl", "j2", "po", "mo", "diff", "patch", "bak", "tab", "dat", "rules", "repo", "list", "pem", "crt", "key", "pub"]
+    """
+    bak bash bat bib c cc cfg cnf conf config cpp crt css csv dat db diff doc docx env err gif go gz
+    h hpp htm html ini ipynb j2 java jl jpeg jpg js json jsonl jsx key kt list lock log lua md mo
+    ndjson out patch pdf php pl png po pptx properties proto ps1 pub py pyi r rb repo rs rst rules
+    service sh socket sql sqlite svg swift tab tar tex timer tmpl toml ts tsv tsx txt xls xlsx xml
+    xz yaml yml zip zsh zst
+    """.split()  # noqa: SIM905
 )
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _PLAIN = 4  # letters of a name without its ending that count as naming it
@@ -60,7 +66,13 @@ def named(question: Question, catalog: Catalog) -> Names:
     files: dict[str, int] = {}
     missing: list[Missing] = []
     by_name = catalog.by_name()
-    written = [found[0].removeprefix("./") for found in _NAME.finditer(question.text)]
+    # A name may stand in a script without spaces.
+    apart = _DENSE_RUN.sub(" ", question.text)
+    written = [
+        found[0].removeprefix("./")
+        for text in dict.fromkeys((question.text, apart))
+        for found in _NAME.finditer(text)
+    ]
     asked = set(fold(question.text).split())
     for name in dict.fromkeys(written):
         if name.startswith("/"):
@@ -72,7 +84,10 @@ def named(question: Question, catalog: Catalog) -> Names:
                 files.setdefault(path, 1)
         elif _is_name(name):
             missing.append(Missing(printable(name), tuple(_nearest(name, by_name))))
-    for word in _plain_words(question.text):
+    rest = question.text
+    for one in missing:  # its parts name nothing else
+        rest = rest.replace(one.name, " ", 1) if "/" in one.name else rest
+    for word in _plain_words(rest):
         # A word may be a name only by chance: where several files have it, it says little.
         paths = by_name.get(word, [])
         exact = [path for path in paths if path.rpartition("/")[2].casefold() == word]
@@ -88,6 +103,9 @@ def named(question: Question, catalog: Catalog) -> Names:
         return sum(fold(part) in asked for part in path.split("/")[:-1])
 
     order = sorted(files, key=lambda path: (files[path], -common(path), len(path), path))
+    # "the swift.conf sample" is swift.conf-sample.
+    longer = [path.rpartition("/")[2].casefold() for path in files]
+    missing = [m for m in missing if not any(n.startswith(m.name.casefold()) for n in longer)]
     folders = _folders([*written, *_DENSE_RUN.findall(question.text)], catalog)
     return Names(tuple(order[:MAX_NAMED]), tuple(folders), tuple(missing))
 
@@ -144,7 +162,7 @@ def _nearest(name: str, by_name: dict[str, list[str]]) -> Iterable[str]:
     if len(full) > 2000:
         full = [key for key in full if key[:2] == last[:2] or key[-6:] == last[-6:]][:2000]
     found: list[str] = []
-    for key in difflib.get_close_matches(last, full, n=NEAREST, cutoff=0.5):
+    for key in difflib.get_close_matches(last, full, n=NEAREST, cutoff=0.6):
         found += [path for path in by_name[key] if path not in found]
     return [printable(path) for path in found[:NEAREST]]
 
@@ -172,4 +190,4 @@ def _folders(written: Iterable[str], catalog: Catalog) -> list[str]:
         ends = [path for path in paths if f"/{path.casefold()}".endswith(f"/{wanted}")]
         ends.sort(key=lambda path: (path.casefold() != wanted, len(path)))
         found += [path for path in ends[:2] if path not in found]
-    return found[:MAX_NAMED]
+    return list(dict.fromkeys(found))[:MAX_NAMED]

@@ -17,46 +17,59 @@ FAULT = re.compile(
 """What marks a failure in a line."""
 
 _ASKS_FAULT = re.compile(
-    r"error|fail|fault|wrong|\bwhy\b|warum|por qué|pourquoi|为什么|crash|problem|broke|stop|went down|fatal|exception|fehler|schief|"
-    r"abgest|kaputt|fall[óoa]|problema|sali[óo] mal|erreur|panne|错|失败|问题|故障|エラー|失敗|오류",
+    r"error|fail|fault|wrong|crash|problem|broke|stop|went down|fatal|exception|\bwhy\b|"
+    r"fehler|schief|abgest|kaputt|warum|fall[óoa]|problema|sali[óo] mal|por qué|"
+    r"erreur|panne|pourquoi|为什么|错|失败|问题|故障|エラー|失敗|오류",
     re.IGNORECASE,
 )
+_A_LINE = r"(?:lines?|zeilen?|l[ií]neas?|lignes?|righ[ae]|linhas?|строк[аи])"
 _LINE = re.compile(
-    r"(?:\b(?:lines?|zeilen?|l[ií]neas?|lignes?|righ[ae]|linhas?|строк[аи])\s+(?:no\.?\s*|nr\.?\s*|"
-    r"number\s+|nummer\s+|número\s+)?|第\s*|\.\w{1,8}:)(\d{1,9})(?:\s*(?:-|–|to|bis|a|and|und|y|到)\s*"
-    r"(?:第\s*)?(\d{1,9}))?(?!\s*(?:章|节|个|次|天|年|月|日|名))|\b(\d{1,9})(?:st|nd|rd|th)\s+line\b",
+    rf"(?:\b{_A_LINE}\s+(?:no\.?\s*|nr\.?\s*|number\s+|nummer\s+|número\s+)?|第\s*|\.\w{{1,8}}:)"
+    r"(\d{1,9})(?:\s*(?:-|–|to|bis|a|and|und|y|到)\s*(?:第\s*)?(\d{1,9}))?"
+    r"(?!\s*(?:章|节|个|次|天|年|月|日|名))|\b(\d{1,9})(?:st|nd|rd|th)\s+line\b",
     re.IGNORECASE,
 )
-_FIRST = re.compile(
-    r"\b(?:first|erste[nr]?|primera?|premi[eè]re?)\s+(?:line|zeile|l[ií]nea|ligne)\b|第一行", re.I
-)
-_LAST = re.compile(
-    r"\b(?:(?:very )?last|letzte[nr]?|[úu]ltima|derni[eè]re)\s+(?:line|zeile|l[ií]nea|ligne)\b|最后一行",
-    re.I,
-)
+_FIRST = re.compile(rf"\b(?:first|erste[nr]?|primera?|premi[eè]re?)\s+{_A_LINE}\b|第一行", re.I)
+_LAST = re.compile(rf"\b(?:last|letzte[nr]?|[úu]ltima|derni[eè]re)\s+{_A_LINE}\b|最后一行", re.I)
 _COUNTS = re.compile(
-    r"how (?:many|often|much in total)|number of|count|which .* most|most (?:often|frequent|common)|"
-    r"wie ?viele?|wie oft|am häufigsten|cu[áa]nt[ao]s|m[áa]s frecuente|combien|多少|几[个次条]|最多",
+    r"how (?:many|often)|number of|count|which .* most|most (?:often|frequent|common)|wie ?viele?|"
+    r"wie oft|am häufigsten|cu[áa]nt[ao]s|m[áa]s frecuente|combien|多少|几[个次条]|最多",
     re.IGNORECASE,
 )
 _ENDS = re.compile(
-    r"\b(?:last|latest|newest|most recent|final|letzte\w*|neueste\w*|[úu]ltim[oa]s?|derni[eè]re?s?)\b|"
-    r"最后|最新|最近|最後|마지막",
+    r"\b(?:last|latest|newest|most recent|final|letzte\w*|neueste\w*|[úu]ltim[oa]s?|"
+    r"derni[eè]re?s?)\b|最后|最新|最近|最後|마지막",
     re.IGNORECASE,
 )
 # Words that point to what was said before. A short question without them is judged by its length.
 _POINTS = frozenset(
-    ["it", "its", "that", "those", "them", "they", "he", "she", "his", "her", "there", "then", "other", "else", "same", "also", "too", "davon", "dazu", "dessen", "deren", "es", "sie", "er", "dort", "andere", "auch", "eso", "esa", "ese", "ello", "ellos", "otra", "otro", "tambien", "cela", "autre", "aussi"]
+    """
+    also else he her his it its other same she that then there they them those too
+    andere auch davon dazu deren dessen dort er es sie
+    autre aussi cela ella ello ellos esa ese eso otra otro tambien
+    """.split()  # noqa: SIM905
 )
 _GOES_ON = re.compile(
-    r"^\W*(?:and|und|y|¿y|et|what about|how about|was ist mit|那|它|还有|而)", re.I
+    r"^\W*(?:and|und|y|et|what about|how about|was ist mit|那|它|还有|而)", re.IGNORECASE
 )
 _SMALL = frozenset(
-    ["hello", "hi", "hey", "thanks", "thank", "you", "thx", "bye", "goodbye", "good", "morning", "evening", "afternoon", "night", "day", "there", "ok", "okay", "yes", "no", "great", "nice", "cool", "perfect", "cheers", "welcome", "sorry", "please", "how", "are", "doing", "today", "that", "s", "all", "everything", "so", "much", "very", "for", "your", "help", "well", "done", "fine", "hallo", "guten", "tag", "morgen", "abend", "danke", "dir", "ihnen", "vielen", "dank", "tschuss", "servus", "moin", "gruss", "wie", "geht", "es", "hola", "buenos", "dias", "buenas", "tardes", "noches", "gracias", "adios", "muchas", "que", "tal", "estas", "como", "bonjour", "salut", "merci", "bonsoir", "beaucoup", "ciao", "grazie", "buongiorno", "ola", "obrigado", "привет", "спасибо", "你好", "您好", "谢谢", "再见", "早上好", "こんにちは", "ありがとう", "안녕하세요", "감사합니다"]
+    """
+    afternoon all are bye cheers cool day doing done evening everything fine for good goodbye great
+    hello help hey hi how i much morning nice night no ok okay perfect please s so sorry thank
+    thanks that there thx today very welcome well yes you your
+    abend danke dank dir es geht gruss guten hallo ihnen moin morgen servus tag tschuss vielen wie
+    adios buenas buenos como dias estas gracias hola muchas noches que tal tardes
+    beaucoup bonjour bonsoir buongiorno ciao grazie merci obrigado ola salut привет спасибо
+    你好 您好 谢谢 再见 早上好 こんにちは ありがとう 안녕하세요 감사합니다
+    """.split()  # noqa: SIM905
 )
 # Words that say that this folder is meant, not the world. They only tip the balance.
 _HERE = frozenset(
-    ["this", "these", "our", "we", "us", "here", "my", "mine", "file", "files", "folder", "project", "log", "logs", "config", "repo", "code", "unser", "unsere", "unserem", "unseren", "hier", "wir", "datei", "dieser", "diese", "dieses", "nuestro", "nuestra", "aqui", "este", "esta", "archivo", "carpeta", "notre", "ici", "fichier"]
+    """
+    code config file files folder here log logs mine my our project repo settings these this us we
+    datei diese dieser dieses diesem einstellungen hier unser unsere unserem unseren wir
+    aqui archivo carpeta configuracion esta este fichier ici notre nuestra nuestro
+    """.split()  # noqa: SIM905
 )
 MAX_SMALL = 12  # words
 

@@ -13,7 +13,6 @@ import re
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
@@ -133,13 +132,6 @@ class Text:
                 found.append(inside[-1][1] if inside else heading)
                 inside.append((depth, at))
         return found
-
-    def above(self, number: int) -> Iterator[int]:
-        """The numbers of the lines that a line stands under, the nearest first."""
-        at = self.parents[number - 1]
-        while at >= 0:
-            yield at + 1
-            at = self.parents[at]
 
 
 def read_text(workspace: Workspace, path: str, most: int = BUDGET) -> Text:

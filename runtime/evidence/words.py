@@ -17,7 +17,7 @@ DENSE = (
 )
 _DENSE_SIGN = re.compile(f"([{DENSE}])")
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
-_CAMEL = re.compile(r"[A-Za-z0-9]*[a-z0-9][A-Z]\w*")
+_CAMEL = re.compile(r"[A-Z]*[a-z0-9]+[A-Z]\w*|[A-Z]{2,}[a-z]\w*")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Written as one thing, so sought as one: versions, dates, keys, addresses, numbers of invoices.
 _COMPOUND = re.compile(r"[^\W_]+(?:[-_.:/@+][^\W_]+)+")
@@ -26,12 +26,30 @@ _QUOTED = re.compile('["“„«`「]([^"”“»`」\n]{2,80})["”“»`」]')
 STEM, SHORT = 4, 3
 """Letters that the start of a word must have to stand for it; that an abbreviation has."""
 
-# What any question is made of. These words count little, so a list that lacks a language costs
-# some precision there, and nothing else.
+# What any question is made of, in a few languages. These words count little, so a list that lacks
+# a language costs some precision there, and nothing else.
 _COMMON = frozenset(
-    ["a", "about", "all", "an", "and", "any", "are", "as", "at", "be", "been", "by", "can", "could", "did", "do", "does", "each", "every", "for", "from", "get", "give", "had", "has", "have", "how", "i", "if", "in", "into", "is", "it", "its", "list", "many", "me", "much", "my", "name", "no", "not", "of", "on", "one", "or", "our", "out", "per", "please", "say", "says", "set", "show", "so", "some", "tell", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "to", "two", "up", "us", "use", "used", "uses", "was", "we", "were", "what", "when", "where", "which", "who", "whose", "why", "will", "with", "would", "you", "your", "file", "files", "folder", "line", "lines", "exactly", "here", "itself", "least", "most", "more", "less", "need", "needs", "needed", "also", "again", "just", "only", "really", "currently", "now", "after", "before", "s", "t", "aber", "als", "am", "an", "auf", "aus", "bei", "bin", "bis", "da", "das", "dass", "dem", "den", "der", "des", "die", "dies", "doch", "du", "ein", "eine", "mehr", "meisten", "nur", "auch", "jetzt", "derzeit", "brauch", "brauche", "einem", "einen", "einer", "er", "es", "fur", "gibt", "hat", "hier", "ich", "ihr", "im", "ist", "kann", "mit", "nach", "nicht", "noch", "oder", "sich", "sie", "sind", "so", "steht", "uber", "um", "und", "uns", "unser", "von", "vor", "war", "was", "welche", "welchem", "welchen", "welcher", "welches", "wann", "wer", "wie", "wieviel", "wieviele", "wird", "wo", "zu", "zum", "zur", "zeile", "datei", "al", "como", "con", "cual", "cuales", "cuando", "cuanto", "cuantos", "cuanta", "cuantas", "de", "del", "donde", "el", "ella", "en", "es", "esta", "este", "la", "las", "le", "lo", "los", "me", "mi", "no", "nos", "o", "para", "por", "porque", "que", "quien", "se", "ser", "si", "son", "su", "sus", "mas", "menos", "aqui", "solo", "tambien", "ahora", "tiene", "un", "una", "y", "linea", "archivo", "au", "aux", "avec", "ce", "ces", "cette", "combien", "dans", "du", "elle", "est", "et", "il", "je", "les", "mais", "ne", "ou", "par", "pas", "pour", "quand", "quel", "quelle", "qui", "quoi", "sa", "son", "sont", "sur", "une", "vous"]
+    """
+    a about after again all also an and any are as at be been before by can could currently did do
+    does each every exactly file files folder for from get give had has have here how i if in into
+    is it its itself just least less line lines list many me more most much my name need needed
+    needs no not now of on one only or our out per please really s say says set show so some t tell
+    than that the their them then there these they this to two up us use used uses was we were what
+    when where which who whose why will with would you your
+    aber als am auch auf aus bei bin bis brauch brauche da das dass datei dem den der derzeit des
+    die dies doch du ein eine einem einen einer er es fur gibt hat hier ich ihr im ist jetzt kann
+    mehr meisten mit nach nicht noch nur oder sich sie sind steht uber um und uns unser von vor war
+    welche welchem welchen welcher welches wann wer wie wieviel wieviele wird wo zeile zu zum zur
+    ahora al aqui archivo como con cual cuales cuando cuanta cuantas cuanto cuantos de del donde el
+    ella en esta este la las le linea lo los mas menos mi nos o para por porque que quien se ser si
+    solo son su sus tambien tiene un una y
+    au aux avec ce ces cette combien dans du elle est et il je les mais ne ou par pas pour quand
+    quel quelle qui quoi sa sont sur une vous
+    """.split()  # noqa: SIM905
 )
 _COMMON_DENSE = frozenset("的是了在有和吗呢么什哪谁几多少个这那请我你们其の는이를")
+
+AT_START = 3  # words of a line that are its start
 
 Weights = dict[str, float]
 
@@ -47,6 +65,8 @@ def fold(text: str) -> str:
 
 def with_parts(text: str) -> str:
     """The text with the words of each name in camel case behind it."""
+    if text.islower():
+        return text
     return _CAMEL.sub(lambda found: f"{found[0]} {_HUMP.sub(' ', found[0])}", text)
 
 
@@ -72,12 +92,8 @@ def is_whole(compound: str, folded: str) -> bool:
     while at >= 0:
         end = at + len(compound)
         before, after = folded[max(at - 2, 0) : at], folded[end : end + 2]
-        joins = (
-            (after[:1] in (".", "-")
-            and after[1:].isdigit())
-            or (before[1:] == "."
-            and before[:1].isdigit())
-        )
+        goes_on = after[:1] in (".", "-") and after[1:].isdigit()
+        joins = goes_on or (before[1:] == "." and before[:1].isdigit())
         if not (before[-1:].isalnum() or after[:1].isalnum() or joins):
             return True
         at = folded.find(compound, at + 1)
@@ -86,7 +102,7 @@ def is_whole(compound: str, folded: str) -> bool:
 
 def stem(word: str) -> str:
     """The start of a word that its other forms have in any language that changes the ends."""
-    if len(word) < STEM or word.isdigit():
+    if len(word) < STEM or not word.isalpha():
         return word
     return word[: max(STEM, -(-len(word) * 7 // 10))]
 
@@ -134,27 +150,38 @@ class Terms:
 
     def found_in(self, text: str) -> Weights:
         """How well a line has each word: 1 as it is, less in another form or abbreviated."""
+        return self.found_and_first(text)[0]
+
+    def found_and_first(self, text: str) -> tuple[Weights, set[str]]:
+        """The same, and those of them that stand at the start, at most behind a mark or keyword."""
         found: Weights = {}
+        first: set[str] = set()
         weights, starts, short = self.weights, self._by_start, self.short
         folded = fold(with_parts(text))
-        for word in _WORD.findall(folded):
+        for place, word in enumerate(_WORD.findall(folded)):
             if word in weights:
-                found[word] = 1.0
-                continue
-            if word[:-1] in weights and word[:-1] not in found:
-                found[word[:-1]] = 0.7  # hosts, sshd
-            for start, whole in starts.get(word[:STEM], ()):
-                if word.startswith(start) and found.get(whole, 0) < 0.7:
-                    found[whole] = 0.7
-            if (whole := short.get(word)) is not None and found.get(whole, 0) < 0.4:
-                found[whole] = 0.4
-        for pair in self.pairs:
-            if pair in folded:
-                found[pair] = 1.0
-        for compound in self.compounds:
-            if is_whole(compound, folded):
-                found[compound] = 1.0
-        return found
+                has = [(word, 1.0)]
+            else:
+                has = [
+                    (whole, 0.7)
+                    for start, whole in starts.get(word[:STEM], ())
+                    if word.startswith(start)
+                ]
+                if word[:-1] in weights:
+                    has.append((word[:-1], 0.7))  # hosts, sshd
+                if word in short:
+                    has.append((short[word], 0.4))
+            for whole, share in has:
+                found[whole] = max(share, found.get(whole, 0))
+                if place < AT_START:
+                    first.add(whole)
+        for text_of_one in (*self.pairs, *self.compounds):
+            at = folded.find(text_of_one)
+            if at >= 0 and (is_dense(text_of_one) or is_whole(text_of_one, folded)):
+                found[text_of_one] = 1.0
+                if at < 2 * AT_START:
+                    first.add(text_of_one)
+        return found, first
 
     def __bool__(self) -> bool:
         return bool(self.telling or self.compounds)
