@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....arguments import check_switch, check_whole
 from ....errors import SettingError
@@ -11,10 +11,6 @@ from .evidence import TOKENS, EvidenceFirst
 from .merged import Harness
 from .no_repeats import NoRepeats
 from .policy import Policy
-
-if TYPE_CHECKING:
-    from ...inference.engine import Engine
-    from ..remote import RemoteEngine
 
 DEFAULTS: dict[str, object] = {
     "evidence": True,  # evidence.py: look before the model is asked
@@ -27,7 +23,7 @@ DEFAULTS: dict[str, object] = {
 Given = bool | Mapping[str, object] | Harness | None
 
 
-def harness_of(given: Given, engine: Engine | RemoteEngine) -> Harness:
+def harness_of(given: Given, engine: object) -> Harness:
     """The harness of one conversation.
 
     A model whose file declares the forms of its answers was trained on the bare loop: by default
