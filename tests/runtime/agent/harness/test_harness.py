@@ -142,7 +142,8 @@ def test_settings_and_defaults(scripted: MakeEngine) -> None:
     assert only.settings == {**DEFAULTS, "evidence": False}
     own = Harness([Looks()])
     assert harness_of(own, engine) is own
-    for wrong in ({"magic": True}, {"evidence": 1}, {"evidence_tokens": 1}, "on"):
+    wrongs: list[Any] = [{"magic": True}, {"evidence": 1}, {"evidence_tokens": 1}, "on"]
+    for wrong in wrongs:
         with pytest.raises(SettingError, match="harness"):
             harness_of(wrong, engine)
 
