@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .edit import EditTools as EditTools
     from .fetch import FetchTools as FetchTools
     from .find import FindTools as FindTools
+    from .plain import PlainFileTools as PlainFileTools
 
 __all__ = [
     "CommandTools",
@@ -25,6 +26,7 @@ __all__ = [
     "FileTools",
     "FindTools",
     "Listing",
+    "PlainFileTools",
     "Policy",
     "Request",
     "Rule",
@@ -39,6 +41,7 @@ _ASKED_FOR = {
     "EditTools": "edit",
     "FetchTools": "fetch",
     "FindTools": "find",
+    "PlainFileTools": "plain",
 }
 
 

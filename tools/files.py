@@ -16,11 +16,11 @@ from . import formats, seen
 from .alike import locate, meant, other_names
 from .atomic_changes import MAX_BYTES
 from .globs import glob_matcher
-from .paths import MAX_SHOWN, one_form, printable, shown
+from .paths import MAX_SHOWN, join, one_form, printable, shown
 from .policy import Policy
 from .search import MAX_FILES, SKIPPED_FOLDERS, Search
-from .text import BUDGET, TextFile
-from .tool import ToolGroup, tool
+from .text import BUDGET, TextFile, unpacked
+from .tool import Tool, ToolGroup, tool
 from .workspace import Workspace
 
 MAX_NUMBER = 2**53  # of a line; a larger one is a slip, and may be too long to print
@@ -59,12 +59,27 @@ class FileTools(ToolGroup):
         self._max_lines = max_lines
         self._max_chars = max_chars
         self._policy = policy
-        as_tool = tool(reaches=self._other_name)
-        listing = tool(reaches=self._listed)(self.list_dir)
-        self._tools = (listing, as_tool(self.read_file), as_tool(self.search))
-        for one in self._tools:
+        self._tools = self._make_tools(self.list_dir, self.read_file, self.search)
+
+    def _make_tools(self, *functions: Callable[..., str]) -> tuple[Tool[..., str], ...]:
+        tools: list[Tool[..., str]] = []
+        for function in functions:
+            reaches = self._listed if function == self.list_dir else self._other_name
+            one: Tool[..., str] = tool(reaches=reaches)(function)
             one.self_truncates = True
             one.normalize = partial(locate, self.workspace)
+            tools.append(one)
+        return tuple(tools)
+
+    _plain = False  # whether results always say which part they are
+
+    def _lists(self, path: str) -> bool:
+        """Whether list_dir may show a path."""
+        return True
+
+    def _searched(self, path: str) -> tuple[str, Callable[[str], bool]]:
+        """The file or folder that a search is to look at, and which of the files below it."""
+        return meant(self.workspace, path, own=True), lambda _: True
 
     def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
         return other_names(self.workspace, path, own=True)
@@ -85,7 +100,9 @@ class FileTools(ToolGroup):
         path, fits = self._pattern(path)
         with self._pointing(path, files=False):
             listing = self.workspace.listdir(
-                path, first=formats.MAX_ENTRIES + 1, fits=fits or (lambda _: True)
+                path,
+                first=formats.MAX_ENTRIES + 1,
+                fits=lambda name: (fits is None or fits(name)) and self._lists(join(path, name)),
             )
         if fits is not None and not listing.total:
             return formats.NO_MATCHES
@@ -125,12 +142,15 @@ class FileTools(ToolGroup):
         with opened as file:
             # Before the text, so that what changes meanwhile counts as not seen.
             digest = seen.digest_of(file.fileno(), MAX_BYTES)
-            result = self._numbered(TextFile(file, path), shown(path), start, end)
+            inside = unpacked(file, path) if self._plain else file
+            result = self._numbered(TextFile(inside, path), shown(path), start, end)
         seen.note(self.workspace, path, digest)
         return result
 
     def _numbered(self, text: TextFile, name: str, start: int, end: int | None) -> str:
-        result = formats.NumberedLines(start, max_lines=self._max_lines, max_chars=self._max_chars)
+        result = formats.NumberedLines(
+            start, max_lines=self._max_lines, max_chars=self._max_chars, plain=self._plain
+        )
         total = 0  # lines met so far
         for block in text.blocks():
             first, total = total + 1, total + block.count()
@@ -139,9 +159,10 @@ class FileTools(ToolGroup):
                 for line in block.lines()[max(0, start - first) : stop]:
                     if not result.add(line, block.length):
                         break
-            if end is not None and total >= end and not result.full:
+            if end is not None and total >= end and not (result.full or self._plain):
                 return result.text()
-            if result.full and text.size > BUDGET:
+            enough = result.full or (self._plain and end is not None and total >= end)
+            if enough and text.size > BUDGET:
                 return result.text()  # counting all lines of so large a file takes too long
         if text.cut:
             if not result.shown:
@@ -162,12 +183,12 @@ class FileTools(ToolGroup):
             path: The file, or the folder with all files below it, relative to the workspace.
             regex: Whether the pattern is a regular expression.
         """
-        path = meant(self.workspace, path, own=True)
-        search = Search(self.workspace, pattern, regex)
+        path, takes = self._searched(path)
+        search = Search(self.workspace, pattern, regex, packed=self._plain, takes=takes)
         with self._pointing(path):
             is_folder = S_ISDIR(self.workspace.stat(path).st_mode)
         with closing(search.folder(path) if is_folder else search.file(path)) as hits:
-            return formats.search_result(hits, search.notes, max_chars=self._max_chars)
+            return formats.search_result(map(str, hits), search.notes, max_chars=self._max_chars)
 
     # --------------------------------------------------------------------- what is elsewhere
 

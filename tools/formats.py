@@ -60,9 +60,15 @@ class NumberedLines:
     """Collects the result of read_file line by line, so that a huge file needs little memory."""
 
     def __init__(
-        self, start: int = 1, *, max_lines: int = MAX_LINES, max_chars: int = MAX_CHARS
+        self,
+        start: int = 1,
+        *,
+        max_lines: int = MAX_LINES,
+        max_chars: int = MAX_CHARS,
+        plain: bool = False,
     ) -> None:
         self.start = start
+        self._plain = plain  # whether the result always says which part it is
         self.shown: list[str] = []
         self.full = False  # a further line did not fit
         self._lines_left = max_lines
@@ -95,12 +101,26 @@ class NumberedLines:
             last: the last line that was asked for and exists, None when it is not known.
             total: how many lines the file has, None when it is not known.
         """
+        if self._plain:
+            return "\n".join([*self.shown, self._part(last, total)])
         if not self.full:
             return "\n".join(self.shown)
         span = f"lines {self.next} and on" if last is None else f"lines {self.next} to {last}"
         of = "" if total is None else f" of {total}"
         note = f"[cut: {span}{of} not shown; read on with start={self.next}]"
         return "\n".join([*self.shown, note])
+
+    def _part(self, last: int | None, total: int | None) -> str:
+        """Which part of the file this is."""
+        if self.start == 1 and not self.full and last == total is not None:
+            return f"[the whole file: {total} {'line' if total == 1 else 'lines'}]"
+        span = (
+            f"lines {self.start}–{self.next - 1}" if len(self.shown) > 1 else f"line {self.start}"
+        )
+        of = "more than can be counted" if total is None else f"{total:,}"
+        pages = -(-total // max(1, len(self.shown))) if total and self.start == 1 else 0
+        read = f"; page 1 of {pages} read" if self.full and pages > 1 else ""
+        return f"[{span} of {of}{read}{f'; read on with start={self.next}' if self.full else ''}]"
 
 
 def read_result(

@@ -113,7 +113,8 @@ class Rule:
         Raises:
             ToolError: the call is about too many files to tell.
         """
-        if not glob_matcher(self.tool)(tool.name):
+        names = (tool.name, *(() if self.action == "allow" else tool.acts_as))
+        if not any(map(glob_matcher(self.tool), names)):
             return False
         return all(self._fits(name, glob, arguments, tool) for name, glob in self.arguments.items())
 

@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from io import FileIO
+from typing import NamedTuple
 
 from ..errors import ToolError
 from .formats import binary_skipped, search_hit
 from .links import NO_TEXT, Links
 from .paths import check_text, printable, shown, some
-from .text import BUDGET, OVERLAP, BinaryFileError, Block, TextFile, first_hit
+from .text import BUDGET, OVERLAP, BinaryFileError, Block, TextFile, first_hit, unpacked
 from .workspace import Workspace
 
 MAX_PATTERN = 1000  # characters
@@ -34,6 +35,25 @@ SOON = 2.0  # seconds, where there are hits to go on with
 ENOUGH = 10  # hits to go on with
 
 SKIPPED_FOLDERS = (*NO_TEXT, "node_modules", ".venv")
+
+
+class Hit(NamedTuple):
+    """A line that matches; as a string, what `search` shows of it."""
+
+    path: str
+    """Printable."""
+    number: int
+    """From 1."""
+    text: str
+    """The line without its end, or an excerpt of a very long one."""
+    length: int
+    """Characters of the whole line."""
+    start: int
+    """Characters before the excerpt."""
+
+    def __str__(self) -> str:
+        return search_hit(self.path, self.number, self.text, self.length, self.start)
+
 
 Matcher = Callable[[str], bool]
 """Whether a line, without its end, holds what is searched for."""
@@ -99,20 +119,49 @@ def _reason(message: str) -> str:
 
 
 class Search:
-    """One search: iterate `file` or `folder`, then read `notes` for what was left out."""
+    """One search: iterate `file` or `folder`, then read `notes` for what was left out.
 
-    def __init__(self, workspace: Workspace, pattern: str, regex: bool) -> None:
-        self._workspace = workspace
-        self._matches = matcher(pattern, regex)
+    Attributes:
+        lines, files: how many were looked at.
+        stopped: why the search ended early, and where; empty if it did not.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        pattern: str,
+        regex: bool,
+        *,
+        counts: bool = False,
+        packed: bool = False,
+        takes: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Prepare a search.
+
+        Args:
+            workspace, pattern, regex: where to search for what.
+            counts: all hits are wanted: no number of them is enough, larger files are read, all
+                that was left out is told, and an empty pattern fits every line.
+            packed: whether ``.gz`` files are looked into.
+            takes: which files below a folder are searched; others are not named either.
+
+        Raises:
+            ToolError: as `matcher`.
+        """
+        self._workspace, self._counts, self._takes = workspace, counts, takes
+        self._packed = packed
+        every = counts and pattern == ""
+        self._matches: Matcher = (lambda _: True) if every else matcher(pattern, regex)
         # What is not in some lines together is in none of them: most lines are not looked at.
-        self._together = _together(pattern) if regex else self._matches
+        self._together = _together(pattern) if regex and not every else self._matches
         counted = MAX_COUNTED_LINE if "{" in pattern else MAX_REGEX_LINE
         self._looked_at = counted if regex else sys.maxsize  # characters of a line
         self._piece = PIECE if regex else sys.maxsize
         self._began = time.monotonic()
         self._hits_given = 0
         self._bytes = 0
-        self._stopped = ""  # why the search ended early, and where
+        self.stopped = ""
+        self.lines = self.files = 0
         self._partly: list[str] = []
         self._missed: list[str] = []
         self._long_lines = 0
@@ -120,12 +169,12 @@ class Search:
         self._binary: list[str] = []
         self._links: Links | None = None
 
-    def file(self, path: str) -> Generator[str]:
+    def file(self, path: str) -> Generator[Hit]:
         """Hits in one file that was named: that it is binary or missing is an error."""
         with self._workspace.open(path) as file:
             yield from self._hits(self._text(file, path), path)
 
-    def folder(self, path: str) -> Generator[str]:
+    def folder(self, path: str) -> Generator[Hit]:
         """Hits in all text files below a folder, in order of path and line."""
         self._links = Links(self._workspace, path, SKIPPED_FOLDERS, names=False)
         walk = self._workspace.walk(
@@ -137,15 +186,15 @@ class Search:
             ignored=self._links.ignored,
             late=lambda: self._late(path, place="in the folders of"),
         )
-        for number, below in enumerate(walk):
+        for number, below in enumerate(filter(self._takes, walk)):
             if number == MAX_FILES:
-                self._stopped = f"{MAX_FILES:,} files, before {shown(below)}"
+                self.stopped = f"{MAX_FILES:,} files, before {shown(below)}"
             # Also here: in files that are empty or no text there is no line to look at the time.
-            if self._stopped or (number and self._late(below)):
+            if self.stopped or (number and self._late(below)):
                 return
             yield from self._one_of_many(below)
 
-    def _one_of_many(self, path: str) -> Iterator[str]:
+    def _one_of_many(self, path: str) -> Iterator[Hit]:
         try:
             with self._workspace.open(path) as file:
                 yield from self._hits(self._text(file, path), path)
@@ -154,59 +203,65 @@ class Search:
         except ToolError:  # gone, or not ours to read; the other files still count
             self._missed.append(path)
 
-    def _hits(self, text: TextFile, path: str) -> Iterator[str]:
+    def _hits(self, text: TextFile, path: str) -> Iterator[Hit]:
         name = printable(path)
         number = 1
+        self.files += 1
         for block in text.blocks():
             for lines in _pieces(block.text, self._piece):
                 # A longer one is one line, of which only the start is looked at.
                 if block.hit or len(lines) > self._looked_at or self._together(lines):
                     yield from self._hits_in(lines, name, number, block)
-                number += lines.count("\n") + 1
-                if self._stopped or self._late(path, number):
+                number += (count := lines.count("\n") + 1)
+                self.lines += count
+                if self.stopped or self._late(path, number):
                     return
             self._long_lines += block.length is not None and self._regex
         self._bytes += text.read
         if text.cut:
             self._partly.append(path)
         if self._bytes >= MAX_BYTES:
-            self._stopped = f"{MAX_BYTES // 2**20} MiB, after {shown(path)}"
+            self.stopped = f"{MAX_BYTES // 2**20} MiB, after {shown(path)}"
 
-    def _hits_in(self, lines: str, name: str, number: int, block: Block) -> Iterator[str]:
+    def _hits_in(self, lines: str, name: str, number: int, block: Block) -> Iterator[Hit]:
         for at, line in enumerate(lines.split("\n"), number):
             hit = block.hit
             if hit is None and self._matches(line[: self._looked_at]):
-                short = self._regex or len(line) <= OVERLAP
+                short = self._regex or self._counts or len(line) <= OVERLAP
                 hit = (0, line) if short else first_hit(self._matches, line)
             if hit is not None:
                 self._hits_given += 1
-                yield search_hit(name, at, hit[1], block.length or len(line), hit[0])
+                yield Hit(name, at, hit[1], block.length or len(line), hit[0])
             if block.length is None:  # else it is counted already
                 self._long_lines += len(line) > self._looked_at
             if self._late(name, at + 1):
                 return
 
     def _text(self, file: FileIO, path: str) -> TextFile:
-        text = TextFile(file, path, min(BUDGET, MAX_BYTES - self._bytes))
+        if self._packed:
+            file = unpacked(file, path)
+        most = MAX_BYTES if self._counts else BUDGET
+        text = TextFile(file, path, min(most, MAX_BYTES - self._bytes))
         text.find = None if self._regex else self._matches
         return text
 
     def _late(self, path: str, line: int = 0, *, place: str = "before") -> bool:
         """Whether the time is up; notes the line, or the place, where the search ended then."""
-        seconds = SOON if self._hits_given >= ENOUGH else MAX_SECONDS
-        if not self._stopped and time.monotonic() - self._began > seconds:
+        enough = self._hits_given >= ENOUGH and not self._counts
+        seconds = SOON if enough else MAX_SECONDS
+        if not self.stopped and time.monotonic() - self._began > seconds:
             place = f"at line {line:,} of" if line else place
-            self._stopped = f"{seconds:g} seconds, {place} {shown(path)}"
-        return bool(self._stopped)
+            self.stopped = f"{seconds:g} seconds, {place} {shown(path)}"
+        return bool(self.stopped)
 
     @property
     def notes(self) -> Iterator[str]:
         """What was not searched, a line each; to be read after the hits."""
-        if self._binary and not self._hits_given:
+        if self._binary and (self._counts or not self._hits_given):
             yield binary_skipped(some(self._binary))
-        if self._stopped:
+        if self.stopped:
             yield (
-                f"[cut: the search stopped after {self._stopped}; what follows was not searched; "
+                f"[cut: the search stopped after {self.stopped}; what follows was not searched; "
                 "narrow the path]"
             )
         if self._partly:
@@ -217,4 +272,14 @@ class Search:
         if self._missed:
             yield f"[cut: {some(self._missed)} could not be read]"
         if self._links is not None:
-            yield from self._links.notes(self._hits_given > 0)
+            yield from self._links.notes(self._hits_given > 0 and not self._counts)
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the time that a search may take."""
+        return max(0.0, self._began + MAX_SECONDS - time.monotonic())
+
+    @property
+    def whole(self) -> bool:
+        """Whether all text was looked at; to be asked after the hits."""
+        return not (self.stopped or self._partly or self._missed or self._long_lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -154,6 +155,31 @@ class TextFile:
             return self._file.read(size) or b""
         except OSError as error:
             raise ToolError(f"cannot read {shown(self._path)}: {error.strerror}") from None
+
+
+class _Unpacked(FileIO):
+    """What a gzip file holds, read on through the descriptor of that file."""
+
+    def __init__(self, file: FileIO) -> None:
+        import gzip  # not at import time: few files are packed
+
+        super().__init__(file.fileno(), "rb", closefd=False)
+        self._inside = gzip.GzipFile(fileobj=file, mode="rb")
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Up to `size` bytes of the text."""
+        import gzip
+        import zlib
+
+        try:
+            return self._inside.read(size)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise OSError(errno.EIO, f"a damaged gzip file: {error}") from None
+
+
+def unpacked(file: FileIO, path: str) -> FileIO:
+    """What is in an open file whose name ends in ``.gz``, else the file itself."""
+    return _Unpacked(file) if path.endswith(".gz") else file
 
 
 def first_hit(find: Callable[[str], bool], text: str, at: int = 0) -> tuple[int, str] | None:

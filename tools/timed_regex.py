@@ -45,3 +45,40 @@ def searched(pattern: str, text: str, flags: re.RegexFlag = re.MULTILINE) -> boo
         told = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise SettingError(f"the regex {pattern!r} cannot be searched for: {told}")
     return done.returncode == _MATCHES
+
+
+# The first lines are told at once, later ones some at a time: after a line that takes too long,
+# no more than these are missing.
+_CAPTURES = """
+import json, re, sys
+find = re.compile(json.loads(sys.stdin.buffer.readline()), re.I).search
+for number, line in enumerate(sys.stdin.buffer):
+    found = find(json.loads(line))
+    # The first group that took part; all that matched where there is none.
+    told = found and next((one for one in found.groups() if one is not None), found[0])
+    sys.stdout.buffer.write(json.dumps(told).encode() + b"\\n")
+    if number < 32 or number % 32 == 0:
+        sys.stdout.buffer.flush()
+"""
+
+
+def captured(pattern: str, lines: list[str], seconds: float) -> list[str | None]:
+    """What the first group of a regex holds in each line, or all that matches if it has none.
+
+    Letters match in upper and lower case alike.
+
+    Returns:
+        One value for each line, None where nothing matches; fewer where the time was up.
+    """
+    send = "".join(f"{json.dumps(one)}\n" for one in (pattern, *lines)).encode()
+    try:
+        told = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _CAPTURES],
+            input=send,
+            capture_output=True,
+            timeout=seconds,
+        ).stdout
+    except subprocess.TimeoutExpired as error:
+        told = error.stdout or b""
+    whole = told[: told.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -79,6 +79,10 @@ class Tool(Generic[P, R]):
         self.effect: Effect = effect
         self.timeout = timeout
         self.self_truncates = False
+        self.unshown: Collection[str] = ()
+        """Arguments that code may give and that a model is not told of."""
+        self.acts_as: Collection[str] = ()
+        """Other tools: what a policy denies or asks about for those, it does for this one."""
         self.declined: Callable[..., object] | None = None
         """Called with the arguments of a call that was previewed and does not run."""
         self.normalize: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -98,7 +102,10 @@ class Tool(Generic[P, R]):
         Raises:
             ToolDefinitionError: a type hint has none.
         """
-        return self._arguments.schema()
+        schema = self._arguments.schema()
+        for name in self.unshown:
+            del schema["properties"][name]
+        return schema
 
     @cached_property
     def defaults(self) -> dict[str, Any]:

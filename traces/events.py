@@ -116,6 +116,8 @@ class MessageEvent(Event):
     """Without the thinking, where that could be told apart."""
     thinking: str = ""
     """What an assistant thought before it spoke."""
+    by: str = ""
+    """``harness``: the runtime said it, and neither the person nor the model."""
     attached: dict[str, str] = field(default_factory=dict)
     """With a question: documents that could be read beside the workspace, by name, and where each
     was from."""
@@ -347,6 +349,8 @@ class ToolEvent(Event):
     """Who or what said so: ``effect``, ``read-only``, ``yes``, ``rule 2``, ``user``, …"""
     asked_s: float = 0.0
     """Time that a person took to decide; not part of ``duration_s``."""
+    by: str = ""
+    """``harness``: the runtime made the call, and not the model."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

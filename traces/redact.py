@@ -33,7 +33,7 @@ KEPT: dict[str, set[str]] = {
     },
     "history": {"turn"},
     "content": set(),
-    "message": {"role", "turn", "step"},
+    "message": {"role", "turn", "step", "by"},
     "phase": {
         *("turn", "step", "phase", "purpose", "predicted", "observed", "tokens", "kv_before"),
         *(
@@ -73,7 +73,7 @@ KEPT: dict[str, set[str]] = {
         *("share_s", "share_flops", "share_bytes"),
     },
     "tool": {
-        *("turn", "step", "duration_s", "effect", "decision", "decided_by", "asked_s"),
+        *("turn", "step", "duration_s", "effect", "decision", "decided_by", "asked_s", "by"),
     },
     "turn_end": {
         "turn",

@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from ...arguments import ProcessBound
 from ...errors import AgentError, GrammarError
-from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
+from ...tools import FileTools, PlainFileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
 from ...tools.policy import Mode
 from ...tools.schema_tool import SchemaTool
@@ -39,6 +39,7 @@ from .config import (
     max_result_tokens,
 )
 from .events import AgentEvent, RunFinished, result_of
+from .harness.defaults import Given, harness_of
 from .history import messages_of
 from .local_conversation import LocalConversation
 from .loop import Run
@@ -97,6 +98,9 @@ class Agent(Generic[Output], ProcessBound):
         output_type: type of the answers: a pydantic model, a dataclass, ``list[int]``, … or a JSON
             schema; default: text. A model here can write nothing else, and `RunResult.output` is
             the parsed value (for a JSON schema, what `json.loads` gives).
+        harness: what is done around the model: True or False for all policies or none, settings
+            by name (`runtime/agent/harness/defaults.py`), or a `Harness` of your own policies;
+            default: all, except for models that were trained on the bare loop, such as nano.
 
     Raises:
         TemplateError: the model's chat template cannot be used.
@@ -138,6 +142,7 @@ class Agent(Generic[Output], ProcessBound):
         repetition_stop: bool = True,
         answer_forms: bool = True,
         output_type: type[Output] | Mapping[str, Any] | None = None,
+        harness: Given = None,
     ) -> None:
         check_engine(engine)
         check_text("system", system)
@@ -160,14 +165,17 @@ class Agent(Generic[Output], ProcessBound):
         size = engine.context if context is None else context
         self._result_tokens = max_result_tokens(size, result_tokens)
         chars = max_result_chars(size)
+        self.harness = harness_of(harness, engine)
+        files = PlainFileTools if self.harness.settings.get("plain_tools") else FileTools
         self._file_tools = (
-            None if workspace is None else FileTools(workspace, max_chars=chars, policy=self.policy)
+            None if workspace is None else files(workspace, max_chars=chars, policy=self.policy)
         )
         self.files = None if self._file_tools is None else self._file_tools.workspace
         self.workspace = None if self.files is None else self.files.root
         self._given = [one if isinstance(one, Tool) else Tool(one) for one in flatten_tools(tools)]
         self._system, self._chat_template = system, chat_template
         self._redact, self._profile = redact, profile
+        self._harness_given = harness
         self.on_progress: Progress | None = None
         self._start(trace)
 
@@ -197,6 +205,7 @@ class Agent(Generic[Output], ProcessBound):
             self.results,
             self.output,
             self.files,
+            self.harness,
         )
 
     @property
@@ -448,6 +457,7 @@ class Agent(Generic[Output], ProcessBound):
             conversation, tools = self._local_conversation(self.engine, config, tools)
         self.tools, self.config = tools, config
         self.conversation: Conversation[Any] = conversation
+        self.harness = harness_of(self._harness_given, self.engine)
 
     def _local_conversation(
         self, engine: Engine, config: AgentConfig, tools: ToolSet
@@ -480,7 +490,8 @@ class Agent(Generic[Output], ProcessBound):
         self.conversation.stop()
 
     def close(self) -> None:
-        """Close the trace file; nothing more can be asked where there is one."""
+        """Close the trace file, and what the harness holds; nothing more can be asked."""
+        self.harness.close()
         if self._trace is not None:
             self._trace.close()
 

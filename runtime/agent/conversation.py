@@ -15,6 +15,7 @@ from .history import History
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
+    from ..conversation.grammar import CallChoice
     from ..conversation.messages import Message
     from ..conversation.reply import Reply
     from .events import AgentEvent
@@ -32,6 +33,7 @@ class Conversation(ABC, Generic[Position]):
         checkpoints: where the questions begin that `undo` can take back: for the model, and in the
             messages.
         pending: results of the last message's calls, as far as they ran, until they are appended.
+        calls: whether the next reply may be calls, must be, or must not be; see `hold`.
     """
 
     def __init__(self) -> None:
@@ -39,6 +41,7 @@ class Conversation(ABC, Generic[Position]):
         self.pending: list[Message] = []
         self.turn = 0
         self.checkpoints: list[tuple[Position, int]] = []
+        self.calls: CallChoice = "auto"
 
     @property
     @abstractmethod
@@ -88,6 +91,14 @@ class Conversation(ABC, Generic[Position]):
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """What the header of a trace says of it: ``context``, ``format`` and the like."""
+
+    def hold(self, calls: CallChoice | None) -> None:
+        """Hold the next reply to calls or to text; None: it may be either."""
+        self.calls = calls or "auto"
+
+    def room(self) -> int:
+        """Tokens that the context has left, at least about."""
+        return self.context - sum(self.count(one.content) for one in self.messages)
 
     def checkpoint(self) -> None:
         """Remember that a question begins here."""

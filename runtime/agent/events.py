@@ -50,6 +50,8 @@ class ToolCallStarted:
     call_id: str
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
+    by: str = ""
+    """``harness``: the runtime made the call, and not the model."""
 
 
 @dataclass(frozen=True, slots=True)

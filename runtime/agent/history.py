@@ -70,7 +70,7 @@ class History:
         for number, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
             step, before, fed = 1, self._until(start, number - 1), list[Message]()
             for n, message in enumerate(self.messages[start:end], start):
-                if message.role != "assistant":
+                if message.role != "assistant" or message.by:
                     fed.append(message)
                 elif fed:  # else it was stopped before it spoke
                     found[number, step] = before, fed

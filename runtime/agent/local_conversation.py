@@ -83,6 +83,7 @@ class LocalConversation(Conversation[Mark]):
             output=config.output,
             thinking=self.chat.thinking,
             answer_forms=config.answer_forms and bool(engine.tokenizer.answer_forms),
+            dresses=engine.tokenizer.answer_forms is None,  # else it was trained on its own format
         )
         self.grammar = grammar_of(engine.tokenizer, self.required)
         self.left_out: list[str] = []
@@ -112,6 +113,10 @@ class LocalConversation(Conversation[Mark]):
     def count(self, text: str) -> int:
         """Tokens of a text that stands alone."""
         return len(self.engine.tokenizer.encode(text))
+
+    def room(self) -> int:
+        """See `Conversation.room`."""
+        return self.session.context - len(self.ledger)
 
     def stop(self) -> None:
         """See `Conversation.stop`."""
@@ -264,7 +269,7 @@ class LocalConversation(Conversation[Mark]):
         changed = ledger.first_difference(session.tokens)
         messages = [*self.messages, *new]
         noted = len(chat.notes)
-        segments = chat.extend(messages) if len(ledger) else chat.open(messages)
+        segments = chat.extend(messages, len(self.messages)) if len(ledger) else chat.open(messages)
         yield from map(Notice, chat.notes[noted:])
         shares = chat.encode(segments, first=not len(ledger))
         ended, start, before = None, None, len(ledger)
@@ -283,7 +288,7 @@ class LocalConversation(Conversation[Mark]):
                 )
             self._check_room(before, room)
             for message in new:  # before the long part, so that a kill does not lose the question
-                run.log_message(message.role, message.content)
+                run.log_message(message.role, message.content, by=message.by)
         except BaseException:
             ledger.truncate(before)
             if start is not None:
@@ -384,7 +389,7 @@ class LocalConversation(Conversation[Mark]):
         ]
         request = TurnRequest(
             self.sampling,
-            self.required,
+            self._held(),
             Limits(left),
             opened=self._opens_thinking,
             stops=self._stops,
@@ -408,6 +413,7 @@ class LocalConversation(Conversation[Mark]):
             yield from map(delta_of, result.rest)
         if result.phase is not None:
             yield PhaseFinished(result.phase)
+        yield from map(Notice, reply.notes)
         if result.reason == "repetition":
             yield Notice(
                 f"the model repeated itself for {counted(reply.repeated, 'token')}, so its reply "
@@ -416,6 +422,13 @@ class LocalConversation(Conversation[Mark]):
         elif result.reason not in ("end", "stop"):
             raise self._cut(run, result)
         return reply
+
+    def _held(self) -> Requirement:
+        """What is required of the next reply."""
+        if self.calls == "auto":
+            return self.required
+        prose = self.calls == "none" and self.required.output is None
+        return replace(self.required, calls=self.calls, prose=prose)
 
     def _given(self) -> list[str]:
         """What the model was given and may copy: results, questions, the system message."""

@@ -30,6 +30,7 @@ from .events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from .harness.policy import Context, Looked
 from .prompt import INTERRUPTED_CALL, MISFIT, REPEATS_ITSELF, counted, cut_part
 from .result import RunResult, Status
 from .run_metadata import run_start
@@ -131,15 +132,18 @@ class Run:
             context.usage.steps = step
             context.check_stop()
             purpose = "prompt" if step == 1 else "tool_result"
-            yield from conversation.append(context, new, purpose)
+            decision = self._setup.harness.before_turn(self._seen_by_policies(step))
+            looked = yield from self._look(decision.looked)
+            yield from conversation.append(context, [*new, *looked, *decision.messages], purpose)
             conversation.pending = []
+            conversation.hold(decision.calls)
             reply = yield from conversation.generate(context)
             if reply.repeated:
                 new, why = self._read_repetition(reply), "the last call repeated itself"
                 if not new:
                     return
             elif not reply.calls:
-                new, why = self._read_output(), "the last answer does not fit output_type"
+                new, why = self._read_answer(reply, step)
                 if not new:
                     return
             else:
@@ -168,6 +172,55 @@ class Run:
         except ContextOverflowError:  # it may be what ended that run
             yield from conversation.append(context, none, "tool_result")
         conversation.pending = []
+
+    def _seen_by_policies(self, step: int) -> Context:
+        """What policies are shown before a step, and after its reply."""
+        setup, conversation = self._setup, self._conversation
+        return Context(
+            question=self._task,
+            turn=self._context.turn,
+            step=step,
+            messages=conversation.messages,
+            tools=setup.tools,
+            permissions=setup.policy,
+            files=setup.files,
+            room=conversation.room(),
+            count=conversation.count,
+        )
+
+    def _look(self, looked: Sequence[Looked]) -> Generator[AgentEvent, None, list[Message]]:
+        """Tell and record calls that the harness made; as messages they are as the model's."""
+        if not looked:
+            return []
+        context, messages = self._context, list[Message]()
+        calls = context.identify([one.call for one in looked], by="h")
+        said = Message("assistant", calls=tuple(calls), text="", by="harness")
+        for call, one in zip(calls, looked, strict=True):
+            yield ToolCallStarted(call.id, call.name, call.arguments, by="harness")
+            event = ToolEvent(
+                turn=context.turn,
+                step=context.usage.steps,
+                name=call.name,
+                arguments=call.arguments,
+                result=one.result,
+                duration_s=one.seconds,
+                call_id=call.id,
+                effect="read",
+                decision="allowed",
+                decided_by="effect",
+                by="harness",
+            )
+            context.trace.write(event)
+            messages.append(Message("tool", one.result, call.name, call.id, by="harness"))
+            yield ToolCallFinished(call.id, call.name, one.result, None, one.seconds)
+        return [said, *messages]
+
+    def _read_answer(self, reply: Reply, step: int) -> tuple[list[Message], str]:
+        """See whether a reply is the answer; where it is not, what to tell the model, and why."""
+        bounce = self._setup.harness.after_reply(self._seen_by_policies(step), reply).bounce
+        if bounce:
+            return [Message("user", bounce, by="harness")], "the last answer was not taken"
+        return self._read_output(), "the last answer does not fit output_type"
 
     def _read_output(self) -> list[Message]:
         """Read the answer as the declared type; a message for the model when it does not fit.
@@ -242,6 +295,8 @@ class Run:
             if decision is None or not decision.allowed:
                 self._refused[call.name] += 1
             yield ToolCallFinished(call.id, call.name, outcome.result, outcome.error, duration)
+            policies = self._seen_by_policies(context.usage.steps)
+            self._setup.harness.after_result(policies, call, outcome.result)
         return results
 
     def _alarm(self) -> threading.Timer | None:

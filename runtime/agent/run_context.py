@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...errors import LimitReachedError, PassCancelledError, ToolError
 from ...traces.events import ContentEvent, MessageEvent, PassEvent, PhaseEvent
@@ -164,12 +164,14 @@ class RunContext:
         most = counted(self._max_tokens, "generated token")
         return LimitReachedError(f"{cut_part(reply)} was cut after {most}; allow more (max_tokens)")
 
-    def log_message(self, role: str, content: str, thinking: str = "") -> None:
+    def log_message(
+        self, role: str, content: str, thinking: str = "", by: Literal["", "harness"] = ""
+    ) -> None:
         """Put a message into the trace."""
         step = self.usage.steps
         event = MessageEvent(role=role, content=content, turn=self.turn, step=step)
-        event.thinking = thinking
-        if role == "user" and self._files is not None:
+        event.thinking, event.by = thinking, by
+        if role == "user" and not by and self._files is not None:
             event.attached = dict(self._files.attached)
         self.trace.write(event)
 
@@ -204,7 +206,10 @@ class RunContext:
         self.answer, self.thinking = reply.answer, reply.thinking
         self.usage.output_tokens += tokens
 
-    def identify(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """The calls of this step, each with an identifier: nine letters, as Mistral wants them."""
-        step = f"c{self.turn % 10**4:04}{self.usage.steps % 100:02}"
+    def identify(self, calls: Sequence[ToolCall], by: str = "c") -> list[ToolCall]:
+        """The calls of this step, each with an identifier: nine letters, as Mistral wants them.
+
+        by: its first letter; those of the harness have another than the model's.
+        """
+        step = f"{by}{self.turn % 10**4:04}{self.usage.steps % 100:02}"
         return [replace(c, id=c.id or f"{step}{n % 100:02}") for n, c in enumerate(calls)]

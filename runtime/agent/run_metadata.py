@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from ...traces.writer import new_run_id
 from ..config import read_settings
 from ..files import make_folder
 from ..hub.progress import size_text
+from .harness.merged import Harness
 from .local_conversation import LocalConversation
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class RunSetup:
         results: what the tools return, as far as the model is given it.
         output: the type of the answers; None for text.
         files: the folder that the file tools look at; None without one.
+        harness: what is done around the model.
     """
 
     engine: Engine | RemoteEngine
@@ -102,6 +104,7 @@ class RunSetup:
     results: ToolOutputStore
     output: OutputType[Any] | None = None
     files: Workspace | None = None
+    harness: Harness = field(default_factory=Harness)
 
     @property
     def notes(self) -> list[str]:
@@ -143,6 +146,7 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
             **setup.conversation.settings(),
             "output": config.output,
             "policy": setup.policy.describe(),
+            "harness": setup.harness.settings,
             "notes": setup.notes,
         },
         tools=setup.tools.schemas(),

@@ -71,10 +71,40 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
         "stop)",
     )
     verb.add_argument(
+        "--harness",
+        type=harness_setting,
+        action="append",
+        metavar="NAME=VALUE",
+        help="what is done around the model: off for nothing, or a setting such as evidence=off or "
+        "evidence_tokens=3000 (default: on, except for models trained without it)",
+    )
+    verb.add_argument(
         "--think",
         action=argparse.BooleanOptionalAction,
         help="think before answering, or not (default: the model decides)",
     )
+
+
+def harness_setting(text: str) -> tuple[str, bool | int]:
+    """A setting of the harness: NAME=VALUE, or on or off for all of it."""
+    name, found, value = text.partition("=")
+    if not found:
+        name, value = "", text
+    word = value.strip().lower()
+    if word in ("on", "off", "true", "false"):
+        return name.strip(), word in ("on", "true")
+    if not name or not value.isdecimal():
+        raise argparse.ArgumentTypeError("give on, off, or NAME=VALUE with on, off or a number")
+    return name.strip(), int(value)
+
+
+def harness_given(settings: list[tuple[str, bool | int]] | None) -> dict[str, object] | bool | None:
+    """What the options say of the harness, as `Agent` takes it; None: nothing."""
+    if not settings:
+        return None
+    named: dict[str, object] = {name: value for name, value in settings if name}
+    whole = [bool(value) for name, value in settings if not name]
+    return named if named and all(whole) else whole[-1] if whole else named
 
 
 def session(text: str) -> str:

@@ -26,7 +26,7 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .agent_options import policy_of, sampling_of, tools_of
+from .agent_options import harness_given, policy_of, sampling_of, tools_of
 from .exit_codes import Exit
 from .job_control import no_interrupts
 from .traces import default_folder
@@ -67,6 +67,7 @@ def begin(
         timeout=args.timeout,
         compact=args.auto_compact,
         repetition_stop=args.repetition_stop,
+        harness=harness_given(args.harness),
         thinking=args.think,
         sampling=sampling_of(args),
         output_type=read_schema(args.schema) if getattr(args, "schema", None) else None,
@@ -291,8 +292,8 @@ def _show(event: AgentEvent, output: Output) -> None:
     match event:
         case ThinkingDelta(text):
             output.flow(text, "dim italic")
-        case ToolCallStarted(_, name, arguments):
-            show_call(output, name, arguments)
+        case ToolCallStarted(_, name, arguments, by):
+            show_call(output, name, arguments, by)
         case ToolCallFinished(_, _, text, error):
             show_result(output, text, error)
         case Notice(message):

@@ -101,10 +101,10 @@ class LiveDisplay:
         match event:
             case TextDelta(text) | ThinkingDelta(text):
                 self._say(text, isinstance(event, ThinkingDelta))
-            case ToolCallStarted(_, name, arguments):
+            case ToolCallStarted(_, name, arguments, by):
                 self._end_text()
                 self._pause()  # a person may be asked now
-                show_call(self._output.aside, name, arguments)
+                show_call(self._output.aside, name, arguments, by)
             case ToolCallFinished(_, _, text, error):
                 show_result(self._output.aside, text, error)
                 self._doing = "reading"

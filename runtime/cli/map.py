@@ -13,6 +13,7 @@ from .agent_options import (
     add_reply_options,
     add_sampling_options,
     add_tool_options,
+    harness_given,
     sampling_of,
     seconds,
 )
@@ -263,6 +264,7 @@ def _recipe(args: argparse.Namespace) -> Recipe:
             "timeout": args.timeout,
             "compact": args.auto_compact,
             "repetition_stop": args.repetition_stop,
+            "harness": harness_given(args.harness),
             "thinking": args.think,
             "context": args.context,
             "redact": args.redact,

@@ -87,6 +87,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
         compact=bool(config.get("compact")),
         repetition_stop=config.get("repetition_stop", True),
         answer_forms=own.get("answer_forms", True),
+        harness=config.get("harness") or False,
         trace=args.output,
         redact=False,
     )

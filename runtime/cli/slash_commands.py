@@ -210,6 +210,8 @@ def transcript(messages: Sequence[Message], title: str) -> str:
     waiting: list[str] = []  # calls whose results are still to come
     answered = True
     for message in messages:
+        if message.by:  # what the harness looked at and said is no part of what was said
+            continue
         if message.role == "user":
             parts += [] if answered else [_NO_ANSWER]
             answered = False

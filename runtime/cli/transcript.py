@@ -96,11 +96,12 @@ def show_turn(output: Output, turn: Turn) -> None:
         output.line(turn.answer)
 
 
-def show_call(output: Output, name: str, arguments: Mapping[str, Any]) -> None:
-    """A tool call, on one line."""
+def show_call(output: Output, name: str, arguments: Mapping[str, Any], by: str = "") -> None:
+    """A tool call, on one line; what the harness looked at is told as that."""
     from ...traces.timeline import call_text
 
-    output.line(short(f"> {call_text(name, arguments)}", _WIDTH), "cyan")
+    mark = "> looked: " if by else "> "
+    output.line(short(f"{mark}{call_text(name, arguments)}", _WIDTH), "dim cyan" if by else "cyan")
 
 
 def show_result(output: Output, result: str, error: str | None) -> None:

@@ -73,7 +73,10 @@ _KEEPS = {
 _TOOLS_IN_SYSTEM = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
 """How Phi-4's template finds the tools: as a text in the system message."""
 
-_PROBED = ("form", "_tells_tools", "_takes_calls", "_takes_system", "_nests_results", "_unsafe")
+_PROBED = (
+    *("form", "_mends", "_tells_tools", "_takes_calls", "_takes_system", "_nests_results"),
+    "_unsafe",
+)
 """What test renders show of a template and tools."""
 _MAX_PROBED = 16  # templates and tools that are remembered of a vocabulary
 _probed: WeakKeyDictionary[Tokenizer, dict[tuple[str, ...], dict[str, Any]]] = WeakKeyDictionary()
@@ -131,6 +134,7 @@ class Chat:
         self._window = Window()
         self._takes_calls: bool | None = None  # not known before there is a call
         self._unsafe = set[str]()
+        self._mends: tuple[tuple[str, str], ...] = ()
         self._tells_tools = True
         self._takes_system: bool | None = None  # not known before there is a system message
         self.form: ToolFormat
@@ -145,17 +149,23 @@ class Chat:
         Raises:
             TemplateError: the template fails, or leaves a message out.
         """
-        segments = self._render(messages, whole=True)
+        segments = self._render(messages, new=0)
         self._check_all_there(messages, segments, since=0)
         return segments
 
-    def extend(self, messages: Sequence[Message]) -> list[Segment]:
+    def extend(self, messages: Sequence[Message], new: int | None = None) -> list[Segment]:
         """What follows the last assistant's own words: its end of turn, and the newer messages.
+
+        Args:
+            messages: of the whole conversation.
+            new: index of the first one that was not read; those after the last assistant's by
+                default.
 
         Raises:
             TemplateError: the template fails, or leaves a message out.
         """
-        last = max(i for i, message in enumerate(messages) if message.role == "assistant")
+        read = messages[:new]
+        last = max(i for i, message in enumerate(read) if message.role == "assistant")
         was_off = self._window.off
         segments = self._window.render(
             messages, last, lambda kept: self._suffix(messages, last, kept)
@@ -171,11 +181,12 @@ class Chat:
         """What follows message `last` when the template is shown the messages `kept`."""
         segments = None
         if any(messages[i].calls for i in kept) and self._shows_calls():
-            segments = self._after(self._render(messages, kept, calls=True), last)
+            rendered = self._render(messages, kept, calls=True, new=last + 1)
+            segments = self._after(rendered, last)
             if messages[last].calls and segments is not None:
                 segments = self._from_stop(segments)
         if segments is None:
-            segments = self._after(self._render(messages, kept), last)
+            segments = self._after(self._render(messages, kept, new=last + 1), last)
         return segments
 
     @staticmethod
@@ -328,6 +339,12 @@ class Chat:
                 f"this model may call tools less reliably: {why}, so the system message describes "
                 f"them, in the format {self.form.name}"
             )
+        elif written.mends:
+            self._mends = written.mends
+            self.notes.append(
+                "its chat template shows tool calls in doubled braces ({{…}}) and writes them in "
+                "single ones; the model is shown single ones"
+            )
 
     def _silent(self) -> str:
         """Why the template does not tell the model of its tools; empty where it does."""
@@ -380,7 +397,7 @@ class Chat:
         kept: Sequence[int] | None = None,
         *,
         calls: bool = False,
-        whole: bool = False,
+        new: int | None = None,
     ) -> list[Segment]:
         """The conversation as segments.
 
@@ -388,12 +405,13 @@ class Chat:
             messages: of the conversation.
             kept: indices of those that the template is shown; all if not given.
             calls: whether calls of assistants are given apart.
-            whole: whether what assistants said is to be read, not only passed over.
+            new: index of the first message of which what an assistant said is to be read, not
+                only passed over; None: of none.
         """
         marks = Marks()
         shown = [
             self._whole(i, messages[i], marks)
-            if whole and messages[i].role == "assistant"
+            if new is not None and i >= new and messages[i].role == "assistant"
             else shown_to_template(messages[i], i, marks, calls=calls)
             for i in (range(len(messages)) if kept is None else kept)
         ]
@@ -420,7 +438,7 @@ class Chat:
         first = len(shown) > 1 and shown[0]["role"] == "system"
         if not first or self._takes_system is not False:
             try:
-                text = self._template.render(shown, tools=tools, options=self._options)
+                text = self._rendered(shown, tools)
             except TemplateRefusalError:
                 if not first or self._takes_system or shown[1]["role"] != "user":
                     raise
@@ -430,12 +448,19 @@ class Chat:
         system, question = shown[0]["content"], shown[1]
         both = "\n\n".join(filter(None, (system, question["content"])))
         merged = [{**question, "content": both}, *shown[2:]]
-        text = self._template.render(merged, tools=tools, options=self._options)
+        text = self._rendered(merged, tools)
         if self._takes_system is None and system:
             self.notes.append(
                 "the chat template takes no system message; it stands before the first question"
             )
         self._takes_system = False
+        return text
+
+    def _rendered(self, shown: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+        """The template's text, with what is wrong in it put right; contents are marks in it."""
+        text = self._template.render(shown, tools=tools, options=self._options)
+        for wrong, right in self._mends if tools else ():
+            text = text.replace(wrong, right)
         return text
 
     def _told(self, tools: Sequence[Mapping[str, Any]]) -> str:

@@ -26,6 +26,8 @@ from ..gguf.types import TokenType
 from ..tokens.foreign import translated
 from . import answer_forms
 from .answer_forms import Said
+from .call_dress import DressWatch
+from .dress_grammar import dress_matcher
 from .formats import FORMATS
 from .gbnf import lark_of
 from .matcher_tables import first_line, fresh_matcher, matcher_tables, refusal
@@ -82,6 +84,7 @@ class CallGrammar:
         thinking: the tags around the model's thinking; `NO_THINKING` where it may not think.
         calls: whether a turn may be calls (``auto``), must be (``required``) or must not.
         forms: of answers that quote what was given (`answer_forms`); an `output` goes before them.
+        dresses: whether calls that are written as text are held to their tools (`call_dress`).
 
     Raises:
         GrammarError: a schema cannot be made into a grammar; names the tool.
@@ -96,6 +99,7 @@ class CallGrammar:
         thinking: Thinking | None = None,
         calls: CallChoice = "auto",
         forms: str | None = None,
+        dresses: bool = False,
     ) -> None:
         self.form = FORMATS[form] if isinstance(form, str) else form
         self.tokenizer = tokenizer
@@ -111,6 +115,7 @@ class CallGrammar:
         alone = output is None and calls == "auto" and self.form.headers is None
         self.forms = forms if alone and self.form.opening in self._tags else None
         """The forms that answers are held to."""
+        self._dresses = dresses
         self._lenient: list[str] = []
         self._opening_ids = frozenset(
             self._tags[o.text] for o in self.form.openings if o.text in self._tags and not o.kept
@@ -154,6 +159,19 @@ class CallGrammar:
     def opens(self, token: int) -> bool:
         """Whether a token opens calls."""
         return bool(self._tools) and token in self._opening_ids
+
+    def dress_watch(self) -> DressWatch | None:
+        """What sees where a call begins in free text; None where no text is free or watched."""
+        free = self._dresses and self._tools and not self.watches()
+        return DressWatch(self._tools) if free else None
+
+    def dressed(self, watch: DressWatch) -> LLMatcher | None:
+        """A matcher of the call that has begun in free text; None where none can be held."""
+        if (begun := watch.begun()) is None:
+            return None
+        self.check()
+        named = (tool for tool in self._tools if tool["function"]["name"] == begun[0].name)
+        return next((dress_matcher(self.tokenizer, tool, *begun) for tool in named), None)
 
     def check(self) -> None:
         """Wait until it is built.
@@ -433,6 +451,7 @@ class TurnConstraint:
     """The constraint of one turn of the model (see `Constraint`).
 
     thinking (free) ─► text: free, or watched by a matcher of the turn ─► call: a matcher of calls
+                              └─► call in another dress: a matcher of the rest of it ─► text
     """
 
     def __init__(
@@ -448,6 +467,11 @@ class TurnConstraint:
         self.done = self._calling = False
         self._ahead: list[int] | None = None
         """Tokens that are forced from here on, as far as that is known; None: not looked yet."""
+        self._watch, self._stream = grammar.dress_watch(), grammar.tokenizer.stream()
+        self._dressed = False
+        """Whether the matcher is of a call in another dress."""
+        self._tried = False
+        """Whether a matcher for the arguments that are being written was asked for."""
         if grammar.watches() and not self._thinking:
             self._matcher = grammar.matcher("turn", before)
 
@@ -459,7 +483,7 @@ class TurnConstraint:
     @property
     def calling(self) -> bool:
         """Whether a call is being written; known where a token of its own opens calls."""
-        return self._calling
+        return self._calling or self._dressed
 
     def mask(self) -> Mask | None:
         """Which tokens may come next (see `Constraint.mask`)."""
@@ -491,13 +515,18 @@ class TurnConstraint:
         """How many of these tokens may come, one after the other; nothing is advanced."""
         if self._matcher is not None:
             return self._matcher.validate_tokens(list(tokens))
-        free = self._grammar.free
+        free, watch = self._grammar.free, self._watch
+        watch = None if watch is None or watch.off else watch.copy()
         for n, token in enumerate(tokens):
             refused = free is not None and not free[token // 32] >> np.uint32(token % 32) & 1
             if refused:
                 return n
             if self._grammar.opens(token) or token == self._grammar.closes_thinking:
                 return n + 1  # what follows is another matter
+            if watch is not None:
+                watch.push(self._grammar.tokenizer.decode([token]))
+                if watch.begun() is not None:
+                    return n + 1
         return len(tokens)
 
     def advance(self, token: int) -> None:
@@ -521,9 +550,32 @@ class TurnConstraint:
             self._check(f"token {token} breaks")
         elif grammar.opens(token):
             self._matcher = grammar.matcher("calls")
+        if self._watch is not None and not self._watch.off and not self._thinking:
+            self._see(token, self._watch)
         self._fresh = False
         self._calling = self._calling or (grammar.opens(token) and not self._thinking)
         self.done = self.done or token in self._stops
+
+    def _see(self, token: int, watch: DressWatch) -> None:
+        """See whether a call in another dress begins with a token, or has ended."""
+        grammar = self._grammar
+        if token in self._stops or token == grammar.closes_thinking:
+            return
+        if grammar.opens(token) or (token == grammar.opens_thinking and not watch.fresh):
+            watch.let_go()
+            return
+        if token == grammar.opens_thinking:
+            self._thinking = grammar.closes_thinking is not None
+            return
+        watch.push(self._stream.push(token))
+        if self._dressed:
+            assert self._matcher is not None
+            if self._matcher.is_accepting():
+                self._matcher, self._ahead, self._dressed = None, None, False
+        elif watch.begun() is not None and not self._tried:
+            self._matcher = grammar.dressed(watch)
+            self._dressed = self._matcher is not None
+        self._tried = watch.begun() is not None
 
     def _check(self, what: str) -> None:
         assert self._matcher is not None

@@ -13,7 +13,12 @@ from .toolcalls import ToolCall, ToolFormat
 Role = Literal["system", "user", "assistant", "tool"]
 
 _PLAIN_NAME = re.compile(r"[\w.-]*")
-_ORIGINS: dict[str, Origin] = {"system": "system", "user": "user", "tool": "tool_result"}
+_ORIGINS: dict[str, Origin] = {
+    "system": "system",
+    "user": "user",
+    "tool": "tool_result",
+    "assistant": "model",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,15 @@ class Message:
     """Of an assistant: what it thought before."""
     seen: dict[str, str] = field(default_factory=dict, compare=False)
     """Of a tool result: the files that it told of or changed, as `tools.seen` records them."""
+    by: Literal["", "harness"] = ""
+    """``harness``: neither the person nor the model said it, but the runtime."""
+
+    @property
+    def origin(self) -> Origin:
+        """Whose its content is; a result is a result, whoever called."""
+        if self.by and self.role != "tool":
+            return "harness"
+        return _ORIGINS[self.role]
 
 
 def shown_to_template(
@@ -49,7 +63,7 @@ def shown_to_template(
         placed = [replace(c, arguments={**c.arguments, "end": "x"}) for c in message.calls]
         shown = [call_shown(call, index, marks) for call in placed]
         return {"role": "assistant", "content": "", "tool_calls": shown}
-    mark = marks.put(content, _ORIGINS[message.role], index) if content else ""
+    mark = marks.put(content, message.origin, index) if content else ""
     shown = {"role": message.role, "content": mark}
     if message.role == "tool":
         shown |= {"name": message.name, "tool_call_id": message.call_id}
@@ -77,18 +91,19 @@ def whole_answer(
     text = message.content if message.text is None else message.text
     shown: dict[str, Any] = {"role": "assistant", "content": ""}
     if text:
-        shown["content"] = marks.put(text, "model", index)
+        shown["content"] = marks.put(text, message.origin, index)
     thought = marks.put(message.thinking, "model", index) if message.thinking else ""
     if thought and not in_parts:
         shown["reasoning_content"] = thought
     if message.calls and form is None:
-        shown["tool_calls"] = [call_shown(call, index, marks) for call in message.calls]
+        calls = message.calls
+        shown["tool_calls"] = [call_shown(call, index, marks, message.origin) for call in calls]
     elif message.calls and form is not None:
         marked = [
             replace(
                 call,
-                name=_marked_name(call.name, index, marks),
-                arguments=_marked(call.arguments, index, marks),
+                name=_marked_name(call.name, index, marks, message.origin),
+                arguments=_marked(call.arguments, index, marks, message.origin),
             )
             for call in message.calls
         ]
@@ -98,29 +113,31 @@ def whole_answer(
     return shown
 
 
-def call_shown(call: ToolCall, index: int, marks: Marks) -> dict[str, Any]:
+def call_shown(
+    call: ToolCall, index: int, marks: Marks, origin: Origin = "model"
+) -> dict[str, Any]:
     """A call as templates expect it; a mark stands for each text in its arguments."""
-    name = _marked_name(call.name, index, marks)
-    function = {"name": name, "arguments": _marked(call.arguments, index, marks)}
+    name = _marked_name(call.name, index, marks, origin)
+    function = {"name": name, "arguments": _marked(call.arguments, index, marks, origin)}
     return {"type": "function", "id": call.id, "function": function}
 
 
-def _marked(value: Any, index: int, marks: Marks) -> Any:
+def _marked(value: Any, index: int, marks: Marks, origin: Origin) -> Any:
     if isinstance(value, str):
-        return marks.put(value, "model", index)
+        return marks.put(value, origin, index)
     if isinstance(value, Mapping):
         return {
-            _marked_name(key, index, marks): _marked(item, index, marks)
+            _marked_name(key, index, marks, origin): _marked(item, index, marks, origin)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_marked(item, index, marks) for item in value]
+        return [_marked(item, index, marks, origin) for item in value]
     return value
 
 
-def _marked_name(name: str, index: int, marks: Marks) -> str:
+def _marked_name(name: str, index: int, marks: Marks, origin: Origin) -> str:
     """A name, such as of an argument; only one that may hold a control token is marked."""
-    return name if _PLAIN_NAME.fullmatch(name) else marks.put(name, "model", index)
+    return name if _PLAIN_NAME.fullmatch(name) else marks.put(name, origin, index)
 
 
 def results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

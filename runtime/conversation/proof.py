@@ -45,6 +45,7 @@ _FUNCTION = {"name": "probe_zyzzyva", "description": "Looks.", "parameters": _PA
 _TOOL: dict[str, Any] = {"type": "function", "function": _FUNCTION}
 _CALL = ToolCall("probe_zyzzyva", _ARGUMENTS, id="c00010100")
 _ESCAPED = re.compile(r"\\u(?!d[89a-f])([0-9a-f]{4})", re.IGNORECASE)
+_DOUBLED = re.compile(r'\{\{\s*"name"\s*:[^\n]*\}\}')
 _KEPT = 64  # templates that are remembered
 
 
@@ -56,6 +57,8 @@ class Written:
     """Whether it writes any."""
     form: ToolFormat | None = None
     """The format in which they are; None where that is not known."""
+    mends: tuple[tuple[str, str], ...] = ()
+    """Texts of the template that show calls in another way than it writes them, and right ones."""
 
 
 _known: dict[tuple[str, ...], Written] = {}
@@ -82,9 +85,9 @@ def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
     asked = {"role": "user", "content": _ASKED}
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
     answered = {"role": "tool", "name": _CALL.name, "tool_call_id": _CALL.id, "content": _ANSWERED}
-    prompt = cache(lambda: _after_question(template, [asked], options) or "")
+    prompt = cache(lambda: _around_question(template, [asked], options)[1] or "")
     for talk in ([asked, said, answered], [asked, said]):
-        turn = _after_question(template, talk, options)
+        before, turn = _around_question(template, talk, options)
         if turn is None:
             continue
         turn = turn.partition(_ANSWERED)[0]
@@ -92,20 +95,37 @@ def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
             return Written()
         hinted, forms = lambda form: form.speaks(template.source), FORMATS.values()
         likely = chain(filter(hinted, forms), filterfalse(hinted, forms))
-        return Written(True, next((form for form in likely if _reads(form, turn, prompt)), None))
+        form = next((form for form in likely if _reads(form, turn, prompt)), None)
+        as_json = form is not None and form.call_head is not None
+        return Written(True, form, _mends(before) if as_json else ())
     return Written()
 
 
-def _after_question(
+def _mends(prompt: str) -> tuple[tuple[str, str], ...]:
+    """Where a prompt shows calls with doubled braces, and what is meant.
+
+    Published templates do: their text once went through a function that wants braces doubled. A
+    model that is shown ``{{"name": …}}`` writes that.
+    """
+    return tuple((one, _single(one)) for one in dict.fromkeys(_DOUBLED.findall(prompt)))
+
+
+def _single(shown: str) -> str:
+    """A call in doubled braces with single ones: all of them, or the outer ones alone."""
+    inner = shown[1:-1]
+    return inner.replace("{{", "{").replace("}}", "}") if "{{" in inner else inner
+
+
+def _around_question(
     template: ChatTemplate, talk: list[dict[str, Any]], options: Mapping[str, Any]
-) -> str | None:
-    """What a template writes after the question; None where it refuses the conversation."""
+) -> tuple[str, str | None]:
+    """What a template writes before the question and after it; None where it refuses the talk."""
     try:
         text = template.render(talk, tools=[_TOOL], options=options)
     except TemplateError:
-        return None
-    _, found, after = text.rpartition(_ASKED)
-    return after if found else None
+        return "", None
+    before, found, after = text.rpartition(_ASKED)
+    return before, after if found else None
 
 
 def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:

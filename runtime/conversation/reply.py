@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..tokens.tokenizer import Tokenizer
+from .call_dress import DressWatch
 from .call_pieces import CallPiece, CallPieces
-from .formats.json_text import calls_in, may_be_calls
 from .grammar import tag_ids
 from .reasoning_tags import Thinking, thinking_of
 from .stop_strings import StopTexts, overlap
@@ -23,7 +23,6 @@ from .toolcalls import CallPrefix, Headers, ToolCall, ToolFormat, quoted
 
 Mode = Literal["answer", "thinking", "call", "header"]
 
-_HEAD = 512  # characters of an answer that tell whether it may be a call
 _FENCE = re.compile(r"\s*```\w*\s*$")
 
 
@@ -40,7 +39,10 @@ class Reply:
     repeated: int = 0
     """Tokens of the repetition that it was ended for; 0 where it was not."""
     repaired: bool = False
-    """Whether the calls stood in plain text, without what opens a call."""
+    """Whether the calls stood in plain text, in whatever dress (see `call_dress`); then the answer
+    is what was said before them."""
+    notes: list[str] = field(default_factory=list)
+    """What was left out where calls were read from plain text."""
     broken: list[str] = field(default_factory=list)
     """Why calls could not be read; empty whenever the grammar held."""
 
@@ -52,8 +54,8 @@ class ReplyReader:
         tokenizer: of the model.
         form: how it writes tool calls.
         thinking: whether the template has opened its thinking already.
-        tools: OpenAI-style schemas of the tools there are. With them, an answer that is nothing but
-            a call of one of them, as JSON, is that call: what begins like one is held back.
+        tools: OpenAI-style schemas of the tools there are. With them, calls that stand in an answer
+            as text are calls: what may still become one is held back.
         tags: where thinking begins and ends; what the vocabulary has tokens for by default.
         stops: texts that end the answer, and are no part of it.
 
@@ -106,9 +108,7 @@ class ReplyReader:
         self._ended = False
         self._bare: CallPrefix | None = None  # the call's beginning, where no tag will end it
         self._names = [quoted(tool["function"]["name"])[1:] for tool in tools]
-        self._tool_names = [tool["function"]["name"] for tool in tools]
-        self._kept_back: list[str] | None = [] if tools else None  # as long as it may be calls
-        self._kept_head = ""  # its beginning, which decides that
+        self._watch = DressWatch(tools) if tools else None  # as long as the answer may be calls
         self._tokenizer = tokenizer
         self._pieces: CallPieces | None = None  # once somebody asks for them
         self._told: list[CallPiece] = []
@@ -128,7 +128,7 @@ class ReplyReader:
             self.push(token)
         call = self._texts["call"] if self._mode == "call" else []
         self._texts = {"answer": [], "thinking": [], "call": call}
-        self._thought, self._count, self._kept_back = [], 0, None
+        self._thought, self._count, self._watch = [], 0, None
         self._blank = ""  # the line goes on, and what is held may still begin a tag
         self._known = len("".join(call) + self._held)
         self._stop_texts = StopTexts(stops)
@@ -157,25 +157,23 @@ class ReplyReader:
         return self._reply.calls
 
     def _told_now(self, pieces: list[tuple[Mode, str]]) -> list[tuple[Mode, str]]:
-        """What is told of pieces: nothing of an answer, as long as it may be nothing but calls."""
+        """What is told of pieces: nothing of an answer, as long as it may be a call."""
+        watch = self._watch
+        if watch is None or watch.off:
+            return pieces
         told: list[tuple[Mode, str]] = []
         for mode, text in pieces:
-            if mode != "answer" or self._kept_back is None:
-                told.append((mode, text))
-                continue
-            self._kept_back.append(text)
-            if len(self._kept_head) < _HEAD:  # a call may be long: the rest is not looked at
-                self._kept_head += text
-                if not may_be_calls(self._kept_head, self._tool_names):
-                    told += self._let_go()
-        if self._kept_back and self._mode != "answer":
-            told += self._let_go()
-        return told
+            if mode != "answer":
+                told += self._left()
+            told.append((mode, watch.push(text) if mode == "answer" else text))
+        if self._mode != "answer":
+            told += self._left()
+        return [(mode, text) for mode, text in told if text]
 
-    def _let_go(self) -> list[tuple[Mode, str]]:
-        """What was kept back of the answer; from here on nothing is."""
-        kept, self._kept_back = self._kept_back, None
-        return [("answer", "".join(kept))] if kept else []
+    def _left(self) -> list[tuple[Mode, str]]:
+        """What was kept back of an answer that something else follows: it was no call."""
+        watch = self._watch
+        return [] if watch is None or watch.fresh else [("answer", watch.let_go())]
 
     def call_pieces(self) -> list[CallPiece]:
         """What was read since the last time of calls that need not have ended yet.
@@ -235,28 +233,30 @@ class ReplyReader:
 
     def finish(self) -> Reply:
         """What was said, after the last token."""
-        self.rest = self._told_now(self._read(self._stream.flush(), ends=True)) + self._let_go()
+        self.rest = self._told_now(self._read(self._stream.flush(), ends=True))
         cut = not self._ended and not self.stopped
-        if cut and self._mode == "answer" in self._begun and self._blank:
-            # Its blank space belongs before what would follow.
-            self._texts["answer"].append(self._blank)
-            self.rest.append(("answer", self._blank))
-        reply = self._reply
+        reply, watch = self._reply, self._watch
         if self._mode == "call":
             body = "".join(self._texts["call"])
             if not self._ended or (self._form.closing and not self._bare):
                 reply.cut_call = body
             elif not self._parse(body):
-                self.rest += self._answered()
+                self.rest += self._told_now(self._answered())
+        calls, notes = ([], []) if watch is None or not self._ended else watch.found()
+        self.rest += self._left()
+        if cut and self._mode == "answer" in self._begun and self._blank:
+            # Its blank space belongs before what would follow.
+            self._texts["answer"].append(self._blank)
+            self.rest.append(("answer", self._blank))
+        self.rest = [(mode, text) for mode, text in self.rest if text]
         reply.answer = "".join(self._texts["answer"])
         reply.thinking = "".join(self._texts["thinking"])
         called = reply.calls or reply.cut_call is not None
         if called and self._kept:
             reply.answer = _FENCE.sub("", reply.answer)  # of the fence that the call stood in
-        if not called and self._ended and not reply.broken and self._tools:
-            reply.calls = calls_in(reply.answer, self._tools)
-            reply.repaired = bool(reply.calls)
-            reply.answer = "" if reply.calls else reply.answer
+        if watch is not None and calls and not called and not reply.broken:
+            reply.calls, reply.notes, reply.repaired = calls, notes, True
+            reply.answer = watch.told
         return reply
 
     def _push(self, token: int) -> list[tuple[Mode, str]]:

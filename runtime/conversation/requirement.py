@@ -48,6 +48,10 @@ class Requirement:
     """Tags around the model's thinking; `NO_THINKING` where it may not think."""
     answer_forms: bool = False
     """Whether its text has one of the forms that the model's file declares."""
+    prose: bool = False
+    """Whether its text may not begin as a call in plain text does; see `prose`."""
+    dresses: bool = False
+    """Whether calls that it writes as text are held to their tools, from the arguments on."""
 
     @property
     def form(self) -> ToolFormat:
@@ -152,5 +156,6 @@ def grammar_of(tokenizer: Tokenizer, required: Requirement) -> CallGrammar:
             required.thinking,
             calls=required.calls,
             forms=tokenizer.answer_forms if required.answer_forms else None,
+            dresses=required.dresses,
         ),
     )

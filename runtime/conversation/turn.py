@@ -29,6 +29,7 @@ from ..inference.speculative_config import SpeculativeConfig
 from .call_check import fits
 from .logprobs import LogprobRecorder
 from .plain_reader import PlainReader
+from .prose import Prose
 from .repetition import RepetitionStop
 from .reply import Reply, ReplyReader
 from .requirement import Requirement, grammar_of
@@ -132,6 +133,8 @@ class TurnRequest:
             made = grammar.constraint(thinking=self.opened, before=before)
             for token in self.said:
                 made.advance(token)
+            if self.required.prose:
+                made = Prose(made, tokenizer)
         if self.limits.min_tokens:
             ends = self.ends_of(tokenizer)
             made = EndsLater(made, ends, self.limits.min_tokens, tokenizer.n_vocab)
@@ -324,12 +327,13 @@ class Turn:
             several = required.one_call or required.form.single
             alone = len(reply.calls) == 1 or not several
             calls, tools = reply.calls, required.callable_tools
-            result.fits = alone and all(fits(one, tools, self._tokenizer) for one in calls)
+            sound = alone and not any(one.problem for one in calls)
+            result.fits = sound and all(fits(one, tools, self._tokenizer) for one in calls)
         whole = result.reason == "end" and not self.request.said
         text = whole and (not reply.calls or not result.fits)
         if text and isinstance(required.output, Mapping) and checks_later(self._grammar):
-            rest = [piece for mode, piece in result.rest if mode == "answer"]
-            said = reply.answer or "".join(rest)
+            rest = "".join(piece for mode, piece in result.rest if mode == "answer")
+            said = reply.answer + rest if reply.repaired else reply.answer or rest
             try:
                 result.misfit = schema_problem(required.output, from_json(said))
             except ValueError as error:  # nested too deeply

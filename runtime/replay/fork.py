@@ -162,22 +162,37 @@ class RecordedHistory:
         if (turn, step) not in self._own:
             return list(self._taken[turn, step][1])
         own = self.turns[turn]
-        calls = iter([call for call in own.tools if call.step == step - 1])
+        # Results of the model's own calls come a step later; what the harness looked at, at once.
+        calls = {
+            "": iter([one for one in own.tools if one.step == step - 1 and not one.by]),
+            "harness": iter([one for one in own.tools if one.step == step and one.by]),
+        }
+        looked = [
+            ToolCall(one.name, one.arguments, id=one.call_id)
+            for one in own.tools
+            if one.step == step and one.by
+        ]
         found = []
         for event in own.messages:
-            if event.step != step or event.role == "assistant":
+            if event.step != step or (event.role == "assistant" and not event.by):
                 continue
-            call = next(calls, None) if event.role == "tool" else None
+            if event.role == "assistant":
+                found.append(Message("assistant", calls=tuple(looked), text="", by="harness"))
+                continue
+            by: Any = event.by
+            call = next(calls[by], None) if event.role == "tool" else None
             role: Any = event.role
             name, call_id = (call.name, call.call_id) if call else ("", "")
-            found.append(Message(role, event.content, name, call_id))
+            found.append(Message(role, event.content, name, call_id, by=by))
         return found
 
     def reply(self, turn: int, step: int) -> tuple[MessageEvent | None, list[ToolEvent]]:
         """What the model said in a step, and the calls of it that ran."""
         own = self.turns[turn]
-        said = [e for e in own.messages if e.step == step and e.role == "assistant"]
-        return (said[-1] if said else None), [call for call in own.tools if call.step == step]
+        spoken = [e for e in own.messages if e.step == step and e.role == "assistant"]
+        said = [event for event in spoken if not event.by]
+        calls = [call for call in own.tools if call.step == step and not call.by]
+        return (said[-1] if said else None), calls
 
     def before(self, turn: int, step: int) -> list[tuple[int, int]]:
         """The steps of the run itself before one, in order."""

@@ -148,7 +148,7 @@ class _Running:
     def close(self) -> None:
         """Let go of the pages, and of the trace."""
         self.session.close()
-        self.agent.trace.close()
+        self.agent.close()
 
 
 def _tell(running: _Running, question: str, generation: Generation) -> None:

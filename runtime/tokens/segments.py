@@ -10,7 +10,7 @@ from typing import Literal
 
 from ...errors import TemplateError
 
-Origin = Literal["template", "system", "tools", "user", "tool_result", "model"]
+Origin = Literal["template", "system", "tools", "user", "tool_result", "model", "harness"]
 
 HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 """How a template escapes a text, if it does."""

@@ -36,4 +36,4 @@ def run_all(agent: Agent, task: str) -> tuple[list[AgentEvent], RunResult]:
 def agent_on(url: str, folder: Path, **more: Any) -> Agent:
     """An agent whose model is on a server."""
     engine = RemoteEngine(url, model="m", **{k: more.pop(k) for k in ("silence",) if k in more})
-    return Agent(engine, workspace=folder, **{"trace": False, **more})
+    return Agent(engine, workspace=folder, **{"trace": False, "harness": False, **more})

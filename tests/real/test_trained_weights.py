@@ -135,7 +135,14 @@ def test_a_run_is_verified(engine: Engine, run: tuple[RunResult, Path]) -> None:
     assert report.phases
 
 
-@pytest.mark.xfail(reason="the harness does not make small real models look first", strict=True)
-def test_the_first_question_of_the_readme(run: tuple[RunResult, Path]) -> None:
-    """The answer quotes the error that the file has."""
+def test_the_first_question_of_the_readme(
+    run: tuple[RunResult, Path], model: Path, request: pytest.FixtureRequest
+) -> None:
+    """The answer quotes the error that the file has, and it was in what the harness looked at."""
+    looked = [tool for tool in run[0].trace.tools if tool.by == "harness"]
+    assert any("connection to db-2 refused" in tool.result for tool in looked)
+    if model.stem == "smollm2-135m":
+        request.applymarker(
+            pytest.mark.xfail(reason="135M parameters repeat the question instead", strict=True)
+        )
     assert "connection to db-2 refused" in run[0].answer

@@ -18,6 +18,7 @@ from triplepoint.tools import (
     FetchTools,
     FileTools,
     FindTools,
+    PlainFileTools,
     Policy,
     Rule,
     Tool,
@@ -98,6 +99,12 @@ GOOD: dict[str, Any] = {
     "regex": False,
     "command": ["true"],
     "url": "http://127.0.0.1:1/",
+    "by": "",
+    "where": "hi = 1",
+    "group": "hi",
+    "value": "hi",
+    "do": "",
+    "top": 1,
 }
 
 
@@ -144,6 +151,21 @@ def test_every_tool_with_every_argument(
     _told(lambda: one.function(**arguments))
     _told(lambda: one.preview(arguments))
     assert not [path for path in tmp_path.rglob("*") if len(path.relative_to(tmp_path).parts) > 70]
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("name", ["list_dir", "read_file", "search", "count", "table"])
+def test_plain_tools_with_every_argument(tmp_path: Path, name: str, value: Any) -> None:
+    """Also with those that only code may give."""
+    (tmp_path / "a.txt").write_text("hi,there\n1,2\n")
+    one = ToolSet(PlainFileTools(tmp_path)).get(name)
+    known = (*one.parameters["properties"], *one.unshown)
+    good = GOOD | ({"path": "."} if name == "list_dir" else {})
+    one.call({key: good[key] for key in known})
+    for argument in known:
+        arguments = {key: good[key] for key in known} | {argument: value}
+        _told(lambda arguments=arguments: one.call(arguments))
+        _told(lambda arguments=arguments: one.function(**arguments))
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)

@@ -431,4 +431,4 @@ def test_lines_together_find_what_each_line_finds(pattern: str, text: str) -> No
         (Path(folder) / "f").write_bytes(text.encode())
         with Workspace(folder) as workspace:
             hits = list(search_module.Search(workspace, pattern, True).file("f"))
-    assert [int(hit.split(":")[1]) for hit in hits] == wanted
+    assert [hit.number for hit in hits] == wanted

@@ -13,7 +13,7 @@ from triplepoint.errors import SettingError
 from triplepoint.runtime.suites.checks import Outcome, run_check
 from triplepoint.runtime.suites.definition import Check
 from triplepoint.tools import timed_regex
-from triplepoint.tools.timed_regex import searched
+from triplepoint.tools.timed_regex import captured, searched
 
 ENDLESS = r"^(a+)+$"
 TEXT = "a" * 40 + "!"
@@ -49,3 +49,20 @@ def test_a_regex_that_cannot_be_searched_for(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(timed_regex, "_PROGRAM", "raise MemoryError('too much')")
     with pytest.raises(SettingError, match=r"'a\+' cannot be searched for: MemoryError: too much"):
         searched("a+", "a")
+
+
+def test_captures() -> None:
+    """The first group that took part, else the whole; letters in any case; None for no match."""
+    lines = ["user Ann x", "USER bob", "none", "l\u2028 user c\u00e9d\r"]
+
+    assert captured(r"user (\w+)", lines, 10) == ["Ann", "bob", None, "c\u00e9d"]
+    assert captured(r"(?:x|user (b))", lines, 10) == ["x", "b", None, None]
+    assert captured(r"user", lines, 10) == ["user", "USER", None, "user"]
+    assert captured("a", [], 10) == []
+
+
+def test_captures_end_in_time() -> None:
+    """Lines before the one that takes too long are told."""
+    lines = ["ab", "b", "a" * 5000, "ab"]
+
+    assert captured(r"(?:a+)+(b)$", lines, 1.0) == ["b", None]

@@ -98,21 +98,7 @@ class RemoteConversation(Conversation[int]):
         """Begin with these messages (see `Conversation.load_history`)."""
         super().load_history(messages, turn)
         self.wire = []
-        results: list[Message] = []
-        for message in messages:
-            if message.role == "tool":
-                results.append(message)
-                continue
-            self._settle(results)
-            results = []
-            said = message.content if message.text is None else message.text
-            calls = [
-                (call.name, json.dumps(call.arguments, ensure_ascii=False))
-                for call in message.calls
-            ]
-            self._write(message.role, said, calls)
-        if results:  # else calls at the end get theirs with the next message
-            self._settle(results)
+        self._write_all(messages)
 
     def fork_from(self, other: Conversation[int]) -> None:
         """Take over what was sent so far (see `Conversation.fork_from`)."""
@@ -131,14 +117,14 @@ class RemoteConversation(Conversation[int]):
 
     def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Queue the messages; `generate` sends them (see `Conversation.append`)."""
-        self._settle(new)
         stopped = self.wire and self.wire[-1]["role"] in ("user", "tool")  # before it spoke
         if stopped and any(message.role == "user" for message in new):
             self._write("assistant", _SILENT)
+        elif not any(message.role == "tool" for message in new[:1]):
+            self._settle([])
         for message in new:
-            run.log_message(message.role, message.content)
-            if message.role != "tool":
-                self._write(message.role, message.content)
+            run.log_message(message.role, message.content, by=message.by)
+        self._write_all(new)
         self.messages = [*self.messages, *new]
         self._purpose = purpose
         yield from ()
@@ -236,6 +222,8 @@ class RemoteConversation(Conversation[int]):
         body["max_completion_tokens" if "max_tokens" in refused else "max_tokens"] = left
         if self._tools:
             body["tools"] = self._tools
+            if self.calls != "auto" and "tool_choice" not in refused:
+                body["tool_choice"] = self.calls
         body |= {"temperature": 0.0, **self._sampling()}
         if "stream_options" in refused:
             del body["stream_options"]
@@ -380,6 +368,24 @@ class RemoteConversation(Conversation[int]):
                 for number, (name, arguments) in enumerate(calls)
             ]
         self.wire.append(message)
+
+    def _write_all(self, messages: Sequence[Message]) -> None:
+        """Put messages on the wire; results go to the calls before them."""
+        results: list[Message] = []
+        for message in messages:
+            if message.role == "tool":
+                results.append(message)
+                continue
+            self._settle(results)
+            results = []
+            said = message.content if message.text is None else message.text
+            calls = [
+                (call.name, json.dumps(call.arguments, ensure_ascii=False))
+                for call in message.calls
+            ]
+            self._write(message.role, said, calls)
+        if results:  # else calls at the end get theirs with the next message
+            self._settle(results)
 
     def _settle(self, new: Sequence[Message]) -> None:
         """Every call gets a result, in order, or the server would refuse what follows."""

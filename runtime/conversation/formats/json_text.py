@@ -20,16 +20,11 @@ from ..toolcalls import (
     calls_of,
     head_texts,
     heads,
-    read_json,
     spelled,
     within_json_text,
     written,
 )
 
-_FENCED = re.compile(r"```\w*\s*\n(.*?)\n?\s*```", re.DOTALL)
-_FENCE = re.compile(r"```\w*[ \t]*(\n|$)")
-_KEYS = ("name", "arguments", "parameters", "type", "id")
-"""What a call may begin with."""
 _END = re.compile(r"\n```\s*$")
 
 
@@ -93,53 +88,3 @@ class JsonText(ToolFormat):
     def render(self, calls: Sequence[ToolCall]) -> str:
         """See `ToolFormat.render`."""
         return "\n".join(map(written, calls))
-
-
-def calls_in(answer: str, tools: Tools) -> list[ToolCall]:
-    """The calls that an answer consists of, where it is nothing but calls of known tools.
-
-    Small models write a right call as plain JSON, or in a fence, whatever they were told. An answer
-    that says anything else beside is an answer.
-    """
-    text = answer.strip()
-    if fenced := _FENCED.fullmatch(text):
-        text = fenced[1].strip()
-    if not text.startswith(("{", "[")):
-        return []
-    try:
-        data = read_json(text)
-        items = data if isinstance(data, list) else [data]
-        if not all(isinstance(i, dict) and {"arguments", "parameters"} & i.keys() for i in items):
-            return []
-        calls = calls_of(text)
-    except ValueError:
-        return []
-    names = {tool["function"]["name"] for tool in tools}
-    return calls if all(call.name in names for call in calls) else []
-
-
-def may_be_calls(begun: str, names: Sequence[str]) -> bool:
-    """Whether an answer that begins so can still be one in which `calls_in` finds calls.
-
-    Args:
-        begun: the answer so far.
-        names: of the tools that there are.
-    """
-    text = begun.strip()
-    if text.startswith("`"):
-        fence = _FENCE.match(text)
-        if fence is None:
-            return "```".startswith(text)
-        text = text[fence.end() :].lstrip()
-    text = text.removeprefix("[").lstrip()
-    if not text or text == "{":
-        return True
-    key = re.fullmatch(r'\{\s*"(\w*)(.*)', text, re.DOTALL)
-    if key is None:
-        return False
-    if not key[2]:
-        return any(one.startswith(key[1]) for one in _KEYS)
-    name = re.fullmatch(r'"\s*(?::\s*(?:"([^"]*)("?).*)?)?', key[2], re.DOTALL)
-    if key[1] != "name" or name is None or name[1] is None:
-        return key[1] in _KEYS and (key[1] != "name" or name is not None)
-    return name[1] in names if name[2] else any(one.startswith(name[1]) for one in names)

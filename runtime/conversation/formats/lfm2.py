@@ -102,7 +102,7 @@ class Lfm2(ToolFormat):
         if not (text.startswith(first) and text.endswith(last)):
             must = f"{first}name(argument=value){last}"
             raise ValueError(f"tool calls must be {must}, not {text[:60]!r}")
-        return self.listed(_WORD.sub(_as_json, text[len(first) : len(text) - len(last)]).rstrip())
+        return self.listed(words_as_json(text[len(first) : len(text) - len(last)]).rstrip())
 
     def listed(self, text: str) -> list[ToolCall]:
         """The calls in a text whose values are JSON."""
@@ -193,6 +193,11 @@ def _literal(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return repr(value)
     return json.dumps(value, ensure_ascii=False)
+
+
+def words_as_json(text: str) -> str:
+    """Python's texts and words in a text, as JSON writes them."""
+    return _WORD.sub(_as_json, text)
 
 
 def _as_json(found: re.Match[str]) -> str:

@@ -41,7 +41,7 @@ FOUR_CALLS = (
 
 def test_calls_tools_until_it_answers(scripted: MakeEngine, folder: Path) -> None:
     """Each call is run, and its exact text goes back to the model."""
-    agent = Agent(scripted(*FOUR_CALLS), workspace=folder, trace=False)
+    agent = Agent(scripted(*FOUR_CALLS), workspace=folder, harness=False, trace=False)
 
     result = agent.run("What's the error?")
 
@@ -62,7 +62,7 @@ def test_calls_tools_until_it_answers(scripted: MakeEngine, folder: Path) -> Non
 
 def test_only_new_tokens_are_prefilled(scripted: MakeEngine, folder: Path) -> None:
     """Over four rounds of calls and a second question, no token is fed twice."""
-    agent = Agent(scripted(*FOUR_CALLS, "No." + END), workspace=folder, trace=False)
+    agent = Agent(scripted(*FOUR_CALLS, "No." + END), workspace=folder, harness=False, trace=False)
 
     agent.run("What's the error?")
     agent.run("Anything else?")
@@ -82,7 +82,7 @@ def test_only_new_tokens_are_prefilled(scripted: MakeEngine, folder: Path) -> No
 
 def test_the_same_conversation_as_one_text(scripted: MakeEngine, folder: Path) -> None:
     """What was fed and generated piece by piece has the ids of the whole text."""
-    agent = Agent(scripted(*FOUR_CALLS), workspace=folder, trace=False)
+    agent = Agent(scripted(*FOUR_CALLS), workspace=folder, harness=False, trace=False)
     agent.run("What's the error?")
 
     tokenizer = agent.grammar.tokenizer
@@ -96,7 +96,7 @@ def test_the_same_conversation_as_one_text(scripted: MakeEngine, folder: Path) -
 def test_events_in_order(scripted: MakeEngine, folder: Path) -> None:
     """A stream tells what happens as it happens, in typed events."""
     replies = ("<think>\nHm.\n</think>\n\nLook. " + call("list_dir") + END, "Two names." + END)
-    agent = Agent(scripted(*replies), workspace=folder, trace=False)
+    agent = Agent(scripted(*replies), workspace=folder, harness=False, trace=False)
 
     events, result = run_all(agent, "Which files?")
 
@@ -119,7 +119,7 @@ def test_events_in_order(scripted: MakeEngine, folder: Path) -> None:
 
 def test_phases_and_sums(scripted: MakeEngine, folder: Path) -> None:
     """Phases carry their purpose, turn and step; the sums add up."""
-    agent = Agent(scripted(*FOUR_CALLS), workspace=folder, trace=False)
+    agent = Agent(scripted(*FOUR_CALLS), workspace=folder, harness=False, trace=False)
 
     result = agent.run("What's the error?")
 
@@ -148,7 +148,7 @@ def test_phases_and_sums(scripted: MakeEngine, folder: Path) -> None:
 def test_the_trace_tells_the_run(scripted: MakeEngine, folder: Path, tmp_path: Path) -> None:
     """Header, messages, phases, tools, turn and end are in the file, in order, and read back."""
     path = tmp_path / "run.jsonl"
-    with Agent(scripted(*FOUR_CALLS), workspace=folder, trace=path) as agent:
+    with Agent(scripted(*FOUR_CALLS), workspace=folder, harness=False, trace=path) as agent:
         result = agent.run("What's the error?")
 
     trace = Trace.load(path)
@@ -184,7 +184,7 @@ def test_the_trace_tells_the_run(scripted: MakeEngine, folder: Path, tmp_path: P
 def test_a_conversation_goes_on(scripted: MakeEngine, folder: Path, tmp_path: Path) -> None:
     """A second run is a second turn of the same session and trace, without a second header."""
     replies = ("Hello." + END, call("list_dir") + END, "Two." + END)
-    agent = Agent(scripted(*replies), workspace=folder, trace=tmp_path / "run.jsonl")
+    agent = Agent(scripted(*replies), workspace=folder, harness=False, trace=tmp_path / "run.jsonl")
 
     first, second = agent.run("Hi"), agent.run("Which files?")
 
@@ -199,7 +199,9 @@ def test_a_conversation_goes_on(scripted: MakeEngine, folder: Path, tmp_path: Pa
 
 def test_only_the_last_answer_token_is_fed_again(scripted: MakeEngine, folder: Path) -> None:
     """Reuse is reported with every prefill, and covers all but the newest tokens."""
-    agent = Agent(scripted("Hello." + END, "Yes." + END), workspace=folder, trace=False)
+    agent = Agent(
+        scripted("Hello." + END, "Yes." + END), workspace=folder, harness=False, trace=False
+    )
     agent.run("Hi")
     before = len(agent.session.tokens)
 
@@ -271,7 +273,7 @@ def test_a_call_that_has_run_keeps_its_result(scripted: MakeEngine) -> None:
 
 def test_one_run_at_a_time(scripted: MakeEngine, folder: Path) -> None:
     """A second run inside the first is refused."""
-    agent = Agent(scripted("Hi." + END), workspace=folder, trace=False)
+    agent = Agent(scripted("Hi." + END), workspace=folder, harness=False, trace=False)
     stream = agent.stream("Hello")
     next(stream)
 
@@ -288,6 +290,7 @@ def test_injected_tags_stay_text(tokenizer: Tokenizer, scripted: MakeEngine, fol
     agent = Agent(
         scripted(call("read_file", path="evil.txt") + END, "No." + END),
         workspace=folder,
+        harness=False,
         trace=False,
     )
 
@@ -326,7 +329,7 @@ def test_tools_come_in_many_forms(scripted: MakeEngine, folder: Path) -> None:
         ([FileTools(folder), one], ["list_dir", "read_file", "search", "one"]),
     ]:
         assert Agent(scripted(), tools=given, trace=False).tools.names == names
-    both = Agent(scripted(), workspace=folder, tools=one, trace=False)
+    both = Agent(scripted(), workspace=folder, harness=False, tools=one, trace=False)
     assert both.tools.names == ["list_dir", "read_file", "search", "one"]
 
 

@@ -34,7 +34,7 @@ MakeTokenizer = Callable[..., Tokenizer]
 def test_steps_are_limited(scripted: MakeEngine, folder: Path) -> None:
     """A model that only calls is stopped after max_steps; the last calls are not run."""
     replies = [call("search", pattern=f"word {i}") + END for i in range(9)]
-    agent = Agent(scripted(*replies), workspace=folder, max_steps=3, trace=False)
+    agent = Agent(scripted(*replies), workspace=folder, harness=False, max_steps=3, trace=False)
 
     with pytest.raises(LimitReachedError, match="no answer after 3 steps"):
         agent.run("Find it")
@@ -47,7 +47,9 @@ def test_steps_are_limited(scripted: MakeEngine, folder: Path) -> None:
 
 def test_tokens_are_limited(scripted: MakeEngine, folder: Path) -> None:
     """An answer that is cut is a limit, and what there was of it is kept."""
-    agent = Agent(scripted("word " * 100 + END), workspace=folder, max_tokens=10, trace=False)
+    agent = Agent(
+        scripted("word " * 100 + END), workspace=folder, harness=False, max_tokens=10, trace=False
+    )
 
     events, result = run_all(agent, "Talk")
 
@@ -84,7 +86,7 @@ def test_a_cut_call_never_runs(scripted: MakeEngine, folder: Path) -> None:
 def test_tokens_of_all_steps_count(scripted: MakeEngine, folder: Path) -> None:
     """max_tokens is for the whole run, not for each step."""
     replies = [call("search", pattern=f"word {i}") + END for i in range(9)]
-    agent = Agent(scripted(*replies), workspace=folder, max_tokens=60, trace=False)
+    agent = Agent(scripted(*replies), workspace=folder, harness=False, max_tokens=60, trace=False)
 
     with pytest.raises(LimitReachedError, match=r"allow more \(max_tokens\)"):
         agent.run("Find it")
@@ -96,7 +98,7 @@ def test_tokens_of_all_steps_count(scripted: MakeEngine, folder: Path) -> None:
 def test_repeated_calls_are_noticed(scripted: MakeEngine, folder: Path) -> None:
     """The third identical call is not run, and the model is told; the next one ends the run."""
     reply = call("read_file", path="app.log") + END
-    agent = Agent(scripted(*[reply] * 8), workspace=folder, trace=False)
+    agent = Agent(scripted(*[reply] * 8), workspace=folder, harness=False, trace=False)
 
     with pytest.raises(LimitReachedError, match=r"repeats one call: .*app\.log"):
         agent.run("Read it")
@@ -110,7 +112,9 @@ def test_repeated_calls_are_noticed(scripted: MakeEngine, folder: Path) -> None:
 def test_a_warned_model_may_go_on(scripted: MakeEngine, folder: Path) -> None:
     """A model that answers after the warning has answered."""
     reply = call("read_file", path="app.log") + END
-    agent = Agent(scripted(*[reply] * 3, "Disk full." + END), workspace=folder, trace=False)
+    agent = Agent(
+        scripted(*[reply] * 3, "Disk full." + END), workspace=folder, harness=False, trace=False
+    )
 
     assert agent.run("Read it").answer == "Disk full."
 
@@ -136,13 +140,20 @@ def test_what_others_give_is_new_after_a_change(scripted: MakeEngine, tmp_path: 
     edits = [call("edit_file", path="a.txt", old=f"x{n}", new=f"x{n + 1}") + END for n in (1, 2)]
     tools = EditTools(tmp_path)
     replies = (read, read, edits[0], read, read, edits[1], read, end)
-    agent = Agent(scripted(*replies), tools=tools, workspace=tmp_path, policy="yes", trace=False)
+    agent = Agent(
+        scripted(*replies),
+        tools=tools,
+        workspace=tmp_path,
+        harness=False,
+        policy="yes",
+        trace=False,
+    )
     assert agent.run("Edit it").answer == "Done."
     assert [event.error for event in agent.trace.tools] == [None] * 7
 
     touch = call("touched") + END
     agent = Agent(scripted(*[touch, read] * 9), tools=touched, workspace=tmp_path, policy="yes",
-                  max_steps=20, trace=False)  # fmt: skip
+                  harness=False, max_steps=20, trace=False)  # fmt: skip
     with pytest.raises(LimitReachedError, match="repeats one call"):
         agent.run("Loop")
 
@@ -186,7 +197,7 @@ def test_overflow_says_how_long_what_was(scripted: MakeEngine, folder: Path) -> 
     """A result that does not fit is an error that names each part; the conversation stays."""
     (folder / "long.txt").write_text("a line of words\n" * 100)
     replies = (call("list_dir") + END, call("read_file", path="long.txt") + END, "Too long." + END)
-    agent = Agent(scripted(*replies, context=500), workspace=folder, trace=False)
+    agent = Agent(scripted(*replies, context=500), workspace=folder, harness=False, trace=False)
 
     with pytest.raises(ContextOverflowError) as caught:
         agent.run("What's in long.txt?")
@@ -212,7 +223,7 @@ def test_overflow_says_how_long_what_was(scripted: MakeEngine, folder: Path) -> 
 def test_a_context_that_fills_while_decoding(scripted: MakeEngine, folder: Path) -> None:
     """An answer that the context cuts is an overflow, not an answer."""
     words = " ".join(f"word {n}" for n in range(500))
-    agent = Agent(scripted(words + END, context=300), workspace=folder, trace=False)
+    agent = Agent(scripted(words + END, context=300), workspace=folder, harness=False, trace=False)
 
     with pytest.raises(ContextOverflowError, match="filled up before the model finished"):
         agent.run("Talk")
@@ -226,7 +237,10 @@ def test_a_context_that_fills_while_decoding(scripted: MakeEngine, folder: Path)
 def test_ctrl_c_keeps_the_conversation(scripted: MakeEngine, folder: Path) -> None:
     """An interrupt in a decode is recorded as cancelled; the next question goes on from there."""
     agent = Agent(
-        scripted(["The disk", KeyboardInterrupt()], "Full." + END), workspace=folder, trace=False
+        scripted(["The disk", KeyboardInterrupt()], "Full." + END),
+        workspace=folder,
+        harness=False,
+        trace=False,
     )
 
     with pytest.raises(KeyboardInterrupt):
@@ -266,7 +280,10 @@ def test_a_turn_that_ended_within_its_thought(
 def test_an_interrupt_before_the_first_token(scripted: MakeEngine, folder: Path) -> None:
     """A turn in which the model said nothing does not confuse the next one."""
     agent = Agent(
-        scripted([PassCancelledError("stopped")], "Full." + END), workspace=folder, trace=False
+        scripted([PassCancelledError("stopped")], "Full." + END),
+        workspace=folder,
+        harness=False,
+        trace=False,
     )
 
     with pytest.raises(PassCancelledError):
@@ -282,7 +299,9 @@ def test_a_cancelled_prefill_never_happened(
     scripted: MakeEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When reading the question was stopped, the conversation is as it was before it."""
-    agent = Agent(scripted("Hi." + END, "Full." + END), workspace=folder, trace=False)
+    agent = Agent(
+        scripted("Hi." + END, "Full." + END), workspace=folder, harness=False, trace=False
+    )
     agent.run("Hello")
     session: Any = agent.session
     before = list(session.tokens)
@@ -304,7 +323,7 @@ def test_a_cancelled_prefill_never_happened(
 def test_a_stream_that_is_left(scripted: MakeEngine, folder: Path, events: int) -> None:
     """Leaving a stream anywhere ends the run as cancelled and keeps the conversation."""
     replies = ("Look. " + call("list_dir") + END, "Two names." + END, "Full." + END)
-    agent = Agent(scripted(*replies), workspace=folder, trace=False)
+    agent = Agent(scripted(*replies), workspace=folder, harness=False, trace=False)
 
     stream = agent.stream("Which files?")
     for _ in range(events):

@@ -37,7 +37,7 @@ def test_a_turn_costs_as_much_late_as_early(
     engine = scripted(*[CALL, f"It is full.{END}"] * turns, context=1 << 20)
     path = tmp_path / "t.jsonl"
     sizes = []
-    with Agent(engine, workspace=folder, trace=path) as agent:
+    with Agent(engine, workspace=folder, harness=False, trace=path) as agent:
         for _ in range(turns):
             before = path.stat().st_size if path.exists() else 0
             agent.run("What's the error?")
@@ -58,7 +58,7 @@ def test_a_redacted_run_has_no_text_and_cannot_be_verified(
     """The agent answers as ever; its file has counts and times, no words and no token ids."""
     engine = scripted(CALL, f"It is full.{END}")
     path = tmp_path / "t.jsonl"
-    with Agent(engine, workspace=folder, trace=path, redact=True) as agent:
+    with Agent(engine, workspace=folder, harness=False, trace=path, redact=True) as agent:
         assert agent.run("What's the error?").answer == "It is full."
 
     text = path.read_text()

@@ -71,7 +71,7 @@ def test_calls_and_a_typed_answer_in_one_run(scripted: MakeEngine, tmp_path: Pat
     """The model may call tools first; each of its tokens was allowed by the grammar."""
     (tmp_path / "app.log").write_text("x\n")
     engine = scripted(call("list_dir") + END, "\n\n" + FAULT + END)
-    agent = Agent(engine, workspace=tmp_path, output_type=Fault, trace=False)
+    agent = Agent(engine, workspace=tmp_path, harness=False, output_type=Fault, trace=False)
 
     assert agent.run("What's wrong?").output.line == 12
     assert [t.name for t in agent.trace.tools] == ["list_dir"]
@@ -287,7 +287,7 @@ def test_a_cancelled_task_ends_the_run(scripted: MakeEngine) -> None:
 def test_undo_goes_back_without_reading_again(scripted: MakeEngine, tmp_path: Path) -> None:
     """The last question is as if it had not been asked; the one before it is still there."""
     engine = scripted("Blue." + END, call("list_dir") + END, "Red." + END, "Green." + END)
-    agent = Agent(engine, workspace=tmp_path, trace=False)
+    agent = Agent(engine, workspace=tmp_path, harness=False, trace=False)
     agent.run("First?")
     session: Any = agent.session
     before, prefills = list(agent.ledger.ids), len(session.prefills)
@@ -309,7 +309,7 @@ def test_undo_goes_back_without_reading_again(scripted: MakeEngine, tmp_path: Pa
 def test_a_fork_goes_its_own_way(tmp_path: Path) -> None:
     """Both have the past; neither sees the other's future; the fork's trace can be replayed."""
     with Engine.load("nano", context=2048) as engine:
-        agent = Agent(engine, workspace=tmp_path, trace=False)
+        agent = Agent(engine, workspace=tmp_path, harness=False, trace=False)
         (tmp_path / "notes.txt").write_text("one\ntwo\n")
         list(agent.stream("Which files are here?"))
         other = agent.fork(trace=tmp_path / "fork.jsonl")
@@ -474,7 +474,7 @@ def test_refused_and_repaired_calls_are_counted(scripted: MakeEngine, tmp_path: 
         raise AssertionError(path)
 
     engine = scripted(plain + END, call("erase", path="app.log") + END, f"No.{END}", f"Hi.{END}")
-    agent = Agent(engine, workspace=tmp_path, tools=[erase], trace=False)
+    agent = Agent(engine, workspace=tmp_path, harness=False, tools=[erase], trace=False)
     agent.run("Erase it")
     agent.run("Hello")
 

@@ -48,7 +48,7 @@ def said(agent: Agent) -> str:
 
 def test_without_asking_nothing_is_dropped(scripted: MakeEngine, folder: Path) -> None:
     """A context that is full ends the run, as it always did."""
-    agent = Agent(scripted(*replies(), context=700), workspace=folder, trace=False)
+    agent = Agent(scripted(*replies(), context=700), workspace=folder, harness=False, trace=False)
     agent.run("Read a.txt")
 
     agent.run("Read b.txt")
@@ -59,7 +59,13 @@ def test_without_asking_nothing_is_dropped(scripted: MakeEngine, folder: Path) -
 
 def test_when_asked_the_oldest_results_go(scripted: MakeEngine, folder: Path) -> None:
     """As many as are needed; it is said, traced, and the rest of the tokens is as it was."""
-    agent = Agent(scripted(*replies(), context=700), workspace=folder, trace=False, compact=True)
+    agent = Agent(
+        scripted(*replies(), context=700),
+        workspace=folder,
+        harness=False,
+        trace=False,
+        compact=True,
+    )
     agent.run("Read a.txt")
     events = [event for name in "bc" for event in agent.stream(f"Read {name}.txt")]
 
@@ -88,18 +94,24 @@ def test_there_is_room_for_an_answer_too(scripted: MakeEngine, folder: Path) -> 
     """Results go also where the question just fits, but no answer behind it; else it has no use."""
     long = "A line of words. " * 3 + "The end." + END
     spoken = [*replies()[:2], long]
-    sizes = Agent(scripted(*spoken), workspace=folder, trace=False)
+    sizes = Agent(scripted(*spoken), workspace=folder, harness=False, trace=False)
     for question in ("Read a.txt", "Well?"):
         sizes.run(question)
     (*_, decode) = sizes.trace.phases
     context = decode.kv_before + 5
 
-    agent = Agent(scripted(*spoken, context=context), workspace=folder, trace=False)
+    agent = Agent(scripted(*spoken, context=context), workspace=folder, harness=False, trace=False)
     agent.run("Read a.txt")
     with pytest.raises(ContextOverflowError, match="filled up before"):
         agent.run("Well?")
 
-    agent = Agent(scripted(*spoken, context=context), workspace=folder, trace=False, compact=True)
+    agent = Agent(
+        scripted(*spoken, context=context),
+        workspace=folder,
+        harness=False,
+        trace=False,
+        compact=True,
+    )
     agent.run("Read a.txt")
     events = list(agent.stream("Well?"))
     (notice,) = [e.message for e in events if isinstance(e, Notice)]
@@ -112,19 +124,23 @@ def test_where_nothing_can_go_a_short_answer_may_still_fit(
     scripted: MakeEngine, folder: Path
 ) -> None:
     """Little room is no error while there is some."""
-    sizes = Agent(scripted("Yes." + END), workspace=folder, trace=False)
+    sizes = Agent(scripted("Yes." + END), workspace=folder, harness=False, trace=False)
     sizes.run("Well?")
     context = sizes.trace.phases[-1].kv_before + 8
 
     agent = Agent(
-        scripted("Yes." + END, context=context), workspace=folder, trace=False, compact=True
+        scripted("Yes." + END, context=context),
+        workspace=folder,
+        harness=False,
+        trace=False,
+        compact=True,
     )
     assert agent.run("Well?").answer == "Yes."
 
 
 def test_compacting_by_hand(scripted: MakeEngine, folder: Path) -> None:
     """All results before the last question go; undo still finds its places."""
-    agent = Agent(scripted(*replies(), "Fine." + END), workspace=folder, trace=False)
+    agent = Agent(scripted(*replies(), "Fine." + END), workspace=folder, harness=False, trace=False)
     for name in "abc":
         agent.run(f"Read {name}.txt")
 
@@ -144,14 +160,14 @@ def test_compacting_by_hand(scripted: MakeEngine, folder: Path) -> None:
 def test_what_was_dropped_stays_so_for_another_model(scripted: MakeEngine, folder: Path) -> None:
     """The messages have the notes, too: a context that was full has room for them rendered anew."""
     engine = scripted(*replies(), "Fine." + END)
-    agent = Agent(engine, workspace=folder, trace=False)
+    agent = Agent(engine, workspace=folder, harness=False, trace=False)
     for name in "abc":
         agent.run(f"Read {name}.txt")
     agent.compact()
     spans = [s for s in agent.ledger.spans if s.origin == "dropped"]
     notes = [agent.grammar.tokenizer.decode(agent.ledger.ids[s.start : s.end]) for s in spans]
 
-    other = Agent(engine, workspace=folder, trace=False, system="Other words.")
+    other = Agent(engine, workspace=folder, harness=False, trace=False, system="Other words.")
     other.conversation.load_history(agent.messages)
     other.run("Well?")
 
@@ -165,7 +181,7 @@ def test_what_was_dropped_stays_so_for_another_model(scripted: MakeEngine, folde
 def test_a_compacted_run_replays(folder: Path) -> None:
     """The trace has all that is needed: the embedded model gives the same tokens again."""
     with Engine.load("nano", context=2048) as engine:
-        agent = Agent(engine, workspace=folder, trace=False)
+        agent = Agent(engine, workspace=folder, harness=False, trace=False)
         for name in "ab":
             list(agent.stream(f"What is on line 2 of {name}.txt?"))
             list(agent.stream(f"Which file mentions {name}?"))
@@ -181,7 +197,7 @@ def test_a_compaction_that_was_stopped_keeps_the_questions(
     scripted: MakeEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last question can still be taken back, just as it was asked."""
-    agent = Agent(scripted(*replies()), workspace=folder, trace=False)
+    agent = Agent(scripted(*replies()), workspace=folder, harness=False, trace=False)
     for name in "ab":
         agent.run(f"Read {name}.txt")
 

@@ -39,6 +39,7 @@ def test_obeying_a_file_changes_nothing(scripted: MakeEngine, tmp_path: Path, na
     agent = Agent(
         scripted(*(reply + END for reply in replies), "Done." + END),
         workspace=work,
+        harness=False,
         tools=[*EditTools(work), *CommandTools(work)],
         policy=Policy("read-only"),
         max_steps=len(replies) + 1,

@@ -46,7 +46,13 @@ def test_a_policy_that_can_ask_nobody_says_so(scripted: MakeEngine, root: Path) 
 
 def test_by_default_nothing_is_written(scripted: MakeEngine, root: Path) -> None:
     """The call is denied, the model is told why, and it is known before the first question."""
-    agent = Agent(scripted(WRITE, "No." + END), workspace=root, tools=EditTools(root), trace=False)
+    agent = Agent(
+        scripted(WRITE, "No." + END),
+        workspace=root,
+        harness=False,
+        tools=EditTools(root),
+        trace=False,
+    )
 
     events = list(agent.stream("Write two into a.txt"))
 
@@ -67,7 +73,9 @@ def test_by_default_nothing_is_written(scripted: MakeEngine, root: Path) -> None
 def test_what_is_allowed_is_done_and_traced(scripted: MakeEngine, root: Path) -> None:
     """With yes the file is changed; reading needs no word of anyone."""
     engine = scripted(WRITE, call("read_file", path="a.txt") + END, "Done." + END)
-    agent = Agent(engine, workspace=root, tools=EditTools(root), policy="yes", trace=False)
+    agent = Agent(
+        engine, workspace=root, harness=False, tools=EditTools(root), policy="yes", trace=False
+    )
 
     assert agent.run("Write two into a.txt").answer == "Done."
 
@@ -151,8 +159,8 @@ def test_a_long_result_is_cut_and_read_on(scripted: MakeEngine, root: Path) -> N
 
 def test_file_tools_alone_bring_no_other(scripted: MakeEngine, root: Path) -> None:
     """The embedded model knows three tools; nothing is added to them unasked."""
-    plain = Agent(scripted(), workspace=root, trace=False)
-    written = Agent(scripted(), workspace=root, tools=EditTools(root), trace=False)
+    plain = Agent(scripted(), workspace=root, harness=False, trace=False)
+    written = Agent(scripted(), workspace=root, harness=False, tools=EditTools(root), trace=False)
 
     assert plain.tools.names == ["list_dir", "read_file", "search"]
     assert "read_result" not in written.tools.names
@@ -189,6 +197,7 @@ def test_calls_of_one_turn_run_in_order(scripted: MakeEngine, root: Path) -> Non
     agent = Agent(
         scripted(both, "Done." + END),
         workspace=root,
+        harness=False,
         tools=EditTools(root),
         policy="yes",
         trace=False,

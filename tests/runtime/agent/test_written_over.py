@@ -25,7 +25,9 @@ def root(tmp_path: Path) -> Path:
 
 def _agent(engine: Any, root: Path, **settings: Any) -> Agent:
     settings.setdefault("policy", "yes")
-    return Agent(engine, workspace=root, tools=EditTools(root), trace=False, **settings)
+    return Agent(
+        engine, workspace=root, harness=False, tools=EditTools(root), trace=False, **settings
+    )
 
 
 def _refused(agent: Agent, root: Path) -> bool:
@@ -67,7 +69,7 @@ def test_a_fork_and_what_is_undone(scripted: MakeEngine, root: Path) -> None:
 def test_a_session_that_continues(scripted: MakeEngine, root: Path, tmp_path: Path) -> None:
     """Saved with the messages."""
     with Engine.load("nano") as engine, open_session("s", tmp_path / "kept") as kept:
-        first = Agent(engine, workspace=root, trace=False)
+        first = Agent(engine, workspace=root, harness=False, trace=False)
         first.run("What does a.txt say?")
         assert [event.name for event in first.trace.tools] == ["read_file"]
         kept.save(first)

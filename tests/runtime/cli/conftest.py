@@ -208,7 +208,7 @@ def chat(env: dict[str, str], work: Path) -> Iterator[Any]:
         server = openai_server(*answers)
         url = server.__enter__().url
         opened.append(server)
-        command = [*COMMAND, "chat", "-m", url, "--dir", str(work), *args]
+        command = [*COMMAND, "chat", "-m", url, "--dir", str(work), "--harness", "off", *args]
         terminal = Terminal(command, env=env | {"TERM": term}, cwd=work)
         opened.append(terminal)
         terminal.wait_for("/exit ends it")

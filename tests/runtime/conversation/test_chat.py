@@ -480,3 +480,56 @@ def test_the_same_tools_are_not_probed_again(
     assert made(tools=[TOOL], template=source, options={"style": "x"})[0] > 0
     assert made(tools=[TOOL])[0] == 0
     assert made()[0] == 0
+
+
+DOUBLED = """\
+{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}Answer with <tool_call>
+SHOWN
+</tool_call><|im_end|>
+{% endif %}
+{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for call in m.tool_calls %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}<|im_start|>assistant
+"""
+
+
+@pytest.mark.parametrize(
+    ("shown", "right"),
+    [
+        (
+            '{{"name": <function-name>, "arguments": <args-json-object>}}',
+            '{"name": <function-name>, "arguments": <args-json-object>}',
+        ),
+        (
+            '{{"name": "x", "arguments": {{"a": 1}}}}',
+            '{"name": "x", "arguments": {"a": 1}}',
+        ),
+        ('{{"name": "x", "arguments": {"a": 1}}}', '{"name": "x", "arguments": {"a": 1}}'),
+    ],
+)
+def test_doubled_braces_are_mended(tokenizer: Tokenizer, shown: str, right: str) -> None:
+    """A template that shows calls in other braces than it writes is put right, and that is told;
+    what messages say stays as it is."""
+    template = DOUBLED.replace("SHOWN", f"{{{{ '{shown}' }}}}")
+    for _ in range(2):  # the second one is not probed
+        chat = Chat(tokenizer, tools=[TOOL], template=template)
+        text = text_of(chat.open([Message("user", f"What is {shown}?")]))
+        assert f"<tool_call>\n{right}\n</tool_call>" in text
+        assert f"What is {shown}?" in text
+        assert [note for note in chat.notes if "doubled braces" in note] == chat.notes != []
+        assert chat.form.name == "hermes"
+
+
+def test_a_template_without_a_fault_is_left_alone(tokenizer: Tokenizer) -> None:
+    """Single braces stay; so do doubled ones where the template does not write calls as JSON."""
+    single = '{"name": <n>, "arguments": {}}'
+    chat = Chat(tokenizer, tools=[TOOL], template=DOUBLED.replace("SHOWN", single))
+    assert chat.notes == []
+    assert single in text_of(chat.open([QUESTION]))
+    nano = Chat(tokenizer, tools=[TOOL])
+    assert (nano.notes, nano._mends) == ([], ())

@@ -111,6 +111,8 @@ def test_memory_that_runs_out(scripted: Any, first: bool) -> None:
     [
         ('{"name": "read_file", "arguments": {"path": "a"}}<|im_end|>', True),
         ('{"name": "read_file", "arguments": {"path": 1}}<|im_end|>', False),
+        ('```json\n{{"name": "read_file", "arguments": {"path": "a"}}}\n```<|im_end|>', True),
+        ('{"name": "open_file", "arguments": {"path": "a"}}<|im_end|>', False),
     ],
 )
 def test_calls_in_plain_text_are_judged(scripted: Any, said: str, fits: bool) -> None:
@@ -154,7 +156,10 @@ def test_a_recipe_says_all_that_held_a_decode() -> None:
     """A request that is read from it, and from contents, holds a decode to the same."""
     full = TurnRequest(
         GREEDY,
-        Requirement("llama", [READ], "required", True, {"type": "object"}, Thinking(title="t")),
+        Requirement(
+            *("llama", [READ], "required", True, {"type": "object"}, Thinking(title="t")),
+            dresses=True,
+        ),
         Limits(None, 3, 1.5, 4),
         opened=True,
         said=[7, 8],

@@ -50,7 +50,7 @@ def test_the_same_loop_tools_and_trace(folder: Path, tmp_path: Path) -> None:
     with openai_server(both, text("It has ", "two lines.")) as server:
         engine = RemoteEngine(server.url, api_key="key")
         path = tmp_path / "run.jsonl"
-        with Agent(engine, workspace=folder, trace=path) as agent:
+        with Agent(engine, workspace=folder, harness=False, trace=path) as agent:
             events = list(agent.stream(QUESTION))
         result = agent.last_result
 

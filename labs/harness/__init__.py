@@ -1,0 +1,1 @@
+"""Questions with computed answers, and what an oracle, a rival and the agent make of them."""

@@ -1,0 +1,68 @@
+"""The shipped policies in one table: in their order, each with what turns it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ....arguments import check_switch, check_whole
+from ....errors import SettingError
+from .evidence import TOKENS, EvidenceFirst
+from .merged import Harness
+from .no_repeats import NoRepeats
+from .policy import Policy
+
+DEFAULTS: dict[str, object] = {
+    "evidence": True,  # evidence.py: look before the model is asked
+    "evidence_tokens": TOKENS,
+    "plain_tools": True,  # tools/plain.py: descriptions to copy without harm; count and table
+    "no_repeats": True,  # no_repeats.py: a call that gives the same again ends the looking
+}
+"""Settings of the harness, as `--harness KEY=VALUE` and `Agent(harness={…})` take them."""
+
+Given = bool | Mapping[str, object] | Harness | None
+
+
+def harness_of(given: Given, engine: object) -> Harness:
+    """The harness of one conversation.
+
+    A model whose file declares the forms of its answers was trained on the bare loop: by default
+    it has none.
+
+    Args:
+        given: None: the default of the model; True or False: all policies or none; settings, see
+            `DEFAULTS`; or a harness of one's own.
+        engine: runs the model.
+
+    Raises:
+        SettingError: there is no such setting, or its value is wrong.
+    """
+    if isinstance(given, Harness):
+        return given
+    trained = getattr(getattr(engine, "tokenizer", None), "answer_forms", None) is not None
+    if given is False or (given is None and trained):
+        return Harness()
+    settings = checked({} if given is None or given is True else given)
+    makers: dict[str, Callable[[], Policy]] = {
+        "evidence": lambda: EvidenceFirst(settings["evidence_tokens"]),
+        "no_repeats": NoRepeats,
+    }
+    return Harness([make() for name, make in makers.items() if settings[name]], settings)
+
+
+def checked(given: object) -> dict[str, Any]:
+    """All settings, those that were given in place of the defaults.
+
+    Raises:
+        SettingError: see `harness_of`.
+    """
+    if not isinstance(given, Mapping):
+        raise SettingError(f"harness must be True, False or settings by name, not {given!r}")
+    for name, value in given.items():
+        if name not in DEFAULTS:
+            raise SettingError(f"the harness has no setting {name!r}; it has {', '.join(DEFAULTS)}")
+        if isinstance(DEFAULTS[name], bool):
+            check_switch(value, f"harness {name}", SettingError)
+        else:
+            check_whole(value, f"harness {name}", SettingError, 64)
+    return {**DEFAULTS, **given}

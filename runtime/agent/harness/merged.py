@@ -1,0 +1,67 @@
+"""All policies of one conversation as one: the only place where decisions are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .policy import Context, Decision, Policy
+
+if TYPE_CHECKING:
+    from ...conversation.grammar import CallChoice
+    from ...conversation.reply import Reply
+    from ...conversation.toolcalls import ToolCall
+
+_STRICTNESS: tuple[CallChoice, ...] = ("auto", "required", "none")
+
+
+class Harness:
+    """Asks policies in their order and merges what they decide.
+
+    Calls and messages follow each other in that order. Of what a reply may be, the strictest wins:
+    text alone before calls alone, since a model that must not call any more has to answer. The
+    first reason to bounce a reply is told.
+
+    Args:
+        policies: in order; none where the harness is off.
+        settings: what they were made of, for the header of a trace; see `defaults`.
+    """
+
+    def __init__(
+        self, policies: Sequence[Policy] = (), settings: Mapping[str, object] | None = None
+    ) -> None:
+        self.policies, self.settings = tuple(policies), dict(settings or {})
+        self._next: list[Decision] = []
+
+    def before_turn(self, context: Context) -> Decision:
+        """What holds for the next reply, with what was decided after the last results."""
+        held, self._next = self._next, []
+        return merged([*held, *self._asked(lambda one: one.before_turn(context))])
+
+    def after_reply(self, context: Context, reply: Reply) -> Decision:
+        """What is decided about a reply without calls."""
+        return merged(self._asked(lambda one: one.after_reply(context, reply)))
+
+    def after_result(self, context: Context, call: ToolCall, result: str) -> None:
+        """Let policies see a result; what they decide holds for the next reply."""
+        self._next += self._asked(lambda one: one.after_result(context, call, result))
+
+    def close(self) -> None:
+        """Let go of what the policies hold."""
+        for one in self.policies:
+            one.close()
+
+    def _asked(self, ask: Callable[[Policy], Decision | None]) -> list[Decision]:
+        return [found for one in self.policies if (found := ask(one)) is not None]
+
+
+def merged(decisions: Iterable[Decision]) -> Decision:
+    """Several decisions as one; see `Harness` for the rule."""
+    found = list(decisions)
+    choices: list[CallChoice] = [one.calls for one in found if one.calls is not None]
+    return Decision(
+        looked=tuple(looked for one in found for looked in one.looked),
+        messages=tuple(message for one in found for message in one.messages),
+        calls=next((one for one in reversed(_STRICTNESS) if one in choices), None),
+        bounce=next((one.bounce for one in found if one.bounce), ""),
+    )

@@ -1,0 +1,37 @@
+"""A call that was made before, with nothing changed since, ends the looking: the model answers.
+
+Why: small models repeat a call whose result they have, until the run is ended for it. README's
+first question ended so on Qwen2.5-Coder-1.5B.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .policy import Context, Decision, Policy
+
+if TYPE_CHECKING:
+    from ...conversation.toolcalls import ToolCall
+
+
+@dataclass(slots=True)
+class NoRepeats(Policy):
+    """Hold the next reply to text once a call gives what it gave before."""
+
+    name: str = field(init=False, default="no_repeats")
+    _seen: dict[str, str] = field(init=False, default_factory=dict)
+    _turn: int = field(init=False, default=0)
+
+    def before_turn(self, context: Context) -> Decision | None:
+        """See `Policy.before_turn`."""
+        if context.turn != self._turn:  # a new question may look at the same things again
+            self._turn, self._seen = context.turn, {}
+        return None
+
+    def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
+        """See `Policy.after_result`."""
+        key = f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}"
+        before, self._seen[key] = self._seen.get(key), result
+        return Decision(calls="none") if before == result else None

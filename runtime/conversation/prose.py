@@ -1,0 +1,60 @@
+"""A reply that is held to prose: it does not begin as a call would in plain text."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..inference.around import Around
+
+if TYPE_CHECKING:
+    from ..inference.decoding import Constraint
+    from ..tokens.tokenizer import Tokenizer
+    from .grammar import Mask
+
+_CODE = (b"{", b"[", b"`", b"<")
+"""What calls begin with in plain text, also in a fence."""
+_masks: weakref.WeakKeyDictionary[Tokenizer, Mask] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class Prose(Around):
+    """Keeps what may open a call from being the first sign of a reply, and nothing after it.
+
+    A reply that is an answer may quote code; one that begins with it is mostly a call that no
+    grammar could hold the model to.
+    """
+
+    def __init__(self, constraint: Constraint | None, tokenizer: Tokenizer) -> None:
+        super().__init__(constraint)
+        self._tokenizer, self._begun = tokenizer, False
+
+    def mask(self) -> Mask | None:
+        """See `Constraint.mask`."""
+        mask = super().mask()
+        if self._begun:
+            return mask
+        words = _words_of(self._tokenizer)
+        both = words if mask is None else mask & words
+        return both if both.any() else mask
+
+    def advance(self, token: int) -> None:
+        """See `Constraint.advance`."""
+        self._begun = self._begun or bool(self._tokenizer.token_bytes(token).strip())
+        super().advance(token)
+
+
+def _words_of(tokenizer: Tokenizer) -> Mask:
+    """The tokens that do not begin as code does, blank space before it left out."""
+    with _lock:
+        if tokenizer not in _masks:
+            allowed = np.zeros(-(-tokenizer.n_vocab // 32) * 32, np.uint8)
+            raw = tokenizer.token_bytes
+            allowed[: tokenizer.n_vocab] = [
+                not raw(token).lstrip().startswith(_CODE) for token in range(tokenizer.n_vocab)
+            ]
+            _masks[tokenizer] = np.packbits(allowed, bitorder="little").view(np.uint32)
+        return _masks[tokenizer]

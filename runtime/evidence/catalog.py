@@ -1,0 +1,311 @@
+"""The files of a workspace that may be looked at, kept up to date.
+
+A folder is read again only when it has changed, so that 20,000 files take milliseconds. A change
+within a file leaves its folder as it was: files that changed lately are looked at each time, the
+others when a walk is `deep`. What the policy hides or asks about is not in the catalog at all.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ...errors import ToolError
+from ...tools.files import FileTools
+from ...tools.links import Links
+from ...tools.paths import join
+from ...tools.policy import Policy
+from ...tools.search import SKIPPED_FOLDERS
+from ...tools.workspace import MAX_DEPTH, Workspace
+from .ignored import Rules, is_ignored, is_made
+from .reading import Key, Texts
+from .words import words
+
+MAX_FOLDERS = 50_000
+LATELY = 600.0  # seconds: a file that changed then, such as a log, may change again
+MAX_LATELY = 50  # such files that are looked at each time
+FEW = 300  # files that are all looked at each time: it takes no longer than a millisecond or two
+TICK = 50_000_000  # ns: a folder that changed so lately may change again without a newer time
+IGNORE = ".gitignore"
+
+
+@dataclass
+class _Folder:
+    changed: int
+    files: dict[str, Key] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
+    rules: tuple[Rules, ...] = ()
+    ignore: Key | None = None
+
+
+class Catalog:
+    """Files by path, with what tells one version of them from another.
+
+    Attributes:
+        files: by path, in the order of the walk.
+        passed: folders and files that were passed over: built, or ignored.
+        whole: whether all folders were read before the time was up.
+        version: changes with each change of `files`.
+    """
+
+    def __init__(self, workspace: Workspace, policy: Policy | None, texts: Texts) -> None:
+        self.workspace = workspace
+        self.files: dict[str, Key] = {}
+        self.passed: list[str] = []
+        self.whole = True
+        self.version = 0
+        self._texts = texts
+        self._policy = policy
+        self._tools = tuple(FileTools(workspace))
+        self._folders: dict[str, _Folder] = {}
+        self._lock = threading.RLock()
+        self._lately: list[str] = []
+        self._names: tuple[int, dict[str, list[str]]] = -1, {}
+        self._words: tuple[int, tuple[dict[str, set[str]], list[str]]] = -1, ({}, [])
+
+    def refresh(self, late: Callable[[], bool] = lambda: False, *, deep: bool = False) -> None:
+        """Bring the catalog up to date.
+
+        Args:
+            late: once it says so, no further folder is read.
+            deep: whether each file is looked at, and not only each folder.
+        """
+        with self._lock:
+            self._links = Links(self.workspace, ".", SKIPPED_FOLDERS, names=False)
+            known, folders = self._folders, dict[str, _Folder]()
+            deep = deep or len(self.files) <= FEW
+            waiting = [] if self.hides(".") else [(".", 0, ())]
+            same = self.whole
+            self.whole = True
+            while waiting:
+                path, depth, above = waiting.pop()
+                if (path != "." and late()) or len(folders) > MAX_FOLDERS:
+                    self.whole = False
+                    break
+                try:
+                    one = self._folder(path, known.get(path), above, deep)
+                except (ToolError, OSError):  # gone since, or not ours to list
+                    continue
+                folders[path] = one
+                same = same and one is known.get(path)
+                prefix = "" if path == "." else f"{path}/"
+                if depth < MAX_DEPTH:
+                    waiting += [(prefix + n, depth + 1, one.rules) for n in reversed(one.folders)]
+            same = same and len(folders) == len(known)
+            self._folders = folders if self.whole else known | folders
+            if deep or not same:
+                self._collect(folders)
+            if not deep:
+                self._look_at(self._lately)
+            for name in self.workspace.attached:
+                if not self.hides(name):
+                    self._look_at([name])
+
+    def _collect(self, folders: dict[str, _Folder]) -> None:
+        """All files of the folders."""
+        files: dict[str, Key] = {}
+        for path, one in folders.items():
+            prefix = "" if path == "." else f"{path}/"
+            for name, key in one.files.items():
+                files[prefix + name] = key
+        self.passed = [path for one in folders.values() for path in one.passed]
+        since = (time.time() - LATELY) * 1e9
+        lately = sorted((-key[1], path) for path, key in files.items() if key[1] > since)
+        self._lately = [path for _, path in lately[:MAX_LATELY]]
+        if files != self.files:
+            self.version += 1
+            self.files = files
+
+    def current(self, path: str) -> bool:
+        """Whether a file is still the one that the catalog has; corrects the catalog if not."""
+        before = self.files.get(path)
+        self._look_at([path])
+        return before is not None and self.files.get(path) == before
+
+    def _look_at(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            before = self.files.get(path)
+            try:
+                found = self.workspace.stat(path)
+                now = found.st_size, found.st_mtime_ns, found.st_ino
+            except ToolError:
+                now = None
+            if now == before:
+                continue
+            # Another thread may be going through the files: those that it has stay as they are.
+            changed = {one: key for one, key in self.files.items() if one != path}
+            self.files = changed if now is None else {**self.files, path: now}
+            self.version += 1
+
+    # -------------------------------------------------------------------------- one folder
+
+    def _folder(
+        self, path: str, known: _Folder | None, above: tuple[Rules, ...], deep: bool
+    ) -> _Folder:
+        descriptor = self.workspace.folder(path)
+        try:
+            changed = os.fstat(descriptor).st_mtime_ns
+            if (
+                known is not None
+                and known.changed == changed
+                and self._same_rules(known, path, above)
+            ):
+                if deep:
+                    self._stat_all(descriptor, known)
+                return known
+            young = time.time_ns() - changed < TICK
+            one = _Folder(-1 if young else changed)
+            with os.scandir(descriptor) as entries:
+                found = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+                self._sort(path, found, one, above)
+            return one
+        finally:
+            os.close(descriptor)
+
+    def _same_rules(self, known: _Folder, path: str, above: tuple[Rules, ...]) -> bool:
+        own = known.rules[: len(known.rules) - len(above)]
+        return (
+            known.rules[len(own) :] == above and self._ignore_key(path, known.files) == known.ignore
+        )
+
+    def _ignore_key(self, path: str, files: Collection[str]) -> Key | None:
+        if IGNORE not in files:
+            return None
+        try:
+            found = self.workspace.stat(join(path, IGNORE))
+        except ToolError:
+            return None
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+    def _stat_all(self, descriptor: int, one: _Folder) -> None:
+        for name in list(one.files):
+            try:
+                found = os.stat(name, dir_fd=descriptor)
+                one.files[name] = found.st_size, found.st_mtime_ns, found.st_ino
+            except OSError:
+                del one.files[name]
+
+    def _sort(
+        self, path: str, entries: list[os.DirEntry[str]], one: _Folder, above: tuple[Rules, ...]
+    ) -> None:
+        names = {entry.name for entry in entries}
+        one.ignore = self._ignore_key(path, names)
+        one.rules = above
+        if one.ignore is not None and not self.hides(join(path, IGNORE)):
+            try:
+                lines = self._texts.get(join(path, IGNORE), 1 << 20).lines
+                one.rules = (Rules.of(lines, "" if path == "." else f"{path}/"), *above)
+            except ToolError:
+                pass
+        for entry in entries:
+            below = join(path, entry.name)
+            if self.workspace.holds_hidden(below) and self._is_hidden(below):
+                continue
+            folder = entry.is_dir(follow_symlinks=False)
+            if not (folder or self._is_file(entry, below)) or self.hides(below):
+                continue
+            if folder and is_made(entry.name, names):
+                one.passed.append(f"{below}/")
+            elif one.rules and is_ignored(one.rules, below, folder):
+                one.passed.append(below + "/" * folder)
+            elif folder:
+                one.folders.append(entry.name)
+            else:
+                found = entry.stat()
+                one.files[entry.name] = found.st_size, found.st_mtime_ns, found.st_ino
+
+    def _is_hidden(self, path: str) -> bool:
+        try:
+            self.workspace.stat(path)
+        except ToolError:
+            return True
+        return False
+
+    def _is_file(self, entry: os.DirEntry[str], path: str) -> bool:
+        if not entry.is_symlink():
+            return entry.is_file(follow_symlinks=False)
+        if not self._links(path):
+            return False
+        target = self.workspace.target(path)
+        return target is not None and not self.hides_above(target)
+
+    # ------------------------------------------------------------------------------ policy
+
+    def hides(self, path: str) -> bool:
+        """Whether a rule keeps this path, by itself, from a tool that looks, or asks about it."""
+        if self._policy is None or not self._policy.rules:
+            return False
+        return not all(self.allows(tool.name, {"path": path}) for tool in self._tools)
+
+    def hides_above(self, path: str) -> bool:
+        """The same for a path with the folders above it."""
+        return self._policy is not None and self._policy.hides(self._tools, path)
+
+    def allows(self, tool: str, arguments: dict[str, object]) -> bool:
+        """Whether a call of a tool that looks may be made without asking."""
+        if self._policy is None:
+            return True
+        (called,) = (one for one in self._tools if one.name == tool)
+        try:
+            rule = next((r for r in self._policy.rules if r.fits(called, arguments)), None)
+        except ToolError:  # about too many files to tell
+            return False
+        return rule is None or rule.action == "allow"
+
+    # ------------------------------------------------------------------------------- names
+
+    def listing(self, path: str) -> list[str] | None:
+        """The names in a folder, those of folders with a slash; None where there is none."""
+        one = self._folders.get(path)
+        if one is None:
+            return None
+        prefix = "" if path == "." else f"{path}/"
+        made = [name.removeprefix(prefix) for name in one.passed]
+        documents = self.workspace.attached if path == "." else ()
+        own = [name for name in documents if name in self.files]
+        names = [*one.files, *(f"{name}/" for name in one.folders), *made, *own]
+        hides = self.workspace.holds_hidden  # it may have been hidden since
+        return [n for n in names if not (hides(prefix + n) and self._is_hidden(prefix + n))]
+
+    @property
+    def folders(self) -> Iterator[str]:
+        """The folders that were read, by path."""
+        return iter(self._folders)
+
+    def by_name(self) -> dict[str, list[str]]:
+        """Paths of files by their last name, and by it without its ending; in lower case."""
+        if self._names[0] != self.version:
+            found: dict[str, list[str]] = {}
+            for path in self.files:
+                name = path.rpartition("/")[2].casefold()
+                for key in {name, *stems(name)}:
+                    found.setdefault(key, []).append(path)
+            self._names = self.version, found
+        return self._names[1]
+
+    def by_word(self) -> tuple[dict[str, set[str]], list[str]]:
+        """Paths of files by the words of their names, and these words in order."""
+        if self._words[0] != self.version:
+            found: dict[str, set[str]] = {}
+            of_folder: dict[str, list[str]] = {}
+            for path in self.files:
+                folder, _, name = path.rpartition("/")
+                if folder not in of_folder:
+                    of_folder[folder] = words(folder)
+                for word in (*of_folder[folder], *words(name)):
+                    found.setdefault(word, set()).add(path)
+            self._words = self.version, (found, sorted(found))
+        return self._words[1]
+
+
+def stems(name: str) -> list[str]:
+    """A name without its ending, or its endings."""
+    found, rest = [], name
+    while "." in rest[1:]:
+        rest = rest.rpartition(".")[0]
+        found.append(rest)
+    return found

@@ -1,0 +1,469 @@
+"""Gathering evidence for a question over a workspace: by code, before a model is asked.
+
+What is found stands as calls of the tools that look, with the text that these return:
+
+    list_dir(path)                               names
+    read_file(path)                              a small file whole
+    read_file(path, start, end)                  a line that is asked for by its number
+    read_file(path, lines="1-3,17")              parts of a long one
+    search(pattern, path, ranked=True, context)  the lines that share most with the pattern
+
+Each can be made again (`Gatherer.rerun`) from its arguments and the workspace alone.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...arguments import ProcessBound
+from ...errors import ToolError
+from ...tools import formats
+from ...tools.files import FileTools
+from ...tools.paths import clean_path, printable, shown, some
+from ...tools.policy import Policy
+from ...tools.workspace import Workspace
+from .catalog import Catalog
+from .excerpts import chosen, excerpt, spans
+from .index import Index
+from .naming import Missing, Names, named
+from .question import Question, read, sought
+from .ranking import Line, Ranked, Ranking
+from .reading import PACKED, Texts
+
+WALK, SCAN = 1.0, 0.7
+"""Seconds that the first question waits for the names of files, and for a scan of them."""
+OF_LISTING, OF_NAMED, OF_BEST = 0.15, 0.6, 0.14
+"""Shares of the budget: for names; for files that are named, at most; for the best lines again."""
+BEST = 5
+MAX_CONTEXT = 400  # characters of what was said before that a search is called with
+HITS = 12  # lines of a ranked search
+FILES = 8  # that are not named, and shown in part
+CHARS_LISTED = 1500
+STRONG = 0.12  # of the question's words, by rarity: fewer in one place may be chance
+FOLDERS = 4  # that are listed
+
+Arguments = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool that looks, and its result.
+
+    Attributes:
+        tool: list_dir, read_file or search.
+        arguments: of the call.
+        result: the text that a model gets.
+    """
+
+    tool: str
+    arguments: Arguments
+    result: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was found for a question.
+
+    Attributes:
+        calls: in the order in which they are to stand.
+        best: the best lines, to stand again just before the question.
+        missing: names that the question names and that are not there.
+        named: files that it names.
+        notes: what was passed over, and what was not searched.
+        small_talk: whether it is a greeting or thanks.
+        needs_files: whether it is about these files at all, as far as its words say.
+        counts: whether it asks how many, or which most, which lines alone do not answer.
+        strength: share of its words that one place has: 0 to 1.
+        tokens: of the calls' arguments and results, and of the best lines.
+    """
+
+    calls: tuple[Call, ...] = ()
+    best: tuple[Line, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    named: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    small_talk: bool = False
+    needs_files: bool = False
+    counts: bool = False
+    strength: float = 0.0
+    tokens: int = 0
+
+
+@dataclass
+class _Purse:
+    """The tokens of an evidence."""
+
+    count: Callable[[str], int]
+    left: int
+    calls: list[Call] = field(default_factory=list)
+    per_char: float = 0.3
+
+    def price(self, call: Call) -> int:
+        return self.count(f"{json.dumps(dict(call.arguments), ensure_ascii=False)}\n{call.result}")
+
+    def pay(self, call: Call, most: float) -> bool:
+        """Take a call if it costs no more than `most` and what is left."""
+        price = self.price(call)
+        if price > min(most, self.left):
+            return False
+        self.left -= price
+        self.calls.append(call)
+        return True
+
+
+class Gatherer(ProcessBound):
+    """Gathers evidence over one workspace. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        policy: Policy | None = None,
+        *,
+        cache: Path | None = None,
+        index: bool = True,
+        background: bool = True,
+    ) -> None:
+        """Prepare; nothing is read yet.
+
+        Args:
+            workspace: what is looked at.
+            policy: what its rules hide or ask about is neither read, indexed nor named.
+            cache: folder of the indexes; None: the user's.
+            index: whether words are indexed on disk; else files are scanned each time.
+            background: whether a thread brings the index up to date after each question.
+        """
+        self.workspace = workspace
+        self._texts = Texts(workspace)
+        self._catalog = Catalog(workspace, policy, self._texts)
+        self._index = Index(workspace.root, cache) if index else None
+        self._ranking = Ranking(self._catalog, self._texts, self._index)
+        self._tools = FileTools(workspace, policy=policy)
+        self._background = background
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._asking = threading.RLock()
+
+    def close(self) -> None:
+        """End the thread, and close the index."""
+        self._closed.set()
+        if (thread := self._thread) is not None:
+            thread.join()
+        if self._index is not None:
+            self._index.close()
+
+    def refresh(self, *, deep: bool = True) -> None:
+        """Look for changed files, each of them if `deep`; worth it while a person still types."""
+        self._catalog.refresh(self._closed.is_set, deep=deep)
+
+    def warm(self, seconds: float = float("inf")) -> bool:
+        """Bring the index up to date; whether all files are in it then."""
+        if self._index is None:
+            return False
+        end = time.monotonic() + seconds
+        self._catalog.refresh(deep=True)
+
+        def late() -> bool:
+            return self._closed.is_set() or time.monotonic() > end
+
+        return self._index.update(self._catalog, self._texts, late)
+
+    def _warm_beside(self) -> None:
+        with self._lock:
+            if self._closed.is_set() or (self._thread is not None and self._thread.is_alive()):
+                return
+            self._thread = threading.Thread(target=self.warm, name="evidence", daemon=True)
+            self._thread.start()
+
+    # -------------------------------------------------------------------------- gathering
+
+    def gather(
+        self,
+        question: str,
+        earlier: Sequence[str] = (),
+        documents: Collection[str] = (),
+        read_last: Sequence[str] = (),
+        *,
+        budget: int,
+        count: Callable[[str], int],
+    ) -> Evidence:
+        """Gather evidence.
+
+        Args:
+            question: what is asked.
+            earlier: questions and answers before it, the newest last.
+            documents: names of what is piped or attached; it is looked at like what is named.
+            read_last: files that were read before, the newest last: a question that goes on is
+                about them.
+            budget: tokens.
+            count: tokens of a text.
+        """
+        asked = read(question, earlier)
+        if asked.small:
+            return Evidence(small_talk=True)
+        with self._asking:
+            self._catalog.refresh(_after(WALK))
+            names = named(asked, self._catalog)
+            files = [*documents, *names.files]
+            if asked.follows and not names.files:
+                before = named(read(" ".join(earlier[-2:])), self._catalog)
+                files += [*read_last[-1:]] or [*before.files[:1]]
+            files = [one for one in dict.fromkeys(files) if self._is_there(one)]
+            context = " ".join(earlier[-2:])[-MAX_CONTEXT:] if asked.follows else ""
+            looked = read(sought(asked), [context] if context else ())
+            ranked = self._rank(looked, files, time.monotonic() + SCAN)
+            if self._background and self._index is not None:
+                self._warm_beside()
+            pointed = files or names.folders or names.missing
+            if not (
+                pointed or asked.here or asked.follows or asked.faults or ranked.strength >= STRONG
+            ):
+                return Evidence(strength=ranked.strength, counts=asked.counts)
+            purse = _Purse(count, budget)
+            best = self._laid_out(purse, asked, looked, context, names, files, ranked)
+            return Evidence(
+                calls=tuple(purse.calls),
+                best=best,
+                missing=names.missing,
+                named=tuple(one for one in files if one in names.files),
+                notes=tuple(self._notes(ranked)),
+                needs_files=True,
+                counts=asked.counts,
+                strength=ranked.strength,
+                tokens=budget - purse.left,
+            )
+
+    def _is_there(self, path: str) -> bool:
+        return path in self._catalog.files or (
+            not self._catalog.hides_above(path) and _opens(self.workspace, path)
+        )
+
+    def _rank(self, asked: Question, files: Sequence[str], end: float) -> Ranked:
+        return self._ranking.rank(asked, files, end)
+
+    def _laid_out(
+        self,
+        purse: _Purse,
+        asked: Question,
+        looked: Question,
+        context: str,
+        names: Names,
+        files: Sequence[str],
+        ranked: Ranked,
+    ) -> tuple[Line, ...]:
+        budget = purse.left
+        sample = "\n".join(line.text[:200] for line in ranked.lines[:20])
+        if len(sample) > 100:
+            purse.per_char = purse.count(sample) / len(sample)
+        self._list(purse, names, ranked, budget * OF_LISTING)
+        if names.missing and not files:
+            return ()  # what other files say would be taken for what the missing one says
+        alone = self._asked_lines(purse, asked, files)
+        best = alone or self._best(ranked, files)
+        purse.left -= (kept := min(self._cost(purse, best), int(budget * OF_BEST)))
+        room = min(budget * OF_NAMED, purse.left)
+        for number, path in enumerate(() if alone else files):
+            before = purse.left
+            ends = (-1, -2, 1) if asked.ends else (1, -1, 2, -2)
+            self._show(purse, path, ranked, room / (len(files) - number), ends)
+            room -= before - purse.left
+        if ranked.lines and not alone:
+            self._others(purse, looked, context, files, ranked)
+        purse.left += kept
+        while best and self._cost(purse, best) > purse.left:
+            best = best[:-1]
+        purse.left -= self._cost(purse, best)
+        return best
+
+    def _cost(self, purse: _Purse, lines: Sequence[Line]) -> int:
+        return sum(purse.count(f"{one.path}:{one.number}:{one.text}\n") for one in lines)
+
+    def _list(self, purse: _Purse, names: Names, ranked: Ranked, room: float) -> None:
+        """Names: of the workspace, of folders that are named, and of others while there is room."""
+        for path in names.folders:
+            if (call := self._call("list_dir", {"path": path})) and purse.pay(call, 2 * room):
+                room = max(room - purse.price(call), room / 2)
+        hit = [line.path.rpartition("/")[0] or "." for line in ranked.lines[:BEST]]
+        few = sorted(self._catalog.folders, key=lambda path: (path.count("/"), path))[:FOLDERS]
+        for path in list(dict.fromkeys([".", *hit, *few]))[:FOLDERS]:
+            if path not in names.folders and (call := self._call("list_dir", {"path": path})):
+                before = purse.left
+                if not purse.pay(call, room) and path != ".":
+                    break
+                room -= before - purse.left
+
+    def _asked_lines(
+        self, purse: _Purse, asked: Question, files: Sequence[str]
+    ) -> tuple[Line, ...]:
+        """Lines that are asked for by number: these alone, so that none beside is taken for one."""
+        if asked.numbers is None or not files:
+            return ()
+        try:
+            lines = self._texts.get(files[0]).lines
+        except ToolError:
+            return ()
+        first, last = (n if n > 0 else len(lines) + 1 + n for n in asked.numbers)
+        if not 1 <= first <= len(lines):
+            return ()
+        last = min(last, len(lines))
+        call = self._call("read_file", {"path": files[0], "start": first, "end": last})
+        if call is None or not purse.pay(call, purse.left):
+            return ()
+        numbers = range(first, min(last, first + BEST - 1) + 1)
+        return tuple(Line(files[0], n, _short(lines[n - 1])) for n in numbers)
+
+    def _best(self, ranked: Ranked, files: Sequence[str]) -> tuple[Line, ...]:
+        """The best lines: those of files that are named first, each text once."""
+        found: dict[str, Line] = {}
+        own = [line for line in ranked.lines if line.path in files]
+        for line in [*own[: BEST - 1 if own else 0], *ranked.lines]:
+            if line.text.strip():
+                short = Line(line.path, line.number, _short(line.text), line.score)
+                found.setdefault(f"{line.path}:{line.text.strip()}", short)
+            if len(found) == BEST:
+                break
+        return tuple(found.values())
+
+    def _others(
+        self, purse: _Purse, looked: Question, context: str, files: Sequence[str], ranked: Ranked
+    ) -> None:
+        """What is not named: the best lines of all files, and parts of the files that have most."""
+        arguments: dict[str, object] = {"pattern": sought(looked), "path": ".", "ranked": True}
+        if context:
+            arguments["context"] = context
+        search = Call("search", arguments, _hits(ranked))
+        order = list(dict.fromkeys(line.path for line in ranked.lines[:40]))
+        order = [path for path in order if path not in files][:FILES]
+        paid = self._allowed(search) and not files and purse.pay(search, purse.left * 0.5)
+        for number, path in enumerate(order):
+            share = 2 if number < len(order) - 1 else 1
+            self._show(purse, path, ranked, purse.left / share)
+        if not paid and self._allowed(search):
+            purse.pay(search, purse.left)
+
+    def _show(
+        self, purse: _Purse, path: str, ranked: Ranked, room: float, ends: Sequence[int] = ()
+    ) -> None:
+        """A file: whole if it is small, else the lines that share most with the question."""
+        room = min(room, purse.left)
+        try:
+            text = self._texts.get(path)
+        except ToolError:
+            return
+        lines = text.lines
+        size = len(text.whole) * purse.per_char + 3 * len(lines)
+        whole = not text.cut and len(lines) <= formats.MAX_LINES and size <= 1.2 * room
+        if whole and (call := self._call("read_file", {"path": path})) and purse.pay(call, room):
+            return
+        good = [line.number for line in ranked.lines if line.path == path]
+        first = [n if n > 0 else len(lines) + 1 + n for n in ends] or good[:1]
+        for share in (0.9, 0.6, 0.35):  # what a line costs is a guess; the price is not
+            numbers = chosen(lines, first, good[:60], room * share - 20, purse.per_char)
+            if not numbers:
+                return
+            call = self._call("read_file", {"path": path, "lines": spans(numbers)})
+            if call is not None and purse.pay(call, room):
+                return
+
+    # ------------------------------------------------------------------------------ calls
+
+    def _allowed(self, call: Call) -> bool:
+        return self._catalog.allows(call.tool, dict(call.arguments))
+
+    def _call(self, tool: str, arguments: dict[str, object]) -> Call | None:
+        """A call with its result; None if it may not be made, or fails."""
+        if not self._catalog.allows(tool, arguments):
+            return None
+        try:
+            return Call(tool, arguments, self._result(tool, arguments))
+        except ToolError:
+            return None
+
+    def rerun(self, tool: str, arguments: Arguments) -> str:
+        """The result of a call as the workspace is now.
+
+        Raises:
+            ToolError: it cannot be made any more, or is no call of an evidence.
+        """
+        path = arguments.get("path", ".")
+        if not isinstance(path, str) or self._catalog.hides_above(clean_path(path)):
+            raise ToolError(formats.no_such_path(shown(str(path))))
+        with self._asking:
+            self._catalog.refresh(_after(WALK))
+            return self._result(tool, arguments)
+
+    def _result(self, tool: str, arguments: Arguments) -> str:
+        path = str(arguments.get("path", "."))
+        if tool == "list_dir":
+            names = self._catalog.listing(path)
+            if names is None:
+                raise ToolError(formats.no_such_folder(shown(path)))
+            return formats.list_result(
+                map(printable, names), folder=shown(path), max_chars=CHARS_LISTED
+            )
+        if tool == "read_file" and "lines" in arguments:
+            text = self._texts.get(path)
+            return excerpt(text.lines, str(arguments["lines"]), text.cut)
+        if tool == "read_file":
+            return self._read(path, arguments)
+        if tool == "search" and arguments.get("ranked"):
+            context = str(arguments.get("context", ""))
+            asked = read(str(arguments.get("pattern", "")), [context] if context else ())
+            names = named(asked, self._catalog)
+            return _hits(self._rank(asked, names.files, time.monotonic() + 10 * SCAN))
+        raise ToolError(f"no call of an evidence: {tool}")
+
+    def _read(self, path: str, arguments: Arguments) -> str:
+        start, end = arguments.get("start", 1), arguments.get("end")
+        if not isinstance(start, int) or not isinstance(end, int | None):
+            raise ToolError("start and end must be whole numbers")
+        if not path.endswith(PACKED):
+            return self._tools.read_file(path, start, end)
+        lines = self._texts.get(path).lines
+        if lines and start > len(lines):
+            raise ToolError(formats.past_the_end(shown(path), len(lines), start))
+        return formats.read_result(lines, start, end)
+
+    # ------------------------------------------------------------------------------ notes
+
+    def _notes(self, ranked: Ranked) -> list[str]:
+        notes = []
+        if passed := self._catalog.passed:
+            notes.append(f"passed over (ignored, or made by programs): {some(passed)}")
+        if not self._catalog.whole:
+            notes.append("not all folders were listed in time")
+        if ranked.unsearched:
+            all_files = ranked.searched + ranked.unsearched
+            notes.append(f"{ranked.unsearched:,} of {all_files:,} files were not searched in time")
+        return notes
+
+
+def _opens(workspace: Workspace, path: str) -> bool:
+    try:
+        workspace.open(path).close()
+    except ToolError:
+        return False
+    return True
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+def _short(text: str) -> str:
+    return formats.cut_text(text, formats.MAX_HIT)
+
+
+def _hits(ranked: Ranked) -> str:
+    """A ranked search's lines, those alike but for their numbers only `ALIKE` times."""
+    lines = [
+        formats.search_hit(printable(line.path), line.number, line.text)
+        for line in ranked.lines[:HITS]
+    ]
+    return "\n".join(lines or [formats.NO_MATCHES])

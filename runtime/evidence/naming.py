@@ -1,0 +1,193 @@
+"""Files that a question names, and names in it that are not there."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ...errors import ToolError
+from ...tools.paths import clean_path, printable
+from .catalog import Catalog
+from .question import Question
+from .words import DENSE, fold
+
+MAX_NAMED = 3
+NEAREST = 3
+# A path or name as people write them. What ends a sentence is no part of it.
+_NAME = re.compile(r"[\w~@%+=,./-]*[\w/~-]")
+_ENDING = re.compile(r"[A-Za-z][A-Za-z0-9]{0,7}")
+# Endings by which a name that is not there is told from a version, a host or a method.
+_KNOWN = frozenset(
+    """
+    bak bash bat bib c cc cfg cnf conf config cpp crt css csv dat db diff doc docx env err gif go gz
+    h hpp htm html ini ipynb j2 java jl jpeg jpg js json jsonl jsx key kt list lock log lua md mo
+    ndjson out patch pdf php pl png po pptx properties proto ps1 pub py pyi r rb repo rs rst rules
+    service sh socket sql sqlite svg swift tab tar tex timer tmpl toml ts tsv tsx txt xls xlsx xml
+    xz yaml yml zip zsh zst
+    """.split()  # noqa: SIM905
+)
+_DENSE_RUN = re.compile(f"[{DENSE}]+")
+_PLAIN = 4  # letters of a name without its ending that count as naming it
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A name that the question names and that is not there.
+
+    Attributes:
+        name: as it is written.
+        nearest: paths with names like it.
+    """
+
+    name: str
+    nearest: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Names:
+    """What of the workspace a question names.
+
+    Attributes:
+        files: paths, those that are named most plainly first.
+        folders: paths of folders.
+        missing: names that are not there.
+    """
+
+    files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+
+def named(question: Question, catalog: Catalog) -> Names:
+    """What a question names."""
+    files: dict[str, int] = {}
+    missing: list[Missing] = []
+    by_name = catalog.by_name()
+    # A name may stand in a script without spaces.
+    apart = _DENSE_RUN.sub(" ", question.text)
+    written = [
+        found[0].removeprefix("./")
+        for text in dict.fromkeys((question.text, apart))
+        for found in _NAME.finditer(text)
+    ]
+    asked = set(fold(question.text).split())
+    for name in dict.fromkeys(written):
+        if name.startswith("/"):
+            name = catalog.workspace.relative(name)
+        if path := _path(name, catalog):
+            files.setdefault(path, 0)
+        elif ends := _ends_with(name, by_name, catalog):
+            for path in ends:
+                files.setdefault(path, 1)
+        elif _is_name(name):
+            missing.append(Missing(printable(name), tuple(_nearest(name, by_name))))
+    rest = question.text
+    for one in missing:  # its parts name nothing else
+        rest = rest.replace(one.name, " ", 1) if "/" in one.name else rest
+    for word in _plain_words(rest):
+        # A word may be a name only by chance: where several files have it, it says little.
+        paths = by_name.get(word, [])
+        exact = [path for path in paths if path.rpartition("/")[2].casefold() == word]
+        for path in exact or paths if len(exact or paths) <= MAX_NAMED else ():
+            files.setdefault(path, 2 if exact else 3)
+    if re.search(f"[{DENSE}]", question.text):  # no spaces around a name
+        for stem, paths in by_name.items():
+            if not stem.isascii() and len(stem) >= 2 and stem in question.text.casefold():
+                files.update((path, 2) for path in paths if path not in files)
+
+    def common(path: str) -> int:
+        """How many of its folders the question has, to tell files of one name apart."""
+        return sum(fold(part) in asked for part in path.split("/")[:-1])
+
+    order = sorted(files, key=lambda path: (files[path], -common(path), len(path), path))
+    # "the swift.conf sample" is swift.conf-sample.
+    longer = [path.rpartition("/")[2].casefold() for path in files]
+    missing = [m for m in missing if not any(n.startswith(m.name.casefold()) for n in longer)]
+    folders = _folders([*written, *_DENSE_RUN.findall(question.text)], catalog)
+    return Names(tuple(order[:MAX_NAMED]), tuple(folders), tuple(missing))
+
+
+def _path(name: str, catalog: Catalog) -> str:
+    """The path that a name is, empty for none. Also of what a walk passes over: it is asked for."""
+    if name in catalog.files:
+        return name
+    if "/" not in name and "." not in name:
+        return ""
+    try:
+        path = clean_path(name)
+        there = path != "." and not catalog.hides_above(path)
+        if there and (path in catalog.files or catalog.workspace.open(path).close() is None):
+            return path
+    except ToolError:
+        pass
+    return ""
+
+
+def _ends_with(name: str, by_name: dict[str, list[str]], catalog: Catalog) -> list[str]:
+    """Files whose path ends in a name, in any case."""
+    wanted = name.casefold().strip("/")
+    last = wanted.rpartition("/")[2]
+    if "." not in last and "/" not in wanted:
+        return []
+    paths = [p for p in by_name.get(last, ()) if f"/{p.casefold()}".endswith(f"/{wanted}")]
+    if not paths and "/" in wanted:
+        # Without its ending, as modules are named, or below another folder.
+        paths = [p for p in by_name.get(last, ()) if f"/{wanted}." in f"/{p.casefold()}"]
+    if not paths and "." in last:
+        # logs/app.log where app.log is kept packed: app.log.gz, app.log.1
+        paths = [p for p in by_name.get(last, ()) if p.rpartition("/")[2].casefold() != last]
+        paths = [p for p in paths if f"/{wanted}." in f"/{p.casefold()}"]
+    return paths[: 2 * MAX_NAMED]
+
+
+def _is_name(name: str) -> bool:
+    """Whether a text is surely meant as the name of a file."""
+    last = name.rstrip("/").rpartition("/")[2]
+    stem, dot, ending = last.rpartition(".")
+    if not dot or not stem or "@" in name or "//" in name:
+        return False
+    return bool(_ENDING.fullmatch(ending)) and ending.lower() in _KNOWN
+
+
+def _nearest(name: str, by_name: dict[str, list[str]]) -> Iterable[str]:
+    """Paths of files whose name is like one: the last name decides."""
+    last = name.casefold().rpartition("/")[2]
+    full = [
+        key for key, paths in by_name.items() if any(p.casefold().endswith(key) for p in paths[:1])
+    ]
+    # Comparing 20,000 names takes too long; those that share a start or an end come into question.
+    if len(full) > 2000:
+        full = [key for key in full if key[:2] == last[:2] or key[-6:] == last[-6:]][:2000]
+    found: list[str] = []
+    for key in difflib.get_close_matches(last, full, n=NEAREST, cutoff=0.6):
+        found += [path for path in by_name[key] if path not in found]
+    return [printable(path) for path in found[:NEAREST]]
+
+
+def _plain_words(text: str) -> list[str]:
+    """What may be a name without its ending, in lower case: single words, and pairs in a row."""
+    one = re.findall(r"[\w.-]*\w", text.casefold())
+    pairs = [f"{a}{sign}{b}" for a, b in pairwise(one) for sign in ("_", "-", "")]
+    plural = [f"{word}s" for word in pairs]
+    return [word for word in dict.fromkeys([*one, *pairs, *plural]) if len(word) >= _PLAIN]
+
+
+def _folders(written: Iterable[str], catalog: Catalog) -> list[str]:
+    """Folders that are named: by path, or by a last name that one folder alone has."""
+    by_last: dict[str, list[str]] = {}
+    for path in catalog.folders:
+        if path != ".":
+            by_last.setdefault(path.rpartition("/")[2].casefold(), []).append(path)
+    found: list[str] = []
+    for name in written:
+        wanted = name.strip("/").casefold()
+        paths = by_last.get(wanted.rpartition("/")[2], []) if wanted else []
+        if _DENSE_RUN.fullmatch(wanted):  # no spaces around a name
+            found += [p for last, several in by_last.items() if last in wanted for p in several]
+        ends = [path for path in paths if f"/{path.casefold()}".endswith(f"/{wanted}")]
+        ends.sort(key=lambda path: (path.casefold() != wanted, len(path)))
+        found += [path for path in ends[:2] if path not in found]
+    return list(dict.fromkeys(found))[:MAX_NAMED]

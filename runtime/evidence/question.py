@@ -1,0 +1,150 @@
+"""What a question is about, as far as its words say: no model reads it here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .words import Terms, fold, joined, terms, words
+
+FAULT = re.compile(
+    r"\b(?:error|err|fatal|crit\w*|emerg\w*|alert|panic|exception|traceback|fail\w*|denied|refused|"
+    r"killed|abort\w*|time[ds]?[ -]?out|severe|segfault|fehler\w*|schwerwiegend\w*|abbruch|"
+    r"fallo\w*|fallido\w*|erreur\w*|échec\w*|ошибк\w*)\b|错误|失败|异常|致命|エラー|失敗|오류|실패",
+    re.IGNORECASE,
+)
+"""What marks a failure in a line."""
+
+_ASKS_FAULT = re.compile(
+    r"error|fail|fault|wrong|crash|problem|broke|stop|went down|fatal|exception|\bwhy\b|"
+    r"fehler|schief|abgest|kaputt|warum|fall[óoa]|problema|sali[óo] mal|por qué|"
+    r"erreur|panne|pourquoi|为什么|错|失败|问题|故障|エラー|失敗|오류",
+    re.IGNORECASE,
+)
+_A_LINE = r"(?:lines?|zeilen?|l[ií]neas?|lignes?|righ[ae]|linhas?|строк[аи])"
+_LINE = re.compile(
+    rf"(?:\b{_A_LINE}\s+(?:no\.?\s*|nr\.?\s*|number\s+|nummer\s+|número\s+)?|第\s*|\.\w{{1,8}}:)"
+    r"(\d{1,9})(?:\s*(?:-|–|to|bis|a|and|und|y|到)\s*(?:第\s*)?(\d{1,9}))?"
+    r"(?!\s*(?:章|节|个|次|天|年|月|日|名))|\b(\d{1,9})(?:st|nd|rd|th)\s+line\b",
+    re.IGNORECASE,
+)
+_FIRST = re.compile(rf"\b(?:first|erste[nr]?|primera?|premi[eè]re?)\s+{_A_LINE}\b|第一行", re.I)
+_LAST = re.compile(rf"\b(?:last|letzte[nr]?|[úu]ltima|derni[eè]re)\s+{_A_LINE}\b|最后一行", re.I)
+_COUNTS = re.compile(
+    r"how (?:many|often)|number of|count|which .* most|most (?:often|frequent|common)|wie ?viele?|"
+    r"wie oft|am häufigsten|cu[áa]nt[ao]s|m[áa]s frecuente|combien|多少|几[个次条]|最多",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"\b(?:last|latest|newest|most recent|final|letzte\w*|neueste\w*|[úu]ltim[oa]s?|"
+    r"derni[eè]re?s?)\b|最后|最新|最近|最後|마지막",
+    re.IGNORECASE,
+)
+# Words that point to what was said before. A short question without them is judged by its length.
+_POINTS = frozenset(
+    """
+    also else he her his it its other same she that then there they them those too
+    andere auch davon dazu deren dessen dort er es sie
+    autre aussi cela ella ello ellos esa ese eso otra otro tambien
+    """.split()  # noqa: SIM905
+)
+_GOES_ON = re.compile(
+    r"^\W*(?:and|und|y|et|what about|how about|was ist mit|那|它|还有|而)", re.IGNORECASE
+)
+_SMALL = frozenset(
+    """
+    afternoon all are bye cheers cool day doing done evening everything fine for good goodbye great
+    hello help hey hi how i much morning nice night no ok okay perfect please s so sorry thank
+    thanks that there thx today very welcome well yes you your
+    abend danke dank dir es geht gruss guten hallo ihnen moin morgen servus tag tschuss vielen wie
+    adios buenas buenos como dias estas gracias hola muchas noches que tal tardes
+    beaucoup bonjour bonsoir buongiorno ciao grazie merci obrigado ola salut привет спасибо
+    你好 您好 谢谢 再见 早上好 こんにちは ありがとう 안녕하세요 감사합니다
+    """.split()  # noqa: SIM905
+)
+# Words that say that this folder is meant, not the world. They only tip the balance.
+_HERE = frozenset(
+    """
+    code config file files folder here log logs mine my our project repo settings these this us we
+    datei diese dieser dieses diesem einstellungen hier unser unsere unserem unseren wir
+    aqui archivo carpeta configuracion esta este fichier ici notre nuestra nuestro
+    """.split()  # noqa: SIM905
+)
+MAX_SMALL = 12  # words
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, as it is looked for.
+
+    Attributes:
+        text: as it was asked.
+        terms: what is looked for, with what earlier questions add.
+        own: what is looked for of its own.
+        numbers: first and last number of the lines that it asks for; negative from the end.
+        faults: whether it is about failures.
+        counts: whether it asks how many, or which most.
+        follows: whether it refers to what was said before.
+        ends: whether it asks for the last of something.
+        small: whether it is a greeting or thanks.
+        here: whether its words say that this folder is meant.
+    """
+
+    text: str
+    terms: Terms
+    own: Terms
+    numbers: tuple[int, int] | None
+    faults: bool
+    counts: bool
+    follows: bool
+    ends: bool
+    small: bool
+    here: bool
+
+
+def read(text: str, earlier: Sequence[str] = ()) -> Question:
+    """Read a question.
+
+    Args:
+        text: the question.
+        earlier: what was said before, questions and answers, the newest last.
+    """
+    own = terms(text)
+    said = words(text)
+    small = 0 < len(said) <= MAX_SMALL and all(word in _SMALL or len(word) == 1 for word in said)
+    points = bool(_GOES_ON.search(text)) or not _POINTS.isdisjoint(said)
+    # Few words of its own cannot tell a line: what was asked before says the rest.
+    follows = bool(earlier) and not small and (points or len(own.telling) <= 3)
+    sought = own
+    if follows:
+        before = [
+            terms(one, weight) for one, weight in zip(reversed(earlier), (0.5, 0.35), strict=False)
+        ]
+        sought = joined(own, *before)
+    return Question(
+        text, sought, own, _numbers(text), bool(_ASKS_FAULT.search(text)),
+        bool(_COUNTS.search(text)), follows, bool(_ENDS.search(text)), small,
+        not _HERE.isdisjoint(word for word in map(fold, said)),
+    )  # fmt: skip
+
+
+def _numbers(text: str) -> tuple[int, int] | None:
+    if found := _LINE.search(text):
+        first = int(found[1] or found[3])
+        last = int(found[2] or first)
+        return (first, last) if 0 < first <= last else None
+    if _LAST.search(text):
+        return -1, -1
+    return (1, 1) if _FIRST.search(text) else None
+
+
+def sought(question: Question) -> str:
+    """The question without the words of any question: what a search for it is called with."""
+    telling = {*question.own.telling, *question.own.compounds}
+    kept = [
+        part.strip(".,;:!?¿¡()[]{}<>\"'`“”„«»，。？！：；（）")
+        for part in question.text.split()
+        if any(word in telling or word in fold(part) for word in telling if word in fold(part))
+    ]
+    return " ".join(filter(None, kept)) or question.text

@@ -1,0 +1,202 @@
+"""The text of the workspace's files: plain, or unpacked within bounds.
+
+All bytes come through `Workspace.open`. Each text is kept, within a bound, while its file is the
+same one: by size, time of change and inode.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import re
+import threading
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from io import FileIO
+from typing import IO, Protocol, cast
+
+from ...errors import ToolError
+from ...tools.formats import split_lines
+from ...tools.text import BUDGET, CHUNK, LATIN, TextFile
+from ...tools.workspace import Workspace
+
+MAX_UNPACKED = 32 << 20  # bytes taken of one packed file: a bomb has no end
+MAX_DICTIONARY = 128 << 20  # bytes that unpacking .xz may take; its own header asks for them
+KEPT = 48 << 20  # characters of texts that are kept
+PACKED = (".gz", ".xz", ".zst")
+_SECTION = re.compile(r"\[[^\]]+\]\s*$|<\w[^>]*>\s*$")
+_HEADING = re.compile(r"#{1,6} |={2,} |\*+ ")
+_RULES = '-=~^"*+#`'
+
+
+class _Readable(Protocol):
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class _Xz:
+    """Unpacks .xz with a bound on its memory, which `lzma.open` does not have."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._one = lzma.LZMADecompressor(memlimit=MAX_DICTIONARY)
+
+    def read(self, size: int = CHUNK, /) -> bytes:
+        while not self._one.eof:
+            data = self._file.read(CHUNK) if self._one.needs_input else b""
+            if self._one.needs_input and not data:
+                break
+            if out := self._one.decompress(data, size):
+                return out
+        return b""
+
+
+def _zstd(file: IO[bytes]) -> _Readable:
+    """Whatever module for it is there; none is asked for."""
+    try:
+        import zstandard  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ToolError("no module for .zst is installed") from None
+    reader = zstandard.ZstdDecompressor(max_window_size=MAX_DICTIONARY).stream_reader(
+        file, read_across_frames=True
+    )
+    return cast(_Readable, reader)
+
+
+class _Unpacked:
+    """A packed file as `TextFile` reads files."""
+
+    def __init__(self, file: FileIO, path: str) -> None:
+        self._file = file
+        raw = cast(IO[bytes], file)
+        self._from: _Readable
+        if path.endswith(".gz"):
+            self._from = gzip.GzipFile(fileobj=raw)
+        else:
+            self._from = _Xz(raw) if path.endswith(".xz") else _zstd(raw)
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            return self._from.read(size)
+        except (EOFError, zlib.error, lzma.LZMAError) as error:
+            raise OSError(0, f"it is damaged: {error}") from error
+        except Exception as error:  # a module for .zst has errors of its own
+            raise error if isinstance(error, OSError) else OSError(0, str(error)) from error
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text of a file.
+
+    Attributes:
+        whole: its lines, joined by line feeds.
+        cut: whether there is more than was read.
+    """
+
+    whole: str
+    cut: bool = False
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its lines without their ends."""
+        return [line.removesuffix("\r") for line in self.whole.split("\n")] if self.whole else []
+
+    @cached_property
+    def parents(self) -> list[int]:
+        """For each line the one that it stands under, both from 0: less indented, or a heading."""
+        found: list[int] = []
+        inside: list[tuple[int, int]] = []
+        section = heading = -1
+        for at, text in enumerate(self.lines):
+            bare = text.lstrip()
+            if not bare:
+                found.append(-1)
+            elif bare[0] in "[<" and _SECTION.match(bare):
+                found.append(-1)
+                section, heading, inside = at, at, []
+            elif bare[0] in "#=*" and _HEADING.match(text):
+                found.append(section)
+                heading, inside = at, []
+            elif at and bare[0] in _RULES and len(bare) > 2 and not bare.strip(bare[0]):
+                found.append(section)
+                heading, inside = at - 1, []
+            else:
+                depth = len(text) - len(bare)
+                while inside and inside[-1][0] >= depth:
+                    inside.pop()
+                found.append(inside[-1][1] if inside else heading)
+                inside.append((depth, at))
+        return found
+
+
+def read_text(workspace: Workspace, path: str, most: int = BUDGET) -> Text:
+    """Read a file.
+
+    Raises:
+        ToolError: it cannot be read, or is no text.
+    """
+    with workspace.open(path) as file:
+        packed = path.endswith(PACKED)
+        source = cast(FileIO, _Unpacked(file, path)) if packed else file
+        text = TextFile(source, path, min(most, MAX_UNPACKED) if packed else most)
+        whole = "\n".join(block.text for block in text.blocks())
+    return Text(whole, text.cut)
+
+
+Key = tuple[int, int, int]
+"""Size, time of change in ns, inode: another one is another text."""
+
+
+class Texts:
+    """The texts of a workspace's files, the last ones kept. Safe to use from several threads."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self._kept: OrderedDict[str, tuple[Key, Text]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, path: str, most: int = BUDGET) -> Text:
+        """The text of a file as it is now.
+
+        Raises:
+            ToolError: it cannot be read, or is no text.
+        """
+        now = self.workspace.stat(path)
+        key = (now.st_size, now.st_mtime_ns, now.st_ino)
+        with self._lock:
+            if (kept := self._kept.get(path)) is not None and kept[0] == key:
+                self._kept.move_to_end(path)
+                return kept[1]
+        text = read_text(self.workspace, path, most)
+        if most >= BUDGET:
+            self._keep(path, key, text)
+        return text
+
+    def _keep(self, path: str, key: Key, text: Text) -> None:
+        with self._lock:
+            if (old := self._kept.pop(path, None)) is not None:
+                self._size -= len(old[1].whole)
+            self._kept[path] = key, text
+            self._size += len(text.whole)
+            while self._size > KEPT and self._kept:
+                _, (_, gone) = self._kept.popitem(last=False)
+                self._size -= len(gone.whole)
+
+    def part(self, path: str, start: int, length: int) -> list[str]:
+        """Lines by their place in a plain file.
+
+        Raises:
+            ToolError: it cannot be opened.
+        """
+        with self.workspace.open(path) as file:
+            try:
+                data = os.pread(file.fileno(), length, start)
+            except OSError as error:
+                raise ToolError(f"cannot read {path}: {error.strerror}") from None
+        return split_lines(data.decode("utf-8", LATIN))

@@ -1,0 +1,220 @@
+"""Words of questions and lines, in any script.
+
+Text is compared folded: lower case, without accents. Names in sources count as their words
+(`keepAlive`, `keep_alive`). Scripts without spaces count by pairs of characters.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import cached_property
+
+# Thai to Khmer, kana, Han, Hangul: no spaces, or particles that hang on to a word.
+DENSE = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff"
+)
+_DENSE_SIGN = re.compile(f"([{DENSE}])")
+_WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
+_CAMEL = re.compile(r"[A-Z]*[a-z0-9]+[A-Z]\w*|[A-Z]{2,}[a-z]\w*")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# Written as one thing, so sought as one: versions, dates, keys, addresses, numbers of invoices.
+_COMPOUND = re.compile(r"[^\W_]+(?:[-_.:/@+][^\W_]+)+")
+_QUOTED = re.compile('["“„«`「]([^"”“»`」\n]{2,80})["”“»`」]')
+
+STEM, SHORT = 4, 3
+"""Letters that the start of a word must have to stand for it; that an abbreviation has."""
+
+# What any question is made of, in a few languages. These words count little, so a list that lacks
+# a language costs some precision there, and nothing else.
+_COMMON = frozenset(
+    """
+    a about after again all also an and any are as at be been before by can could currently did do
+    does each every exactly file files folder for from get give had has have here how i if in into
+    is it its itself just least less line lines list many me more most much my name need needed
+    needs no not now of on one only or our out per please really s say says set show so some t tell
+    than that the their them then there these they this to two up us use used uses was we were what
+    when where which who whose why will with would you your
+    aber als am auch auf aus bei bin bis brauch brauche da das dass datei dem den der derzeit des
+    die dies doch du ein eine einem einen einer er es fur gibt hat hier ich ihr im ist jetzt kann
+    mehr meisten mit nach nicht noch nur oder sich sie sind steht uber um und uns unser von vor war
+    welche welchem welchen welcher welches wann wer wie wieviel wieviele wird wo zeile zu zum zur
+    ahora al aqui archivo como con cual cuales cuando cuanta cuantas cuanto cuantos de del donde el
+    ella en esta este la las le linea lo los mas menos mi nos o para por porque que quien se ser si
+    solo son su sus tambien tiene un una y
+    au aux avec ce ces cette combien dans du elle est et il je les mais ne ou par pas pour quand
+    quel quelle qui quoi sa sont sur une vous
+    """.split()  # noqa: SIM905
+)
+_COMMON_DENSE = frozenset("的是了在有和吗呢么什哪谁几多少个这那请我你们其の는이를")
+
+AT_START = 3  # words of a line that are its start
+
+Weights = dict[str, float]
+
+
+def fold(text: str) -> str:
+    """The text in lower case, without accents; its lines stay its lines."""
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text)
+    bare = "".join(sign for sign in apart if not unicodedata.combining(sign))
+    return unicodedata.normalize("NFC", bare).casefold()
+
+
+def with_parts(text: str) -> str:
+    """The text with the words of each name in camel case behind it."""
+    if text.islower():
+        return text
+    return _CAMEL.sub(lambda found: f"{found[0]} {_HUMP.sub(' ', found[0])}", text)
+
+
+def indexed(text: str) -> str:
+    """What an index gets of a text: words with spaces, one by one where a script has none."""
+    text = fold(with_parts(text))
+    return text if text.isascii() else _DENSE_SIGN.sub(r" \1 ", text)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, folded; those of scripts without spaces in runs."""
+    return _WORD.findall(fold(with_parts(text)))
+
+
+def is_dense(word: str) -> bool:
+    """Whether a word is of a script without spaces."""
+    return not word.isascii() and _DENSE_SIGN.match(word) is not None
+
+
+def is_whole(compound: str, folded: str) -> bool:
+    """Whether a folded text has a compound as a whole: 7.0 is neither 7.0.1 nor 17.0."""
+    at = folded.find(compound)
+    while at >= 0:
+        end = at + len(compound)
+        before, after = folded[max(at - 2, 0) : at], folded[end : end + 2]
+        goes_on = after[:1] in (".", "-") and after[1:].isdigit()
+        joins = goes_on or (before[1:] == "." and before[:1].isdigit())
+        if not (before[-1:].isalnum() or after[:1].isalnum() or joins):
+            return True
+        at = folded.find(compound, at + 1)
+    return False
+
+
+def stem(word: str) -> str:
+    """The start of a word that its other forms have in any language that changes the ends."""
+    if len(word) < STEM or not word.isalpha():
+        return word
+    return word[: max(STEM, -(-len(word) * 7 // 10))]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What of a question is looked for.
+
+    Attributes:
+        weights: by word (or pair of characters), what it counts before its rarity.
+        compounds: folded texts that are written as one thing, by what they count.
+    """
+
+    weights: Weights
+    compounds: Weights
+
+    @cached_property
+    def telling(self) -> list[str]:
+        """The words that say what is asked about: not those of any question."""
+        return [word for word, weight in self.weights.items() if weight >= 0.3]
+
+    @cached_property
+    def _by_start(self) -> dict[str, list[tuple[str, str]]]:
+        found: dict[str, list[tuple[str, str]]] = {}
+        for word in self.telling:
+            if len(start := stem(word)) >= STEM and not is_dense(word):
+                found.setdefault(start[:STEM], []).append((start, word))
+        return found
+
+    @cached_property
+    def short(self) -> dict[str, str]:
+        """By what may stand for a word as its abbreviation, the word: names in files are short."""
+        return {
+            word[:size]: word
+            for word in self.telling
+            if word.isalpha() and not is_dense(word)
+            for size in range(SHORT, len(stem(word)))
+            if word[:size] not in self.weights
+        }
+
+    @cached_property
+    def pairs(self) -> list[str]:
+        """Those of scripts without spaces."""
+        return [word for word in self.weights if is_dense(word)]
+
+    def found_in(self, text: str) -> Weights:
+        """How well a line has each word: 1 as it is, less in another form or abbreviated."""
+        return self.found_and_first(text)[0]
+
+    def found_and_first(self, text: str) -> tuple[Weights, set[str]]:
+        """The same, and those of them that stand at the start, at most behind a mark or keyword."""
+        found: Weights = {}
+        first: set[str] = set()
+        weights, starts, short = self.weights, self._by_start, self.short
+        folded = fold(with_parts(text))
+        for place, word in enumerate(_WORD.findall(folded)):
+            if word in weights:
+                has = [(word, 1.0)]
+            else:
+                has = [
+                    (whole, 0.7)
+                    for start, whole in starts.get(word[:STEM], ())
+                    if word.startswith(start)
+                ]
+                if word[:-1] in weights:
+                    has.append((word[:-1], 0.7))  # hosts, sshd
+                if word in short:
+                    has.append((short[word], 0.4))
+            for whole, share in has:
+                found[whole] = max(share, found.get(whole, 0))
+                if place < AT_START:
+                    first.add(whole)
+        for text_of_one in (*self.pairs, *self.compounds):
+            at = folded.find(text_of_one)
+            if at >= 0 and (is_dense(text_of_one) or is_whole(text_of_one, folded)):
+                found[text_of_one] = 1.0
+                if at < 2 * AT_START:
+                    first.add(text_of_one)
+        return found, first
+
+    def __bool__(self) -> bool:
+        return bool(self.telling or self.compounds)
+
+
+def terms(text: str, weight: float = 1.0) -> Terms:
+    """The terms of a question.
+
+    Args:
+        text: the question.
+        weight: what its words count.
+    """
+    weights: Weights = {}
+    for word in words(text):
+        if is_dense(word):
+            # A run has no words that could be told, so each pair in it may be one.
+            parts = [word[i : i + 2] for i in range(max(len(word) - 1, 1))]
+            for part in parts:
+                common = sum(sign in _COMMON_DENSE for sign in part) / len(part)
+                weights[part] = weight * (1.0 if not common else 0.3 if common < 1 else 0.05)
+        else:
+            common = word in _COMMON or (len(word) == 1 and not word.isdigit())
+            weights[word] = weight * (0.1 if common else 1.0)
+    compounds = {fold(found[0]): weight for found in _COMPOUND.finditer(text)}
+    compounds |= {fold(found[1].strip()): weight for found in _QUOTED.finditer(text)}
+    return Terms(weights, compounds)
+
+
+def joined(first: Terms, *others: Terms) -> Terms:
+    """All terms; of those that several have, the largest weight."""
+    weights, compounds = dict(first.weights), dict(first.compounds)
+    for other in others:
+        for into, more in ((weights, other.weights), (compounds, other.compounds)):
+            for word, weight in more.items():
+                into[word] = max(into.get(word, 0.0), weight)
+    return Terms(weights, compounds)

@@ -1,0 +1,64 @@
+"""Evidence before the question: what stands before the model when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from helpers.agents import END, run_all
+
+from triplepoint.runtime.agent.agent import Agent
+from triplepoint.tools.policy import Policy, Rule
+
+MakeEngine = Callable[..., Any]
+
+
+def asked(scripted: MakeEngine, folder: Path, *questions: str) -> Agent:
+    """An agent after these questions."""
+    agent = Agent(scripted(*["Yes." + END] * len(questions)), workspace=folder, trace=False)
+    for question in questions:
+        run_all(agent, question)
+    return agent
+
+
+def test_the_line_that_answers_stands_before_the_question(
+    scripted: MakeEngine, folder: Path
+) -> None:
+    """With its file and number, and once more right before the answer."""
+    agent = asked(scripted, folder, "What is the error in app.log?")
+    last = agent.messages[-2]
+
+    assert last.by == "harness"
+    assert "app.log:2: 10:05 ERROR disk full" in last.content
+    assert last.content.endswith("say so.")
+    results = [message for message in agent.messages if message.role == "tool"]
+    assert any("ERROR disk full" in one.content for one in results)
+    assert all(tool.by == "harness" for tool in agent.trace.tools)
+
+
+def test_what_is_not_there_is_told(scripted: MakeEngine, folder: Path) -> None:
+    """A file that the question names and that does not exist."""
+    agent = asked(scripted, folder, "What does ap.log say about disks?")
+    assert "There is no ap.log in this folder. Near it: app.log" in agent.messages[-2].content
+
+
+def test_small_talk_stays_cheap(scripted: MakeEngine, folder: Path) -> None:
+    """Nothing is looked at, and no call is allowed; other questions without files are free."""
+    agent = asked(scripted, folder, "Hello!")
+    assert [message.role for message in agent.messages] == ["system", "user", "assistant"]
+    assert agent.trace.tools == []
+    (decode,) = [phase for phase in agent.trace.phases if phase.phase == "decode"]
+    assert (decode.recipe or {}).get("calls") == "none"
+
+
+def test_what_the_policy_hides_is_not_shown(scripted: MakeEngine, folder: Path) -> None:
+    """Neither read nor named."""
+    (folder / "secret.log").write_text("ERROR the password is hunter2\n")
+    policy = Policy("read-only", [Rule("*", "deny", {"path": "secret*"})])
+    agent = Agent(scripted("Yes." + END), workspace=folder, policy=policy, trace=False)
+    run_all(agent, "What is the error?")
+    shown = "\n".join(message.content for message in agent.messages)
+    assert "ERROR disk full" in shown
+    assert "hunter2" not in shown
+    assert "secret" not in shown

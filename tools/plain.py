@@ -1,0 +1,268 @@
+"""The file tools as small models need them: plain descriptions, and errors that say what is there.
+
+A small model copies what stands in a description as if it were data, sets what is optional because
+it can, and takes "No matches found." for the answer. So parameters are few, hold no examples, and
+every result and error says what there is.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from difflib import get_close_matches
+from pathlib import Path
+from stat import S_ISDIR
+
+from ..errors import ToolError
+from . import formats
+from .alike import meant
+from .count import count_lines
+from .files import MAX_LOOK, FileTools
+from .globs import glob_matcher
+from .paths import join, one_form, printable, shown
+from .policy import Policy
+from .search import Search, matcher
+from .table import ask_table
+from .workspace import Workspace
+
+MAX_NAMES = 20  # names in an error
+MAX_HELD = 400  # characters of them
+MAX_WORDS = 20_000
+LINES = 3  # that are shown instead
+
+_FAILURES = re.compile(
+    r"FATAL|CRITICAL|PANIC|EMERG|ERROR|SEVERE|(?i:\b(?:fatal|panic|error|exception|traceback|failed)\b)"
+)
+_ABOUT_FAILURES = re.compile(
+    r"(?i)err|fail|exception|fatal|crash|panic|warn|problem|wrong|fehler|fallo|échec|错误|失败|异常"
+)
+_SIGNS = re.compile(r"[\\|*+?^$\[({]")
+
+
+class PlainFileTools(FileTools):
+    """list_dir, read_file, search, count and table over one folder, for models that were not
+    trained on them.
+
+    What a rule of the policy keeps from a tool is not in its results either.
+    """
+
+    _plain = True
+
+    def __init__(
+        self,
+        root: str | Path | Workspace,
+        *,
+        max_lines: int = formats.MAX_LINES,
+        max_chars: int = formats.MAX_CHARS,
+        policy: Policy | None = None,
+    ) -> None:
+        """Open the folder; arguments and errors as for `FileTools`."""
+        super().__init__(root, max_lines=max_lines, max_chars=max_chars, policy=policy)
+        self._tools = (*self._tools, *self._make_tools(self.count, self.table))
+        self._by_name = {one.name: one for one in self._tools}
+        self._by_name["read_file"].unshown = ("end",)
+        self._by_name["search"].unshown = self._by_name["count"].unshown = ("regex",)
+        self._by_name["count"].acts_as = ("search",)
+        self._by_name["table"].acts_as = ("read_file",)
+
+    # The docstrings of these five are what a model is told.
+
+    def list_dir(self, path: str = ".") -> str:
+        """List the files and folders in a folder. The name of a folder ends with a slash."""
+        with self._helping(path):
+            return super().list_dir(path)
+
+    def read_file(self, path: str, start: int = 1, end: int | None = None) -> str:
+        """Read a text file. Each line comes with its number.
+
+        Args:
+            start: The number of the first line to show.
+        """
+        with self._helping(path):
+            return super().read_file(path, start, end)
+
+    def search(self, pattern: str, path: str = ".", regex: bool = False) -> str:
+        """Find all lines with a word or phrase in a file, or in all files of a folder."""
+        with self._helping(self._searched(path)[0]):
+            found = super().search(pattern, path, regex)
+            if found.startswith(formats.NO_MATCHES) and not regex and _is_regex(pattern):
+                again = super().search(pattern, path, True)
+                found = found if again.startswith(formats.NO_MATCHES) else again
+        if not found.startswith(formats.NO_MATCHES):
+            return found
+        return "\n".join([found, *self._instead(pattern, path)])
+
+    def count(self, pattern: str = "", path: str = ".", by: str = "", regex: bool = False) -> str:
+        """Count the lines with a word or phrase, all lines if there is none, largest group first.
+
+        Args:
+            by: What to group by: file, day, hour, level, ip, status, url, the name or number of a
+                field, or a regular expression with one group.
+        """
+        told = ""
+        place, takes = self._searched(path)
+        with self._helping(place), self._pointing(place):
+            for way in [regex, True] if not regex and _is_regex(pattern) else [regex]:
+                told = count_lines(
+                    self.workspace, pattern, place, by, way, max_chars=self._max_chars, takes=takes
+                )
+                if not told.startswith("0 "):
+                    return told
+        return "\n".join([told, *self._instead(pattern, path)])
+
+    def table(
+        self,
+        path: str,
+        where: str = "",
+        group: str = "",
+        value: str = "",
+        do: str = "",
+        top: int = 0,
+    ) -> str:
+        """Select, group and add up the rows of a table: csv, tsv, or JSON in lines.
+
+        Args:
+            where: Conditions, joined with the word and. Each is a column, then = != < <= > >= or
+                contains, then a value.
+            group: A column. There is one result for each of its values.
+            value: The column to reckon with.
+            do: One of sum, mean, min, max, count, list.
+            top: How many rows to show.
+        """
+        path = meant(self.workspace, path, own=True)
+        with self._helping(path), self._pointing(path, folders=False):
+            return ask_table(
+                self.workspace, path, where, group, value, do, top, max_chars=self._max_chars
+            )
+
+    # ------------------------------------------------------------------------- what there is
+
+    def _takes(self, *names: str) -> Callable[[str], bool]:
+        """Whether no rule keeps a path from any of the tools of these names."""
+        tools = [self._by_name[name] for name in names]
+        policy = self._policy
+        return lambda path: policy is None or not policy.hides(tools, path)
+
+    def _lists(self, path: str) -> bool:
+        return self._takes("list_dir")(path)
+
+    def _searched(self, path: str) -> tuple[str, Callable[[str], bool]]:
+        """Also for a pattern such as ``tests/*.py``; one of a name alone is for all folders."""
+        path = meant(self.workspace, path, own=True)
+        takes = self._takes("search", "read_file")
+        if not ("*" in path or "?" in path) or self._kind(path):
+            return path, takes
+        fits = glob_matcher(one_form(path if "/" in path else f"**/{path}"))
+        folder = re.split(r"[^/]*[*?]", path, maxsplit=1)[0].rstrip("/") or "."
+        return folder, lambda below: fits(one_form(below)) and takes(below)
+
+    @contextmanager
+    def _helping(self, path: str) -> Iterator[None]:
+        """Adds to an error about a path what there is instead."""
+        try:
+            yield
+        except ToolError as error:
+            if not isinstance(path, str):
+                raise
+            text = str(error)
+            with suppress(ToolError):
+                path = meant(self.workspace, path, own=True)
+            asked = shown(path)
+            if text.startswith(formats.outside_workspace("")):
+                below = path.lstrip("/")
+                if path.startswith("/") and self._takes("read_file")(below) and self._kind(below):
+                    text += f" (there is {shown(below)})"
+            elif text.startswith(formats.not_a_file(asked)):
+                text = f"{text}; {self._holds(path)}"
+            elif text.startswith(formats.not_a_folder(asked)):
+                text += ", for read_file"
+            elif text.startswith("no such f") and asked in text:
+                above = path.rpartition("/")[0] or "."
+                while above != "." and self._kind(above) != "folder":
+                    above = above.rpartition("/")[0] or "."
+                near = "" if "(there " in text else self._near(path, above)
+                text = f"{text}{near}; {self._holds(above)}"
+            raise ToolError(text) from None
+
+    def _kind(self, path: str) -> str:
+        try:
+            return "folder" if S_ISDIR(self.workspace.stat(path).st_mode) else "file"
+        except ToolError:
+            return ""
+
+    def _names(self, folder: str) -> list[str]:
+        """The names in a folder that may be told; none where it cannot be listed."""
+        with suppress(ToolError):
+            first = formats.MAX_ENTRIES
+            entries = self.workspace.listdir(folder, first=first).entries
+            entries = [one for one in entries if self._lists(join(folder, one.name))]
+            return [printable(one.name) + "/" * one.is_folder for one in entries]
+        return []
+
+    def _holds(self, folder: str) -> str:
+        """What is in a folder."""
+        names = self._names(folder)
+        told = names[:MAX_NAMES]
+        while len(", ".join(told)) > MAX_HELD and told:
+            told.pop()
+        more = " and more" if len(told) < len(names) else ""
+        inside = f"{', '.join(told)}{more}" or "nothing"
+        if folder != ".":
+            return f"the folder {shown(folder)} holds {inside}"
+        return f"this folder is itself called {shown(self.workspace.root.name)}; it holds {inside}"
+
+    def _near(self, path: str, folder: str) -> str:
+        """The names in a folder that are written nearly as that of the path."""
+        by_form = {one_form(name.rstrip("/").casefold()): name for name in self._names(folder)}
+        wanted = one_form(path.rpartition("/")[2].casefold())
+        near = [join(folder, by_form[one]) for one in get_close_matches(wanted, by_form, 3, 0.6)]
+        return f" (near: {', '.join(near)})" if near else ""
+
+    def _instead(self, pattern: str, path: str) -> Iterator[str]:
+        """After a search without a hit: how much there is, and the lines and words next to it."""
+        words = [word for word in re.findall(r"\w+", pattern.casefold()) if len(word) > 2]
+        about_failures = _ABOUT_FAILURES.search(pattern) is not None
+        path, takes = self._searched(path)
+        search = Search(self.workspace, "", False, counts=True, packed=True, takes=takes)
+        known: dict[str, None] = {}
+        shares: list[tuple[int, str]] = []
+        failures: list[str] = []
+        end = time.monotonic() + MAX_LOOK
+        is_folder = self._kind(path) == "folder"
+        with closing(search.folder(path) if is_folder else search.file(path)) as lines:
+            for hit in lines:
+                if time.monotonic() > end:
+                    break
+                text = hit.text[:1000].casefold()
+                if len(known) < MAX_WORDS:
+                    known.update(dict.fromkeys(re.findall(r"\w{3,30}", text)))
+                common = sum(word in text for word in words)
+                if common and (len(shares) < LINES or common > shares[-1][0]):
+                    shares = sorted([*shares, (common, str(hit))], key=lambda one: -one[0])[:LINES]
+                if about_failures and len(failures) < LINES and _FAILURES.search(hit.text):
+                    failures.append(str(hit))
+        files = "" if not is_folder else f" in {search.files} files"
+        yield f"[looked at: {search.lines} lines{files}]"
+        near: dict[str, None] = {}
+        for word in words[:5]:
+            alike = [one for one in known if abs(len(one) - len(word)) < 3 and one not in words]
+            near.update(dict.fromkeys(get_close_matches(word, alike, 3, 0.75)))
+        if near:
+            yield f"[words like it: {', '.join(list(near)[:6])}]"
+        if len(words) > 1 and shares:
+            yield from ("[lines with some of the words:]", *(line for _, line in shares))
+        if failures:
+            yield from ("[lines that mark failures:]", *failures)
+
+
+def _is_regex(pattern: str) -> bool:
+    """Whether a text that stands nowhere may be meant as a regular expression."""
+    if not isinstance(pattern, str) or not _SIGNS.search(pattern):
+        return False
+    try:
+        matcher(pattern, True)
+    except ToolError:
+        return False
+    return True
