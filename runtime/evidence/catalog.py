@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ...errors import ToolError
 from ...tools.files import FileTools
 from ...tools.links import Links
-from ...tools.paths import join
+from ...tools.paths import join, printable
 from ...tools.policy import Policy
 from ...tools.search import SKIPPED_FOLDERS
 from ...tools.workspace import MAX_DEPTH, Workspace
@@ -210,7 +210,8 @@ class Catalog:
                 continue
             if folder and is_made(entry.name, names):
                 one.passed.append(f"{below}/")
-            elif one.rules and is_ignored(one.rules, below, folder):
+            elif entry.name != printable(entry.name) or is_ignored(one.rules, below, folder):
+                # What is written otherwise than it is cannot be asked for.
                 one.passed.append(below + "/" * folder)
             elif folder:
                 one.folders.append(entry.name)

@@ -91,12 +91,14 @@ def chosen(
     # First the best lines with those beside them, then what stands below these: the text under
     # a heading, the body under a name. Then further lines.
     for number in good[:FIRST]:
-        take(range(number - BESIDE, number + BESIDE + 1)) or take([number])
+        if not take(range(number - BESIDE, number + BESIDE + 1)):
+            take([number])
     for below in (3, 6, 12):
         for number in good[: FIRST // 2]:
             take(range(number - below // 2, number + below + 1))
     for number in good[FIRST:]:
-        take(range(number - BESIDE, number + BESIDE + 1)) or take([number])
+        if not take(range(number - BESIDE, number + BESIDE + 1)):
+            take([number])
     if good:
         take(range(good[0], good[0] + 24))
     take(range(1, 12))

@@ -6,7 +6,9 @@ What is found stands as calls of the tools that look, with the text that these r
     read_file(path)                              a small file whole
     read_file(path, start, end)                  a line that is asked for by its number
     read_file(path, lines="1-3,17")              parts of a long one
-    search(pattern, path, ranked=True, context)  the lines that share most with the pattern
+    search(pattern, path, ranked=True)           the lines that share most with the pattern, also
+                                                 with what was said before it (`context`), or that
+                                                 mark failures (`failures`)
 
 Each can be made again (`Gatherer.rerun`) from its arguments and the workspace alone.
 """
@@ -215,7 +217,7 @@ class Gatherer(ProcessBound):
                 files += [*read_last[-1:]] or [*before.files[:1]]
             files = [one for one in dict.fromkeys(files) if self._is_there(one)]
             context = " ".join(earlier[-2:])[-MAX_CONTEXT:] if asked.follows else ""
-            looked = read(sought(asked), [context] if context else ())
+            looked = read(sought(asked), [context] if context else (), faults=asked.faults)
             ranked = self._rank(looked, files, time.monotonic() + SCAN)
             if self._background and self._index is not None:
                 self._warm_beside()
@@ -336,6 +338,8 @@ class Gatherer(ProcessBound):
         arguments: dict[str, object] = {"pattern": sought(looked), "path": ".", "ranked": True}
         if context:
             arguments["context"] = context
+        if looked.faults and not read(sought(looked)).faults:
+            arguments["failures"] = True
         search = Call("search", arguments, _hits(ranked))
         order = list(dict.fromkeys(line.path for line in ranked.lines[:40]))
         order = [path for path in order if path not in files][:FILES]
@@ -412,8 +416,9 @@ class Gatherer(ProcessBound):
         if tool == "read_file":
             return self._read(path, arguments)
         if tool == "search" and arguments.get("ranked"):
-            context = str(arguments.get("context", ""))
-            asked = read(str(arguments.get("pattern", "")), [context] if context else ())
+            context, faults = arguments.get("context"), bool(arguments.get("failures"))
+            said = [str(context)] if context else ()
+            asked = read(str(arguments.get("pattern", "")), said, faults=faults)
             names = named(asked, self._catalog)
             return _hits(self._rank(asked, names.files, time.monotonic() + 10 * SCAN))
         raise ToolError(f"no call of an evidence: {tool}")

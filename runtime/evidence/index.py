@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ DEAD = 0.5  # share of chunks that no file has any more at which it is made anew
 FEW_CHUNKS = 1000  # below which that does not matter
 BUSY = 0.05  # seconds that a question waits for another process
 PAGE = 4096
+_TOKEN = re.compile(r"[^\W_]+")
 
 _TABLES = f"""
 CREATE TABLE file(path TEXT PRIMARY KEY, size INT, changed INT, inode INT, content INT);
@@ -349,29 +351,29 @@ def _match(terms: Terms, connection: sqlite3.Connection) -> str:
     """
     parts: list[str] = []
     for word in terms.telling:
-        if is_dense(word):
-            parts.append(_phrase(" ".join(word)))
-            continue
         parts.append(_phrase(word))
+        if is_dense(word):
+            continue
         if len(start := stem(word)) < len(word):
             parts.append(f"{_phrase(start)} *")
     if short := list(terms.short):
         marks = ",".join("?" * len(short))
         query = f"SELECT term FROM vocabulary WHERE term IN ({marks})"
         parts += (_phrase(term) for (term,) in connection.execute(query, short))
-    parts += (_phrase(" ".join(indexed(one).split())) for one in terms.compounds)
+    parts += (_phrase(one) for one in terms.compounds)
     return " OR ".join(part for part in parts if part != '""')
 
 
 def _phrase(text: str) -> str:
-    return '"' + text.replace('"', " ") + '"'
+    """A text as FTS5 takes it, whatever signs it has."""
+    return f'"{" ".join(_TOKEN.findall(indexed(text)))}"'
 
 
 def _frequencies(terms: Terms, connection: sqlite3.Connection) -> dict[str, int]:
     found: dict[str, int] = {}
     for word in (*terms.weights, *terms.compounds):
         if word in terms.compounds or is_dense(word):
-            phrase = _phrase(" ".join(indexed(word).split()))
+            phrase = _phrase(word)
             query = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT 5000)"
             found[word] = connection.execute(query, (phrase,)).fetchone()[0]
         else:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...arguments import without_surrogates
 from .words import Terms, fold, joined, terms, words
 
 FAULT = re.compile(
@@ -15,6 +16,17 @@ FAULT = re.compile(
     re.IGNORECASE,
 )
 """What marks a failure in a line."""
+FAULTS = tuple(
+    """
+    err fatal crit emerg alert panic exception traceback fail denied refused killed abort timeout
+    time-out timed severe segfault fehler schwerwiegend abbruch fallo fallido echec ошибк
+    错误 失败 异常 致命 エラー 失敗 오류 실패
+    """.split()  # noqa: SIM905
+)
+"""Texts of which every line that `FAULT` finds has one; finding these takes far less time."""
+MAX_ASKED = (
+    6000  # characters of a question that are read: its end, where a text was pasted before it
+)
 
 _ASKS_FAULT = re.compile(
     r"error|fail|fault|wrong|crash|problem|broke|stop|went down|fatal|exception|\bwhy\b|"
@@ -103,13 +115,15 @@ class Question:
     here: bool
 
 
-def read(text: str, earlier: Sequence[str] = ()) -> Question:
+def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Question:
     """Read a question.
 
     Args:
         text: the question.
         earlier: what was said before, questions and answers, the newest last.
+        faults: whether it is about failures, whatever its words say.
     """
+    text = without_surrogates(text[-MAX_ASKED:])
     own = terms(text)
     said = words(text)
     small = 0 < len(said) <= MAX_SMALL and all(word in _SMALL or len(word) == 1 for word in said)
@@ -123,7 +137,7 @@ def read(text: str, earlier: Sequence[str] = ()) -> Question:
         ]
         sought = joined(own, *before)
     return Question(
-        text, sought, own, _numbers(text), bool(_ASKS_FAULT.search(text)),
+        text, sought, own, _numbers(text), faults or bool(_ASKS_FAULT.search(text)),
         bool(_COUNTS.search(text)), follows, bool(_ENDS.search(text)), small,
         not _HERE.isdisjoint(word for word in map(fold, said)),
     )  # fmt: skip

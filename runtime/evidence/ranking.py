@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from ...errors import ToolError
 from .catalog import Catalog
 from .index import ROWS, Chunk, Index
-from .question import FAULT, Question
+from .question import FAULT, FAULTS, Question
 from .reading import Text, Texts
 from .words import SHORT, STEM, Terms, Weights, fold, is_dense, stem
 
@@ -33,6 +33,7 @@ ABOVE, AROUND, OF_NAME, OF_FOLDER, AT_ONCE, OF_FAULT = 0.6, 0.3, 0.8, 0.4, 1.5, 
 """What counts, of 1 for a word in the line itself: the same word in a heading above it, in a line
 near it, in the file's name, in those of its folders; a text that is written as one thing; a mark of
 a failure, of the rarest word."""
+RARE = 2.0  # what a mark of a failure counts at least as a word: few lines have one
 FLOOR = 0.15  # that a word counts which all chunks have
 WIDE = 100  # characters of a line that is of usual width; shorter ones say what they say plainly
 AT_START = 1.25  # what a word counts more that stands at the start: the line is about it
@@ -199,8 +200,9 @@ class _Scan:
             if word and numbers:
                 self.counts[word] += len({number // ROWS for number in numbers})
         if self._question.faults:
-            for number in _lines_of(FAULT.finditer(whole), whole):
-                found[number] += 1
+            for fault in FAULTS:
+                for number in _lines_with(fault, folded):
+                    found[number] += 3
         if not found:
             return
         lines = whole.split("\n")
@@ -245,14 +247,6 @@ def _lines_with(needle: str, text: str) -> Iterator[int]:
         if last < 0:
             return
         at = text.find(needle, last)
-
-
-def _lines_of(matches: Iterable[re.Match[str]], text: str) -> Iterator[int]:
-    number = last = 0
-    for _, match in zip(range(HITS), matches, strict=False):
-        number += text.count("\n", last, match.start())
-        last = match.start()
-        yield number
 
 
 class _Names:
@@ -316,7 +310,7 @@ class _Scoring:
         self._rarity = rarity
         self._names = names
         self._text_of = text_of
-        self._fault = OF_FAULT * max(rarity.values(), default=1.0)
+        self._fault = OF_FAULT * max([RARE, *rarity.values()])
 
     def ranked(self, hits: list[_Hit]) -> Ranked:
         """The hits as lines, ranked."""
@@ -324,7 +318,7 @@ class _Scoring:
             hit.own = self._own(hit)
         by_file: dict[str, list[_Hit]] = {}
         close = sorted(hits, key=lambda hit: -hit.own)
-        for hit in {(hit.path, hit.number): hit for hit in close[: 2 * LINES]}.values():
+        for hit in {(hit.path, hit.number): hit for hit in close[:LINES]}.values():
             by_file.setdefault(hit.path, []).append(hit)
         result, best, top = Ranked(), Weights(), 0.0
         for path, several in by_file.items():

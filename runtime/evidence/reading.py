@@ -26,6 +26,7 @@ from ...tools.workspace import Workspace
 MAX_UNPACKED = 32 << 20  # bytes taken of one packed file: a bomb has no end
 MAX_DICTIONARY = 128 << 20  # bytes that unpacking .xz may take; its own header asks for them
 KEPT = 48 << 20  # characters of texts that are kept
+MAX_NESTED = 40  # lines that one can stand under
 PACKED = (".gz", ".xz", ".zst")
 _SECTION = re.compile(r"\[[^\]]+\]\s*$|<\w[^>]*>\s*$")
 _HEADING = re.compile(r"#{1,6} |={2,} |\*+ ")
@@ -130,7 +131,8 @@ class Text:
                 while inside and inside[-1][0] >= depth:
                     inside.pop()
                 found.append(inside[-1][1] if inside else heading)
-                inside.append((depth, at))
+                if len(inside) < MAX_NESTED:
+                    inside.append((depth, at))
         return found
 
 

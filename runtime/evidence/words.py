@@ -49,6 +49,7 @@ _COMMON = frozenset(
 )
 _COMMON_DENSE = frozenset("的是了在有和吗呢么什哪谁几多少个这那请我你们其の는이를")
 
+MAX_TERMS = 60  # of a question
 AT_START = 3  # words of a line that are its start
 
 Weights = dict[str, float]
@@ -205,9 +206,12 @@ def terms(text: str, weight: float = 1.0) -> Terms:
         else:
             common = word in _COMMON or (len(word) == 1 and not word.isdigit())
             weights[word] = weight * (0.1 if common else 1.0)
+    if len(weights) > MAX_TERMS:  # a pasted text: its long words are the rare ones
+        most = sorted(weights, key=lambda word: (-len(word), word))[:MAX_TERMS]
+        weights = {word: weights[word] for word in weights if word in set(most)}
     compounds = {fold(found[0]): weight for found in _COMPOUND.finditer(text)}
     compounds |= {fold(found[1].strip()): weight for found in _QUOTED.finditer(text)}
-    return Terms(weights, compounds)
+    return Terms(weights, dict(list(compounds.items())[-MAX_TERMS // 4 :]))
 
 
 def joined(first: Terms, *others: Terms) -> Terms:

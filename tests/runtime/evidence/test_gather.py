@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,3 +249,31 @@ def test_wrong_reruns(gatherer: Gatherer) -> None:
     ):  # fmt: skip
         with pytest.raises(ToolError):
             gatherer.rerun(tool, arguments)
+
+
+def test_odd_questions_and_names(gatherer: Gatherer, root: Path) -> None:
+    """No question and no name is an error, or does harm to the index."""
+    (root / os.fsdecode(b"bad\xff.txt")).write_text("zebra\n")
+    (root / "line\nfeed.txt").write_text("zebra\n")
+    (root / "stairs.txt").write_text("".join(f"{' ' * n}zebra {n}\n" for n in range(2000)))
+    assert gatherer.warm()
+    for question in (
+        "", '"', "zebra\0", "\ud800 zebra", 'say "a\0b" AND (OR) NEAR/3 * zebra', "zebra " * 40_000,
+        "' OR 1=1; --", "zebra " + " ".join(f"word{n}" for n in range(5000)), "?" * 9000,
+    ):  # fmt: skip
+        found = gather(gatherer, question)
+        repr(found).encode()
+        assert all(call.result.encode() is not None for call in found.calls)
+    assert gather(gatherer, "Where is the zebra?").best[0].path == "stairs.txt"
+    index = gatherer._index
+    assert index is not None
+    assert index.fresh(gatherer._catalog)[1] == []
+
+
+def test_failures_are_asked_for(gatherer: Gatherer) -> None:
+    """A question about failures is one also where its telling words do not say so."""
+    found = gather(gatherer, "Why is it so, with the requests?")
+    assert found.best[0].text == "11:00 FATAL the disk is full"
+    (search,) = [call for call in found.calls if call.tool == "search"]
+    assert search.arguments["failures"] is True
+    assert gatherer.rerun("search", search.arguments) == search.result

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from triplepoint.runtime.evidence.question import read, sought
+from triplepoint.runtime.evidence.question import FAULT, FAULTS, read, sought
+from triplepoint.runtime.evidence.words import fold
 
 
 @pytest.mark.parametrize(
@@ -66,3 +67,14 @@ def test_sought() -> None:
     assert again.own.telling == read("Which smtp_host is set in config/app.ini?").own.telling
     assert sought(read("谁是负责人?")) == "谁是负责人"
     assert sought(read("what is it?")) == "what is it?"
+
+
+def test_faults_are_found_fast() -> None:
+    """Each mark of a failure has one of the texts that are looked for."""
+    for mark in (
+        "err: x", "ERROR", "timed out", "time-out", "timeout", "Fehlermeldung", "échec", "FATAL",
+        "Traceback (most", "refused", "ошибка", "失败", "critical", "crit", "abort",
+        "Schwerwiegend",
+    ):  # fmt: skip
+        assert FAULT.search(mark), mark
+        assert any(text in fold(mark) for text in FAULTS), mark
