@@ -14,6 +14,7 @@ _WORDS = {
     "machine": "measured limits of this machine",
     "synthetic": "synthetic models",
     "packed": "packed copies of models",
+    "evidence": "words of folders, by which lines for questions are found",
     "prefixes": "prefixes of conversations that memory had no room for",
     "sha256.json": "hashes of model files",
 }

@@ -85,20 +85,23 @@ def chosen(
         taken.update(new)
         return True
 
+    def beside(number: int) -> None:
+        """Take a line with those beside it, or where there is no room for them, alone."""
+        if not take(range(number - BESIDE, number + BESIDE + 1)):
+            take([number])
+
     for number in first:
         take([number])
     good = list(good)
     # First the best lines with those beside them, then what stands below these: the text under
     # a heading, the body under a name. Then further lines.
     for number in good[:FIRST]:
-        if not take(range(number - BESIDE, number + BESIDE + 1)):
-            take([number])
+        beside(number)
     for below in (3, 6, 12):
         for number in good[: FIRST // 2]:
             take(range(number - below // 2, number + below + 1))
     for number in good[FIRST:]:
-        if not take(range(number - BESIDE, number + BESIDE + 1)):
-            take([number])
+        beside(number)
     if good:
         take(range(good[0], good[0] + 24))
     take(range(1, 12))
