@@ -218,7 +218,7 @@ def test_kept_and_resumed(
 def test_prompts_are_those_of_training(engine: Engine, name: str, tmp_path: Path) -> None:
     """An agent's system message, question and generation prompt are the ids of the corpus."""
     one = talk(name, 9000, 1, longest=480)
-    agent = Agent(engine, workspace=tmp_path, trace=False, max_tokens=1)
+    agent = Agent(engine, workspace=tmp_path, harness=False, trace=False, max_tokens=1)
     list(agent.stream(one.rounds[0].question))
     spoken = one.targets.index(True)
 
@@ -244,7 +244,9 @@ def _asked(agent: Agent, question: str) -> list[Any]:
 def test_an_agent(engine: Engine, tmp_path: Path) -> None:
     """A model asks the tool that it needs, and answers with what stands in the file; a second
     question reads no more than what is new."""
-    agent = Agent(engine, workspace=_folder(tmp_path / "work"), trace=False, max_tokens=100)
+    agent = Agent(
+        engine, workspace=_folder(tmp_path / "work"), harness=False, trace=False, max_tokens=100
+    )
     for question, answer in zip(QUESTIONS, ANSWERS, strict=True):
         before = len(agent.session.tokens)
         events = _asked(agent, question)
@@ -262,7 +264,7 @@ def test_an_agent_that_goes_on_later(engine: Engine, tmp_path: Path) -> None:
     work, root = _folder(tmp_path / "work"), tmp_path / "sessions"
 
     def agent() -> Agent:
-        return Agent(engine, workspace=work, trace=False, max_tokens=100)
+        return Agent(engine, workspace=work, harness=False, trace=False, max_tokens=100)
 
     first, later = agent(), agent()
     _asked(first, QUESTIONS[0])
