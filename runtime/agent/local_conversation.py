@@ -409,7 +409,7 @@ class LocalConversation(Conversation[Mark]):
             if result.phase is not None:
                 self._measure(run, result.phase, request, ttft)
         reply = result.reply
-        if not reply.repaired:  # nothing of such calls was told as text
+        if not reply.repaired and reply.cut_call is None:  # no call is told as text
             yield from map(delta_of, result.rest)
         if result.phase is not None:
             yield PhaseFinished(result.phase)

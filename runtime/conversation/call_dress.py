@@ -87,6 +87,11 @@ class DressWatch:
             return None
         return self._head, self._held[self._head.at :]
 
+    @property
+    def calling(self) -> bool:
+        """Whether calls were written, or one is being written."""
+        return not self.off and bool(self._calls or self.begun())
+
     def copy(self) -> DressWatch:
         """One that goes on from here by itself."""
         made = copy.copy(self)

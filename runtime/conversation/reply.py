@@ -243,6 +243,7 @@ class ReplyReader:
             elif not self._parse(body):
                 self.rest += self._told_now(self._answered())
         calls, notes = ([], []) if watch is None or not self._ended else watch.found()
+        cut_dress = cut and watch is not None and watch.calling
         self.rest += self._left()
         if cut and self._mode == "answer" in self._begun and self._blank:
             # Its blank space belongs before what would follow.
@@ -256,6 +257,9 @@ class ReplyReader:
             reply.answer = _FENCE.sub("", reply.answer)  # of the fence that the call stood in
         if watch is not None and calls and not called and not reply.broken:
             reply.calls, reply.notes, reply.repaired = calls, notes, True
+            reply.answer = watch.told
+        elif watch is not None and cut_dress and not called:
+            reply.cut_call = reply.answer[len(watch.told) :]
             reply.answer = watch.told
         return reply
 

@@ -73,7 +73,11 @@ class EvidenceFirst(Policy):
         ]
         reads = all(tool.effect == "read" for tool in context.tools)
         again = Message("user", _told(found, context.question, reads=reads), by="harness")
-        return Decision(looked=tuple(looked), messages=(again,))
+        # A small model goes on calling where it sees calls. What was found mostly holds the answer,
+        # so it answers first; not where it has to count, to act, or nothing was found.
+        enough = bool(found.best or found.missing) and reads and not found.counts
+        calls = "none" if enough else None
+        return Decision(looked=tuple(looked), messages=(again,), calls=calls)
 
     def close(self) -> None:
         """Close the index."""

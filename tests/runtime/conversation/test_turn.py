@@ -121,6 +121,16 @@ def test_calls_in_plain_text_are_judged(scripted: Any, said: str, fits: bool) ->
     assert (len(result.reply.calls), result.reply.repaired, result.fits) == (1, True, fits)
 
 
+def test_calls_in_plain_text_that_are_cut_are_no_answer(scripted: Any) -> None:
+    """Neither where the reply was too long, nor where it repeated itself."""
+    one = '{"name": "read_file", "arguments": {"path": "a"}}\n'
+    for more in ({"limits": Limits(60)}, {"stops_repetition": True}):
+        result = written(scripted, one * 40, **more)
+        assert result.reply.answer == ""
+        assert result.reply.calls == []
+        assert (result.reply.cut_call or "").startswith(one)
+
+
 def test_an_answer_that_no_grammar_holds_whole_is_checked(scripted: Any) -> None:
     """By its schema; one that fits has nothing against it."""
     pytest.importorskip("jsonschema", reason="jsonschema is not installed")

@@ -9,6 +9,7 @@ from typing import Any
 from helpers.agents import END, run_all
 
 from triplepoint.runtime.agent.agent import Agent
+from triplepoint.tools import EditTools
 from triplepoint.tools.policy import Policy, Rule
 
 MakeEngine = Callable[..., Any]
@@ -35,6 +36,23 @@ def test_the_line_that_answers_stands_before_the_question(
     results = [message for message in agent.messages if message.role == "tool"]
     assert any("ERROR disk full" in one.content for one in results)
     assert all(tool.by == "harness" for tool in agent.trace.tools)
+
+
+def test_the_model_answers_first_where_it_need_not_count_or_act(
+    scripted: MakeEngine, folder: Path
+) -> None:
+    """The first reply is text where lines were found; where it counts, or may act, it is free."""
+    agent = asked(scripted, folder, "What is the error in app.log?", "How many errors are there?")
+    decodes = [phase for phase in agent.trace.phases if phase.phase == "decode"]
+    assert [(one.recipe or {}).get("calls") for one in decodes] == ["none", None]
+
+    able = Agent(
+        scripted("Yes." + END), workspace=folder, tools=EditTools(folder), policy="yes", trace=False
+    )
+    run_all(able, "Fix the error in app.log")
+    (decode,) = [phase for phase in able.trace.phases if phase.phase == "decode"]
+    assert (decode.recipe or {}).get("calls") is None
+    assert "Do it with the tools" in able.messages[-2].content
 
 
 def test_what_is_not_there_is_told(scripted: MakeEngine, folder: Path) -> None:
