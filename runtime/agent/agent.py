@@ -100,7 +100,8 @@ class Agent(Generic[Output], ProcessBound):
             the parsed value (for a JSON schema, what `json.loads` gives).
         harness: what is done around the model: True or False for all policies or none, settings
             by name (`runtime/agent/harness/defaults.py`), or a `Harness` of your own policies;
-            default: all, except for models that were trained on the bare loop, such as nano.
+            default: all, except for models that were trained on the bare loop, such as nano, and
+            models on a server.
 
     Raises:
         TemplateError: the model's chat template cannot be used.

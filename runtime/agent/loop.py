@@ -139,6 +139,7 @@ class Run:
             conversation.hold(decision.calls)
             reply = yield from conversation.generate(context)
             if reply.repeated:
+                self._setup.harness.after_reply(self._seen_by_policies(step), reply)
                 new, why = self._read_repetition(reply), "the last call repeated itself"
                 if not new:
                     return

@@ -76,7 +76,7 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME=VALUE",
         help="what is done around the model: off for nothing, or a setting such as evidence=off or "
-        "evidence_tokens=3000 (default: on, except for models trained without it)",
+        "evidence_tokens=3000 (default: on, except for models trained without it and on servers)",
     )
     verb.add_argument(
         "--think",

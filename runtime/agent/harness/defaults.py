@@ -15,7 +15,7 @@ from .policy import Policy
 DEFAULTS: dict[str, object] = {
     "evidence": True,  # evidence.py: look before the model is asked
     "evidence_tokens": TOKENS,
-    "plain_tools": True,  # tools/plain.py: descriptions to copy without harm; count and table
+    "plain_tools": False,  # tools/plain.py: plain descriptions; count, table. Did not pay on 0.5B
     "no_repeats": True,  # no_repeats.py: a call that gives the same again ends the looking
 }
 """Settings of the harness, as `--harness KEY=VALUE` and `Agent(harness={…})` take them."""
@@ -26,8 +26,9 @@ Given = bool | Mapping[str, object] | Harness | None
 def harness_of(given: Given, engine: object) -> Harness:
     """The harness of one conversation.
 
-    A model whose file declares the forms of its answers was trained on the bare loop: by default
-    it has none.
+    By default a model on a server has none, since nothing is known here of what it was trained on,
+    and neither has one whose file declares the forms of its answers: it was trained on the bare
+    loop.
 
     Args:
         given: None: the default of the model; True or False: all policies or none; settings, see
@@ -39,8 +40,9 @@ def harness_of(given: Given, engine: object) -> Harness:
     """
     if isinstance(given, Harness):
         return given
-    trained = getattr(getattr(engine, "tokenizer", None), "answer_forms", None) is not None
-    if given is False or (given is None and trained):
+    tokenizer = getattr(engine, "tokenizer", None)
+    bare = tokenizer is None or getattr(tokenizer, "answer_forms", None) is not None
+    if given is False or (given is None and bare):
         return Harness()
     settings = checked({} if given is None or given is True else given)
     makers: dict[str, Callable[[], Policy]] = {

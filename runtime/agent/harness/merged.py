@@ -39,8 +39,11 @@ class Harness:
         return merged([*held, *self._asked(lambda one: one.before_turn(context))])
 
     def after_reply(self, context: Context, reply: Reply) -> Decision:
-        """What is decided about a reply without calls."""
-        return merged(self._asked(lambda one: one.after_reply(context, reply)))
+        """What is decided about a reply without whole calls; its `calls` hold for the next one."""
+        found = merged(self._asked(lambda one: one.after_reply(context, reply)))
+        if found.calls is not None:
+            self._next.append(Decision(calls=found.calls))
+        return found
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> None:
         """Let policies see a result; what they decide holds for the next reply."""

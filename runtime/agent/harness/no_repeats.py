@@ -1,5 +1,7 @@
 """A call that was made before, with nothing changed since, ends the looking: the model answers.
 
+So does a reply of calls that was ended because it only repeated itself.
+
 Why: small models repeat a call whose result they have, until the run is ended for it. README's
 first question ended so on Qwen2.5-Coder-1.5B.
 """
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 from .policy import Context, Decision, Policy
 
 if TYPE_CHECKING:
+    from ...conversation.reply import Reply
     from ...conversation.toolcalls import ToolCall
 
 
@@ -29,6 +32,10 @@ class NoRepeats(Policy):
         if context.turn != self._turn:  # a new question may look at the same things again
             self._turn, self._seen = context.turn, {}
         return None
+
+    def after_reply(self, context: Context, reply: Reply) -> Decision | None:
+        """See `Policy.after_reply`."""
+        return Decision(calls="none") if reply.repeated and reply.cut_call is not None else None
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
         """See `Policy.after_result`."""

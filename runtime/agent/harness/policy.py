@@ -72,7 +72,7 @@ class Policy:
         return None
 
     def after_reply(self, context: Context, reply: Reply) -> Decision | None:
-        """Decide about a reply without calls, which would be the answer."""
+        """Decide about a reply without whole calls, which would be the answer, or was cut."""
         return None
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:

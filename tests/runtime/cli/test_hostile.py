@@ -32,8 +32,10 @@ from triplepoint.runtime.cli.arguments import build_parser
 from triplepoint.runtime.cli import conversation, disk_usage, line_input, replay_verify
 from triplepoint.runtime.cli import attaching, slash_commands
 from triplepoint.runtime.agent.remote import engine
-from triplepoint.runtime.bench import calibration, compare, kernels, predictions
+from triplepoint.runtime.bench import compare, kernels, predictions
 from triplepoint.runtime.bench import reach, runner
+from triplepoint.runtime.inference import engine_timer
+from triplepoint.runtime.physics import calibrate
 from triplepoint.runtime.evaluate import imatrix
 from triplepoint.runtime.hub import find, pull
 from triplepoint.runtime.models import qwen3
