@@ -82,6 +82,31 @@ def test_a_conversation_can_go_on_after_it(engine: Engine, folder: Path, trace: 
         assert agent.ledger.ids == agent.session.tokens
 
 
+@pytest.mark.parametrize("place", [(1, 1), (2, 1)])
+def test_what_the_harness_looked_at_is_gone_on_with(
+    engine: Engine, folder: Path, tmp_path: Path, place: tuple[int, int]
+) -> None:
+    """Its calls, results and words are the recorded tokens again; the run verifies without files."""
+    asked, path = QUESTIONS[1:], tmp_path / "run.jsonl"
+    with Agent(engine, workspace=folder, harness=True, trace=path, max_tokens=200) as agent:
+        for question in asked:
+            for _ in agent.stream(question):
+                pass
+    trace = Trace.load(path)
+    assert {tool.by for tool in trace.tools} >= {"harness"}
+
+    with Agent(engine, workspace=folder, harness=True, trace=False, max_tokens=200) as agent:
+        assert go_on(trace, agent, *place) == []
+        branch = agent.trace
+    was = [p.token_ids for p in trace.phases if p.turn == place[0] and p.phase == "decode"]
+    assert [p.token_ids for p in branch.phases if p.phase == "decode"] == was
+
+    header = trace.header
+    assert header is not None
+    header.workspace = str(tmp_path / "gone")
+    assert replay.verify(trace, engine).ok
+
+
 def test_another_prompt(engine: Engine, folder: Path, trace: Trace) -> None:
     """It is asked in place of the question, behind the same past."""
     with Agent(engine, workspace=folder, trace=False) as agent:
