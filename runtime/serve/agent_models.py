@@ -158,7 +158,7 @@ def _tell(running: _Running, question: str, generation: Generation) -> None:
     phases: list[PhaseEvent] = []
     for event in running.agent.stream(question):
         generation.check()
-        if isinstance(event, ToolCallStarted):
+        if isinstance(event, ToolCallStarted) and not event.by:  # the harness has looked already
             generation.tool_began(running.session, event.name)
         elif isinstance(event, ToolCallFinished):
             generation.tool_ended(running.session)
