@@ -86,7 +86,7 @@ def test_a_conversation_can_go_on_after_it(engine: Engine, folder: Path, trace: 
 def test_what_the_harness_looked_at_is_gone_on_with(
     engine: Engine, folder: Path, tmp_path: Path, place: tuple[int, int]
 ) -> None:
-    """Its calls, results and words are the recorded tokens again; the run verifies without files."""
+    """Its calls, results and words are the recorded tokens again; the run verifies by itself."""
     asked, path = QUESTIONS[1:], tmp_path / "run.jsonl"
     with Agent(engine, workspace=folder, harness=True, trace=path, max_tokens=200) as agent:
         for question in asked:
