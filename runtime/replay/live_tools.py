@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...errors import ToolError
 from ...tools import FindTools
 from ...traces.events import RunStart, ToolEvent
 from ..agent.agent import Agent
 from ..agent.run_context import CancellationToken
 from ..agent.tool_executor import ToolExecutor
 from ..conversation.toolcalls import ToolCall
+from ..evidence import Gatherer
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -32,13 +34,17 @@ class LiveTools:
             workspace=folder,
             tools=more,
             context=header.config.get("context"),
+            harness=header.config.get("harness") or False,
             trace=False,
         )
+        self._gatherer: Gatherer | None = None
         self._executor: tuple[int, ToolExecutor] | None = None
 
     def __call__(self, event: ToolEvent) -> str | None:
         """What the model would be told now; None for a call that is not run again."""
         agent = self._agent
+        if event.by:
+            return self._looked_at(event)
         known = {tool.name for tool in agent.tools}
         if event.decision != "allowed" or event.effect != "read" or event.name not in known:
             return None
@@ -47,3 +53,13 @@ class LiveTools:
             self._executor = event.turn, executor
         call = ToolCall(event.name, event.arguments, id=event.call_id)
         return self._executor[1].run(call).result
+
+    def _looked_at(self, event: ToolEvent) -> str:
+        """What the harness would find now."""
+        if self._gatherer is None:
+            assert self._agent.files is not None, "it has a folder"
+            self._gatherer = Gatherer(self._agent.files, self._agent.policy, background=False)
+        try:
+            return self._gatherer.rerun(event.name, event.arguments)
+        except ToolError as error:
+            return f"error: {error}"

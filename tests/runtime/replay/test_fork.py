@@ -11,6 +11,7 @@ import pytest
 from triplepoint import Agent, Engine, Trace, replay
 from triplepoint.errors import ReplayError
 from triplepoint.runtime.agent.events import Notice
+from triplepoint.runtime.replay.live_tools import LiveTools
 from triplepoint.tools import FindTools
 
 QUESTIONS = (
@@ -103,6 +104,9 @@ def test_what_the_harness_looked_at_is_gone_on_with(
 
     header = trace.header
     assert header is not None
+    live = replay.verify(trace, engine, tools=LiveTools(engine, header, folder))
+    assert live.ok, live.tool_difference
+    assert live.tools == len([tool for tool in trace.tools if tool.effect == "read"])
     header.workspace = str(tmp_path / "gone")
     assert replay.verify(trace, engine).ok
 
