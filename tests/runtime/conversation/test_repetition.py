@@ -128,7 +128,7 @@ def test_a_copy_is_ended_where_it_stops_being_one(nano: Tokenizer) -> None:
 def test_an_answer_ends_with_a_notice(scripted: MakeEngine, folder: Path, tmp_path: Path) -> None:
     """It is answered, said, traced, and the conversation can go on; the run verifies."""
     path = tmp_path / "t.jsonl"
-    with Agent(scripted(RULE, "Fine." + END), workspace=folder, trace=path) as agent:
+    with Agent(scripted(RULE, "Fine." + END), workspace=folder, harness=False, trace=path) as agent:
         events = list(agent.stream("What is it?"))
         result = agent.last_result
         assert result is not None
@@ -148,7 +148,12 @@ def test_an_answer_ends_with_a_notice(scripted: MakeEngine, folder: Path, tmp_pa
 def test_it_can_be_turned_off(scripted: MakeEngine, folder: Path) -> None:
     """Then a reply goes on to its limit, as it always did."""
     with Agent(
-        scripted(RULE), workspace=folder, trace=False, repetition_stop=False, max_tokens=300
+        scripted(RULE),
+        workspace=folder,
+        harness=False,
+        trace=False,
+        repetition_stop=False,
+        max_tokens=300,
     ) as agent:
         with pytest.raises(LimitReachedError, match="cut after 300 generated tokens"):
             agent.run("What is it?")
@@ -160,7 +165,7 @@ def test_a_call_is_refused_and_the_model_told_once(scripted: MakeEngine, folder:
     """It does not run; the next reply counts; a second such call ends the run."""
     bad = agents.call("read_file", path="40" + " ms" * 400)
     engine = scripted(bad, agents.call("read_file", path="app.log") + END, "Done." + END)
-    with Agent(engine, workspace=folder, trace=False) as agent:
+    with Agent(engine, workspace=folder, harness=False, trace=False) as agent:
         assert agent.run("What is it?").answer == "Done."
         assert [call.arguments for call in agent.trace.tools] == [{"path": "app.log"}]
         told = [m.content for m in agent.messages if m.role == "user"]
@@ -171,7 +176,7 @@ def test_a_call_is_refused_and_the_model_told_once(scripted: MakeEngine, folder:
         assert decodes[0].purpose == "tool_call"
         assert decodes[0].tokens < 250
     with (
-        Agent(scripted(bad, bad), workspace=folder, trace=False) as agent,
+        Agent(scripted(bad, bad), workspace=folder, harness=False, trace=False) as agent,
         pytest.raises(LimitReachedError, match="a tool call, which was not run, was stopped"),
     ):
         agent.run("What is it?")
@@ -181,7 +186,7 @@ def test_thinking_that_repeats_itself_ends_the_run(scripted: MakeEngine, folder:
     """There is no answer to give then."""
     said = "<think>\n" + "Hmm, let me see. " * 100
     with (
-        Agent(scripted(said), workspace=folder, trace=False) as agent,
+        Agent(scripted(said), workspace=folder, harness=False, trace=False) as agent,
         pytest.raises(LimitReachedError, match="the thinking was stopped"),
     ):
         agent.run("What is it?")
@@ -205,7 +210,13 @@ def test_a_table_is_copied_into_a_file(scripted: MakeEngine, folder: Path) -> No
         "Done." + END,
     )
     with Agent(
-        engine, workspace=folder, tools=save, policy="yes", trace=False, max_tokens=4000
+        engine,
+        workspace=folder,
+        harness=False,
+        tools=save,
+        policy="yes",
+        trace=False,
+        max_tokens=4000,
     ) as agent:
         assert agent.run("Copy it").answer == "Done."
     assert written == [zeros.rstrip()]
@@ -220,7 +231,7 @@ def test_the_embedded_model_on_a_report_with_long_rules(tmp_path: Path) -> None:
     )
     with Engine.load("nano") as engine:
         for question in ("What is in report.txt?", "What is line 2 of report.txt?"):
-            with Agent(engine, workspace=tmp_path, trace=False) as agent:
+            with Agent(engine, workspace=tmp_path, harness=False, trace=False) as agent:
                 for _ in agent.stream(question):
                     pass
                 assert all(p.tokens < 400 for p in agent.trace.phases if p.phase == "decode")
