@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from ...arguments import ProcessBound
 from ...errors import AgentError, GrammarError
-from ...tools import FileTools, PlainFileTools, Policy, Tool, ToolSet, Workspace
+from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
 from ...tools.policy import Mode
 from ...tools.schema_tool import SchemaTool
@@ -167,7 +167,9 @@ class Agent(Generic[Output], ProcessBound):
         self._result_tokens = max_result_tokens(size, result_tokens)
         chars = max_result_chars(size)
         self.harness = harness_of(harness, engine)
-        files = PlainFileTools if self.harness.settings.get("plain_tools") else FileTools
+        files = FileTools
+        if self.harness.settings.get("plain_tools"):
+            from ...tools import PlainFileTools as files
         self._file_tools = (
             None if workspace is None else files(workspace, max_chars=chars, policy=self.policy)
         )

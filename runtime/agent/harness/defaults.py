@@ -7,10 +7,11 @@ from typing import Any
 
 from ....arguments import check_switch, check_whole
 from ....errors import SettingError
-from .evidence import TOKENS, EvidenceFirst
 from .merged import Harness
 from .no_repeats import NoRepeats
 from .policy import Policy
+
+TOKENS = 1500  # of evidence
 
 DEFAULTS: dict[str, object] = {
     "evidence": True,  # evidence.py: look before the model is asked
@@ -44,6 +45,8 @@ def harness_of(given: Given, engine: object) -> Harness:
     bare = tokenizer is None or getattr(tokenizer, "answer_forms", None) is not None
     if given is False or (given is None and bare):
         return Harness()
+    from .evidence import EvidenceFirst  # a run without it needs no index
+
     settings = checked({} if given is None or given is True else given)
     makers: dict[str, Callable[[], Policy]] = {
         "evidence": lambda: EvidenceFirst(settings["evidence_tokens"]),

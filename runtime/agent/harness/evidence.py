@@ -23,7 +23,6 @@ from .policy import Context, Decision, Looked, Policy
 if TYPE_CHECKING:
     from ...evidence.gather import Evidence
 
-TOKENS = 1500
 SHARE = 4  # of the room that is left, one part in so many at most
 EARLIER = 2  # questions and answers before, which a follow-up may mean
 
@@ -43,7 +42,7 @@ class EvidenceFirst(Policy):
         tokens: budget of the evidence.
     """
 
-    tokens: int = TOKENS
+    tokens: int
     name: str = field(init=False, default="evidence")
     _gatherer: Gatherer | None = field(init=False, default=None)
 

@@ -124,7 +124,8 @@ def test_calls_in_plain_text_are_judged(scripted: Any, said: str, fits: bool) ->
 def test_calls_in_plain_text_that_are_cut_are_no_answer(scripted: Any) -> None:
     """Neither where the reply was too long, nor where it repeated itself."""
     one = '{"name": "read_file", "arguments": {"path": "a"}}\n'
-    for more in ({"limits": Limits(60)}, {"stops_repetition": True}):
+    ends: list[dict[str, Any]] = [{"limits": Limits(60)}, {"stops_repetition": True}]
+    for more in ends:
         result = written(scripted, one * 40, **more)
         assert result.reply.answer == ""
         assert result.reply.calls == []
