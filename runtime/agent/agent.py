@@ -166,9 +166,8 @@ class Agent(Generic[Output], ProcessBound):
         size = engine.context if context is None else context
         self._result_tokens = max_result_tokens(size, result_tokens)
         chars = max_result_chars(size)
-        self.harness = harness_of(harness, engine)
         files = FileTools
-        if self.harness.settings.get("plain_tools"):
+        if harness_of(harness, engine).settings.get("plain_tools"):
             from ...tools import PlainFileTools as files
         self._file_tools = (
             None if workspace is None else files(workspace, max_chars=chars, policy=self.policy)

@@ -185,7 +185,7 @@ class Run:
             tools=setup.tools,
             permissions=setup.policy,
             files=setup.files,
-            room=conversation.room(),
+            room=conversation.room,
             count=conversation.count,
         )
 

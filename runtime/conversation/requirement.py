@@ -11,8 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from ...errors import ReplayError
 from ...traces.records import content_digest
 from .formats import FORMATS
 from .grammar import CallChoice, CallGrammar
+from .kept import Kept
 from .reasoning_tags import NO_THINKING, Thinking
 from .toolcalls import ToolFormat
 
@@ -82,11 +82,7 @@ class Requirement:
     @functools.cached_property
     def contents(self) -> dict[str, Any]:
         """What its recipe names, by digest."""
-        return {
-            self.recipe[name]: given
-            for name in _NAMED
-            if name in self.recipe and (given := asdict(self)[name])
-        }
+        return {self.recipe[name]: getattr(self, name) for name in _NAMED if name in self.recipe}
 
     @classmethod
     def read(cls, recipe: Mapping[str, Any], contents: Mapping[str, Any]) -> Requirement:
@@ -114,27 +110,7 @@ class Requirement:
         return cls(**given)
 
 
-class _Kept(OrderedDict[str, CallGrammar]):
-    """The last grammars that were made for a tokenizer, by what they are made of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
-
-    def of(self, key: str, make: Callable[[], CallGrammar]) -> CallGrammar:
-        with self._lock:
-            if key in self:
-                self.move_to_end(key)
-                return self[key]
-        made = make()  # two that want the same may both make it; that is rare
-        with self._lock:
-            self[key] = made
-            while len(self) > _MOST_KEPT:
-                self.popitem(last=False)
-        return made
-
-
-_kept: weakref.WeakKeyDictionary[Tokenizer, _Kept] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[Tokenizer, Kept[CallGrammar]] = weakref.WeakKeyDictionary()
 _kept_lock = threading.Lock()
 
 
@@ -145,8 +121,8 @@ def grammar_of(tokenizer: Tokenizer, required: Requirement) -> CallGrammar:
         GrammarError: none can be made of a schema; names the tool.
     """
     with _kept_lock:
-        kept = _kept.setdefault(tokenizer, _Kept())
-    return kept.of(
+        kept = _kept.setdefault(tokenizer, Kept(_MOST_KEPT))
+    return kept.get(
         content_digest(required.recipe),
         lambda: CallGrammar(
             tokenizer,

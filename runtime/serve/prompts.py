@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -20,6 +18,7 @@ from ...errors import GrammarError
 from ..agent.prompt import MISFIT
 from ..conversation.chat import Chat, Message
 from ..conversation.grammar import CallChoice
+from ..conversation.kept import Kept
 from ..conversation.reasoning_spans import NEAR
 from ..conversation.reasoning_tags import told_of
 from ..conversation.requirement import Requirement, grammar_of
@@ -116,8 +115,7 @@ class Prompts:
     def __init__(self, tokenizer: Tokenizer, context: int | None = None) -> None:
         """context: tokens that a prompt may have; what cannot fit is refused before it is read."""
         self.tokenizer, self._context = tokenizer, context
-        self._chats: OrderedDict[Hashable, Chat] = OrderedDict()
-        self._chats_lock = threading.Lock()
+        self._chats: Kept[Chat] = Kept(MOST_KEPT)
 
     @functools.cached_property
     def _longest(self) -> int:
@@ -242,17 +240,9 @@ class Prompts:
     def _made_chat(self, tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chat:
         now = datetime.now()
         key = (now.date(), _text(list(tools)), _text(dict(options)))  # templates write the date
-        with self._chats_lock:
-            if key in self._chats:
-                self._chats.move_to_end(key)
-                return self._chats[key]
-        # Two that want the same may both make it; that is rare.
-        made = Chat(self.tokenizer, tools=tools, options=options, now=now)
-        with self._chats_lock:
-            self._chats[key] = made
-            while len(self._chats) > MOST_KEPT:
-                self._chats.popitem(last=False)
-        return made
+        return self._chats.get(
+            key, lambda: Chat(self.tokenizer, tools=tools, options=options, now=now)
+        )
 
     def _required(self, asked: Conversation, chat: Chat) -> Requirement:
         """What is required of an answer.

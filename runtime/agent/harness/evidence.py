@@ -43,7 +43,7 @@ class EvidenceFirst(Policy):
     """
 
     tokens: int
-    name: str = field(init=False, default="evidence")
+    name = "evidence"
     _gatherer: Gatherer | None = field(init=False, default=None)
 
     def before_turn(self, context: Context) -> Decision | None:
@@ -54,7 +54,7 @@ class EvidenceFirst(Policy):
             self._gatherer = Gatherer(context.files, context.permissions)
         began = time.perf_counter()
         said = [m.content for m in context.messages if m.role in ("user", "assistant") and not m.by]
-        budget = min(self.tokens, context.room // SHARE)
+        budget = min(self.tokens, context.room() // SHARE)
         found = self._gatherer.gather(
             context.question,
             said[-2 * EARLIER :],

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class NoRepeats(Policy):
     """Hold the next reply to text once a call gives what it gave before."""
 
-    name: str = field(init=False, default="no_repeats")
+    name = "no_repeats"
     _seen: dict[str, str] = field(init=False, default_factory=dict)
     _turn: int = field(init=False, default=0)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from ....tools import Policy as Permissions
@@ -29,8 +29,8 @@ class Context:
     permissions: Permissions
     files: Workspace | None
     """The folder that the file tools look at; None without one."""
-    room: int
-    """Tokens that the context has left."""
+    room: Callable[[], int]
+    """Counts the tokens that the context has left."""
     count: Callable[[str], int]
     """Counts the tokens of a text."""
 
@@ -42,6 +42,7 @@ class Looked:
     call: ToolCall
     result: str
     seconds: float = 0.0
+    """Its share of the time that the looking took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class Policy:
     One object belongs to one conversation, so it may remember what it has seen.
     """
 
-    name: str = field(init=False, default="")
+    name: ClassVar[str] = ""
+    """What it is called in errors and reports."""
 
     def before_turn(self, context: Context) -> Decision | None:
         """Decide before the model is asked: the question, and again after each step's results."""
