@@ -2,11 +2,13 @@ r"""GBNF, llama.cpp's notation of grammars, in the notation of the matcher's lib
 
     root ::= "yes" | "no" | [0-9]+ "."
 
-The library translates it. Three things are decided before: characters that are written by four or
+The library translates it. Four things are decided before: characters that are written by four or
 eight digits (``\u00e9``, ``\U0001F600``) become themselves, as the library writes them so that it
 cannot read them again; ``.`` is any character, line breaks included; and a rule called ``start``,
-or whose name begins with a digit, gets another name, as Lark has a meaning for these. One thing is
-decided after it has parsed: a repetition inside another one keeps its parentheses.
+or whose name begins with a digit, gets another name, as Lark has a meaning for these; a text is its
+characters one by one, as GBNF knows no lexer and the library's takes ``"ab"`` wherever it can,
+also where ``. .`` is meant. One thing is decided after it has parsed: a repetition inside another
+one keeps its parentheses.
 
 A text between slashes (``/[a-z]+/``), with which no grammar can begin, is a regular expression.
 """
@@ -24,6 +26,7 @@ _PIECES = re.compile(
     re.DOTALL,
 )
 _IN_REGEX = re.compile(r"\\.|/|\n", re.DOTALL)
+_LETTER = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)|.", re.DOTALL)
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 
 
@@ -66,6 +69,8 @@ def _decided(piece: re.Match[str]) -> str:
         return piece[0]
     if name := piece["name"]:
         return f"rule-{name}" if name == "start" or name[0].isdigit() else name
+    if (text := piece["text"]) and len(letters := _LETTER.findall(text[1:-1])) > 1:
+        return "(" + " ".join(_ESCAPED.sub(_character, f'"{letter}"') for letter in letters) + ")"
     return _ESCAPED.sub(_character, piece[0])
 
 

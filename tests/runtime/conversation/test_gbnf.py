@@ -167,6 +167,16 @@ NODES: st.SearchStrategy[Node] = st.recursive(
 )
 @example(node=repeated(repeated(literal("a"), COUNTS[4]), COUNTS[0]), split=True, texts=["", "a"])
 @example(node=repeated(repeated(literal("a"), COUNTS[2]), COUNTS[3]), split=False, texts=["aa"])
+@example(
+    node=in_order(
+        [
+            repeated(one_of("", True), COUNTS[1]),
+            repeated(in_order([literal("ab"), literal("a")]), COUNTS[0]),
+        ]
+    ),
+    split=False,
+    texts=["ab", "aba", "xab"],
+)
 def test_what_any_grammar_accepts(
     make_tokenizer: Callable[..., Tokenizer], node: Node, split: bool, texts: list[str]
 ) -> None:
