@@ -35,6 +35,7 @@ from .config import (
     check_text,
     check_trace,
     flatten_tools,
+    is_remote,
     max_result_chars,
     max_result_tokens,
 )
@@ -44,7 +45,6 @@ from .history import messages_of
 from .local_conversation import LocalConversation
 from .loop import Run
 from .prompt import system_prompt
-from .remote import RemoteEngine
 from .result import RunResult
 from .run_context import CancellationToken, Progress, RunContext
 from .run_metadata import RunSetup, begin_trace, prepare, write_continuation
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from ..inference.sampling import Sampling
     from ..inference.session import Session
     from .conversation import Conversation
+    from .remote import RemoteEngine
 
 Output = TypeVar("Output", default=str)
 
@@ -451,7 +452,7 @@ class Agent(Generic[Output], ProcessBound):
         if self.output is not None:
             system = self.output.added_to(system)
         config = replace(self.config, system=system)
-        if isinstance(self.engine, RemoteEngine):
+        if is_remote(self.engine):
             from .remote.conversation import RemoteConversation
 
             conversation = RemoteConversation(self.engine, config, tools.schemas())

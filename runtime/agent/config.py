@@ -9,6 +9,8 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from typing_extensions import TypeIs
+
 from ...arguments import as_list, as_path, check_switch, check_whole, is_number
 from ...errors import AgentError, SettingError
 from ...tools import Tool, formats
@@ -16,6 +18,7 @@ from ...tools import Tool, formats
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..inference.sampling import Sampling
+    from .remote import RemoteEngine
 
 ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
 
@@ -84,6 +87,11 @@ def check_engine(engine: object) -> None:
             f"engine is a name, not an engine; write Agent({make}({str(engine)!r}), …)"
         )
     raise AgentError(f"engine is {engine!r}, not an Engine or RemoteEngine; see Engine.load")
+
+
+def is_remote(engine: Engine | RemoteEngine) -> TypeIs[RemoteEngine]:
+    """Whether the model runs on a server."""
+    return not hasattr(engine, "tokenizer")
 
 
 def check_text(name: str, value: object, *, needed: bool = False) -> None:

@@ -27,7 +27,6 @@ from ..tokens.foreign import translated
 from . import answer_forms
 from .answer_forms import Said
 from .call_dress import DressWatch
-from .dress_grammar import dress_matcher
 from .formats import FORMATS
 from .gbnf import lark_of
 from .matcher_tables import first_line, fresh_matcher, matcher_tables, refusal
@@ -169,6 +168,8 @@ class CallGrammar:
         """A matcher of the call that has begun in free text; None where none can be held."""
         if (begun := watch.begun()) is None:
             return None
+        from .dress_grammar import dress_matcher  # most models never write such a call
+
         self.check()
         named = (tool for tool in self._tools if tool["function"]["name"] == begun[0].name)
         return next((dress_matcher(self.tokenizer, tool, *begun) for tool in named), None)

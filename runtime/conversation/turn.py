@@ -27,7 +27,6 @@ from ...tools.schema_tool import schema_problem
 from ..inference.around import EndsLater
 from ..inference.speculative_config import SpeculativeConfig
 from .call_check import fits
-from .logprobs import LogprobRecorder
 from .plain_reader import PlainReader
 from .prose import Prose
 from .repetition import RepetitionStop
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from ..inference.session import Session
     from ..tokens.tokenizer import Tokenizer
     from .grammar import CallGrammar
+    from .logprobs import LogprobRecorder
 
 Reason = Literal["end", "stop", "repetition", "time", "max_tokens", "context", ""]
 Pieces: TypeAlias = "Sequence[tuple[str, str]]"
@@ -228,6 +228,8 @@ class Turn:
             sampling = replace(sampling, logit_bias={**(sampling.logit_bias or {}), **never})
         self.recorder: LogprobRecorder | None = None
         if request.logprobs is not None:
+            from .logprobs import LogprobRecorder
+
             after = sampling if request.sampled_probs else None
             self.recorder = LogprobRecorder(session, constraint, request.logprobs, after)
             constraint = self.recorder

@@ -8,7 +8,6 @@ from typing import Any
 from ....arguments import check_switch, check_whole
 from ....errors import SettingError
 from .merged import Harness
-from .no_repeats import NoRepeats
 from .policy import Policy
 
 TOKENS = 1500  # of evidence
@@ -46,6 +45,7 @@ def harness_of(given: Given, engine: object) -> Harness:
     if given is False or (given is None and bare):
         return Harness()
     from .evidence import EvidenceFirst  # a run without it needs no index
+    from .no_repeats import NoRepeats
 
     settings = checked({} if given is None or given is True else given)
     makers: dict[str, Callable[[], Policy]] = {
