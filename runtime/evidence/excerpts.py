@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...errors import ToolError
 from ...tools.formats import MAX_LINE, cut_text
 from ...tools.paths import printable
+from .reading import Text
 
-FIRST = 8  # good lines that are shown before more is shown of what stands around the best
-BESIDE = 1  # lines shown before and after a good one
+BEFORE, AFTER, BELOW = 2, 3, 7
+"""Lines shown before and after a good one; and below one that is a heading."""
+HEADED = 512 << 10  # characters of a file whose headings are looked for
 MAX_SPANS = 60
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
@@ -58,51 +60,37 @@ def excerpt(lines: Sequence[str], wanted: str, more: bool) -> str:
     return "\n".join([*shown, f"[cut: {len(numbers)} of {of} lines shown]"])
 
 
+def passage(text: Text, number: int) -> set[int]:
+    """A line with those beside it and the one that it stands under; of a heading, what it heads."""
+    lines = text.lines
+    parents = text.parents if len(text.whole) <= HEADED else [-1] * len(lines)
+    heads = any(parents[at] == number - 1 for at in (number, number + 1) if at < len(lines))
+    first, last = (number, number + BELOW) if heads else (number - BEFORE, number + AFTER)
+    found = set(range(max(first, 1), min(last, len(lines)) + 1))
+    return found | {parents[number - 1] + 1} - {0}
+
+
 def chosen(
-    lines: Sequence[str], first: Iterable[int], good: Iterable[int], room: float, per_char: float
+    text: Text, first: Iterable[int], good: Iterable[int], room: float, per_char: float
 ) -> set[int]:
     """Lines for an excerpt, as many as there is room for.
 
     Args:
-        lines: of the file.
+        text: of the file.
         first: numbers of lines that are shown in any case.
-        good: further ones, the best first; each with those beside it.
+        good: further ones, the best first; each with its passage, or alone where that is too long.
         room: tokens.
         per_char: tokens of a character.
     """
-    taken: set[int] = set()
-
-    def cost(number: int) -> float:
-        return (min(len(lines[number - 1]), MAX_LINE) + 1) * per_char + 3  # its number, and a tab
-
-    def take(numbers: Collection[int]) -> bool:
-        nonlocal room
-        new = [n for n in numbers if 1 <= n <= len(lines) and n not in taken]
-        price = sum(map(cost, new))
-        if price > room:
-            return False
-        room -= price
-        taken.update(new)
-        return True
-
-    def beside(number: int) -> None:
-        """Take a line with those beside it, or where there is no room for them, alone."""
-        if not take(range(number - BESIDE, number + BESIDE + 1)):
-            take([number])
-
-    for number in first:
-        take([number])
-    good = list(good)
-    # First the best lines with those beside them, then what stands below these: the text under
-    # a heading, the body under a name. Then further lines.
-    for number in good[:FIRST]:
-        beside(number)
-    for below in (3, 6, 12):
-        for number in good[: FIRST // 2]:
-            take(range(number - below // 2, number + below + 1))
-    for number in good[FIRST:]:
-        beside(number)
-    if good:
-        take(range(good[0], good[0] + 24))
-    take(range(1, 12))
+    taken, last = set[int](), len(text.lines)
+    for numbers in [
+        *({n} for n in first),
+        *(each for n in good if n <= last for each in (passage(text, n), {n})),
+    ]:
+        new = {n for n in numbers if 1 <= n <= last} - taken
+        # Its number and a tab cost something, too.
+        price = sum((min(len(text.lines[n - 1]), MAX_LINE) + 1) * per_char + 3 for n in new)
+        if price <= room:
+            room -= price
+            taken |= new
     return taken

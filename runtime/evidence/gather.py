@@ -5,10 +5,8 @@ What is found stands as calls of the tools that look, with the text that these r
     list_dir(path)                               names
     read_file(path)                              a small file whole
     read_file(path, start, end)                  a line that is asked for by its number
-    read_file(path, lines="1-3,17")              parts of a long one
-    search(pattern, path, ranked=True)           the lines that share most with the pattern, also
-                                                 with what was said before it (`context`), or that
-                                                 mark failures (`failures`)
+    read_file(path, lines="1-3,17")              the passages of a long one that share most with
+                                                 the question, or mark failures
 
 Each can be made again (`Gatherer.rerun`) from its arguments and the workspace alone.
 """
@@ -33,20 +31,20 @@ from .catalog import Catalog
 from .excerpts import chosen, excerpt, spans
 from .index import Index
 from .naming import Missing, Names, named
-from .question import Question, read, sought
+from .question import Question, read
 from .ranking import Line, Ranked, Ranking
 from .reading import PACKED, Texts
 
 WALK, SCAN = 1.0, 0.7
 """Seconds that the first question waits for the names of files, and for a scan of them."""
-OF_LISTING, OF_NAMED, OF_BEST = 0.15, 0.6, 0.14
-"""Shares of the budget: for names; for files that are named, at most; for the best lines again."""
-BEST = 5
-MAX_CONTEXT = 400  # characters of what was said before that a search is called with
-HITS = 12  # lines of a ranked search
-FILES = 8  # that are not named, and shown in part
+OF_LISTING, OF_FEW, OF_NAMED, OF_SMALL, OF_BEST = 0.15, 0.05, 0.4, 0.12, 0.14
+"""Shares of the budget: for names, and where lines say more than names; for a file whole that is
+named, and for one that is not; for the best lines again."""
+BEST = 5  # lines that stand again before the question
+PASSAGES = 5  # that are shown around lines
 CHARS_LISTED = 1500
 STRONG = 0.12  # of the question's words, by rarity: fewer in one place may be chance
+CLEAR = 0.5  # of them: where lines say so much, names say little
 FOLDERS = 4  # that are listed
 
 Arguments = Mapping[str, object]
@@ -216,9 +214,7 @@ class Gatherer(ProcessBound):
                 before = named(read(" ".join(earlier[-2:])), self._catalog)
                 files += [*read_last[-1:]] or [*before.files[:1]]
             files = [one for one in dict.fromkeys(files) if self._is_there(one)]
-            context = " ".join(earlier[-2:])[-MAX_CONTEXT:] if asked.follows else ""
-            looked = read(sought(asked), [context] if context else (), faults=asked.faults)
-            ranked = self._rank(looked, files, time.monotonic() + SCAN)
+            ranked = self._ranking.rank(asked, files, time.monotonic() + SCAN)
             if self._background and self._index is not None:
                 self._warm_beside()
             pointed = files or names.folders or names.missing
@@ -227,7 +223,7 @@ class Gatherer(ProcessBound):
             ):
                 return Evidence(strength=ranked.strength, counts=asked.counts)
             purse = _Purse(count, budget)
-            best = self._laid_out(purse, asked, looked, context, names, files, ranked)
+            best = self._laid_out(purse, asked, names, files, ranked)
             return Evidence(
                 calls=tuple(purse.calls),
                 best=best,
@@ -245,15 +241,10 @@ class Gatherer(ProcessBound):
             not self._catalog.hides_above(path) and _opens(self.workspace, path)
         )
 
-    def _rank(self, asked: Question, files: Sequence[str], end: float) -> Ranked:
-        return self._ranking.rank(asked, files, end)
-
     def _laid_out(
         self,
         purse: _Purse,
         asked: Question,
-        looked: Question,
-        context: str,
         names: Names,
         files: Sequence[str],
         ranked: Ranked,
@@ -262,20 +253,16 @@ class Gatherer(ProcessBound):
         sample = "\n".join(line.text[:200] for line in ranked.lines[:20])
         if len(sample) > 100:
             purse.per_char = purse.count(sample) / len(sample)
-        self._list(purse, names, ranked, budget * OF_LISTING)
-        if names.missing and not files:
+        absent = bool(names.missing) and not files
+        few = ranked.strength >= CLEAR and not absent
+        self._list(purse, names, ranked, budget * (OF_FEW if few else OF_LISTING))
+        if absent:
             return ()  # what other files say would be taken for what the missing one says
         alone = self._asked_lines(purse, asked, files)
         best = alone or self._best(ranked, files)
         purse.left -= (kept := min(self._cost(purse, best), int(budget * OF_BEST)))
-        room = min(budget * OF_NAMED, purse.left)
-        for number, path in enumerate(() if alone else files):
-            before = purse.left
-            ends = (-1, -2, 1) if asked.ends else (1, -1, 2, -2)
-            self._show(purse, path, ranked, room / (len(files) - number), ends)
-            room -= before - purse.left
-        if ranked.lines and not alone:
-            self._others(purse, looked, context, files, ranked)
+        if not alone:
+            self._passages(purse, asked, files, ranked, best)
         purse.left += kept
         while best and self._cost(purse, best) > purse.left:
             best = best[:-1]
@@ -331,47 +318,49 @@ class Gatherer(ProcessBound):
                 break
         return tuple(found.values())
 
-    def _others(
-        self, purse: _Purse, looked: Question, context: str, files: Sequence[str], ranked: Ranked
+    def _passages(
+        self,
+        purse: _Purse,
+        asked: Question,
+        files: Sequence[str],
+        ranked: Ranked,
+        best: Sequence[Line],
     ) -> None:
-        """What is not named: the best lines of all files, and parts of the files that have most."""
-        arguments: dict[str, object] = {"pattern": sought(looked), "path": ".", "ranked": True}
-        if context:
-            arguments["context"] = context
-        if looked.faults and not read(sought(looked)).faults:
-            arguments["failures"] = True
-        search = Call("search", arguments, _hits(ranked))
-        order = list(dict.fromkeys(line.path for line in ranked.lines[:40]))
-        order = [path for path in order if path not in files][:FILES]
-        paid = self._allowed(search) and not files and purse.pay(search, purse.left * 0.5)
-        for number, path in enumerate(order):
-            share = 2 if number < len(order) - 1 else 1
-            self._show(purse, path, ranked, purse.left / share)
-        if not paid and self._allowed(search):
-            purse.pay(search, purse.left)
+        """The files that are named, and what stands around the best lines; the best file last.
+
+        Where a file is named, others give their best lines only: they would be quoted for it.
+        """
+        wanted: dict[str, list[int]] = {path: [] for path in files}
+        around = [line for line in ranked.lines if not files or line.path in files]
+        for line in (*best, *around[:PASSAGES]):
+            wanted.setdefault(line.path, []).append(line.number)
+        budget, before = purse.left, len(purse.calls)
+        for path, numbers in wanted.items():
+            ends = () if path not in files else (-1, -2, 1) if asked.ends else (1, -1, 2, -2)
+            whole = OF_NAMED if path in files else OF_SMALL
+            self._show(purse, path, numbers, ends, budget * whole)
+        purse.calls[before:] = reversed(purse.calls[before:])
 
     def _show(
-        self, purse: _Purse, path: str, ranked: Ranked, room: float, ends: Sequence[int] = ()
+        self, purse: _Purse, path: str, numbers: Sequence[int], ends: Sequence[int], whole: float
     ) -> None:
-        """A file: whole if it is small, else the lines that share most with the question."""
-        room = min(room, purse.left)
+        """A file: all of it where that costs no more than `whole` tokens, else passages."""
         try:
             text = self._texts.get(path)
         except ToolError:
             return
         lines = text.lines
         size = len(text.whole) * purse.per_char + 3 * len(lines)
-        whole = not text.cut and len(lines) <= formats.MAX_LINES and size <= 1.2 * room
-        if whole and (call := self._call("read_file", {"path": path})) and purse.pay(call, room):
+        small = not text.cut and len(lines) <= formats.MAX_LINES and size <= 1.2 * whole
+        if small and (call := self._call("read_file", {"path": path})) and purse.pay(call, whole):
             return
-        good = [line.number for line in ranked.lines if line.path == path]
-        first = [n if n > 0 else len(lines) + 1 + n for n in ends] or good[:1]
+        first = [n if n > 0 else len(lines) + 1 + n for n in ends]
         for share in (0.9, 0.6, 0.35):  # what a line costs is a guess; the price is not
-            numbers = chosen(lines, first, good[:60], room * share - 20, purse.per_char)
-            if not numbers:
+            taken = chosen(text, first, numbers, purse.left * share - 20, purse.per_char)
+            if not taken:
                 return
-            call = self._call("read_file", {"path": path, "lines": spans(numbers)})
-            if call is not None and purse.pay(call, room):
+            call = self._call("read_file", {"path": path, "lines": spans(taken)})
+            if call is not None and purse.pay(call, purse.left):
                 return
 
     # ------------------------------------------------------------------------------ calls
@@ -415,12 +404,6 @@ class Gatherer(ProcessBound):
             return excerpt(text.lines, str(arguments["lines"]), text.cut)
         if tool == "read_file":
             return self._read(path, arguments)
-        if tool == "search" and arguments.get("ranked"):
-            context, faults = arguments.get("context"), bool(arguments.get("failures"))
-            said = [str(context)] if context else ()
-            asked = read(str(arguments.get("pattern", "")), said, faults=faults)
-            names = named(asked, self._catalog)
-            return _hits(self._rank(asked, names.files, time.monotonic() + 10 * SCAN))
         raise ToolError(f"no call of an evidence: {tool}")
 
     def _read(self, path: str, arguments: Arguments) -> str:
@@ -463,12 +446,3 @@ def _after(seconds: float) -> Callable[[], bool]:
 
 def _short(text: str) -> str:
     return formats.cut_text(text, formats.MAX_HIT)
-
-
-def _hits(ranked: Ranked) -> str:
-    """A ranked search's lines, those alike but for their numbers only `ALIKE` times."""
-    lines = [
-        formats.search_hit(printable(line.path), line.number, line.text)
-        for line in ranked.lines[:HITS]
-    ]
-    return "\n".join(lines or [formats.NO_MATCHES])

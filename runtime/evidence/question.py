@@ -151,14 +151,3 @@ def _numbers(text: str) -> tuple[int, int] | None:
     if _LAST.search(text):
         return -1, -1
     return (1, 1) if _FIRST.search(text) else None
-
-
-def sought(question: Question) -> str:
-    """The question without the words of any question: what a search for it is called with."""
-    telling = {*question.own.telling, *question.own.compounds}
-    kept = [
-        part.strip(".,;:!?¿¡()[]{}<>\"'`“”„«»，。？！：；（）")
-        for part in question.text.split()
-        if any(word in telling or word in fold(part) for word in telling if word in fold(part))
-    ]
-    return " ".join(filter(None, kept)) or question.text

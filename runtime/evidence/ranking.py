@@ -19,7 +19,7 @@ from .catalog import Catalog
 from .index import ROWS, Chunk, Index
 from .question import FAULT, FAULTS, Question
 from .reading import Text, Texts
-from .words import SHORT, STEM, Terms, Weights, fold, is_dense, stem
+from .words import SHORT, STEM, Terms, Weights, fold, is_dense, stem, words
 
 CHUNKS = 60  # that are looked into
 LINES = 200  # of one file, and of all, that are looked at closely
@@ -40,10 +40,19 @@ AT_START = 1.25  # what a word counts more that stands at the start: the line is
 OF_DEPTH, OF_ASIDE = 0.02, 0.15
 """What a line counts less for each folder that its file lies in, since what is about the whole lies
 at the top; and in files that are beside the matter, such as tests and examples."""
+OF_KEY = 1.0
+"""What a line counts more whose key, or the name that it defines, is all made of the question's
+words: it is what is asked for, not what speaks of it."""
 ALIKE = 3  # lines that differ in nothing but numbers, after which more of them count little
 
 _ASIDE = re.compile(r"(^|/)(tests?|testing|testdata|examples?|samples?|vendor|third_party)/", re.I)
 _NUMBER = re.compile(r"\d+")
+_KEY = re.compile(
+    r"\s*(?:(?:export|default|public|private|protected|static|final|abstract|async|pub)\s+)*"
+    r"(?:(?:def|class|func|function|fn|interface|struct|enum|trait|type|module|const|let|var)\s+"
+    r"([\w$]+)|[\"']?([\w.-]{2,60})[\"']?(?:\s*:\s*[\w\[\]., |]{1,60})?\s*[:=]"
+    r"|([A-Z]\w+)\s+\S+$)"
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,7 @@ class _Hit:
     start: set[str]
     fault: bool
     own: float = 0.0
+    key: float = 0.0  # share of its key's words that are the question's
 
 
 class Ranking:
@@ -220,7 +230,11 @@ class _Scan:
         fault = self._question.faults and FAULT.search(looked_at) is not None
         if not has and not fault:
             return None
-        return _Hit(path, number, text.removesuffix("\r"), has, start, fault)
+        hit = _Hit(path, number, text.removesuffix("\r"), has, start, fault)
+        if key := _KEY.match(looked_at[:200]):
+            of = words(next(filter(None, key.groups())))
+            hit.key = sum(terms.found_in(one) != {} for one in of) / max(len(of), 1)
+        return hit
 
 
 def _unlike(numbers: list[int], lines: list[str]) -> list[int]:
@@ -349,7 +363,7 @@ class _Scoring:
         score = sum(self._rarity[word] * share for word, share in hit.has.items())
         start = max((self._rarity[word] * hit.has[word] for word in hit.start), default=0.0)
         score = (score + start * (AT_START - 1)) * 1.3 / (1 + 0.3 * width)
-        return score + self._fault * hit.fault
+        return score * (1 + OF_KEY * hit.key**2) + self._fault * hit.fault
 
     def _above(self, path: str) -> Callable[[int], Weights]:
         """What the lines that one of a file stands under have of the terms."""

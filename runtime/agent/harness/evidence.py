@@ -28,8 +28,8 @@ EARLIER = 2  # questions and answers before, which a follow-up may mean
 
 NOTHING = "No line of any file shares a word with the question."
 AGAIN = (
-    "Question: {question}\nAnswer in one or two sentences and quote the words of the line that say "
-    "it, exactly. If it is not there, say so."
+    "Question: {question}\nAnswer in one or two sentences, with the words of the line that says it. "
+    "If no line says it, say that it is not there."
 )
 ACT = "{question}\nDo it with the tools, or answer if it is a question, briefly and from the lines."
 

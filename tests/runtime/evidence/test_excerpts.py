@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from triplepoint.errors import ToolError
-from triplepoint.runtime.evidence.excerpts import chosen, excerpt, numbers_in, spans
+from triplepoint.runtime.evidence.excerpts import chosen, excerpt, numbers_in, passage, spans
+from triplepoint.runtime.evidence.reading import Text
 
 LINES = [f"line {n}" for n in range(1, 101)]
 
@@ -30,13 +31,20 @@ def test_excerpt() -> None:
     )
 
 
+def test_passage() -> None:
+    """What stands beside a line, the one above it that heads it, and what a heading heads."""
+    text = Text("\n".join(LINES))
+    assert passage(text, 50) == {48, 49, 50, 51, 52, 53}
+    assert passage(text, 1) == {1, 2, 3, 4}
+    ini = Text("[http]\nport = 1\n" + "".join(f"key{n} = {n}\n" for n in range(9)) + "[smtp]")
+    assert passage(ini, 1) == set(range(1, 9))
+    assert passage(ini, 10) == {1, 8, 9, 10, 11, 12}
+
+
 def test_chosen() -> None:
-    """What must be, then the best lines with those beside them, then more around the best."""
-    assert chosen(LINES, [1, 100], [50], 10, 0.1) == {1, 100}
-    some = chosen(LINES, [1], [50, 70], 40, 0.1)
-    assert {1, 49, 50, 51, 69, 70, 71} <= some
-    assert len(some) <= 12
-    many = chosen(LINES, [1], [50, 70], 150, 0.1)
-    assert set(range(47, 57)) <= many
-    assert chosen(LINES, [200], [300], 1000, 0.1) <= set(range(1, 13))
-    assert chosen(LINES, [1], [50], 0, 0.1) == set()
+    """What must be, then the best lines with what stands beside them, or alone."""
+    text = Text("\n".join(LINES))
+    assert chosen(text, [1, 100], [50], 8, 0.1) == {1, 100}
+    assert chosen(text, [1, 100], [50], 12, 0.1) == {1, 50, 100}
+    assert chosen(text, [1], [50, 70], 32, 0.1) == {1, *range(48, 54), 70}
+    assert chosen(text, [1], [50], 0, 0.1) == set()

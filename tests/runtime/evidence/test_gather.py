@@ -274,6 +274,3 @@ def test_failures_are_asked_for(gatherer: Gatherer) -> None:
     """A question about failures is one also where its telling words do not say so."""
     found = gather(gatherer, "Why is it so, with the requests?")
     assert found.best[0].text == "11:00 FATAL the disk is full"
-    (search,) = [call for call in found.calls if call.tool == "search"]
-    assert search.arguments["failures"] is True
-    assert gatherer.rerun("search", search.arguments) == search.result

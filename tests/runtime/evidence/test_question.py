@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triplepoint.runtime.evidence.question import FAULT, FAULTS, read, sought
+from triplepoint.runtime.evidence.question import FAULT, FAULTS, read
 from triplepoint.runtime.evidence.words import fold
 
 
@@ -58,15 +58,6 @@ def test_going_on() -> None:
     full = "Which timeout does the nginx upstream server have in production?"
     assert not read(full, ["Which port does the mail server use?"]).follows
     assert not read("and which host?").follows
-
-
-def test_sought() -> None:
-    """What is searched for are the telling words, as they are written; they mean the same again."""
-    assert sought(read("Which smtp_host is set in config/app.ini?")) == "smtp_host config/app.ini"
-    again = read(sought(read("Which smtp_host is set in config/app.ini?")))
-    assert again.own.telling == read("Which smtp_host is set in config/app.ini?").own.telling
-    assert sought(read("谁是负责人?")) == "谁是负责人"
-    assert sought(read("what is it?")) == "what is it?"
 
 
 def test_faults_are_found_fast() -> None:

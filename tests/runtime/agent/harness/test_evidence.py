@@ -32,7 +32,7 @@ def test_the_line_that_answers_stands_before_the_question(
 
     assert last.by == "harness"
     assert "app.log:2: 10:05 ERROR disk full" in last.content
-    assert last.content.endswith("say so.")
+    assert last.content.endswith("it is not there.")
     results = [message for message in agent.messages if message.role == "tool"]
     assert any("ERROR disk full" in one.content for one in results)
     assert all(tool.by == "harness" for tool in agent.trace.tools)
