@@ -390,7 +390,11 @@ class LocalConversation(Conversation[Mark]):
         request = TurnRequest(
             self.sampling,
             self._held(),
-            Limits(left),
+            Limits(
+                left,
+                thinking_tokens=self.config.thinking_tokens,
+                thinking_seconds=self.config.thinking_seconds or 0.0,
+            ),
             opened=self._opens_thinking,
             stops=self._stops,
             stops_repetition=self.config.repetition_stop,
@@ -414,6 +418,8 @@ class LocalConversation(Conversation[Mark]):
         if result.phase is not None:
             yield PhaseFinished(result.phase)
         yield from map(Notice, reply.notes)
+        if result.thinking_ended:
+            yield Notice(f"thinking was ended after {counted(result.thinking_ended, 'token')}")
         if result.reason == "repetition":
             yield Notice(
                 f"the model repeated itself for {counted(reply.repeated, 'token')}, so its reply "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,12 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
     )
     add_switch(verb, "--redact", help="leave text and token ids out of the trace")
     add_switch(verb, "--profile", help="record the time of each layer in the trace")
-    add_number(verb, "--max-steps", help="maximum number of model calls (default: 8)")
-    add_number(verb, "--max-tokens", help="maximum number of generated tokens (default: 1,024)")
+    add_number(verb, "--max-steps", help="maximum number of model calls (default: 25; nano: 8)")
+    add_number(
+        verb,
+        "--max-tokens",
+        help="maximum number of generated tokens (default: 4,096 per reply; nano: 1,024)",
+    )
     add_reply_options(verb)
     verb.add_argument(
         "--timeout", type=seconds, metavar="S", help="stop after S seconds (default: no limit)"
@@ -80,9 +85,37 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument(
         "--think",
-        action=argparse.BooleanOptionalAction,
-        help="think before answering, or not (default: the model decides)",
+        type=thinking,
+        nargs="?",
+        const=True,
+        metavar="N",
+        help="think before answering, for at most N tokens or, with Ns, N seconds (default: the "
+        "model decides)",
     )
+    verb.add_argument(
+        "--no-think",
+        dest="think",
+        action="store_const",
+        const=False,
+        help="answer without thinking first",
+    )
+
+
+def thinking(text: str) -> bool | int | float:
+    """A budget of thinking: N tokens, or Ns for N seconds; on: none."""
+    if text == "on":
+        return True
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)s|(\d+)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError("give a number of tokens, or of seconds as in 30s")
+    return float(found[1]) if found[1] else int(found[2])
+
+
+def thinking_given(think: bool | int | float | None) -> dict[str, Any]:
+    """What `--think` says, as `Agent` takes it."""
+    if think is None or isinstance(think, bool):
+        return {"thinking": think}
+    return {"thinking_seconds" if isinstance(think, float) else "thinking_tokens": think}
 
 
 def harness_setting(text: str) -> tuple[str, bool | int]:

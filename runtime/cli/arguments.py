@@ -110,6 +110,7 @@ class OneLineParser(argparse.ArgumentParser):
         first option for all of them.
         """
         args = self._command_first(sys.argv[1:] if args is None else list(args))
+        args = self._with_values(args)
         self._refuse_unknown(args)
         found, rest = super().parse_known_args(args, namespace)
         many = [a.dest for a in self._actions if a.nargs == "*" and not a.option_strings]
@@ -130,6 +131,19 @@ class OneLineParser(argparse.ArgumentParser):
             if not equals and rest and not rest[0].startswith("-"):
                 own, rest = rest[:1], rest[1:]
             return [name, *own, *words[:place], *rest]
+        return words
+
+    def _with_values(self, words: list[str]) -> list[str]:
+        """The words, with ``--think`` alone as ``--think=on``: else it takes a question for its
+        value."""
+        think, end = self._option_string_actions.get("--think"), (*words, "--").index("--")
+        if think is None or not callable(think.type):
+            return words
+        for place in [place for place, word in enumerate(words[:end]) if word == "--think"]:
+            try:
+                think.type((*words, "")[place + 1])
+            except argparse.ArgumentTypeError:
+                words[place] = "--think=on"
         return words
 
     def _refuse_unknown(self, words: list[str]) -> None:

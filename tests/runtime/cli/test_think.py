@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from triplepoint.runtime.cli.agent_options import thinking_given
 from triplepoint.runtime.cli.arguments import build_parser
 from triplepoint.traces import Trace
 
@@ -22,6 +23,25 @@ def test_three_ways(verb: list[str]) -> None:
     assert parser.parse_args(verb).think is None
     assert parser.parse_args([*verb, "--think"]).think is True
     assert parser.parse_args([*verb, "--no-think"]).think is False
+    assert parser.parse_args([verb[0], "--think", *verb[1:]]).think is True
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (["--think", "200"], {"thinking_tokens": 200}),
+        (["--think=0"], {"thinking_tokens": 0}),
+        (["--think", "1.5s"], {"thinking_seconds": 1.5}),
+        (["--think"], {"thinking": True}),
+        ([], {"thinking": None}),
+    ],
+)
+def test_a_budget(words: list[str], given: dict[str, object]) -> None:
+    """Tokens, or seconds; a question behind the option is no budget."""
+    args = build_parser().parse_args(["run", *words, "How many lines?"])
+
+    assert thinking_given(args.think) == given
+    assert args.question == "How many lines?"
 
 
 def test_a_model_without_the_switch(
