@@ -26,12 +26,20 @@ from ..conversation.ledger import (
     TokenLedger,
 )
 from ..conversation.reasoning_spans import Mark, Thoughts
+from ..conversation.reasoning_tags import told_of
 from ..conversation.reply import Reply
 from ..conversation.requirement import Requirement, grammar_of
 from ..conversation.turn import Limits, Turn, TurnRequest, TurnResult
 from ..inference.sampling import Sampling
-from .compaction import compacted, dropped_text, moved, what_fills, with_notes
-from .config import engine_notes
+from .compaction import (
+    compacted,
+    dropped_text,
+    files_in_hand,
+    moved,
+    what_fills,
+    with_notes,
+)
+from .config import engine_notes, is_bare
 from .conversation import Conversation
 from .events import AgentEvent, Notice, PhaseFinished, delta_of
 from .history import History
@@ -91,7 +99,7 @@ class LocalConversation(Conversation[Mark]):
         self.session.shares, self.session.profile = True, profile
         self.session.warmup()
         self.ledger = TokenLedger()
-        self.sampling = (config.sampling or Sampling()).over(engine.sampling)
+        self.sampling, self._maker = self._sampling(config.sampling or Sampling())
         self.sampling.check(engine.tokenizer.n_vocab)
         self._stops = self.sampling.filled().stop
         self._opens_thinking = False
@@ -99,10 +107,29 @@ class LocalConversation(Conversation[Mark]):
         self._thoughts = Thoughts(self.ledger)
         self._why = CHANGED_SESSION
 
+    def _sampling(self, given: Sampling) -> tuple[Sampling, list[str]]:
+        """How tokens are picked, and a note where that is the makers' advice: it counts where
+        nobody sets a temperature, they say not to decode greedily, and the model thinks."""
+        found = given.over(self.engine.sampling)
+        thinks = (
+            told_of(self.chat.source) and self.config.options.get("enable_thinking") is not False
+        )
+        if found.temperature is not None or not thinks or is_bare(self.engine):
+            return found, []
+        from ..hub.makers import maker_sampling
+
+        advice = maker_sampling(self.engine.model.name, self.engine.model.architecture)
+        if advice is None or not advice.never_greedy:
+            return found, []
+        values = advice.values(thinks=True)
+        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+        note = f"sampling settings that the model's makers recommend: {told} ({advice.source})"
+        return found.over(Sampling(**values)), [note]
+
     @property
     def notes(self) -> list[str]:
         """See `Conversation.notes`."""
-        own = [*self.chat.notes, *self.grammar.notes, *self.left_out]
+        own = [*self.chat.notes, *self.grammar.notes, *self.left_out, *self._maker]
         return own + engine_notes(self.config, self.engine)
 
     @property
@@ -222,7 +249,8 @@ class LocalConversation(Conversation[Mark]):
             asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
             before = asked[-1] if asked else len(self.messages)
         missing = None if room is None else max(0, len(ledger) + room - session.context)
-        made, dropped = compacted(ledger, self.engine.tokenizer.encode, before, missing)
+        encode, in_hand = self.engine.tokenizer.encode, files_in_hand(self.messages)
+        made, dropped = compacted(ledger, encode, before, missing, in_hand)
         if not dropped:
             return None
         first = ledger.first_difference(made.ids)

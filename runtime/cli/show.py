@@ -90,6 +90,7 @@ def show(
             *([("draft layer", _DRAFTS[facts.mtp])] if facts.mtp else []),
             ("chat template", "yes" if facts.template else "none; questions use a plain format"),
             *([("tool calls", _calls(made_of))] if made_of else []),
+            *_sampling_rows(facts),
         ],
     )
     rows = [
@@ -114,6 +115,22 @@ def show(
         output.line("supported: this model runs here", "green")
     for problem in facts.problems:
         output.line(f"not supported: {problem}", "yellow")
+
+
+def _sampling_rows(facts: FileInfo) -> list[tuple[str, str]]:
+    """What the makers recommend, as options of `run`."""
+    from ..hub.makers import maker_sampling
+
+    advice = maker_sampling(facts.name, facts.architecture)
+    if advice is None:
+        return []
+    names = {"temperature": "temp"}
+    told = [
+        " ".join(f"--{names.get(n, n.replace('_', '-'))} {value}" for n, value in values.items())
+        for values in (advice.plain, advice.thinking)
+    ]
+    rows = zip(("sampling", "while thinking"), told, strict=True)
+    return [*((name, text) for name, text in rows if text), ("", f"{advice.source}, {advice.date}")]
 
 
 def _calls(made_of: ModelFacts) -> str:
