@@ -11,6 +11,7 @@ import re
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -192,17 +193,14 @@ class EditTools(ToolGroup):
     def _show_write(self, path: str, content: str) -> str:
         name = self._shown(path)
         _check_new("the content", content)
-        try:
-            with place(self.workspace, path) as here:
-                before, path_meant = here.read(), here.path
-        except ToolError:  # a folder on the way is not there yet, or the call will say what
-            before = None
-        else:
-            self._check_known(path_meant, before)  # nobody is asked about what will be refused
-        self._keep_preview(_call("write_file", path=path, content=content), before)
+        before, path_meant = None, path
+        # A folder on the way may not be there yet; of what else is wrong the call tells.
+        with suppress(ToolError), place(self.workspace, path) as here:
+            before, path_meant = here.read(), here.path
+        self._check_known(path_meant, before)  # nobody is asked about what will be refused
         text = "" if before is None else _text_of(before, name)
-        if before is not None:
-            self._check_read(path_meant, text, content)
+        self._check_read(path_meant, text, content)
+        self._keep_preview(_call("write_file", path=path, content=content), before)
         return diff(text, _with_line_ends(content, text or None), name)
 
     def _show_edit(self, path: str, old: str, new: str) -> str:
