@@ -39,7 +39,7 @@ from .compaction import (
     what_fills,
     with_notes,
 )
-from .config import engine_notes, is_bare
+from .config import engine_notes
 from .conversation import Conversation
 from .events import AgentEvent, Notice, PhaseFinished, delta_of
 from .history import History
@@ -108,23 +108,19 @@ class LocalConversation(Conversation[Mark]):
         self._why = CHANGED_SESSION
 
     def _sampling(self, given: Sampling) -> tuple[Sampling, list[str]]:
-        """How tokens are picked, and a note where that is the makers' advice: it counts where
-        nobody sets a temperature, they say not to decode greedily, and the model thinks."""
-        found = given.over(self.engine.sampling)
-        thinks = (
-            told_of(self.chat.source) and self.config.options.get("enable_thinking") is not False
-        )
-        if found.temperature is not None or not thinks or is_bare(self.engine):
-            return found, []
-        from ..hub.makers import maker_sampling
+        """How tokens are picked, and a note where the makers' advice counts: the model thinks,
+        they say that it must not decode greedily, and nobody sets a temperature."""
+        found, engine = given.over(self.engine.sampling), self.engine
+        off = self.config.options.get("enable_thinking") is False
+        if found.temperature is None and not off and told_of(self.chat.source):
+            from ..hub.makers import maker_sampling
 
-        advice = maker_sampling(self.engine.model.name, self.engine.model.architecture)
-        if advice is None or not advice.never_greedy:
-            return found, []
-        values = advice.values(thinks=True)
-        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
-        note = f"sampling settings that the model's makers recommend: {told} ({advice.source})"
-        return found.over(Sampling(**values)), [note]
+            advice = maker_sampling(engine.model.name, engine.model.architecture)
+            if advice is not None and advice.never_greedy:
+                told = advice.text(thinks=True)
+                note = f"sampling settings that the model's makers recommend: {told}"
+                return found.over(Sampling(**advice.values(thinks=True))), [note]
+        return found, []
 
     @property
     def notes(self) -> list[str]:
@@ -411,18 +407,14 @@ class LocalConversation(Conversation[Mark]):
     def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Conversation.generate`)."""
         ledger, began = self.ledger, run.began
-        left, before = run.tokens_left(), len(ledger)
+        left, before, config = run.tokens_left(), len(ledger), self.config
         self.session.draft_sources = [
             (s.start, s.end) for s in ledger.spans if s.origin == "tool_result"
         ]
         request = TurnRequest(
             self.sampling,
             self._held(),
-            Limits(
-                left,
-                thinking_tokens=self.config.thinking_tokens,
-                thinking_seconds=self.config.thinking_seconds or 0.0,
-            ),
+            Limits(left, 0, 0.0, 0, config.thinking_tokens, config.thinking_seconds or 0.0),
             opened=self._opens_thinking,
             stops=self._stops,
             stops_repetition=self.config.repetition_stop,

@@ -86,8 +86,7 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--think",
         type=thinking,
-        nargs="?",
-        const=True,
+        default={},
         metavar="N",
         help="think before answering, for at most N tokens or, with Ns, N seconds (default: the "
         "model decides)",
@@ -96,26 +95,19 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
         "--no-think",
         dest="think",
         action="store_const",
-        const=False,
+        const={"thinking": False},
         help="answer without thinking first",
     )
 
 
-def thinking(text: str) -> bool | int | float:
-    """A budget of thinking: N tokens, or Ns for N seconds; on: none."""
-    if text == "on":
-        return True
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)s|(\d+)", text)
+def thinking(text: str) -> dict[str, Any]:
+    """A budget of thinking, as `Agent` takes it: N tokens, or Ns for N seconds; on: none."""
+    found = re.fullmatch(r"(?P<on>on)|(\d+(?:\.\d+)?)s|(\d+)", text)
     if found is None:
         raise argparse.ArgumentTypeError("give a number of tokens, or of seconds as in 30s")
-    return float(found[1]) if found[1] else int(found[2])
-
-
-def thinking_given(think: bool | int | float | None) -> dict[str, Any]:
-    """What `--think` says, as `Agent` takes it."""
-    if think is None or isinstance(think, bool):
-        return {"thinking": think}
-    return {"thinking_seconds" if isinstance(think, float) else "thinking_tokens": think}
+    if found["on"]:
+        return {"thinking": True}
+    return {"thinking_seconds": float(found[2])} if found[2] else {"thinking_tokens": int(found[3])}
 
 
 def harness_setting(text: str) -> tuple[str, bool | int]:

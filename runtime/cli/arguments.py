@@ -7,6 +7,7 @@ parser, here or there: `--help` must be instant.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -134,15 +135,9 @@ class OneLineParser(argparse.ArgumentParser):
         return words
 
     def _with_values(self, words: list[str]) -> list[str]:
-        """The words, with ``--think`` alone as ``--think=on``: else it takes a question for its
-        value."""
-        think, end = self._option_string_actions.get("--think"), (*words, "--").index("--")
-        if think is None or not callable(think.type):
-            return words
-        for place in [place for place, word in enumerate(words[:end]) if word == "--think"]:
-            try:
-                think.type((*words, "")[place + 1])
-            except argparse.ArgumentTypeError:
+        """The words, with ``--think`` alone as ``--think=on``: a question is no budget."""
+        for place, word in enumerate(words[: (*words, "--").index("--")]):
+            if word == "--think" and not re.fullmatch(r"[\d.]+s?", (*words, "")[place + 1]):
                 words[place] = "--think=on"
         return words
 

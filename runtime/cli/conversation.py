@@ -26,7 +26,7 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .agent_options import harness_given, policy_of, sampling_of, thinking_given, tools_of
+from .agent_options import harness_given, policy_of, sampling_of, tools_of
 from .exit_codes import Exit
 from .job_control import no_interrupts
 from .traces import default_folder
@@ -68,7 +68,7 @@ def begin(
         compact=args.auto_compact,
         repetition_stop=args.repetition_stop,
         harness=harness_given(args.harness),
-        **thinking_given(args.think),
+        **args.think,
         sampling=sampling_of(args),
         output_type=read_schema(args.schema) if getattr(args, "schema", None) else None,
         max_steps=args.max_steps,

@@ -16,7 +16,6 @@ from .agent_options import (
     harness_given,
     sampling_of,
     seconds,
-    thinking_given,
 )
 from .arguments import positive
 from .exit_codes import Exit
@@ -263,7 +262,7 @@ def _recipe(args: argparse.Namespace) -> Recipe:
             "compact": args.auto_compact,
             "repetition_stop": args.repetition_stop,
             "harness": harness_given(args.harness),
-            **thinking_given(args.think),
+            **args.think,
             "context": args.context,
             "redact": args.redact,
         },

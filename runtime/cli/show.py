@@ -118,19 +118,13 @@ def show(
 
 
 def _sampling_rows(facts: FileInfo) -> list[tuple[str, str]]:
-    """What the makers recommend, as options of `run`."""
     from ..hub.makers import maker_sampling
 
     advice = maker_sampling(facts.name, facts.architecture)
     if advice is None:
         return []
-    names = {"temperature": "temp"}
-    told = [
-        " ".join(f"--{names.get(n, n.replace('_', '-'))} {value}" for n, value in values.items())
-        for values in (advice.plain, advice.thinking)
-    ]
-    rows = zip(("sampling", "while thinking"), told, strict=True)
-    return [*((name, text) for name, text in rows if text), ("", f"{advice.source}, {advice.date}")]
+    thinks = [("while thinking", advice.text(thinks=True))] if advice.thinking else []
+    return [("sampling advised", advice.text(thinks=False)), *thinks]
 
 
 def _calls(made_of: ModelFacts) -> str:

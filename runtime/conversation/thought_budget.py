@@ -1,7 +1,7 @@
 """A thought that has used up its budget is closed: by a sentence, and by the closing tag.
 
-The sentence is the one with which Qwen3's makers stop a thought (arXiv:2505.09388,
-"Thinking Budget"); after the bare tag alone models answer worse.
+The sentence is the one with which Qwen3's makers stop a thought (arXiv:2505.09388, "Thinking
+Budget"); after the bare tag alone models answer worse.
 """
 
 from __future__ import annotations
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 class ThoughtBudget(Around):
     """Forces the end of the thinking of one turn once its budget is used up.
 
-    Args:
-        constraint: holds what follows, and is told of each token.
-        tokenizer: of the model.
-        tags: around its thinking.
-        limits: tokens and seconds that it may think in all, and the sentence that ends it.
-        opened: whether it thinks already.
-
     Attributes:
         ended: tokens after which the thinking was ended; None where it was not.
     """
@@ -47,12 +40,10 @@ class ThoughtBudget(Around):
         opened: bool,
     ) -> None:
         super().__init__(constraint)
-        self._tokenizer, self._opening, self._closing = tokenizer, tags.opening, tags.closing
-        ids = {tag: tokenizer.encode(tag, special=True) for tag in tags.tags[:2]}
-        self._ids = {tag: one[0] for tag, one in ids.items() if len(one) == 1}
+        self._tokenizer, self._limits, self._tags = tokenizer, limits, tags.tags[:2]
+        self._ids = [tokenizer.encode(tag, special=True) for tag in self._tags]
         sentence = limits.thinking_end if limits.thinking_tokens != 0 else "\n"
-        self._end = [*tokenizer.encode(sentence), *ids[tags.closing]]
-        self._most, self._seconds = limits.thinking_tokens, limits.thinking_seconds
+        self._end = [*tokenizer.encode(sentence), *self._ids[1]]
         self._began, self._count = time.perf_counter(), 0
         self._character = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""  # since the last tag, for tags that are no tokens
@@ -90,21 +81,20 @@ class ThoughtBudget(Around):
             self._thinks = bool(self._forced)
             return
         self._text = (self._text + self._tokenizer.decode([token], special=True))[-64:]
-        if self._is(self._closing if self._thinks else self._opening, token):
+        ids, tag = self._ids[self._thinks], self._tags[self._thinks]
+        if token == ids[0] if len(ids) == 1 else tag in self._text:
             self._thinks, self._text = not self._thinks, ""
         elif self._thinks:
             self._count += 1
         self._character.decode(self._tokenizer.token_bytes(token))
         self._look()
 
-    def _is(self, tag: str, token: int) -> bool:
-        return token == self._ids[tag] if tag in self._ids else tag in self._text
-
     def _look(self) -> None:
         """Begin to force the end where the budget is used up; no character is broken in two."""
         if not self._thinks or self._character.getstate()[0]:
             return
-        late = 0 < self._seconds <= time.perf_counter() - self._began and self._count > 0
-        if late or (self._most is not None and self._count >= self._most):
+        most, seconds = self._limits.thinking_tokens, self._limits.thinking_seconds
+        late = self._count > 0 and 0 < seconds <= time.perf_counter() - self._began
+        if late or (most is not None and self._count >= most):
             self._forced = list(self._end)
             self.ended = self._count if self.ended is None else self.ended

@@ -70,6 +70,15 @@ class Limits:
     thinking_end: str = THINKING_END
     """What is written then, before the closing tag."""
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What a trace keeps of it: what is not as usual, and the sentence that may have come."""
+        usual, left_out = Limits(), ("max_tokens", "thinking_seconds")
+        own = {
+            k: v for k, v in asdict(self).items() if v != getattr(usual, k) and k not in left_out
+        }
+        return own if self.thinking_tokens is None else own | {"thinking_end": self.thinking_end}
+
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
@@ -99,7 +108,7 @@ class TurnRequest:
     @property
     def recipe(self) -> dict[str, Any] | None:
         """What a trace keeps of what the decode is held to; None where it is to nothing."""
-        limits = _differing(self.limits)
+        limits = self.limits.recipe
         if self.required is None:
             return limits or None
         more = {"opened": self.opened, "said": len(self.said)}
@@ -368,13 +377,9 @@ class Turn:
         request, reply = self.request, result.reply
         if request.required is not None:
             phase.constraint = self._grammar.name
-        if request.limits.thinking_seconds:  # a replay takes other times
-            most = (
-                request.limits.thinking_tokens
-                if result.thinking_ended is None
-                else result.thinking_ended
-            )
-            request = replace(request, limits=replace(request.limits, thinking_tokens=most))
+        limits, ended = request.limits, result.thinking_ended
+        if limits.thinking_seconds and ended is not None:  # a replay takes other times
+            request = replace(request, limits=replace(limits, thinking_tokens=ended))
         phase.recipe = request.recipe
         phase.finish_reason = "repetition" if reply.repeated else ""
         called = reply.calls or reply.cut_call is not None
@@ -384,17 +389,6 @@ class Turn:
     def _grammar(self) -> CallGrammar:
         assert self.request.required is not None, "it is held to something"
         return grammar_of(self._tokenizer, self.request.required)
-
-
-def _differing(limits: Limits) -> dict[str, Any]:
-    """What a recipe keeps of limits: what is not as usual, and the sentence that may have come."""
-    kept = {k: v for k, v in asdict(limits).items() if v != getattr(_USUAL, k)}
-    if limits.thinking_tokens is not None:
-        kept["thinking_end"] = limits.thinking_end
-    return {k: v for k, v in kept.items() if k not in ("max_tokens", "thinking_seconds")}
-
-
-_USUAL = Limits()
 
 
 def checks_later(grammar: CallGrammar) -> bool:

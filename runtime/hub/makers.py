@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -12,39 +11,29 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class MakerSampling:
-    """One recommendation; `models.toml` beside this has them."""
+    """One recommendation; `models.toml` beside this lists them and says what its fields are."""
 
     architectures: list[str]
     name: str
-    """What the model's name contains, in letters and digits alone."""
     plain: dict[str, Any]
-    """Fields of `Sampling`, where the model does not think, or for both."""
     source: str
     date: str
-    """Year and month in which it was looked up."""
     thinking: dict[str, Any] = field(default_factory=dict)
-    """The same where it thinks, if it differs."""
     never_greedy: bool = False
-    """Whether the makers say that the model must not decode greedily while it thinks."""
 
     def values(self, *, thinks: bool) -> dict[str, Any]:
         """Fields of `Sampling`."""
         return self.thinking if thinks and self.thinking else self.plain
 
-
-@functools.cache
-def _known() -> tuple[MakerSampling, ...]:
-    text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
-    return tuple(MakerSampling(**entry) for entry in tomllib.loads(text)["sampling"])
+    def text(self, *, thinks: bool) -> str:
+        """The same for a person, with the source."""
+        told = (f"{n.replace('_', ' ')} {v}" for n, v in self.values(thinks=thinks).items())
+        return f"{', '.join(told)} ({self.source}, {self.date})"
 
 
 def maker_sampling(name: str, architecture: str) -> MakerSampling | None:
-    """The recommendation for a model; None where none is known.
-
-    Args:
-        name: `general.name` of its file, such as ``Qwen3 4B``.
-        architecture: `general.architecture`.
-    """
+    """The recommendation for a model by `general.name` and `general.architecture` of its file."""
+    text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
-    known = (one for one in _known() if architecture in one.architectures)
-    return next((one for one in known if one.name in plain), None)
+    known = (MakerSampling(**entry) for entry in tomllib.loads(text)["sampling"])
+    return next((o for o in known if architecture in o.architectures and o.name in plain), None)

@@ -19,16 +19,12 @@ Ways = Callable[[Any], list[dict[str, Any]]]
 
 
 def _effort(value: Any) -> list[dict[str, Any]]:
-    most: dict[str, Any] = {}
     if isinstance(value, Mapping):  # {"type": "disabled"}, {"effort": "high"}, {"enabled": false}
         on = value.get("type") != "disabled" and value.get("enabled") is not False
-        budget = value.get("budget_tokens", value.get("max_tokens")) if on else None
-        most = {} if budget is None else {"reasoning_budget": budget}
         value = value.get("effort", on)
     effort = {True: "medium", False: "none"}.get(value, value)
     thinking = {"type": "disabled" if effort == "none" else "enabled"}
-    chat = {"reasoning_effort": effort, **most}
-    return [chat, {"reasoning": {"effort": effort}}, {"thinking": thinking}]
+    return [{"reasoning_effort": effort}, {"reasoning": {"effort": effort}}, {"thinking": thinking}]
 
 
 def _budget(value: int) -> list[dict[str, Any]]:
@@ -59,15 +55,12 @@ SYNONYMS = {
     **{"max_completion_tokens": "max_tokens", "max_new_tokens": "max_tokens"},
     **{"guided_grammar": "grammar"},
 }
-BUDGETS = (
-    *("reasoning_budget", "reasoning_budget_tokens"),
-    *("thinking_budget_tokens", "thinking_token_budget"),
-)
+BUDGETS = "reasoning_budget reasoning_budget_tokens thinking_budget_tokens thinking_token_budget"
 READ_AS: dict[str, Ways] = {
     **{name: lambda value, own=own: [{own: value}] for name, own in SYNONYMS.items()},
     "num_predict": lambda n: [{"n_predict": max(n, -1)}, {"max_tokens": n}],
     "options": lambda value: [{**value}],
-    **dict.fromkeys(BUDGETS, _budget),
+    **dict.fromkeys(BUDGETS.split(), _budget),
     **dict.fromkeys(("think", "enable_thinking", "thinking", "reasoning"), _effort),
     **dict.fromkeys(("guided_json", "guided_json_object", "format"), _schema),
     "guided_regex": lambda v: [{"grammar": "/" + re.sub(r"^\^|(?<!\\)\$$", "", v) + "/"}],

@@ -94,10 +94,7 @@ class GenerationRequest:
             replace(sampling, seed=(seed + choice) % 2**64),
             prompt.required,
             Limits(
-                self.max_tokens or None,
-                self.min_tokens,
-                self.predict_s,
-                self.indent,
+                *(self.max_tokens or None, self.min_tokens, self.predict_s, self.indent),
                 prompt.thinking_tokens,
             ),
             opened=prompt.opened,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from triplepoint.runtime.cli.agent_options import thinking_given
 from triplepoint.runtime.cli.arguments import build_parser
 from triplepoint.traces import Trace
 
@@ -20,10 +19,10 @@ def test_three_ways(verb: list[str]) -> None:
     """Thinking is on, off, or left to the model."""
     parser = build_parser()
 
-    assert parser.parse_args(verb).think is None
-    assert parser.parse_args([*verb, "--think"]).think is True
-    assert parser.parse_args([*verb, "--no-think"]).think is False
-    assert parser.parse_args([verb[0], "--think", *verb[1:]]).think is True
+    assert parser.parse_args(verb).think == {}
+    assert parser.parse_args([*verb, "--think"]).think == {"thinking": True}
+    assert parser.parse_args([*verb, "--no-think"]).think == {"thinking": False}
+    assert parser.parse_args([verb[0], "--think", *verb[1:]]).think == {"thinking": True}
 
 
 @pytest.mark.parametrize(
@@ -33,14 +32,13 @@ def test_three_ways(verb: list[str]) -> None:
         (["--think=0"], {"thinking_tokens": 0}),
         (["--think", "1.5s"], {"thinking_seconds": 1.5}),
         (["--think"], {"thinking": True}),
-        ([], {"thinking": None}),
     ],
 )
 def test_a_budget(words: list[str], given: dict[str, object]) -> None:
     """Tokens, or seconds; a question behind the option is no budget."""
     args = build_parser().parse_args(["run", *words, "How many lines?"])
 
-    assert thinking_given(args.think) == given
+    assert args.think == given
     assert args.question == "How many lines?"
 
 

@@ -68,11 +68,6 @@ def test_what_only_steers_other_services(server: Server, path: str) -> None:
         (ChatBody, {"thinking": {"type": "disabled"}}, {"reasoning_effort": "none"}),
         (ChatBody, {"reasoning": {"effort": "low"}}, {"reasoning_effort": "low"}),
         (ChatBody, {"reasoning": {"enabled": False}}, {"reasoning_effort": "none"}),
-        (
-            ChatBody,
-            {"thinking": {"type": "enabled", "budget_tokens": 9}},
-            {"reasoning_effort": "medium", "reasoning_budget": 9},
-        ),
         (ChatBody, {"thinking_budget_tokens": 9}, {"reasoning_budget": 9}),
         (ChatBody, {"reasoning_budget_tokens": -1}, {}),
         (NativeBody, {"thinking_budget_tokens": -1}, {}),
