@@ -6,10 +6,12 @@ import codecs
 import difflib
 import hashlib
 import heapq
+import json
 import re
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +30,8 @@ MAX_IN_FOLDER = 100_000  # files of a folder that are checked against a policy's
 MOST_COMPARED = 50  # lines that are compared letter by letter with what was not found
 MAX_PLACES = 5  # places of a text that are named
 MAX_COUNTED = 1000  # that are counted
+FIRST = 5  # lines of a file that was never read, in the refusal to replace it
+MAX_EDIT = 300  # characters of an edit that is proposed in its place
 MAX_PREVIEWS = 64  # whose files are remembered; most are called at once, and forgotten
 _ANY_ENDING = re.compile(r"\r*\n")
 
@@ -75,6 +79,7 @@ class EditTools(ToolGroup):
             _check_preview(previewed, before, name)
             self._check_known(here.path, before)
             text = _text_of(before, name) if before is not None else None
+            self._check_read(here.path, text, content)
             data = _encode(_with_line_ends(content, text), text)
             here.write(data, before)
             seen.note(self.workspace, here.path, _digest(data))
@@ -146,6 +151,19 @@ class EditTools(ToolGroup):
                 "written; read it again"
             )
 
+    def _check_read(self, path: str, text: str | None, content: str) -> None:
+        """Raise ToolError if the conversation never read the text that it would replace."""
+        readable = seen.unread(self.workspace, path)
+        if not text or readable is None:
+            return
+        told = f"{shown(path)} exists and was never read here, so nothing was written"
+        if not readable(path):
+            raise ToolError(f"{told}; write to another file")
+        lines, instead = split_lines(text), _edit_instead(text, _with_line_ends(content, text))
+        first = "\n".join(f"{n}\t{line[:120]}" for n, line in enumerate(lines[:FIRST], 1))
+        more = ", the first" if len(lines) > FIRST else ""
+        raise ToolError(f"{told}; read it first{instead}. It has {_count(text)}{more}:\n{first}")
+
     # What the rules of a policy hold for besides the path that is named.
 
     def _other_name(self, path: str, **_: object) -> Iterator[str]:
@@ -175,15 +193,14 @@ class EditTools(ToolGroup):
     def _show_write(self, path: str, content: str) -> str:
         name = self._shown(path)
         _check_new("the content", content)
-        try:
-            with place(self.workspace, path) as here:
-                before, path_meant = here.read(), here.path
-        except ToolError:  # a folder on the way is not there yet, or the call will say what
-            before = None
-        else:
-            self._check_known(path_meant, before)  # nobody is asked about what will be refused
-        self._keep_preview(_call("write_file", path=path, content=content), before)
+        before, path_meant = None, path
+        # A folder on the way may not be there yet; of what else is wrong the call tells.
+        with suppress(ToolError), place(self.workspace, path) as here:
+            before, path_meant = here.read(), here.path
+        self._check_known(path_meant, before)  # nobody is asked about what will be refused
         text = "" if before is None else _text_of(before, name)
+        self._check_read(path_meant, text, content)
+        self._keep_preview(_call("write_file", path=path, content=content), before)
         return diff(text, _with_line_ends(content, text or None), name)
 
     def _show_edit(self, path: str, old: str, new: str) -> str:
@@ -300,6 +317,25 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
     if edited == text:
         raise ToolError("old and new differ only in line endings: those of the file stay")
     return start, edited
+
+
+def _edit_instead(text: str, new: str) -> str:
+    """The edit that makes one text of another, where it is a small one."""
+    old_lines, new_lines = split_lines(text), split_lines(new)
+    least = min(len(old_lines), len(new_lines))
+    pairs = zip(old_lines, new_lines, strict=False)
+    head = next((n for n, (a, b) in enumerate(pairs) if a != b), least)
+    ends = zip(old_lines[head:][::-1], new_lines[head:][::-1], strict=False)
+    tail = next((n for n, (a, b) in enumerate(ends) if a != b), least - head)
+    if head + tail in (len(old_lines), len(new_lines)):  # nothing is there, or comes: with a line
+        head, tail = (head - 1, tail) if head else (head, max(0, tail - 1))
+    old = "\n".join(old_lines[head : len(old_lines) - tail])
+    put = "\n".join(new_lines[head : len(new_lines) - tail])
+    small = head + tail > 0 and len(old) + len(put) <= MAX_EDIT
+    if not small or len(_places(text, old)) != 1 or text.replace(old, put) != new:
+        return ", or change one piece of it with edit_file"
+    arguments = json.dumps({"old": old, "new": put}, ensure_ascii=False)
+    return f", or call edit_file with {arguments}, which does the same"
 
 
 def _places(text: str, old: str) -> list[tuple[int, int]]:

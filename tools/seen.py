@@ -9,35 +9,45 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from ..arguments import without_surrogates
+from ..errors import ToolError
+from .formats import split_lines
 from .paths import real_path
 from .workspace import Workspace
 
 CHUNK = 1 << 20
+MAX_SHOWN = 1 << 18  # bytes of a file that one result may show whole
+
+Readable = Callable[[str], bool]
+"""Whether a conversation may read a path of the workspace."""
 
 _SEEN: ContextVar[MutableMapping[str, str] | None] = ContextVar("seen_files", default=None)
+_READABLE: ContextVar[Readable | None] = ContextVar("readable_files", default=None)
 
 
 @contextmanager
-def seeing(known: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def seeing(known: Mapping[str, str], readable: Readable | None = None) -> Iterator[dict[str, str]]:
     """The record for calls of tools within the block.
 
     Args:
         known: SHA-256 of what the conversation last saw of each file, by absolute path.
+        readable: which files it may read; None: it has no tool to read any, so that it need not
+            have read what it writes over.
 
     Yields:
         What the calls add; an empty text for a file that is no longer there.
     """
     added: dict[str, str] = {}
-    token = _SEEN.set(ChainMap(added, dict(known)))
+    token, other = _SEEN.set(ChainMap(added, dict(known))), _READABLE.set(readable)
     try:
         yield added
     finally:
         _SEEN.reset(token)
+        _READABLE.reset(other)
 
 
 def note(workspace: Workspace, path: str, digest: str) -> None:
@@ -50,6 +60,29 @@ def known(workspace: Workspace, path: str) -> str:
     """SHA-256 of what the conversation saw of the file last; empty if it saw nothing."""
     seen = _SEEN.get()
     return "" if seen is None else seen.get(_key(workspace, path), "")
+
+
+def unread(workspace: Workspace, path: str) -> Readable | None:
+    """What may be read, if the conversation could have read the file and never did."""
+    seen = _SEEN.get()
+    return None if seen is None or _key(workspace, path) in seen else _READABLE.get()
+
+
+def shown_whole(workspace: Workspace, path: str, result: str) -> dict[str, str]:
+    """What a conversation knows of a file after a numbered result that has all of its lines.
+
+    Nothing where it has not.
+    """
+    try:
+        with workspace.open(path) as file:
+            data = file.read(MAX_SHOWN + 1)
+    except (ToolError, OSError):
+        return {}
+    lines = split_lines(data.decode("utf-8", "replace"))
+    numbered = [f"{number}\t{line}" for number, line in enumerate(lines, 1)]
+    if len(data) > MAX_SHOWN or not {*numbered} <= {*result.split("\n")}:
+        return {}
+    return {_key(workspace, path): hashlib.sha256(data).hexdigest()}
 
 
 def note_move(workspace: Workspace, path: str, to: str) -> None:

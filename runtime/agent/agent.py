@@ -25,8 +25,9 @@ from ...tools.timeouts import on_abandon
 from ..conversation.chat import Message
 from .compaction import dropped_text
 from .config import (
+    BARE_STEPS,
+    BARE_TOKENS,
     MAX_STEPS,
-    MAX_TOKENS,
     AgentConfig,
     ToolLike,
     check_engine,
@@ -35,6 +36,7 @@ from .config import (
     check_text,
     check_trace,
     flatten_tools,
+    is_bare,
     is_remote,
     max_result_chars,
     max_result_tokens,
@@ -76,8 +78,10 @@ class Agent(Generic[Output], ProcessBound):
         workspace: folder that the file tools can read, or a `Workspace`; None: no file tools.
         tools: more tools: functions, `Tool` objects, or iterables of them.
         system: the system message; default: one for questions about files, if there are tools.
-        max_steps: maximum number of model calls per run.
-        max_tokens: maximum number of generated tokens per run.
+        max_steps: maximum number of model calls per run; default: 25, or 8 for models that were
+            trained on the bare loop, such as nano.
+        max_tokens: maximum number of generated tokens per run; default: none, but 4,096 per reply.
+            For models that were trained on the bare loop: 1,024.
         timeout: maximum seconds per run; default: no limit. With a timeout, tools run in threads of
             their own, and the run does not wait for them any longer than this.
         policy: which calls may run: a `Policy`, "read-only" (tools that only read) or "yes" (all).
@@ -86,7 +90,10 @@ class Agent(Generic[Output], ProcessBound):
         trace: file to append to; default: a new one in the state folder; False: kept in memory.
         redact: write neither text nor token ids to that file.
         profile: record the time of each layer in every phase.
-        thinking: whether a model that can think does so before it answers; None: the model decides.
+        thinking: whether a model that can think does so before it answers; None: the model decides,
+            or a budget does.
+        thinking_tokens, thinking_seconds: budget of each reply's thinking; default: none. When it
+            is used up, the runtime closes the thinking with a sentence, and the answer follows.
         chat_template: Jinja text to use instead of the model's own template.
         template_options: more variables for the template, such as ``{"reasoning_effort": "high"}``
             for gpt-oss, or ``{"preserve_thinking": False}``.
@@ -127,8 +134,8 @@ class Agent(Generic[Output], ProcessBound):
         workspace: str | Path | Workspace | None = None,
         tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None = None,
         system: str | None = None,
-        max_steps: int = MAX_STEPS,
-        max_tokens: int = MAX_TOKENS,
+        max_steps: int | None = None,
+        max_tokens: int | None = None,
         timeout: float | None = None,
         policy: Policy | Mode = "read-only",
         result_tokens: int | None = None,
@@ -137,6 +144,8 @@ class Agent(Generic[Output], ProcessBound):
         redact: bool = False,
         profile: bool = False,
         thinking: bool | None = None,
+        thinking_tokens: int | None = None,
+        thinking_seconds: float | None = None,
         chat_template: str | None = None,
         template_options: Mapping[str, Any] | None = None,
         sampling: Sampling | None = None,
@@ -152,9 +161,12 @@ class Agent(Generic[Output], ProcessBound):
         self.engine = engine
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.output = None if output_type is None else OutputType(output_type)
+        bare = is_bare(engine)
+        if thinking is None and (thinking_tokens is not None or thinking_seconds is not None):
+            thinking = thinking_tokens != 0
         self.config = AgentConfig(
-            max_steps=max_steps,
-            max_tokens=max_tokens,
+            max_steps=(BARE_STEPS if bare else MAX_STEPS) if max_steps is None else max_steps,
+            max_tokens=BARE_TOKENS if max_tokens is None and bare else max_tokens,
             context=context,
             options=check_template_options(template_options, thinking),
             sampling=sampling,
@@ -163,6 +175,8 @@ class Agent(Generic[Output], ProcessBound):
             compact=compact,
             repetition_stop=repetition_stop,
             answer_forms=answer_forms,
+            thinking_tokens=thinking_tokens,
+            thinking_seconds=thinking_seconds,
         )
         size = engine.context if context is None else context
         self._result_tokens = max_result_tokens(size, result_tokens)

@@ -1,11 +1,12 @@
 """Making room in a full context: results of tools go, the oldest first, and a note stays.
 
-It works on tokens: everything else stays exactly as it was read and written.
+It works on tokens: everything else stays exactly as it was read and written, so questions stay, and
+so do calls and what short results say of them. Files that are in hand go last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ def compacted(
     encode: Callable[[str], list[int]],
     before: int,
     missing: int | None,
+    in_hand: Collection[int] = (),
 ) -> tuple[TokenLedger, list[Dropped]]:
     """A ledger without results of tools, and what was taken out.
 
@@ -52,23 +54,35 @@ def compacted(
         encode: makes tokens of the note that stands in a result's place.
         before: results of messages from this one on stay.
         missing: tokens to save; None takes out all.
+        in_hand: messages that go last.
     """
     made = TokenLedger()
     dropped: list[Dropped] = []
-    saved = 0
-    for span in ledger.spans:
-        ids = ledger.ids[span.start : span.end]
+    notes: dict[int, list[int]] = {}  # by the place of what they stand for
+    for span in sorted(ledger.spans, key=lambda one: (one.message in in_hand, one.start)):
         old = span.origin == "tool_result" and span.message is not None and span.message < before
-        if old and span.tokens >= LEAST and (missing is None or saved < missing):
-            note = encode(_note(span.label, span.tokens))
-            if len(note) < span.tokens:
-                assert span.message is not None
-                dropped.append(Dropped(span.message, span.label, span.tokens, len(note)))
-                saved += span.tokens - len(note)
-                made.append(note, "dropped", message=span.message, label=span.label)
-                continue
-        made.append(ids, span.origin, message=span.message, label=span.label)
-    return made, dropped
+        enough = missing is not None and sum(one.tokens - one.left for one in dropped) >= missing
+        if not old or span.tokens < LEAST or enough:
+            continue
+        note = encode(_note(span.label, span.tokens))
+        if len(note) < span.tokens:
+            assert span.message is not None
+            dropped.append(Dropped(span.message, span.label, span.tokens, len(note)))
+            notes[span.start] = note
+    for span in ledger.spans:
+        ids, origin = ledger.ids[span.start : span.end], span.origin
+        if span.start in notes and span.tokens:
+            ids, origin = notes[span.start], "dropped"
+        made.append(ids, origin, message=span.message, label=span.label)
+    return made, sorted(dropped, key=lambda one: one.message)
+
+
+def files_in_hand(messages: Sequence[Message]) -> set[int]:
+    """The results that show files as they are now: neither changed nor read again since."""
+    last: dict[str, int] = {}
+    for number, message in enumerate(messages):
+        last |= dict.fromkeys(message.seen, number)
+    return set(last.values())
 
 
 def _note(label: str, tokens: int) -> str:

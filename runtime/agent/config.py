@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
 
-MAX_STEPS = 8
-MAX_TOKENS = 1024
+MAX_STEPS = 25
+TURN_TOKENS = 4096
+"""Tokens that each reply may have, thinking included, where no limit of the run is given."""
+BARE_STEPS, BARE_TOKENS = 8, 1024
+"""Steps and tokens of a run, for models that were trained on the bare loop."""
 OWN_FORMS = (
     "this model was trained to answer in forms of its own, not by a schema or a grammar; use a "
     "larger model for that"
@@ -35,7 +38,8 @@ class AgentConfig:
     """The settings of an agent; they are in the header of its trace."""
 
     max_steps: int = MAX_STEPS
-    max_tokens: int = MAX_TOKENS
+    max_tokens: int | None = None
+    """Of the run; None: each reply may have `TURN_TOKENS`."""
     context: int | None = None
     system: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -46,14 +50,20 @@ class AgentConfig:
     compact: bool = False
     repetition_stop: bool = True
     answer_forms: bool = True
+    thinking_tokens: int | None = None
+    thinking_seconds: float | None = None
+    """Of each reply's thinking; None: no limit."""
 
     def __post_init__(self) -> None:
-        for name in ("max_steps", "max_tokens"):
-            check_count(name, getattr(self, name))
-        if self.context is not None:
-            check_count("context", self.context)
-        if self.timeout is not None and not (is_number(self.timeout) and 0 < self.timeout < inf):
-            raise SettingError(f"timeout must be above 0 seconds and finite, not {self.timeout!r}")
+        for name in ("max_steps", "max_tokens", "context"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        if self.thinking_tokens is not None:
+            check_whole(self.thinking_tokens, "thinking_tokens", SettingError, 0)
+        for name in ("timeout", "thinking_seconds"):
+            value = getattr(self, name)
+            if value is not None and not (is_number(value) and 0 < value < inf):
+                raise SettingError(f"{name} must be above 0 seconds and finite, not {value!r}")
         for name in ("compact", "repetition_stop", "answer_forms"):
             check_switch(getattr(self, name), name, SettingError)
         if self.sampling is not None:
@@ -87,6 +97,11 @@ def check_engine(engine: object) -> None:
             f"engine is a name, not an engine; write Agent({make}({str(engine)!r}), …)"
         )
     raise AgentError(f"engine is {engine!r}, not an Engine or RemoteEngine; see Engine.load")
+
+
+def is_bare(engine: object) -> bool:
+    """Whether the model was trained on the bare loop: its file declares the forms of answers."""
+    return getattr(getattr(engine, "tokenizer", None), "answer_forms", None) is not None
 
 
 def is_remote(engine: Engine | RemoteEngine) -> TypeIs[RemoteEngine]:

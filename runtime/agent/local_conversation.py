@@ -26,11 +26,19 @@ from ..conversation.ledger import (
     TokenLedger,
 )
 from ..conversation.reasoning_spans import Mark, Thoughts
+from ..conversation.reasoning_tags import told_of
 from ..conversation.reply import Reply
 from ..conversation.requirement import Requirement, grammar_of
 from ..conversation.turn import Limits, Turn, TurnRequest, TurnResult
 from ..inference.sampling import Sampling
-from .compaction import compacted, dropped_text, moved, what_fills, with_notes
+from .compaction import (
+    compacted,
+    dropped_text,
+    files_in_hand,
+    moved,
+    what_fills,
+    with_notes,
+)
 from .config import engine_notes
 from .conversation import Conversation
 from .events import AgentEvent, Notice, PhaseFinished, delta_of
@@ -91,7 +99,7 @@ class LocalConversation(Conversation[Mark]):
         self.session.shares, self.session.profile = True, profile
         self.session.warmup()
         self.ledger = TokenLedger()
-        self.sampling = (config.sampling or Sampling()).over(engine.sampling)
+        self.sampling, self._maker = self._sampling(config.sampling or Sampling())
         self.sampling.check(engine.tokenizer.n_vocab)
         self._stops = self.sampling.filled().stop
         self._opens_thinking = False
@@ -99,10 +107,25 @@ class LocalConversation(Conversation[Mark]):
         self._thoughts = Thoughts(self.ledger)
         self._why = CHANGED_SESSION
 
+    def _sampling(self, given: Sampling) -> tuple[Sampling, list[str]]:
+        """How tokens are picked, and a note where the makers' advice counts: the model thinks,
+        they say that it must not decode greedily, and nobody sets a temperature."""
+        found, engine = given.over(self.engine.sampling), self.engine
+        off = self.config.options.get("enable_thinking") is False
+        if found.temperature is None and not off and told_of(self.chat.source):
+            from ..hub.makers import maker_sampling
+
+            advice = maker_sampling(engine.model.name, engine.model.architecture)
+            if advice is not None and advice.never_greedy:
+                told = advice.text(thinks=True)
+                note = f"sampling settings that the model's makers recommend: {told}"
+                return found.over(Sampling(**advice.values(thinks=True))), [note]
+        return found, []
+
     @property
     def notes(self) -> list[str]:
         """See `Conversation.notes`."""
-        own = [*self.chat.notes, *self.grammar.notes, *self.left_out]
+        own = [*self.chat.notes, *self.grammar.notes, *self.left_out, *self._maker]
         return own + engine_notes(self.config, self.engine)
 
     @property
@@ -222,7 +245,8 @@ class LocalConversation(Conversation[Mark]):
             asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
             before = asked[-1] if asked else len(self.messages)
         missing = None if room is None else max(0, len(ledger) + room - session.context)
-        made, dropped = compacted(ledger, self.engine.tokenizer.encode, before, missing)
+        encode, in_hand = self.engine.tokenizer.encode, files_in_hand(self.messages)
+        made, dropped = compacted(ledger, encode, before, missing, in_hand)
         if not dropped:
             return None
         first = ledger.first_difference(made.ids)
@@ -383,14 +407,14 @@ class LocalConversation(Conversation[Mark]):
     def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Conversation.generate`)."""
         ledger, began = self.ledger, run.began
-        left, before = run.tokens_left(), len(ledger)
+        left, before, config = run.tokens_left(), len(ledger), self.config
         self.session.draft_sources = [
             (s.start, s.end) for s in ledger.spans if s.origin == "tool_result"
         ]
         request = TurnRequest(
             self.sampling,
             self._held(),
-            Limits(left),
+            Limits(left, 0, 0.0, 0, config.thinking_tokens, config.thinking_seconds or 0.0),
             opened=self._opens_thinking,
             stops=self._stops,
             stops_repetition=self.config.repetition_stop,
@@ -414,6 +438,8 @@ class LocalConversation(Conversation[Mark]):
         if result.phase is not None:
             yield PhaseFinished(result.phase)
         yield from map(Notice, reply.notes)
+        if result.thinking_ended:
+            yield Notice(f"thinking was ended after {counted(result.thinking_ended, 'token')}")
         if result.reason == "repetition":
             yield Notice(
                 f"the model repeated itself for {counted(reply.repeated, 'token')}, so its reply "

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import interrupts
 from ...errors import AgentError, ContextOverflowError, LimitReachedError, PassCancelledError
+from ...tools.seen import shown_whole
 from ...tools.timeouts import MAX_WAIT
 from ...traces.events import RunEnd, ToolEvent, TurnEnd
 from ..conversation.chat import Message
@@ -212,9 +213,20 @@ class Run:
                 by="harness",
             )
             context.trace.write(event)
-            messages.append(Message("tool", one.result, call.name, call.id, by="harness"))
+            seen = self._shown(call, one.result)
+            self._executor.saw(seen)
+            told = Message("tool", one.result, call.name, call.id, by="harness", seen=seen)
+            messages.append(told)
             yield ToolCallFinished(call.id, call.name, one.result, None, one.seconds)
         return [said, *messages]
+
+    def _shown(self, call: ToolCall, result: str) -> dict[str, str]:
+        """What the model now knows of files that it might write over: those it was shown whole."""
+        files, path = self._setup.files, call.arguments.get("path")
+        acts = any(one.effect != "read" for one in self._setup.tools)
+        if not acts or files is None or call.name != "read_file" or not isinstance(path, str):
+            return {}
+        return shown_whole(files, path, result)
 
     def _read_answer(self, reply: Reply, step: int) -> tuple[list[Message], str]:
         """See whether a reply is the answer; where it is not, what to tell the model, and why."""

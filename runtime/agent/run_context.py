@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...errors import LimitReachedError, PassCancelledError, ToolError
 from ...traces.events import ContentEvent, MessageEvent, PassEvent, PhaseEvent
+from .config import TURN_TOKENS
 from .prompt import LEFT_BY_STOP, LEFT_BY_TIMEOUT, NOT_BEGUN, TOOK_LONGER, counted, cut_part
 from .result import Usage
 
@@ -147,21 +148,23 @@ class RunContext:
         self.cancellation.check()
 
     def tokens_left(self) -> int:
-        """Tokens that may still be generated.
+        """Tokens that the next reply may have.
 
         Raises:
             LimitReachedError: none.
         """
-        if self.usage.output_tokens >= self._max_tokens:
+        most = self._max_tokens
+        if most is None:
+            return TURN_TOKENS
+        if self.usage.output_tokens >= most:
             raise LimitReachedError(
-                f"no answer after {counted(self._max_tokens, 'generated token')}; allow more "
-                "(max_tokens)"
+                f"no answer after {counted(most, 'generated token')}; allow more (max_tokens)"
             )
-        return self._max_tokens - self.usage.output_tokens
+        return most - self.usage.output_tokens
 
     def cut_error(self, reply: Reply) -> LimitReachedError:
         """What a run ends with whose last reply was cut since there were no tokens left."""
-        most = counted(self._max_tokens, "generated token")
+        most = counted(self._max_tokens or TURN_TOKENS, "generated token")
         return LimitReachedError(f"{cut_part(reply)} was cut after {most}; allow more (max_tokens)")
 
     def log_message(

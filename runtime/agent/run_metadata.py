@@ -137,6 +137,8 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
         config={
             "max_steps": config.max_steps,
             "max_tokens": config.max_tokens,
+            "thinking_tokens": config.thinking_tokens,
+            "thinking_seconds": config.thinking_seconds,
             "timeout": config.timeout,
             "compact": config.compact,
             "repetition_stop": config.repetition_stop,

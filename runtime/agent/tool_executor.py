@@ -64,7 +64,13 @@ class ToolExecutor:
         self._results = results
         self._cancellation = cancellation
         self._seen = dict(seen or {})
+        reader = next((one for one in tools if one.name == "read_file"), None)
+        self._readable = None if reader is None else lambda path: not policy.hides([reader], path)
         self._loop_detector = LoopDetector()
+
+    def saw(self, seen: Mapping[str, str]) -> None:
+        """The conversation was shown files in another way than by a call."""
+        self._seen |= seen
 
     def run(self, call: ToolCall) -> Outcome:
         """What the model is told of a call, and what the trace says of it.
@@ -82,7 +88,7 @@ class ToolExecutor:
                 raise ToolError(call.problem)
             outcome.effect = tool.effect
             arguments = tool.validate(call.arguments)
-            with seeing(self._seen) as seen:
+            with seeing(self._seen, self._readable) as seen:
                 decision = self._policy.decide(tool, arguments, call.arguments)
                 outcome.decision = decision
                 result = self._run_tool(tool, arguments) if decision.allowed else ""

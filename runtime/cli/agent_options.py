@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,12 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
     )
     add_switch(verb, "--redact", help="leave text and token ids out of the trace")
     add_switch(verb, "--profile", help="record the time of each layer in the trace")
-    add_number(verb, "--max-steps", help="maximum number of model calls (default: 8)")
-    add_number(verb, "--max-tokens", help="maximum number of generated tokens (default: 1,024)")
+    add_number(verb, "--max-steps", help="maximum number of model calls (default: 25; nano: 8)")
+    add_number(
+        verb,
+        "--max-tokens",
+        help="maximum number of generated tokens (default: 4,096 per reply; nano: 1,024)",
+    )
     add_reply_options(verb)
     verb.add_argument(
         "--timeout", type=seconds, metavar="S", help="stop after S seconds (default: no limit)"
@@ -80,9 +85,29 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument(
         "--think",
-        action=argparse.BooleanOptionalAction,
-        help="think before answering, or not (default: the model decides)",
+        type=thinking,
+        default={},
+        metavar="N",
+        help="think before answering, for at most N tokens or, with Ns, N seconds (default: the "
+        "model decides)",
     )
+    verb.add_argument(
+        "--no-think",
+        dest="think",
+        action="store_const",
+        const={"thinking": False},
+        help="answer without thinking first",
+    )
+
+
+def thinking(text: str) -> dict[str, Any]:
+    """A budget of thinking, as `Agent` takes it: N tokens, or Ns for N seconds; on: none."""
+    found = re.fullmatch(r"(?P<on>on)|(\d+(?:\.\d+)?)s|(\d+)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError("give a number of tokens, or of seconds as in 30s")
+    if found["on"]:
+        return {"thinking": True}
+    return {"thinking_seconds": float(found[2])} if found[2] else {"thinking_tokens": int(found[3])}
 
 
 def harness_setting(text: str) -> tuple[str, bool | int]:

@@ -7,6 +7,7 @@ parser, here or there: `--help` must be instant.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -110,6 +111,7 @@ class OneLineParser(argparse.ArgumentParser):
         first option for all of them.
         """
         args = self._command_first(sys.argv[1:] if args is None else list(args))
+        args = self._with_values(args)
         self._refuse_unknown(args)
         found, rest = super().parse_known_args(args, namespace)
         many = [a.dest for a in self._actions if a.nargs == "*" and not a.option_strings]
@@ -130,6 +132,13 @@ class OneLineParser(argparse.ArgumentParser):
             if not equals and rest and not rest[0].startswith("-"):
                 own, rest = rest[:1], rest[1:]
             return [name, *own, *words[:place], *rest]
+        return words
+
+    def _with_values(self, words: list[str]) -> list[str]:
+        """The words, with ``--think`` alone as ``--think=on``: a question is no budget."""
+        for place, word in enumerate(words[: (*words, "--").index("--")]):
+            if word == "--think" and not re.fullmatch(r"[\d.]+s?", (*words, "")[place + 1]):
+                words[place] = "--think=on"
         return words
 
     def _refuse_unknown(self, words: list[str]) -> None:

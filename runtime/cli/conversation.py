@@ -56,7 +56,7 @@ def begin(
     from ...tools import Workspace
     from ...tools.groups import GROUPS
     from ...tools.policy import unmatched_rules
-    from ..agent.agent import MAX_STEPS, MAX_TOKENS, Agent
+    from ..agent.agent import Agent
 
     files = files or Workspace(args.dir)
     agent = Agent(
@@ -68,11 +68,11 @@ def begin(
         compact=args.auto_compact,
         repetition_stop=args.repetition_stop,
         harness=harness_given(args.harness),
-        thinking=args.think,
+        **args.think,
         sampling=sampling_of(args),
         output_type=read_schema(args.schema) if getattr(args, "schema", None) else None,
-        max_steps=args.max_steps or MAX_STEPS,
-        max_tokens=args.max_tokens or MAX_TOKENS,
+        max_steps=args.max_steps,
+        max_tokens=args.max_tokens,
         context=args.context,
         trace=args.trace,
         redact=args.redact,

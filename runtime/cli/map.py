@@ -125,10 +125,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 def _add_agent_options(verb: argparse.ArgumentParser) -> None:
     add_file(verb, "--schema", help="answer in JSON that fits the JSON schema in FILE")
     add_tool_options(verb, session=False)
-    add_number(verb, "--max-steps", help="maximum number of model calls per row (default: 8)")
-    add_number(
-        verb, "--max-tokens", help="maximum number of generated tokens per row (default: 1,024)"
-    )
+    add_number(verb, "--max-steps", help="maximum number of model calls per row")
+    add_number(verb, "--max-tokens", help="maximum number of generated tokens per row")
     verb.add_argument(
         "--timeout",
         type=seconds,
@@ -244,7 +242,6 @@ def _check_folder(args: argparse.Namespace, fleet: Fleet, rows: Sequence[Row]) -
 
 def _recipe(args: argparse.Namespace) -> Recipe:
     from ...tools import Policy
-    from ..agent.config import MAX_STEPS, MAX_TOKENS
     from ..fleet.answering import Recipe
     from .conversation import read_schema
 
@@ -257,15 +254,15 @@ def _recipe(args: argparse.Namespace) -> Recipe:
         mode=args.mode,
         policy=args.policy,
         allow_private_network=args.allow_private_network,
-        max_steps=args.max_steps or MAX_STEPS,
-        max_tokens=args.max_tokens or MAX_TOKENS,
+        max_steps=args.max_steps,
+        max_tokens=args.max_tokens,
         sampling=sampling_of(args),
         agent={
             "timeout": args.timeout,
             "compact": args.auto_compact,
             "repetition_stop": args.repetition_stop,
             "harness": harness_given(args.harness),
-            "thinking": args.think,
+            **args.think,
             "context": args.context,
             "redact": args.redact,
         },

@@ -52,7 +52,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
 def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Output) -> Agent[Any]:
     """A new agent with the recorded settings, but for those that were given."""
-    from ..agent.agent import MAX_STEPS, MAX_TOKENS, Agent
+    from ..agent.agent import Agent
     from ..agent.structured_output import OutputType
     from ..inference.sampling import Sampling
 
@@ -77,8 +77,10 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
         # With other tools the default message tells of them; the recorded one may not.
         system=system if recorded else None,
         policy=policy_of(asked, output),
-        max_steps=config.get("max_steps") or MAX_STEPS,
-        max_tokens=config.get("max_tokens") or MAX_TOKENS,
+        max_steps=config.get("max_steps"),
+        max_tokens=config.get("max_tokens"),
+        thinking_tokens=config.get("thinking_tokens"),
+        thinking_seconds=config.get("thinking_seconds"),
         context=config.get("context") if same else None,
         template_options=config.get("options"),
         sampling=Sampling(**sampling) if sampling else None,

@@ -90,6 +90,7 @@ def show(
             *([("draft layer", _DRAFTS[facts.mtp])] if facts.mtp else []),
             ("chat template", "yes" if facts.template else "none; questions use a plain format"),
             *([("tool calls", _calls(made_of))] if made_of else []),
+            *_sampling_rows(facts),
         ],
     )
     rows = [
@@ -114,6 +115,16 @@ def show(
         output.line("supported: this model runs here", "green")
     for problem in facts.problems:
         output.line(f"not supported: {problem}", "yellow")
+
+
+def _sampling_rows(facts: FileInfo) -> list[tuple[str, str]]:
+    from ..hub.makers import maker_sampling
+
+    advice = maker_sampling(facts.name, facts.architecture)
+    if advice is None:
+        return []
+    thinks = [("while thinking", advice.text(thinks=True))] if advice.thinking else []
+    return [("sampling advised", advice.text(thinks=False)), *thinks]
 
 
 def _calls(made_of: ModelFacts) -> str:

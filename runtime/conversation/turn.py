@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from .grammar import CallGrammar
     from .logprobs import LogprobRecorder
 
+THINKING_END = (
+    "\n\nConsidering the limited time by the user, I have to give the solution based on the "
+    "thinking directly now.\n"
+)
 Reason = Literal["end", "stop", "repetition", "time", "max_tokens", "context", ""]
 Pieces: TypeAlias = "Sequence[tuple[str, str]]"
 """Parts of a reply in order: what each is (see `reply.Mode`), and its text."""
@@ -59,6 +63,21 @@ class Limits:
     """Seconds after which it ends with its next line break; 0: none."""
     indent: int = 0
     """Spaces that begin each line of a text but the first; a line with fewer ends it."""
+    thinking_tokens: int | None = None
+    """Tokens of thinking, after which it is closed, and the answer follows; None: no limit."""
+    thinking_seconds: float = 0.0
+    """The same in seconds; 0: no limit. A recipe has the tokens that were reached."""
+    thinking_end: str = THINKING_END
+    """What is written then, before the closing tag."""
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What a trace keeps of it: what is not as usual, and the sentence that may have come."""
+        usual, left_out = Limits(), ("max_tokens", "thinking_seconds")
+        own = {
+            k: v for k, v in asdict(self).items() if v != getattr(usual, k) and k not in left_out
+        }
+        return own if self.thinking_tokens is None else own | {"thinking_end": self.thinking_end}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +108,7 @@ class TurnRequest:
     @property
     def recipe(self) -> dict[str, Any] | None:
         """What a trace keeps of what the decode is held to; None where it is to nothing."""
-        limits = {k: v for k, v in asdict(self.limits).items() if v and k != "max_tokens"}
+        limits = self.limits.recipe
         if self.required is None:
             return limits or None
         more = {"opened": self.opened, "said": len(self.said)}
@@ -138,6 +157,15 @@ class TurnRequest:
         if self.limits.min_tokens:
             ends = self.ends_of(tokenizer)
             made = EndsLater(made, ends, self.limits.min_tokens, tokenizer.n_vocab)
+        limits, required = self.limits, self.required
+        bounded = limits.thinking_tokens is not None or limits.thinking_seconds
+        # Messages with headers may think again after each thought; such templates have an effort.
+        if bounded and required and required.thinking.closing and not required.form.headers:
+            from .thought_budget import ThoughtBudget
+
+            closed = required.thinking.closing in tokenizer.decode(self.said, special=True)
+            opened = self.opened and not closed
+            made = ThoughtBudget(made, tokenizer, required.thinking, limits, opened=opened)
         return made
 
     def ends_of(self, tokenizer: Tokenizer) -> frozenset[int]:
@@ -187,6 +215,8 @@ class TurnResult:
     """What the output's schema says against the text, where no grammar holds it to all of that."""
     error: ContextOverflowError | None = None
     """The memory that was missing, where that ended it."""
+    thinking_ended: int | None = None
+    """Tokens of thinking after which its budget was used up; None where it was not."""
 
 
 class Turn:
@@ -221,7 +251,7 @@ class Turn:
         self._before, self._phase_before = len(session.tokens), session.last_phase
         self._ends = request.ends_of(tokenizer)
         self.reader = request.reader(tokenizer)
-        constraint = request.constraint(tokenizer, session.tokens)
+        self._constraint = constraint = request.constraint(tokenizer, session.tokens)
         sampling = request.sampling
         if request.endless:
             never = dict.fromkeys(tokenizer.stop_ids, -math.inf)
@@ -314,10 +344,11 @@ class Turn:
             reader.thought,
             None if phase is self._phase_before else phase,
             error=self._error,
+            thinking_ended=getattr(self._constraint, "ended", None),
         )
         self._judge(self._result)
         if self._result.phase is not None:
-            self._record(self._result.phase, reply)
+            self._record(self._result.phase, self._result)
         return self._result
 
     def _judge(self, result: TurnResult) -> None:
@@ -341,11 +372,15 @@ class Turn:
             except ValueError as error:  # nested too deeply
                 result.misfit = str(error)
 
-    def _record(self, phase: PhaseEvent, reply: Reply) -> None:
+    def _record(self, phase: PhaseEvent, result: TurnResult) -> None:
         """Say in the decode's phase what it was held to, and what it was."""
-        if self.request.required is not None:
+        request, reply = self.request, result.reply
+        if request.required is not None:
             phase.constraint = self._grammar.name
-        phase.recipe = self.request.recipe
+        limits, ended = request.limits, result.thinking_ended
+        if limits.thinking_seconds and ended is not None:  # a replay takes other times
+            request = replace(request, limits=replace(limits, thinking_tokens=ended))
+        phase.recipe = request.recipe
         phase.finish_reason = "repetition" if reply.repeated else ""
         called = reply.calls or reply.cut_call is not None
         phase.purpose = "tool_call" if called else "answer"

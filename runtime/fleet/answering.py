@@ -29,7 +29,6 @@ from ...errors import (
 from ...tools.groups import make_group
 from ...traces import log
 from ..agent.agent import Agent
-from ..agent.config import MAX_STEPS, MAX_TOKENS
 from ..agent.events import AgentEvent, result_of
 from ..agent.local_conversation import LocalConversation
 from ..agent.remote import RemoteEngine
@@ -90,8 +89,8 @@ class Recipe:
     mode: Literal["read-only", "yes"] = "read-only"
     policy: str | None = None
     allow_private_network: bool = False
-    max_steps: int = MAX_STEPS
-    max_tokens: int = MAX_TOKENS
+    max_steps: int | None = None
+    max_tokens: int | None = None
     sampling: Sampling | None = None
     agent: dict[str, Any] = field(default_factory=dict)
 

@@ -16,7 +16,6 @@ from ...traces import log
 from ...traces.events import PhaseEvent
 from ...traces.writer import new_run_id
 from ..agent.agent import Agent
-from ..agent.config import MAX_TOKENS
 from ..agent.events import (
     Notice,
     PhaseFinished,
@@ -105,7 +104,8 @@ def agent_request(
             sampling=sampling,
             trace=trace,
             compact=True,
-            max_tokens=MAX_TOKENS if max_tokens is None else max_tokens,
+            thinking_tokens=None if asked.thinking_tokens == -1 else asked.thinking_tokens,
+            max_tokens=max_tokens,
         )
         running = generation.opened(_Running(agent))
         # Before anything is computed: other keys do not find what this one reads.
@@ -184,7 +184,7 @@ def _tell(running: _Running, question: str, generation: Generation) -> None:
             reason = "stop" if event.status == "answered" else "length"
             written, seconds = sum(e.tokens for e in decodes), sum(e.wall_s for e in decodes)
             emit(Done(0, reason, written, 0, seconds))
-        elif text := _step(event):
+        elif read is not None and (text := _step(event)):
             emit(Thought(0, text))
 
 

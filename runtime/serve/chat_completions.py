@@ -40,6 +40,7 @@ class ChatBody(StreamBody, Talk):
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None
     reasoning_effort: Effort | None = None
+    reasoning_budget: int | None = Field(default=None, ge=-1)
     n_probs: int | None = Field(default=None, ge=0)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -69,6 +70,7 @@ class ChatBody(StreamBody, Talk):
             self._output(limits),
             self.chat_template_kwargs,
             self.reasoning_effort,
+            self.reasoning_budget,
             goes_on=True,
             output_param="response_format" if self.json_schema is None else "json_schema",
             notes=notes,

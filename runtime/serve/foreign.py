@@ -27,6 +27,13 @@ def _effort(value: Any) -> list[dict[str, Any]]:
     return [{"reasoning_effort": effort}, {"reasoning": {"effort": effort}}, {"thinking": thinking}]
 
 
+def _budget(value: int) -> list[dict[str, Any]]:
+    if value == -1:
+        return [{}]
+    thinking = {"type": "enabled", "budget_tokens": value} if value else {"type": "disabled"}
+    return [{"reasoning_budget": value}, {"thinking": thinking}]
+
+
 def _schema(value: Any) -> list[dict[str, Any]]:
     schema = {"type": "object"} if value in ("json", True) else value
     schema = json.loads(schema) if isinstance(schema, str) else schema
@@ -48,10 +55,12 @@ SYNONYMS = {
     **{"max_completion_tokens": "max_tokens", "max_new_tokens": "max_tokens"},
     **{"guided_grammar": "grammar"},
 }
+BUDGETS = "reasoning_budget reasoning_budget_tokens thinking_budget_tokens thinking_token_budget"
 READ_AS: dict[str, Ways] = {
     **{name: lambda value, own=own: [{own: value}] for name, own in SYNONYMS.items()},
     "num_predict": lambda n: [{"n_predict": max(n, -1)}, {"max_tokens": n}],
     "options": lambda value: [{**value}],
+    **dict.fromkeys(BUDGETS.split(), _budget),
     **dict.fromkeys(("think", "enable_thinking", "thinking", "reasoning"), _effort),
     **dict.fromkeys(("guided_json", "guided_json_object", "format"), _schema),
     "guided_regex": lambda v: [{"grammar": "/" + re.sub(r"^\^|(?<!\\)\$$", "", v) + "/"}],
@@ -79,9 +88,6 @@ REFUSED: dict[str, tuple[str, Any]] = {  # the reason, and the values that chang
     "modalities": ("these models write only text", [["text"]]),
     "reasoning_format": ("thinking is returned by itself", ["auto", "deepseek"]),
     **dict.fromkeys(("n_keep", "n_discard", "n_cache_reuse"), ("nothing is shifted", [0])),
-    **dict.fromkeys(
-        ("reasoning_budget_tokens", "thinking_budget_tokens"), ("it is not here", [-1])
-    ),
     **dict.fromkeys(("verbose", "reasoning_control", "lora"), ("it is not here", [False])),
     "parse_tool_calls": ("calls are always parsed", [True]),
 }
@@ -124,7 +130,8 @@ def _read_as(name: str, given: Any, names: AbstractSet[str]) -> dict[str, Any]:
     way = next((way for way in found if not way or way.keys() & known), None)
     if way is None:
         raise _unsupported(name, "at this path")
-    note(f"'{name}' is read as {', '.join(map(repr, way))}")
+    if way:
+        note(f"'{name}' is read as {', '.join(map(repr, way))}")
     return way
 
 

@@ -93,7 +93,10 @@ class GenerationRequest:
         return TurnRequest(
             replace(sampling, seed=(seed + choice) % 2**64),
             prompt.required,
-            Limits(self.max_tokens or None, self.min_tokens, self.predict_s, self.indent),
+            Limits(
+                *(self.max_tokens or None, self.min_tokens, self.predict_s, self.indent),
+                prompt.thinking_tokens,
+            ),
             opened=prompt.opened,
             said=prompt.said,
             stops=self.stops,

@@ -40,7 +40,7 @@ _EFFORTS = {"xhigh": "high", "max": "high"}  # templates know up to high
 
 
 class ThinkingSetting(Lenient):
-    """Whether to think, and whether the thoughts are shown; a budget is a wish."""
+    """Whether to think, for how many tokens, and whether the thoughts are shown."""
 
     type: Literal["enabled", "adaptive", "between_tools", "disabled"]
     budget_tokens: int | None = Field(default=None, ge=1)
@@ -111,6 +111,7 @@ class CountBody(Body):
             choice.disable_parallel_tool_use,
             output,
             self._options(model),
+            thinking_tokens=None if self.thinking is None else self.thinking.budget_tokens,
             goes_on=True,
             notes=notes,
         )

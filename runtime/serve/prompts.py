@@ -36,6 +36,8 @@ _KEEPS = {"keep_past_thinking", "clear_thinking", "truncate_history_thinking"}
 _NO_THINKING = ("none", "minimal")
 # Templates know low to high.
 _EFFORTS = {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}
+_BUDGETS = {"low": 1024, "medium": 4096, "high": 16384}
+"""Tokens of thinking, where the template does not read the effort itself."""
 _SWITCHES_OFF = {"enable_thinking", "thinking", "reasoning_effort"}
 _NAMES = {
     "enable_thinking": {"enable_thinking", "thinking"},
@@ -59,6 +61,7 @@ class Conversation:
         output: JSON schema, or GBNF grammar, of the answer.
         options: variables of the template, of `SWITCHES`.
         effort: how much to think, as OpenAI says it; None leaves it to the template.
+        thinking_tokens: budget of thinking; None leaves it to the effort, -1: none.
         output_param: what `output` is called in the request.
         goes_on: whether the model goes on with the last message, where that is the assistant's.
         notes: what of the request is ignored.
@@ -72,6 +75,7 @@ class Conversation:
     output: Mapping[str, Any] | str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     effort: str | None = None
+    thinking_tokens: int | None = None
     goes_on: bool = False
     output_param: str = "response_format"
     notes: Sequence[str] = ()
@@ -85,6 +89,7 @@ class Prompt:
         borders: numbers of tokens with which other prompts are likely to begin.
         required: what answers have to be; None: every text may come.
         opened: whether it ends in the model's thinking.
+        thinking_tokens: budget of thinking; None: none.
         said: first tokens of the answer, where it was begun already: the last ones of the prompt.
         notes: what was normalized; see `programs.py`.
         again: the prompt that asks once more, of an answer and what is wrong with it; None where
@@ -102,6 +107,7 @@ class Prompt:
     asked: Conversation | None = None
     param: str = "messages"
     again: Callable[[str, str], Prompt] | None = None
+    thinking_tokens: int | None = None
 
     @property
     def is_turn(self) -> bool:
@@ -191,7 +197,26 @@ class Prompts:
         checked = begun is None and checks_later(grammar)
         again = functools.partial(self._again, asked) if checked else None
         made = replace(asked, messages=whole)
-        return Prompt(ids + said, borders, required, opened, said, notes, made, again=again)
+        most = self._thinking_tokens(asked, chat)
+        return Prompt(
+            ids + said,
+            borders,
+            required,
+            opened,
+            said,
+            notes,
+            made,
+            again=again,
+            thinking_tokens=most,
+        )
+
+    def _thinking_tokens(self, asked: Conversation, chat: Chat) -> int | None:
+        """The budget of thinking; None: there is none, or the template sees to it."""
+        most, effort = asked.thinking_tokens, asked.effort
+        if most is None and "reasoning_effort" not in chat.variables:
+            off = effort in _NO_THINKING and not self.reads("enable_thinking")
+            most = 0 if off else _BUDGETS.get(effort or "")
+        return None if most == -1 or not told_of(chat.source) else most
 
     def _again(self, asked: Conversation, text: str, problem: str) -> Prompt:
         """The prompt that asks once more, where an answer does not fit its schema."""
@@ -340,7 +365,7 @@ def _effort(effort: str, known: frozenset[str], thinks: bool) -> dict[str, Any]:
         return {"reasoning_effort": _EFFORTS.get(effort, effort)}
     if switch:
         return {"enable_thinking": not off}
-    if off and not thinks:  # as it is
+    if off or thinks:  # as it is, or by a budget
         return {}
     raise APIError(
         "this model's chat template has no switch for thinking",

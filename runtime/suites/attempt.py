@@ -15,7 +15,6 @@ from ...errors import AgentError, EngineError, SettingError, TriplepointError
 from ...tools import Workspace
 from ...tools.groups import make_group
 from ..agent.agent import Agent
-from ..agent.config import MAX_STEPS, MAX_TOKENS
 from ..agent.events import RunFinished, ToolCallFinished, ToolCallStarted
 from ..inference.sampling import Sampling
 from .checks import Judge, Outcome, run_check, snapshot
@@ -127,10 +126,11 @@ def _hold(
             tools=_tools(groups, files),
             policy="yes" if {*groups} - {"find"} else "read-only",
             system=setting.system,
-            max_steps=setting.max_steps or MAX_STEPS,
-            max_tokens=setting.max_tokens or MAX_TOKENS,
+            max_steps=setting.max_steps,
+            max_tokens=setting.max_tokens,
             timeout=setting.timeout,
             thinking=setting.thinking,
+            thinking_tokens=setting.thinking_tokens,
             sampling=_sampling(engine, setting, repeat),
             output_type=task.answer_schema,
             trace=False if trace is None else trace,

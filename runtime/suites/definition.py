@@ -188,6 +188,7 @@ class Setting(_Strict):
     max_tokens: int | None = Field(default=None, ge=1)
     timeout: float | None = Field(default=None, gt=0)
     thinking: bool | None = None
+    thinking_tokens: int | None = Field(default=None, ge=0)
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None

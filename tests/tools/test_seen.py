@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import EditTools, FileTools
-from triplepoint.tools.seen import seeing
+from triplepoint.tools.seen import seeing, shown_whole
 
 
 @pytest.fixture
@@ -71,12 +72,76 @@ def test_an_edit_is_no_look_at_the_rest(root: Path, read: FileTools, edit: EditT
 
 
 def test_what_was_never_read_is_replaced(root: Path, edit: EditTools) -> None:
-    """As the tool says it does, also by a program of a person's own, in which nothing is seen."""
+    """By a person's own program, in which nothing is seen, and where there is no tool to read."""
     (root / "a.txt").write_text("old\n")
     with seeing({}):
         assert edit.write_file("a.txt", "new\n").startswith("replaced a.txt")
     (root / "a.txt").write_text("old\n")
     assert edit.write_file("a.txt", "new\n").startswith("replaced a.txt")
+
+
+LONG = "".join(f"line {n}\n" for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("new", "instead"),
+    [
+        (LONG.replace("line 4", "LINE 4"), '{"old": "line 4", "new": "LINE 4"}'),
+        (LONG + "line 9\n", '{"old": "line 8", "new": "line 8\\nline 9"}'),
+        (LONG.replace("line 4\n", ""), '{"old": "line 3\\nline 4", "new": "line 3"}'),
+        (LONG.removeprefix("line 1\n"), '{"old": "line 1\\nline 2", "new": "line 2"}'),
+        (LONG.removesuffix("\n"), "or change one piece of it with edit_file"),
+        ("another text\n", "or change one piece of it with edit_file"),
+    ],
+)
+def test_what_a_model_never_read_is_not_replaced(
+    root: Path, read: FileTools, edit: EditTools, new: str, instead: str
+) -> None:
+    """The refusal shows how the file begins, and the edit that would do; once read, it is."""
+    (root / "a.txt").write_text(LONG)
+    write = next(iter(edit))
+    with seeing({}, lambda _: True):
+        for call in (
+            edit.write_file,
+            lambda path, content: write.preview({"path": path, "content": content}),
+        ):
+            with pytest.raises(ToolError) as caught:
+                call("a.txt", new)
+            told = str(caught.value)
+            assert told.startswith("a.txt exists and was never read here, so nothing was written")
+            assert instead in told
+            assert told.endswith(
+                "It has 8 lines, the first:\n"
+                + "".join(f"{n}\tline {n}\n" for n in range(1, 6)).rstrip()
+            )
+        assert (root / "a.txt").read_text() == LONG
+        read.read_file("a.txt")
+        assert edit.write_file("a.txt", new).startswith("replaced")
+    assert (root / "a.txt").read_text() == new
+
+
+def test_what_needs_no_reading(root: Path, edit: EditTools) -> None:
+    """A new file, an empty one, and one that the conversation wrote; what may not be read is not
+    shown either."""
+    (root / "empty.txt").write_text("")
+    (root / "secret.txt").write_text("token=1\n")
+    with seeing({}, lambda path: path != "secret.txt"):
+        for name in ("new.txt", "empty.txt", "new.txt"):
+            edit.write_file(name, f"{name}\n")
+        with pytest.raises(ToolError, match="write to another file") as caught:
+            edit.write_file("secret.txt", "x\n")
+    assert "token" not in str(caught.value)
+
+
+def test_what_a_result_shows_whole(root: Path, read: FileTools) -> None:
+    """All of its lines, with their numbers; an excerpt, or another text, is not the file."""
+    (root / "a.txt").write_text("one\ntwo\n")
+    workspace = read.workspace
+    (known,) = shown_whole(workspace, "a.txt", read.read_file("a.txt")).items()
+    assert known == (str(root / "a.txt"), hashlib.sha256(b"one\ntwo\n").hexdigest())
+    for part in (read.read_file("a.txt", start=2), "1\tone\n2\tother", ""):
+        assert shown_whole(workspace, "a.txt", part) == {}
+    assert shown_whole(workspace, "missing.txt", "1\tone") == {}
 
 
 def test_a_file_is_known_by_any_of_its_names(root: Path, read: FileTools, edit: EditTools) -> None:

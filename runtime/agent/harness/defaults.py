@@ -7,6 +7,7 @@ from typing import Any
 
 from ....arguments import check_switch, check_whole
 from ....errors import SettingError
+from ..config import is_bare
 from .merged import Harness
 from .policy import Policy
 
@@ -40,8 +41,7 @@ def harness_of(given: Given, engine: object) -> Harness:
     """
     if isinstance(given, Harness):
         return given
-    tokenizer = getattr(engine, "tokenizer", None)
-    bare = tokenizer is None or getattr(tokenizer, "answer_forms", None) is not None
+    bare = not hasattr(engine, "tokenizer") or is_bare(engine)
     if given is False or (given is None and bare):
         return Harness()
     from .evidence import EvidenceFirst  # a run without it needs no index

@@ -70,9 +70,10 @@ class RemoteConversation(Conversation[int]):
     @property
     def notes(self) -> list[str]:
         """See `Conversation.notes`."""
-        if not self.config.compact:
-            return []
-        return ["compact has no effect: the server's model has its context there"]
+        notes = ["compact has no effect: the server's model has its context there"]
+        bounded = (self.config.thinking_tokens, self.config.thinking_seconds) != (None, None)
+        limit = ["a server's model is not held to a budget of thinking"] * bounded
+        return notes * self.config.compact + limit
 
     @property
     def context(self) -> int:

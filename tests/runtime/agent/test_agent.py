@@ -158,7 +158,7 @@ def test_the_trace_tells_the_run(scripted: MakeEngine, folder: Path, tmp_path: P
     assert isinstance(header, RunStart)
     assert (header.task, header.workspace) == ("What's the error?", str(folder.resolve()))
     assert [t["function"]["name"] for t in header.tools] == ["list_dir", "read_file", "search"]
-    assert header.config["max_steps"] == 8
+    assert header.config["max_steps"] == 25
     assert header.config["context"] == 4096
     assert (header.config["compact"], header.config["result_tokens"]) == (False, 1024)
     assert "llguidance" in header.versions

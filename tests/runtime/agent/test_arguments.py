@@ -57,7 +57,9 @@ def test_a_question_is_a_text(scripted: MakeEngine, task: Any) -> None:
     "settings",
     [
         {"max_steps": "3"},
-        {"max_tokens": None},
+        {"max_tokens": 0},
+        {"thinking_tokens": -1},
+        {"thinking_seconds": 0},
         {"max_steps": True},
         {"timeout": "3"},
         {"timeout": 0},

@@ -17,7 +17,7 @@ from triplepoint import (
     PassCancelledError,
     PhaseFinished,
 )
-from triplepoint.runtime.agent.compaction import what_fills
+from triplepoint.runtime.agent.compaction import compacted, files_in_hand, what_fills
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.conversation.ledger import TokenLedger
 from triplepoint.runtime.replay.replay import verify
@@ -55,6 +55,36 @@ def test_without_asking_nothing_is_dropped(scripted: MakeEngine, folder: Path) -
     with pytest.raises(ContextOverflowError):
         agent.run("Read c.txt")
     assert "dropped to make room" not in said(agent)
+
+
+def test_files_in_hand_go_last(scripted: MakeEngine, folder: Path) -> None:
+    """A result that shows a file as it is outlasts a newer one that shows none, and an older one
+    of the same file; questions and calls stay."""
+    texts = [call("read_file", path="a.txt"), call("read_file", path="b.txt")]
+    texts += [call("search", pattern="line"), call("read_file", path="a.txt")]
+    asked = [text for one in texts for text in (one, "Read." + END)]
+    agent = Agent(scripted(*asked), workspace=folder, harness=False, trace=False)
+    for number in range(4):
+        agent.run(f"Question {number}")
+    messages = agent.messages
+    results = [n for n, message in enumerate(messages) if message.role == "tool"]
+    assert files_in_hand(messages) == {results[1], results[3]}
+
+    order = []
+    for missing in range(1, 2000, 40):
+        made, dropped = compacted(
+            agent.ledger,
+            agent.grammar.tokenizer.encode,
+            len(messages),
+            missing,
+            files_in_hand(messages),
+        )
+        order += [one.message for one in dropped if one.message not in order]
+        kept = [s for s in agent.ledger.spans if s.origin != "tool_result"]
+        assert [s.tokens for s in made.spans if s.origin in {k.origin for k in kept}] == [
+            s.tokens for s in kept
+        ]
+    assert order == [results[0], results[2], results[1], results[3]]
 
 
 def test_when_asked_the_oldest_results_go(scripted: MakeEngine, folder: Path) -> None:

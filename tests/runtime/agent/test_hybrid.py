@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from helpers import tiny_models as tiny
 from helpers.checkpoints import QWEN2, byte_tokenizer, split_regex, write_checkpoint
 
 from triplepoint.runtime.agent.agent import Agent
-from triplepoint.runtime.agent.events import PhaseFinished
+from triplepoint.runtime.agent.events import Notice, PhaseFinished
 from triplepoint.runtime.conversation.ledger import DROPPED_THOUGHTS
+from triplepoint.runtime.conversation.turn import THINKING_END
 from triplepoint.runtime.convert.convert import convert
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.replay.replay import verify
+from triplepoint.traces import Trace
 
 # Qwen3.5's way: thinking is opened by the template, and left out of what came before.
 TEMPLATE = """\
@@ -58,6 +62,26 @@ def test_turns_recompute_next_to_nothing(engine: Engine) -> None:
         assert phase.recomputed_tokens == 0
         assert phase.miss is None or phase.miss.why == DROPPED_THOUGHTS
         assert agent.session.tokens == agent.ledger.ids
+
+
+@pytest.mark.parametrize("budget", [{"thinking_tokens": 5}, {"thinking_seconds": 1e-6}])
+def test_thinking_within_a_budget_is_replayed(
+    engine: Engine, tmp_path: Path, budget: dict[str, float]
+) -> None:
+    """The runtime writes its end and says so; a trace rebuilds it, however long it took."""
+    path = tmp_path / "trace.jsonl"
+    with Agent(engine, trace=path, max_tokens=400, **budget) as agent:  # pyright: ignore[reportArgumentType]
+        events = list(agent.stream("Why?"))
+    trace = Trace.load(path)
+    decode = next(phase for phase in trace.phases if phase.phase == "decode")
+    said = engine.tokenizer.decode(decode.token_ids, special=True)
+
+    assert f"{THINKING_END}</think>" in said
+    assert decode.forced_tokens > 5
+    assert decode.recipe is not None
+    assert 1 <= decode.recipe["thinking_tokens"] <= 5
+    assert any("thinking was ended" in e.message for e in events if isinstance(e, Notice))
+    assert all(phase.same for phase in verify(trace, engine).phases)  # its answers are no UTF-8
 
 
 def test_another_conversation_takes_the_system_over(engine: Engine) -> None:

@@ -71,8 +71,8 @@ def test_by_default_nothing_is_written(scripted: MakeEngine, root: Path) -> None
 
 
 def test_what_is_allowed_is_done_and_traced(scripted: MakeEngine, root: Path) -> None:
-    """With yes the file is changed; reading needs no word of anyone."""
-    engine = scripted(WRITE, call("read_file", path="a.txt") + END, "Done." + END)
+    """With yes the file is changed once it was read; reading needs no word of anyone."""
+    engine = scripted(WRITE, call("read_file", path="a.txt") + END, WRITE, "Done." + END)
     agent = Agent(
         engine, workspace=root, harness=False, tools=EditTools(root), policy="yes", trace=False
     )
@@ -81,7 +81,9 @@ def test_what_is_allowed_is_done_and_traced(scripted: MakeEngine, root: Path) ->
 
     assert (root / "a.txt").read_text() == "two\n"
     decisions = [(t.name, t.decision, t.decided_by) for t in agent.trace.tools]
-    assert decisions == [("write_file", "allowed", "yes"), ("read_file", "allowed", "effect")]
+    written = ("write_file", "allowed", "yes")
+    assert decisions == [written, ("read_file", "allowed", "effect"), written]
+    assert "never read here" in (agent.trace.tools[0].error or "")
 
 
 def test_a_person_is_asked_with_the_diff(scripted: MakeEngine, root: Path) -> None:

@@ -59,6 +59,36 @@ def test_explicit_before_the_file_before_the_default(scripted: MakeEngine) -> No
     assert [(one["temperature"], one["top_k"]) for one in used] == [(0.6, 20), (0.6, 5), (0, 20)]
 
 
+@pytest.mark.parametrize(
+    ("architecture", "more", "temperature"),
+    [
+        ("qwen3", {}, 0.6),
+        ("qwen3", {"sampling": Sampling(seed=5)}, 0.6),
+        ("qwen3", {"sampling": Sampling(temperature=0)}, 0),
+        ("qwen3", {"thinking": False}, 0),
+        ("qwen3", {"chat_template": "{{ messages[-1].content }}"}, 0),
+        ("qwen35", {}, 0),
+        ("llama", {}, 0),
+    ],
+)
+def test_what_the_makers_recommend(
+    scripted: MakeEngine, architecture: str, more: dict[str, Any], temperature: float
+) -> None:
+    """It counts while a model thinks of which they say that it must not decode greedily, and where
+    nobody sets a temperature; a note names the source, and each decode of the trace has it."""
+    engine = scripted("<think>Hm.</think>Hi." + END)
+    engine.model.name, engine.model.architecture = "Qwen3 8B", architecture
+    template = "{{ messages[-1].content }}<|im_start|>assistant\n{# <think> </think> #}"
+    agent = Agent(engine, trace=False, **{"chat_template": template, **more})
+
+    told = [note for note in agent.notes if "the model's makers recommend" in note]
+    assert (agent.conversation.settings()["sampling"]["temperature"], len(told)) == (
+        temperature,
+        int(temperature > 0),
+    )
+    assert all("huggingface.co/Qwen/Qwen3-8B" in note for note in told)
+
+
 def test_settings_of_a_file() -> None:
     """What makes sense is taken; what does not is named, and what is not done here."""
     keys: dict[str, Any] = {"temp": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0, "seed": 9}

@@ -9,7 +9,10 @@ import pytest
 from helpers.agents import END, MakeEngine, call
 
 from triplepoint import Agent, EditTools, Engine
+from triplepoint.runtime.agent.harness.merged import Harness
+from triplepoint.runtime.agent.harness.policy import Context, Decision, Looked, Policy
 from triplepoint.runtime.agent.session_store import open_session
+from triplepoint.runtime.conversation.toolcalls import ToolCall
 
 READ = call("read_file", path="a.txt") + END
 WRITE = call("write_file", path="a.txt", content="mine\n") + END
@@ -51,6 +54,31 @@ def test_the_next_question(scripted: MakeEngine, root: Path, timeout: float | No
 
     assert [event.error is None for event in agent.trace.tools] == [True, False, True, True]
     assert (root / "a.txt").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_the_harness_looked_at(scripted: MakeEngine, root: Path, whole: bool) -> None:
+    """Counts as read where all of it was shown; else the model is told to read first."""
+    (root / "a.txt").write_text("one\ntwo\n")
+    shown = Looked(ToolCall("read_file", {"path": "a.txt"}), "1\tone" + "\n2\ttwo" * whole)
+
+    class Look(Policy):
+        def before_turn(self, context: Context) -> Decision | None:
+            return Decision(looked=(shown,)) if context.step == 1 else None
+
+    agent = Agent(
+        scripted(WRITE, DONE),
+        workspace=root,
+        tools=EditTools(root),
+        policy="yes",
+        harness=Harness([Look()]),
+        trace=False,
+    )
+    agent.run("Write it")
+
+    error = agent.trace.tools[-1].error or ""
+    assert ("was never read here" in error) != whole
+    assert (root / "a.txt").read_text() == ("mine\n" if whole else "one\ntwo\n")
 
 
 def test_a_fork_and_what_is_undone(scripted: MakeEngine, root: Path) -> None:

@@ -19,9 +19,27 @@ def test_three_ways(verb: list[str]) -> None:
     """Thinking is on, off, or left to the model."""
     parser = build_parser()
 
-    assert parser.parse_args(verb).think is None
-    assert parser.parse_args([*verb, "--think"]).think is True
-    assert parser.parse_args([*verb, "--no-think"]).think is False
+    assert parser.parse_args(verb).think == {}
+    assert parser.parse_args([*verb, "--think"]).think == {"thinking": True}
+    assert parser.parse_args([*verb, "--no-think"]).think == {"thinking": False}
+    assert parser.parse_args([verb[0], "--think", *verb[1:]]).think == {"thinking": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (["--think", "200"], {"thinking_tokens": 200}),
+        (["--think=0"], {"thinking_tokens": 0}),
+        (["--think", "1.5s"], {"thinking_seconds": 1.5}),
+        (["--think"], {"thinking": True}),
+    ],
+)
+def test_a_budget(words: list[str], given: dict[str, object]) -> None:
+    """Tokens, or seconds; a question behind the option is no budget."""
+    args = build_parser().parse_args(["run", *words, "How many lines?"])
+
+    assert args.think == given
+    assert args.question == "How many lines?"
 
 
 def test_a_model_without_the_switch(

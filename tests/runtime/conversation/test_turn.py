@@ -10,7 +10,13 @@ import pytest
 from triplepoint.errors import ContextOverflowError, GrammarError, PassCancelledError
 from triplepoint.runtime.conversation.reasoning_tags import Thinking
 from triplepoint.runtime.conversation.requirement import Requirement
-from triplepoint.runtime.conversation.turn import Limits, Turn, TurnRequest, TurnResult
+from triplepoint.runtime.conversation.turn import (
+    THINKING_END,
+    Limits,
+    Turn,
+    TurnRequest,
+    TurnResult,
+)
 from triplepoint.runtime.inference.sampling import GREEDY
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -171,7 +177,7 @@ def test_a_recipe_says_all_that_held_a_decode() -> None:
             *("llama", [READ], "required", True, {"type": "object"}, Thinking(title="t")),
             dresses=True,
         ),
-        Limits(None, 3, 1.5, 4),
+        Limits(None, 3, 1.5, 4, 0, thinking_end="Enough."),
         opened=True,
         said=[7, 8],
     )
@@ -186,3 +192,53 @@ def test_a_recipe_says_all_that_held_a_decode() -> None:
     assert TurnRequest.read(None, {}, [5], sampling=GREEDY) == free
     later = TurnRequest(GREEDY, limits=Limits(min_tokens=2))
     assert TurnRequest.read(later.recipe, {}, [5], sampling=GREEDY) == later
+
+
+def test_thinking_ends_with_its_budget(scripted: Any) -> None:
+    """The sentence and the tag are forced, the answer follows; a recipe has the tokens reached."""
+    tokenizer = scripted().tokenizer
+    thought = "one two three four"
+    count = len(tokenizer.encode(thought))
+    first = tokenizer.decode(tokenizer.encode(thought)[:1])
+    cases = [(Limits(thinking_tokens=count), thought, count)]
+    cases.append((Limits(thinking_tokens=count, thinking_seconds=1e-9), first, 1))
+    for limits, said, reached in cases:
+        script = f"{said}{THINKING_END}</think>Yes.<|im_end|>"
+        result = written(scripted, script, limits=limits, opened=True)
+        assert result.reply.thinking == f"{said}{THINKING_END}".strip()
+        assert (result.reply.answer, result.thinking_ended) == ("Yes.", reached)
+        assert result.phase is not None
+        recipe = result.phase.recipe or {}
+        assert (recipe["thinking_tokens"], recipe["thinking_end"]) == (reached, THINKING_END)
+        assert "thinking_seconds" not in recipe
+
+
+def test_a_budget_is_of_thinking_alone(scripted: Any) -> None:
+    """A thought that ends by itself, and an answer of any length, are left alone; with none, a
+    thought that begins is closed at once."""
+    said = "<think>one</think>" + "two " * 40 + "<|im_end|>"
+    result = written(scripted, said, limits=Limits(thinking_tokens=30))
+    assert (result.thinking_ended, result.reply.thinking) == (None, "one")
+    none = written(scripted, "<think>\n</think>Yes.<|im_end|>", limits=Limits(thinking_tokens=0))
+    assert (none.reply.answer, none.thinking_ended) == ("Yes.", 0)
+    with pytest.raises(AssertionError, match="not allowed"):
+        written(scripted, said, limits=Limits(thinking_tokens=0))
+
+
+def test_a_budget_breaks_no_character(scripted: Any) -> None:
+    """It waits for the last byte, and is told of each token by which a constraint goes on."""
+    tokenizer = scripted().tokenizer
+    request = TurnRequest(GREEDY, REPLY, Limits(thinking_tokens=1), opened=True)
+    made: Any = request.constraint(tokenizer, [])
+    first, *rest = tokenizer.encode("\u4e2d")
+    made.advance(first)
+    assert made.forced() is None or not rest
+    for token in rest:
+        made.advance(token)
+    end = [*tokenizer.encode(THINKING_END), *tokenizer.encode("</think>", special=True)]
+    assert made.allows(end[:1]) == 1
+    assert made.allows(tokenizer.encode("no")) == 0
+    for token in end:
+        assert made.forced() == token
+        made.advance(token)
+    assert made.forced() is None

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from triplepoint.errors import ModelError
 from triplepoint.runtime.gguf.types import GGMLType
+from triplepoint.runtime.hub import makers
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
+from triplepoint.runtime.hub.makers import maker_sampling
 from triplepoint.runtime.hub.model_info import unsupported_quant
 from triplepoint.runtime.hub.names import is_hub_name, is_repo, parse_name
 from triplepoint.runtime.hub.variants import quant_of
+from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.synthetic.shapes import SHAPES, Shape
 from triplepoint.runtime.synthetic.write import SyntheticModel
 
+ROOT = Path(__file__).parents[3]
 IDS = [one.alias for one in known_models()]
 
 
@@ -76,3 +82,27 @@ def test_an_alias_is_a_name() -> None:
         parse_name("qwen3:5b")
     with pytest.raises(ModelError, match="`triplepoint models` lists"):
         parse_name("zzz")
+
+
+def test_what_makers_recommend() -> None:
+    """Found by architecture and name; each value is one that sampling takes, with its source."""
+    text = (ROOT / "runtime" / "hub" / "models.toml").read_text()
+    for entry in tomllib.loads(text)["sampling"]:
+        one = makers.MakerSampling(**entry)
+        for thinks in (True, False):
+            assert not Sampling(**one.values(thinks=thinks)).greedy
+        assert one.source.startswith(("https://", "generation_config.json of https://"))
+        assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", one.date)
+    qwen = maker_sampling("Qwen3-8B", "qwen3")
+    assert qwen is not None
+    assert qwen.never_greedy
+    assert [qwen.values(thinks=thinks)["temperature"] for thinks in (True, False)] == [0.6, 0.7]
+    llama = maker_sampling("Meta Llama 3.1 8B Instruct", "llama")
+    assert llama is not None
+    assert not llama.never_greedy
+    for name, architecture in (
+        ("Qwen3-8B", "llama"),
+        ("nano", "qwen3"),
+        ("Qwen2.5 Coder 1.5B Instruct", "qwen2"),
+    ):
+        assert maker_sampling(name, architecture) is None

@@ -124,6 +124,27 @@ def test_each_decode_is_held_to_its_own_recipe(engine: Engine, folder: Path) -> 
         verify(trace, engine)
 
 
+def test_a_budget_of_thinking_is_rebuilt(engine: Engine, folder: Path) -> None:
+    """Also where the tags are letters: other tokens of it are other text."""
+    template = "{% for m in messages %}{{ m.content }}\n{% endfor %}<|im_start|>assistant\n<think>"
+    trace = record(
+        engine,
+        folder,
+        "Hello",
+        chat_template=template,
+        answer_forms=False,
+        thinking_tokens=4,
+        max_tokens=200,
+    )
+    (decode,) = [phase for phase in trace.phases if phase.phase == "decode"]
+    assert "directly now.\n</think>" in engine.tokenizer.decode(decode.token_ids, special=True)
+    assert verify(trace, engine).ok
+
+    assert decode.recipe is not None
+    decode.recipe["thinking_tokens"] = 2
+    assert not verify(trace, engine).ok
+
+
 def test_a_seeded_sampling_gives_the_same_tokens(engine: Engine, folder: Path) -> None:
     """Random picks repeat by their seed; with another seed the replay differs."""
     sampling = Sampling(temperature=20.0, seed=7)  # hot: a sure model picks at random too

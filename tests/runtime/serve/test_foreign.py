@@ -68,6 +68,15 @@ def test_what_only_steers_other_services(server: Server, path: str) -> None:
         (ChatBody, {"thinking": {"type": "disabled"}}, {"reasoning_effort": "none"}),
         (ChatBody, {"reasoning": {"effort": "low"}}, {"reasoning_effort": "low"}),
         (ChatBody, {"reasoning": {"enabled": False}}, {"reasoning_effort": "none"}),
+        (ChatBody, {"thinking_budget_tokens": 9}, {"reasoning_budget": 9}),
+        (ChatBody, {"reasoning_budget_tokens": -1}, {}),
+        (NativeBody, {"thinking_budget_tokens": -1}, {}),
+        (
+            MessagesBody,
+            {"reasoning_budget": 9},
+            {"thinking": {"type": "enabled", "budget_tokens": 9}},
+        ),
+        (MessagesBody, {"thinking_token_budget": 0}, {"thinking": {"type": "disabled"}}),
         (ResponsesBody, {"think": False}, {"reasoning": {"effort": "none"}}),
         (MessagesBody, {"think": False}, {"thinking": {"type": "disabled"}}),
         (MessagesBody, {"options": {"num_predict": 5}}, {"max_tokens": 5}),
@@ -122,6 +131,8 @@ def test_what_has_a_meaning_here(
         ("/v1/messages", {"guided_regex": "a"}, "guided_regex"),
         ("/v1/messages", {"repetition_penalty": 1.5}, "repetition_penalty"),
         ("/v1/responses", {"guided_choice": ["a"]}, "guided_choice"),
+        ("/v1/responses", {"reasoning_budget": 9}, "reasoning_budget"),
+        ("/v1/chat/completions", {"reasoning_budget": -2}, "reasoning_budget"),
     ],
 )
 def test_what_would_change_the_answer(

@@ -132,3 +132,12 @@ def test_plain_text_that_may_be_no_call_stays_text(
     assert "".join(event.text for event in events if isinstance(event, Text)) == said
     assert not [event for event in events if isinstance(event, Call)]
     assert [event.reason for event in events if isinstance(event, Done)] == ["stop"]
+
+
+def test_a_budget_of_thinking_holds_each_answer(scripted: Any) -> None:
+    """The prompt has it, from whatever format it came."""
+    engine = scripted()
+    prompt = Prompts(engine.tokenizer).prompt(Conversation([Message("user", "hi", text="hi")]))
+    for most in (None, 0, 7):
+        request = GenerationRequest(replace(prompt, thinking_tokens=most), Sampling(), choices=2)
+        assert request.turn(engine, 1).limits.thinking_tokens == most

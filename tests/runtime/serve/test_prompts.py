@@ -188,8 +188,6 @@ def test_how_much_to_think(
 @pytest.mark.parametrize(
     ("template", "asked", "param"),
     [
-        (ALWAYS, {"effort": "none"}, "reasoning_effort"),
-        (ALWAYS, {"effort": "minimal"}, "reasoning_effort"),
         (
             ALWAYS,
             {"options": {"enable_thinking": False}},
@@ -211,6 +209,28 @@ def test_thinking_that_cannot_be_turned_off(
         prompts.render(Conversation([Message("user", "hi", text="hi")], **asked))
 
     assert (raised.value.status, raised.value.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("template", "asked", "most"),
+    [
+        (ALWAYS, {"effort": "none"}, 0),
+        (ALWAYS, {"effort": "low"}, 1024),
+        (ALWAYS, {"effort": "low", "thinking_tokens": 7}, 7),
+        (ALWAYS, {"effort": "high", "thinking_tokens": -1}, None),
+        (ALWAYS, {}, None),
+        (EFFORT, {"effort": "low"}, None),
+        ("{{ messages[0].content }}", {"thinking_tokens": 7}, None),
+    ],
+)
+def test_a_budget_of_thinking(
+    make_tokenizer: Any, template: str, asked: dict[str, Any], most: int | None
+) -> None:
+    """What was given counts before the effort; a template that reads the effort sees to it."""
+    prompts = Prompts(make_tokenizer(template=template))
+    prompt = prompts.prompt(Conversation([Message("user", "hi", text="hi")], **asked))
+
+    assert prompt.thinking_tokens == most
 
 
 def test_a_text_that_cannot_fit_is_not_read(server: Server) -> None:

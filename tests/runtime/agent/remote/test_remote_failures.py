@@ -220,7 +220,7 @@ def test_an_answer_that_is_cut(folder: Path) -> None:
     half = [*calls(("read_file", {"path": "a.txt"}))[:2], delta("length"), usage(5, 4), "[DONE]"]
     with openai_server([delta(content="long"), delta("length"), "[DONE]"], half) as server:
         agent = agent_on(server.url, folder)
-        with pytest.raises(LimitReachedError, match="the answer was cut after 1,024"):
+        with pytest.raises(LimitReachedError, match="the answer was cut after 4,096"):
             agent.run("Hi")
         with pytest.raises(LimitReachedError, match="a tool call, which was not run, was cut"):
             agent.run("Hi")

@@ -1,0 +1,100 @@
+"""A thought that has used up its budget is closed: by a sentence, and by the closing tag.
+
+The sentence is the one with which Qwen3's makers stop a thought (arXiv:2505.09388, "Thinking
+Budget"); after the bare tag alone models answer worse.
+"""
+
+from __future__ import annotations
+
+import codecs
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..inference.around import Around
+from ..inference.decoding import LookaheadConstraint
+
+if TYPE_CHECKING:
+    from ..inference.decoding import Constraint
+    from ..tokens.tokenizer import Tokenizer
+    from .reasoning_tags import Thinking
+    from .turn import Limits
+
+
+class ThoughtBudget(Around):
+    """Forces the end of the thinking of one turn once its budget is used up.
+
+    Attributes:
+        ended: tokens after which the thinking was ended; None where it was not.
+    """
+
+    def __init__(
+        self,
+        constraint: Constraint | None,
+        tokenizer: Tokenizer,
+        tags: Thinking,
+        limits: Limits,
+        *,
+        opened: bool,
+    ) -> None:
+        super().__init__(constraint)
+        self._tokenizer, self._limits, self._tags = tokenizer, limits, tags.tags[:2]
+        self._ids = [tokenizer.encode(tag, special=True) for tag in self._tags]
+        sentence = limits.thinking_end if limits.thinking_tokens != 0 else "\n"
+        self._end = [*tokenizer.encode(sentence), *self._ids[1]]
+        self._began, self._count = time.perf_counter(), 0
+        self._character = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ""  # since the last tag, for tags that are no tokens
+        self._thinks, self._forced = opened, list[int]()
+        self.ended: int | None = None
+        self._look()
+
+    def mask(self) -> np.ndarray | None:
+        """See `Constraint.mask`."""
+        if not self._forced:
+            return super().mask()
+        words = np.zeros(-(-self._tokenizer.n_vocab // 32), np.uint32)
+        words[self._forced[0] // 32] = np.uint32(1 << self._forced[0] % 32)
+        return words
+
+    def forced(self) -> int | None:
+        """See `LookaheadConstraint.forced`."""
+        inner = self._constraint
+        if self._forced:
+            return self._forced[0]
+        return inner.forced() if isinstance(inner, LookaheadConstraint) else None
+
+    def allows(self, tokens: Sequence[int]) -> int:
+        """See `LookaheadConstraint.allows`."""
+        inner = self._constraint
+        if self._forced:
+            return int(tokens[:1] == self._forced[:1])
+        return inner.allows(tokens) if isinstance(inner, LookaheadConstraint) else len(tokens)
+
+    def advance(self, token: int) -> None:
+        """See `Constraint.advance`."""
+        super().advance(token)
+        if self._forced:
+            self._forced = self._forced[1:]
+            self._thinks = bool(self._forced)
+            return
+        self._text = (self._text + self._tokenizer.decode([token], special=True))[-64:]
+        ids, tag = self._ids[self._thinks], self._tags[self._thinks]
+        if token == ids[0] if len(ids) == 1 else tag in self._text:
+            self._thinks, self._text = not self._thinks, ""
+        elif self._thinks:
+            self._count += 1
+        self._character.decode(self._tokenizer.token_bytes(token))
+        self._look()
+
+    def _look(self) -> None:
+        """Begin to force the end where the budget is used up; no character is broken in two."""
+        if not self._thinks or self._character.getstate()[0]:
+            return
+        most, seconds = self._limits.thinking_tokens, self._limits.thinking_seconds
+        late = self._count > 0 and 0 < seconds <= time.perf_counter() - self._began
+        if late or (most is not None and self._count >= most):
+            self._forced = list(self._end)
+            self.ended = self._count if self.ended is None else self.ended

@@ -1,0 +1,39 @@
+"""What the makers of a family recommend for sampling, where a file does not say it itself."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class MakerSampling:
+    """One recommendation; `models.toml` beside this lists them and says what its fields are."""
+
+    architectures: list[str]
+    name: str
+    plain: dict[str, Any]
+    source: str
+    date: str
+    thinking: dict[str, Any] = field(default_factory=dict)
+    never_greedy: bool = False
+
+    def values(self, *, thinks: bool) -> dict[str, Any]:
+        """Fields of `Sampling`."""
+        return self.thinking if thinks and self.thinking else self.plain
+
+    def text(self, *, thinks: bool) -> str:
+        """The same for a person, with the source."""
+        told = (f"{n.replace('_', ' ')} {v}" for n, v in self.values(thinks=thinks).items())
+        return f"{', '.join(told)} ({self.source}, {self.date})"
+
+
+def maker_sampling(name: str, architecture: str) -> MakerSampling | None:
+    """The recommendation for a model by `general.name` and `general.architecture` of its file."""
+    text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
+    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    known = (MakerSampling(**entry) for entry in tomllib.loads(text)["sampling"])
+    return next((o for o in known if architecture in o.architectures and o.name in plain), None)
