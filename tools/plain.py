@@ -112,30 +112,15 @@ class PlainFileTools(FileTools):
                     return told
         return "\n".join([told, *self._instead(pattern, path)])
 
-    def table(
-        self,
-        path: str,
-        where: str = "",
-        group: str = "",
-        value: str = "",
-        do: str = "",
-        top: int = 0,
-    ) -> str:
-        """Select, group and add up the rows of a table: csv, tsv, or JSON in lines.
+    def table(self, path: str, query: str) -> str:
+        """Ask about the rows of a csv, tsv or jsonl file in SQL, as SQLite has it.
 
         Args:
-            where: Conditions, joined with the word and. Each is a column, then = != < <= > >= or
-                contains, then a value.
-            group: A column. There is one result for each of its values.
-            value: The column to reckon with.
-            do: One of sum, mean, min, max, count, list.
-            top: How many rows to show.
+            query: One SELECT. The table is called t; its columns are those of the file.
         """
         path = meant(self.workspace, path, own=True)
         with self._helping(path), self._pointing(path, folders=False):
-            return ask_table(
-                self.workspace, path, where, group, value, do, top, max_chars=self._max_chars
-            )
+            return ask_table(self.workspace, path, query, max_chars=self._max_chars)
 
     # ------------------------------------------------------------------------- what there is
 

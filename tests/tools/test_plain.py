@@ -64,7 +64,7 @@ def test_descriptions_hold_nothing_to_copy(plain: PlainFileTools) -> None:
         "read_file": ["path", "start"],
         "search": ["pattern", "path"],
         "count": ["pattern", "path", "by"],
-        "table": ["path", "where", "group", "value", "do", "top"],
+        "table": ["path", "query"],
     }
     tools = ToolSet(plain)
     told = tools.get("read_file").call({"path": "journal.log", "start": 2, "end": 2})
@@ -91,7 +91,7 @@ def test_what_is_near(plain: PlainFileTools) -> None:
     near = f"no such file: nginx/acess.log (near: nginx/access.log); {there}"
 
     assert refusal(lambda: plain.read_file("nginx/acess.log")) == near
-    assert refusal(lambda: plain.table("nginx/acess.log")) == near
+    assert refusal(lambda: plain.table("nginx/acess.log", "")) == near
     assert "(there is nginx/access.log); this folder" in refusal(
         lambda: plain.count("", "access.log")
     )
