@@ -96,9 +96,7 @@ def test_what_is_near(plain: PlainFileTools) -> None:
         lambda: plain.count("", "access.log")
     )
     assert refusal(lambda: plain.read_file("nginx")) == f"not a file: nginx is a folder; {there}"
-    assert (
-        refusal(lambda: plain.list_dir("k.txt")) == "not a folder: k.txt is a file, for read_file"
-    )
+    assert refusal(lambda: plain.list_dir("k.txt")) == "not a folder: k.txt is a file"
     assert (
         refusal(lambda: plain.read_file("/k.txt"))
         == "outside the workspace: /k.txt (there is k.txt)"
@@ -139,7 +137,6 @@ def test_a_search_without_a_hit(plain: PlainFileTools) -> None:
         "[lines with some of the words:]",
         "journal.log:3:smtp_host = mx1",
     ]
-    assert "[words like it: start]" in plain.search("sturt")
     assert plain.search("zzz", "nginx") == "No matches found.\n[looked at: 2 lines in 1 files]"
     assert plain.count("zzz", "nginx").split("\n")[1] == "[looked at: 2 lines in 1 files]"
 
