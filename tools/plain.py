@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from stat import S_ISDIR
+from textwrap import shorten
 
 from ..errors import ToolError
 from . import formats
@@ -27,8 +28,7 @@ from .search import Search, matcher
 from .table import ask_table
 from .workspace import Workspace
 
-MAX_NAMES = 20  # names in an error
-MAX_HELD = 400  # characters of them
+MAX_HELD = 400  # characters of the names in an error
 LINES = 3  # that are shown instead
 
 _FAILURES = re.compile(
@@ -185,12 +185,9 @@ class PlainFileTools(FileTools):
 
     def _holds(self, folder: str) -> str:
         """What is in a folder."""
-        names = self._names(folder)
-        told = names[:MAX_NAMES]
-        while len(", ".join(told)) > MAX_HELD and told:
-            told.pop()
-        more = " and more" if len(told) < len(names) else ""
-        inside = f"{', '.join(told)}{more}" or "nothing"
+        inside = (
+            shorten(", ".join(self._names(folder)), MAX_HELD, placeholder=" and more") or "nothing"
+        )
         if folder != ".":
             return f"the folder {shown(folder)} holds {inside}"
         return f"this folder is itself called {shown(self.workspace.root.name)}; it holds {inside}"

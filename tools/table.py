@@ -93,7 +93,7 @@ def ask_table(workspace: Workspace, path: str, query: str, *, max_chars: int) ->
                 table = _Table(database, path, strict)
                 try:
                     table.load(TextFile(inside, path, BUDGET))
-                except csv.Error:  # a quote that does not end is a character like others
+                except csv.Error:  # a quote that does not end: all are characters like others
                     continue
             return table.answer(query, max_chars)
     raise ToolError(f"no table: {shown(path)} has cells that are too long")
@@ -109,7 +109,7 @@ class _Table:
         self._cut = False
 
     def load(self, text: TextFile) -> None:
-        """Store the rows. Raises csv.Error where a quote does not end."""
+        """Store the rows. Raises csv.Error where quotes are not those of csv."""
         self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         run, made, cells, end = self._database.execute, 0, 0, time.monotonic() + MAX_SECONDS
         rows = self._read(self._lines(text))
@@ -131,7 +131,7 @@ class _Table:
             self._cut = cells > MAX_CELLS or time.monotonic() > end
         self._cut = self._cut or text.cut
         if not self._rows:
-            raise ToolError(f"no table: {shown(self._path)} has no rows")
+            raise ToolError(f"no table: {shown(self._path)} has no rows that can be read")
         types, values = zip(*(column.sql() for column in self._columns), strict=True)
         run(f"CREATE TABLE t ({', '.join(types)})")
         run(f"INSERT INTO t SELECT {', '.join(values)} FROM cells")
@@ -190,8 +190,9 @@ class _Table:
         return best
 
     def _objects(self, head: list[str], lines: Iterator[str]) -> Iterator[list[str | None]]:
-        whole = head[0].lstrip().startswith("[")
-        found = (_decoded("\n".join(lines)) or ()) if whole else map(_decoded, lines)
+        whole = "".join(head).lstrip().startswith("[")
+        texts = filter(str.strip, lines)
+        found = (_decoded("\n".join(texts)) or ()) if whole else map(_decoded, texts)
         names: dict[str, None] = {}
         for one in found:
             if isinstance(one, dict):
@@ -260,7 +261,7 @@ class _Table:
                 yield f"[note: {_quoted(column.name)} counts as text; {odd}]"
         for is_so, told in (
             (self._cut, f"cut: too large; only the first {self._rows} rows were read"),
-            (not self._strict, "note: a quote in the file does not end; all are plain characters"),
+            (not self._strict, "note: quotes are not those of csv; they count as characters"),
             (self._odd, f"note: {self._odd} rows do not fit the columns"),
             (self._long, f"cut: {self._long} very long lines left out"),
         ):

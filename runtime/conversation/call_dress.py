@@ -133,17 +133,9 @@ class DressWatch:
 
     def _step(self) -> bool:
         """Read on in one state; False: more must come."""
-        match self._state:
-            case "prose":
-                return self._read_prose()
-            case "head":
-                return self._read_head(self._begin)
-            case "value":
-                return self._read_value()
-            case "after":
-                return self._read_after()
-            case "off":
-                return False
+        steps = {"prose": self._read_prose, "head": self._read_head, "value": self._read_value,
+                 "after": self._read_after}  # fmt: skip
+        return self._state in steps and steps[self._state]()
 
     def _let(self, end: int) -> None:
         self.told += self._held[:end]
@@ -162,9 +154,9 @@ class DressWatch:
         self._state, self._begin = "head", line + 1
         return True
 
-    def _read_head(self, begin: int) -> bool:
-        """Look for a head from a place on."""
-        line = self._held[begin:].lstrip()
+    def _read_head(self) -> bool:
+        """Look for a head at the beginning of a line, or behind another call."""
+        line = self._held[self._begin :].lstrip()
         found = find_head(line[:_MOST_HEAD], tuple(self._schemas))
         if not line or (found is True and len(line) <= _MOST_HEAD):
             return False
@@ -229,4 +221,5 @@ class DressWatch:
         rest = held[self._at :].lstrip()
         if not rest or _CLOSING_PART.fullmatch(rest):
             return False
-        return self._read_head(self._at)
+        self._begin = self._at
+        return self._read_head()

@@ -197,7 +197,7 @@ def test_dialects(
     last = columns.rpartition(", ")[2]
 
     assert ask(workspace, "SELECT * FROM t", name)[0] == columns.replace(", ", " | ")
-    assert ask(workspace, f'SELECT sum("{last}") FROM t', name)[1] == total
+    assert ask(workspace, f'SELECT sum("{last}") FROM t', name)[1:] == [total]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "latin-1"])
@@ -223,7 +223,7 @@ def test_a_quote_that_does_not_end(workspace: Workspace, root: Path) -> None:
         lines = ask(workspace, "SELECT count(*) FROM t", "a.csv")
 
         assert lines[1] == f"{many + 1}"
-        assert lines[-1] == "[note: a quote in the file does not end; all are plain characters]"
+        assert lines[-1] == "[note: quotes are not those of csv; they count as characters]"
 
 
 @pytest.mark.parametrize(
