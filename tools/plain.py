@@ -112,10 +112,10 @@ class PlainFileTools(FileTools):
         return "\n".join([told, *self._instead(pattern, path)])
 
     def table(self, path: str, query: str) -> str:
-        """Ask about the rows of a csv, tsv or jsonl file in SQL, as SQLite has it.
+        """Select, add up, average or group the rows of a csv, tsv or jsonl file with SQL.
 
         Args:
-            query: One SELECT. The table is called t; its columns are those of the file.
+            query: One SELECT of SQLite. The table is called t; its columns are those of the file.
         """
         path = meant(self.workspace, path, own=True)
         with self._helping(path), self._pointing(path, folders=False):

@@ -227,17 +227,16 @@ class _Table:
                 "interrupted": f"it takes more than {MAX_SECONDS:g} seconds",
                 "not authorized": "query must be one SELECT",
             }.get(str(error), printable(str(error)))
-            where = f"the table t has the {self._rows} rows of {shown(self._path)}"
-            raise ToolError(f"bad query: {told}; {where}; {self._told()}") from None
-        return "\n".join([*rows, *self._notes(query)])
+            raise ToolError(f"bad query: {told}; {self._told()}") from None
+        return "\n".join([*rows, *self._notes(query), f"[{self._told()}]"])
 
     def _result(self, cursor: sqlite3.Cursor, max_chars: int) -> Iterator[str]:
         if cursor.description is None:
             raise sqlite3.Warning("not authorized")
         yield _line((one[0] for one in cursor.description), max_chars)
-        size, more, empty = 0, 0, True
+        size = more = 0
         for number, row in enumerate(cursor, 1):
-            line, empty = _line(row, max_chars), empty and not any(row)
+            line = _line(row, max_chars)
             size += len(line) + 1
             if more or number > MAX_ROWS or (size > max_chars and number > 1):
                 more += 1
@@ -245,8 +244,6 @@ class _Table:
                 yield line
         if more:
             yield f"[cut: {more} more rows]"
-        if empty:
-            yield f"[nothing found in {self._rows} rows; {self._told()}]"
 
     def _notes(self, query: str) -> Iterator[str]:
         file = self._path.rpartition("/")[2].casefold()
@@ -269,10 +266,10 @@ class _Table:
                 yield f"[{told}]"
 
     def _told(self) -> str:
-        told = "columns:"
+        told = f"the table t has the {self._rows} rows of {shown(self._path)}; columns:"
         for at, one in enumerate(self._columns):
             told += f" {_quoted(one.name)} ({_cell(one.example)[:30] or 'empty'}),"
-            if len(told) > MAX_TOLD:
+            if len(told) > MAX_TOLD and at + 1 < len(self._columns):
                 return f"{told} and {len(self._columns) - at - 1} more"
         return told[:-1]
 

@@ -32,8 +32,11 @@ COLUMNS = (
 )
 
 
-def ask(workspace: Workspace, query: str, path: str = "sales.csv") -> list[str]:
-    return ask_table(workspace, path, query, max_chars=4000).split("\n")
+def ask(workspace: Workspace, query: str, path: str = "sales.csv", chars: int = 4000) -> list[str]:
+    """The result, without its last line, which says what the table is."""
+    *lines, told = ask_table(workspace, path, query, max_chars=chars).split("\n")
+    assert told.startswith("[the table t has the ")
+    return lines
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -76,7 +79,7 @@ def test_a_result(sales: Workspace) -> None:
     assert lines == ["id | e", "R-3 | 1000", "R-4 | NULL", "R-5 | NULL"]
     many = ask(sales, "SELECT a.id FROM t a, t b, t c")
     assert (len(many), many[-1]) == (table_module.MAX_ROWS + 2, "[cut: 75 more rows]")
-    few = ask_table(sales, "sales.csv", "SELECT * FROM t", max_chars=80).split("\n")
+    few = ask(sales, "SELECT * FROM t", chars=80)
     assert few[1:] == [
         "R-1 | Ann | 2026-01-05 | 100.1 | paid",
         "R-2 | Bob | 2026-02-07 | 0.2 | open",
@@ -118,12 +121,11 @@ def test_refused_arguments(sales: Workspace) -> None:
     assert refusal(lambda: ask(sales, "", "../x")).startswith("outside the workspace")
 
 
-def test_nothing_found(sales: Workspace) -> None:
-    """Also where the result is 0 or NULL, it says what the columns hold."""
-    told = f"[nothing found in 5 rows; {COLUMNS}]"
-
-    for query in ("SELECT * FROM t WHERE state = 'Paid'", "SELECT count(*) FROM t WHERE id = 1"):
-        assert ask(sales, query)[-1] == told
+def test_each_result_tells_what_the_table_is(sales: Workspace) -> None:
+    """So that a value that is written otherwise, or a condition that was left out, is seen."""
+    for query in ("SELECT * FROM t WHERE state = 'Paid'", "SELECT sum(euro) FROM t"):
+        told = ask_table(sales, "sales.csv", query, max_chars=4000).split("\n")[-1]
+        assert told == f"[the table t has the 5 rows of sales.csv; {COLUMNS}]"
 
 
 def test_what_counts_as_text_is_told(workspace: Workspace, root: Path) -> None:
