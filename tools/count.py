@@ -10,23 +10,51 @@ from itertools import islice
 from stat import S_ISDIR
 
 from ..errors import ToolError
-from .grouping import MAX_KEY, WORDS, Keys, fields, grouping
-from .paths import printable, shown
-from .search import MAX_SECONDS, Hit, Search
+from .paths import check_text, printable, shown
+from .search import MAX_PATTERN, MAX_SECONDS, Hit, Search
+from .timed_regex import captured
 from .workspace import Workspace
 
 MAX_GROUPS = 100_000  # that are kept; what is in none of them is told
 MAX_SHOWN = 31  # groups in a result
+MAX_KEY = 200  # characters of a group's name
+MAX_LINE = 4096  # characters of a line that an expression looks at
 FIRST = 3  # matching lines shown where they are not grouped
-BATCH = 20_000  # lines grouped at once
-BATCH_CHARS = 4_000_000
+BATCH, BATCH_CHARS = 20_000, 4_000_000  # lines grouped at once, and their characters
+
+_MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+# A date as logs write it: ISO, nginx's, syslog's, the German one.
+_DATE = (
+    rf"(?:\d{{4}}[-/]\d\d[-/]\d\d|\d\d/(?:{_MONTH})/\d{{4}}|(?:{_MONTH}) [ \d]\d"
+    r"|\d\d\.\d\d\.\d{4})"
+)
+_LEVELS = (
+    "TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERR|ERROR|SEVERE|CRIT|CRITICAL|ALERT|FATAL|EMERG|PANIC"
+)
+_HEX = "[0-9a-fA-F]{1,4}"
+# The first group that takes part is what a line counts under. Each takes time that grows with the
+# line at most: what stands before a repetition is fixed.
+_WORDS = {
+    "day": rf"\b({_DATE})",
+    "hour": rf"\b({_DATE}[T :,]{{1,2}}\d\d)\b|\b([01]\d|2[0-3]):[0-5]\d\b",
+    "level": rf"\b({_LEVELS})\b"
+    rf"|(?i:\[({_LEVELS})\]|\b(?:level|severity|lvl)\W{{1,4}}(\w{{1,20}}))",
+    "ip": rf"(?<![\w.:])((?:\d{{1,3}}\.){{3}}\d{{1,3}}|(?:{_HEX}:){{7}}{_HEX}"
+    rf"|(?:{_HEX}:){{1,6}}:(?:{_HEX}:){{0,5}}{_HEX}|::1)(?!\.?\w)",
+    "status": r'(?:" |\bHTTP/\d(?:\.\d)? |\bstatus\W{1,4})([1-5]\d\d)\b',
+}
+_SAME = {"path": "file", "date": "day", "severity": "level", "address": "ip", "code": "status"}
+_BY = f"by is one of file, {', '.join(_WORDS)}, or a regular expression with one group in brackets"
+
+Keys = Callable[[list[str], float], list[str | None]]
+"""What each of some lines is counted under, None for none; takes the seconds that there are."""
 
 
 def count_lines(
     workspace: Workspace,
     pattern: str,
     path: str,
-    by: str | None = None,
+    by: str = "",
     regex: bool = False,
     *,
     max_chars: int,
@@ -35,7 +63,7 @@ def count_lines(
     """How many lines hold a text, with their files and numbers.
 
     Args:
-        workspace, pattern, regex: as for `Search`; a regular expression with a group groups by it.
+        workspace, pattern, regex: as for `Search`.
         path: the cleaned path of a file, or of a folder for all files below it.
         by: how to group the lines, see `grouping`; by default those of a folder by file.
         max_chars: cap on the characters of the groups or lines shown.
@@ -46,40 +74,52 @@ def count_lines(
     """
     search = Search(workspace, pattern, regex, counts=True, packed=True, takes=takes)
     is_folder = S_ISDIR(workspace.stat(path).st_mode)
-    if not by and regex and _has_group(pattern):
-        by = pattern
-    keys = grouping(by) if by else None
-    grouped = bool(by) or is_folder
-    groups = _Groups(keys, search)
+    by = by or "file" * is_folder
+    groups = _Groups(grouping(by), search)
     with closing(search.folder(path) if is_folder else search.file(path)) as hits:
         while batch := list(_batch(hits)):
             groups.add(batch)
     if by and groups.without and not groups.counts:
-        raise ToolError(_no_such_field(by, groups))
-    told = [groups.head(pattern, path, by if by else "file" if is_folder else "")]
-    lines = groups.table() if grouped else map(str, groups.first)
-    told += _fitting(lines, max_chars, len(groups.counts) if grouped else groups.total)
-    return "\n".join([*told, *groups.notes(), *search.notes])
+        example = shown(groups.first[0].text)
+        raise ToolError(
+            f"none of the {groups.total} lines has by={shown(by)}; {_BY}; such a line: {example}"
+        )
+    lines = groups.table() if by else map(str, groups.first)
+    told = _fitting(lines, max_chars, len(groups.counts) if by else groups.total)
+    return "\n".join([groups.head(pattern, path, by), *told, *groups.notes(), *search.notes])
 
 
-def _has_group(pattern: str) -> bool:
-    try:
-        return re.compile(pattern).groups == 1
-    except (re.error, RecursionError, OverflowError):  # it is the other engine that matters
-        return False
+def grouping(by: str) -> Keys | None:
+    """How lines are grouped; None: by the file that they are in.
 
+    Raises:
+        ToolError: `by` is neither a word for it nor a regular expression with one group.
+    """
+    check_text("by", by)
+    if len(by) > MAX_PATTERN:
+        raise ToolError(f"by has {len(by)} characters; {MAX_PATTERN} are allowed")
+    word = by.strip().casefold().removeprefix("by ")
+    word = word if word in _WORDS else word.removesuffix("s")
+    word = _SAME.get(word, word)
+    if word in ("file", ""):
+        return None
+    if word not in _WORDS:
+        try:
+            one = re.compile(by).groups == 1
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ToolError(f"by is a bad regular expression: {shown(str(error))}") from None
+        if not one:
+            raise ToolError(f"by={shown(by)} cannot be counted by; {_BY}")
+        return lambda lines, seconds: captured(by, [line[:MAX_LINE] for line in lines], seconds)
+    find = re.compile(_WORDS[word]).search
 
-def _no_such_field(by: str, groups: _Groups) -> str:
-    lines = [hit.text for hit in groups.first]
-    names = ", ".join(fields(lines))
-    has = f"; fields of these lines: {names}" if names else ""
-    table = "; table groups by a column" if ".csv" in groups.first[0].path else ""
-    example = f"; such a line: {shown(lines[0])}"
-    return (
-        f"none of the {groups.total} lines has by={shown(by)}{has}; by is one of "
-        f"{', '.join(WORDS)}, a field's name or number, or a regular expression with one group"
-        f"{table}{example}"
-    )
+    def key(line: str) -> str | None:
+        if (found := find(line[:MAX_LINE])) is None:
+            return None
+        text = next(one for one in found.groups() if one is not None)
+        return text.upper() if word == "level" else text
+
+    return lambda lines, _: [key(line) for line in lines]
 
 
 class _Groups:
@@ -118,15 +158,12 @@ class _Groups:
     def head(self, pattern: str, path: str, by: str) -> str:
         """How many in all."""
         search = self._search
-        least = "" if search.whole else "at least "
-        what = "line" if self.total == 1 else "lines"
+        what = ("" if search.whole else "at least ") + f"{self.total} line{'s' * (self.total != 1)}"
         what += f" with `{shown(pattern)}`" if pattern else ""
-        files = "1 file" if search.files == 1 else f"{search.files} files"
-        looked = f"{search.lines} lines looked at"
-        head = f"{least}{self.total} {what} in {shown(path)} ({files}, {looked})"
-        if by and self.counts:
-            head += f", by {shown(by)}, {len(self.counts)} different:"
-        return head
+        files = f"{search.files} file{'s' * (search.files != 1)}"
+        head = f"{what} in {shown(path)} ({files}, {search.lines} lines looked at)"
+        grouped = f", by {shown(by)}, {len(self.counts)} different:" if by and self.counts else ""
+        return head + grouped
 
     def table(self) -> Iterator[str]:
         """The groups, largest first; of those alike the one that comes first."""

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from stat import S_ISDIR
+from textwrap import shorten
 
 from ..errors import ToolError
 from . import formats
@@ -27,9 +28,7 @@ from .search import Search, matcher
 from .table import ask_table
 from .workspace import Workspace
 
-MAX_NAMES = 20  # names in an error
-MAX_HELD = 400  # characters of them
-MAX_WORDS = 20_000
+MAX_HELD = 400  # characters of the names in an error
 LINES = 3  # that are shown instead
 
 _FAILURES = re.compile(
@@ -98,8 +97,8 @@ class PlainFileTools(FileTools):
         """Count the lines with a word or phrase, all lines if there is none, largest group first.
 
         Args:
-            by: What to group by: file, day, hour, level, ip, status, url, the name or number of a
-                field, or a regular expression with one group.
+            by: What to group by: file, day, hour, level, ip, status, or a regular expression with
+                one group.
         """
         told = ""
         place, takes = self._searched(path)
@@ -112,30 +111,15 @@ class PlainFileTools(FileTools):
                     return told
         return "\n".join([told, *self._instead(pattern, path)])
 
-    def table(
-        self,
-        path: str,
-        where: str = "",
-        group: str = "",
-        value: str = "",
-        do: str = "",
-        top: int = 0,
-    ) -> str:
-        """Select, group and add up the rows of a table: csv, tsv, or JSON in lines.
+    def table(self, path: str, query: str) -> str:
+        """Select, add up, average or group the rows of a csv, tsv or jsonl file with SQL.
 
         Args:
-            where: Conditions, joined with the word and. Each is a column, then = != < <= > >= or
-                contains, then a value.
-            group: A column. There is one result for each of its values.
-            value: The column to reckon with.
-            do: One of sum, mean, min, max, count, list.
-            top: How many rows to show.
+            query: One SELECT of SQLite. The table is called t; its columns are those of the file.
         """
         path = meant(self.workspace, path, own=True)
         with self._helping(path), self._pointing(path, folders=False):
-            return ask_table(
-                self.workspace, path, where, group, value, do, top, max_chars=self._max_chars
-            )
+            return ask_table(self.workspace, path, query, max_chars=self._max_chars)
 
     # ------------------------------------------------------------------------- what there is
 
@@ -176,8 +160,6 @@ class PlainFileTools(FileTools):
                     text += f" (there is {shown(below)})"
             elif text.startswith(formats.not_a_file(asked)):
                 text = f"{text}; {self._holds(path)}"
-            elif text.startswith(formats.not_a_folder(asked)):
-                text += ", for read_file"
             elif text.startswith("no such f") and asked in text:
                 above = path.rpartition("/")[0] or "."
                 while above != "." and self._kind(above) != "folder":
@@ -203,12 +185,9 @@ class PlainFileTools(FileTools):
 
     def _holds(self, folder: str) -> str:
         """What is in a folder."""
-        names = self._names(folder)
-        told = names[:MAX_NAMES]
-        while len(", ".join(told)) > MAX_HELD and told:
-            told.pop()
-        more = " and more" if len(told) < len(names) else ""
-        inside = f"{', '.join(told)}{more}" or "nothing"
+        inside = (
+            shorten(", ".join(self._names(folder)), MAX_HELD, placeholder=" and more") or "nothing"
+        )
         if folder != ".":
             return f"the folder {shown(folder)} holds {inside}"
         return f"this folder is itself called {shown(self.workspace.root.name)}; it holds {inside}"
@@ -221,12 +200,11 @@ class PlainFileTools(FileTools):
         return f" (near: {', '.join(near)})" if near else ""
 
     def _instead(self, pattern: str, path: str) -> Iterator[str]:
-        """After a search without a hit: how much there is, and the lines and words next to it."""
+        """After a search without a hit: how much there is, and the lines next to it."""
         words = [word for word in re.findall(r"\w+", pattern.casefold()) if len(word) > 2]
         about_failures = _ABOUT_FAILURES.search(pattern) is not None
         path, takes = self._searched(path)
         search = Search(self.workspace, "", False, counts=True, packed=True, takes=takes)
-        known: dict[str, None] = {}
         shares: list[tuple[int, str]] = []
         failures: list[str] = []
         end = time.monotonic() + MAX_LOOK
@@ -236,8 +214,6 @@ class PlainFileTools(FileTools):
                 if time.monotonic() > end:
                     break
                 text = hit.text[:1000].casefold()
-                if len(known) < MAX_WORDS:
-                    known.update(dict.fromkeys(re.findall(r"\w{3,30}", text)))
                 common = sum(word in text for word in words)
                 if common and (len(shares) < LINES or common > shares[-1][0]):
                     shares = sorted([*shares, (common, str(hit))], key=lambda one: -one[0])[:LINES]
@@ -245,12 +221,6 @@ class PlainFileTools(FileTools):
                     failures.append(str(hit))
         files = "" if not is_folder else f" in {search.files} files"
         yield f"[looked at: {search.lines} lines{files}]"
-        near: dict[str, None] = {}
-        for word in words[:5]:
-            alike = [one for one in known if abs(len(one) - len(word)) < 3 and one not in words]
-            near.update(dict.fromkeys(get_close_matches(word, alike, 3, 0.75)))
-        if near:
-            yield f"[words like it: {', '.join(list(near)[:6])}]"
         if len(words) > 1 and shares:
             yield from ("[lines with some of the words:]", *(line for _, line in shares))
         if failures:

@@ -142,7 +142,7 @@ class Search:
             workspace, pattern, regex: where to search for what.
             counts: all hits are wanted: no number of them is enough, larger files are read, all
                 that was left out is told, and an empty pattern fits every line.
-            packed: whether ``.gz`` files are looked into.
+            packed: whether packed files are looked into.
             takes: which files below a folder are searched; others are not named either.
 
         Raises:

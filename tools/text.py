@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import FileIO
+from typing import IO, cast
 
 from ..errors import ToolError
 from .formats import MAX_HIT, binary_file
@@ -20,6 +21,8 @@ CHUNK = 128 * 1024  # bytes a read
 LONG_LINE = 64 * 1024  # bytes; of a longer line only the start is kept
 OVERLAP = 4096  # characters of one that are looked at twice; no literal pattern is as long
 BUDGET = 64 * 1024 * 1024  # bytes read of one file
+PACKED = (".gz", ".xz", ".zst")
+MAX_DICTIONARY = 128 << 20  # bytes that unpacking .xz may take; its own header asks for them
 
 
 LATIN = "triplepoint.latin1"
@@ -157,29 +160,56 @@ class TextFile:
             raise ToolError(f"cannot read {shown(self._path)}: {error.strerror}") from None
 
 
+class _Xz:
+    """Unpacks .xz with a bound on its memory, which `lzma.open` does not have."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        import lzma  # not at import time, like the others: few files are packed
+
+        self._file = file
+        self._one = lzma.LZMADecompressor(memlimit=MAX_DICTIONARY)
+
+    def read(self, size: int = CHUNK, /) -> bytes:
+        while not self._one.eof:
+            data = self._file.read(CHUNK) if self._one.needs_input else b""
+            if self._one.needs_input and not data:
+                break
+            if out := self._one.decompress(data, size):
+                return out
+        return b""
+
+
 class _Unpacked(FileIO):
-    """What a gzip file holds, read on through the descriptor of that file."""
+    """What a packed file holds, read on through the descriptor of that file."""
 
-    def __init__(self, file: FileIO) -> None:
-        import gzip  # not at import time: few files are packed
-
+    def __init__(self, file: FileIO, path: str) -> None:
         super().__init__(file.fileno(), "rb", closefd=False)
-        self._inside = gzip.GzipFile(fileobj=file, mode="rb")
+        raw = cast("IO[bytes]", file)
+        if path.endswith(".gz"):
+            import gzip
+
+            self._inside = gzip.GzipFile(fileobj=raw)
+        elif path.endswith(".xz"):
+            self._inside = _Xz(raw)
+        else:
+            try:  # whatever module for it is there; none is asked for
+                import zstandard  # pyright: ignore[reportMissingImports]
+            except ImportError:
+                raise ToolError("no module for .zst is installed") from None
+            unpacker = zstandard.ZstdDecompressor(max_window_size=MAX_DICTIONARY)
+            self._inside = unpacker.stream_reader(raw, read_across_frames=True)
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Up to `size` bytes of the text."""
-        import gzip
-        import zlib
-
         try:
-            return self._inside.read(size)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise OSError(errno.EIO, f"a damaged gzip file: {error}") from None
+            return self._inside.read(-1 if size is None else size)
+        except Exception as error:  # each module has errors of its own
+            raise OSError(errno.EIO, f"the packed file is damaged: {error}") from None
 
 
 def unpacked(file: FileIO, path: str) -> FileIO:
-    """What is in an open file whose name ends in ``.gz``, else the file itself."""
-    return _Unpacked(file) if path.endswith(".gz") else file
+    """What is in an open file whose name ends as one of `PACKED`, else the file itself."""
+    return _Unpacked(file, path) if path.endswith(PACKED) else file
 
 
 def first_hit(find: Callable[[str], bool], text: str, at: int = 0) -> tuple[int, str] | None:

@@ -9,12 +9,10 @@ line: an object with nothing but what names a call (``{"name": "read_file", "arg
 ``read_file(path=`` and its like. It counts
 
 - where the answer is nothing but calls, with whatever fences, tags, brackets and separators;
-- behind a short lead-in (`MOST_LEAD`), if nothing follows the calls;
-- at the beginning of an answer, with remarks behind it on lines of their own: a model that calls
-  and then makes up the result. These remarks are not told.
+- behind a short lead-in (`MOST_LEAD`).
 
-All else stays text: an example within an explanation, a program that goes on in the same fence, a
-call behind a lead-in that says it is an example. Quoted files stay text by their other keys
+All else stays text: an example within an explanation, a call that something follows, a call behind
+a lead-in that says it is an example. Quoted files stay text by their other keys
 (``version``, ``in``, ``description``), and a tool's own definition by the schema that it has in the
 place of arguments. Where the whole answer is a call of a tool that is not there, it is a call with
 a `problem`: the model is to read that, and nobody else the call.
@@ -27,8 +25,7 @@ import re
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from .dress_arguments import read_call
-from .dress_head import Head, find_head
+from .dressed_call import Head, find_head, read_call
 from .toolcalls import ToolCall, Tools
 
 MOST_LEAD = 200
@@ -36,11 +33,13 @@ MOST_LEAD = 200
 _MOST_HEAD = 512  # characters of a line up to the arguments
 _CLOSING = re.compile(r"\s*(```|</\|?\w+\|?>|[\]}),;])")
 _CLOSING_PART = re.compile(r"`{1,2}|</?\|?\w*\|?")
-_BRACKETS = re.compile(r"[\"'(){}\[\]]")
+_BRACKETS = {
+    True: re.compile(r"[\"'(){}\[\]]"),
+    False: re.compile(r"[\"{}\[\]]"),
+}  # Python's, JSON's
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 _EXAMPLE = re.compile(r"\b(?:examples?|e\.g\.|for instance|format|syntax|schema)\b", re.IGNORECASE)
 _SAID = re.compile(r"[.:!?…。：！？]\Z")
-_END = re.compile(r"(?:```|</\|?\w{1,30}\|?>)\Z")
 _TEXT_ENDS = {sign: re.compile(rf"\\.|{sign}", re.DOTALL) for sign in "\"'"}
 
 Dressed: TypeAlias = "tuple[list[ToolCall], list[str]]"
@@ -62,13 +61,13 @@ class DressWatch:
         self._schemas = {one["name"]: one.get("parameters") or {} for one in functions}
         self.told = ""
         self._head: Head | None = None
-        self._state: Literal["prose", "head", "value", "closers", "after", "off"] = "head"
+        self._state: Literal["prose", "head", "value", "after", "off"] = "head"
         self._held = ""
         self._begin = 0  # of what is held: where the line begins that may begin a call
         self._at = 0  # of it: how far it was read
         self._stack = self._quote = ""  # what closes brackets and text that are open
         self._value = -1  # where the arguments end
-        self._fenced = self._remarked = False
+        self._fenced = False
         self._calls: list[tuple[Head, int, int]] = []  # and where arguments and call end
 
     @property
@@ -117,17 +116,12 @@ class DressWatch:
 
     def found(self) -> Dressed:
         """The calls, if the answer ends here."""
-        if self._state in ("value", "closers"):
-            whole = self.copy()
-            whole._end_cut()
-            return whole.found() if whole._state == "after" else ([], [])
-        rest = self._held[self._at :].strip() if self._state == "after" else ""
-        remarked = self._remarked or bool(rest and not _CLOSING_PART.fullmatch(rest))
+        rest = self._held[self._at :].strip() if self._state == "after" else "?"
         strange = any(head.name not in self._schemas for head, _, _ in self._calls)
-        if self.off or bool(self.told.strip()) + remarked + strange > 1:
+        if not (_CLOSING_PART.fullmatch(rest) or not rest) or (strange and self.told.strip()):
             return [], []
         calls: list[ToolCall] = []
-        notes = ["what was written behind the calls was left out"] if remarked else []
+        notes: list[str] = []
         for head, value, end in self._calls:
             call = read_call(head, self._held[head.at : value], self._schemas, notes)
             if call is None:
@@ -139,19 +133,9 @@ class DressWatch:
 
     def _step(self) -> bool:
         """Read on in one state; False: more must come."""
-        match self._state:
-            case "prose":
-                return self._read_prose()
-            case "head":
-                return self._read_head(self._begin)
-            case "value":
-                return self._read_value()
-            case "closers":
-                return self._read_closers()
-            case "after":
-                return self._read_after()
-            case "off":
-                return False
+        steps = {"prose": self._read_prose, "head": self._read_head, "value": self._read_value,
+                 "after": self._read_after}  # fmt: skip
+        return self._state in steps and steps[self._state]()
 
     def _let(self, end: int) -> None:
         self.told += self._held[:end]
@@ -159,45 +143,35 @@ class DressWatch:
         self._at, self._begin = max(0, self._at - end), max(0, self._begin - end)
 
     def _read_prose(self) -> bool:
-        line = self._held.find("\n", self._at)
-        if line < 0:
-            self._at = len(self._held)
-        if not self._calls:
-            said = self._held if line < 0 else self._held[:line]
-            self._let(len(said.rstrip()))
-            if len(self.told) > MOST_LEAD or self.told.count("\n") > 2:
-                self._state = "off"
-                return False
-            line = self._held.find("\n")
+        line = self._held.find("\n")
+        self._let(len(self._held if line < 0 else self._held[:line].rstrip()))
+        if len(self.told) > MOST_LEAD or self.told.count("\n") > 2:
+            self._state = "off"
+            return False
+        line = self._held.find("\n")
         if line < 0:
             return False
         self._state, self._begin = "head", line + 1
         return True
 
-    def _read_head(self, begin: int) -> bool:
-        """Look for a head from a place on."""
-        line = self._held[begin:].lstrip()
-        if not line:
-            return False
+    def _read_head(self) -> bool:
+        """Look for a head at the beginning of a line, or behind another call."""
+        line = self._held[self._begin :].lstrip()
         found = find_head(line[:_MOST_HEAD], tuple(self._schemas))
-        if found is True and len(line) <= _MOST_HEAD:
+        if not line or (found is True and len(line) <= _MOST_HEAD):
             return False
         start = len(self._held) - len(line)
         if isinstance(found, Head) and self._leads(found):
             self._head = replace(found, begin=start + found.begin, at=start + found.at)
             self._fenced = self._fenced or found.fenced
             self._state, self._at, self._value = "value", self._head.at, -1
-            self._stack, self._quote = ")" if found.python else "", ""
+            self._stack, self._quote = found.closers, ""
             return True
-        if isinstance(found, Head):
+        if self._calls or isinstance(found, Head):
             self._state = "off"
             return False
-        own_line = "\n" in self._held[len(self._held[:start].rstrip()) : start]
-        if self._calls and (self._fenced or self.told.strip() or not own_line):
-            self._state = "off"
-            return False
-        self._remarked = bool(self._calls)
-        self._state, self._at = "prose", start
+        self._let(start)
+        self._state = "prose"
         return True
 
     def _leads(self, head: Head) -> bool:
@@ -207,65 +181,33 @@ class DressWatch:
         return not (_EXAMPLE.search(lead) or (plain and lead and not _SAID.search(lead)))
 
     def _read_value(self) -> bool:
-        """Read arguments up to their end; or the object around them, where it has more keys."""
-        assert self._head is not None
-        if not self._scan():
-            return False
-        if self._value < 0:
-            self._value = self._at - self._head.python
-            self._state, self._stack = "closers", self._head.closers
-        if not self._stack:
-            self._end(self._at)
-        return True
-
-    def _scan(self) -> bool:
-        """Read up to where all brackets are closed; False: that is further on."""
-        assert self._head is not None
+        """Read arguments, and what ends the object around them."""
         head, held = self._head, self._held
-        while True:
+        assert head is not None
+        while self._stack:
+            signs = _TEXT_ENDS[self._quote] if self._quote else _BRACKETS[head.python]
+            mark = signs.search(held, self._at)
+            if mark is None:
+                open_escape = (len(held) - len(held.rstrip("\\"))) % 2 if self._quote else 0
+                self._at = max(self._at, len(held) - open_escape)
+                return False
+            self._at, sign = mark.end(), mark[0]
             if self._quote:
-                mark = _TEXT_ENDS[self._quote].search(held, self._at)
-                if mark is None:
-                    open_escape = (len(held) - len(held.rstrip("\\"))) % 2
-                    self._at = max(self._at, len(held) - open_escape)
-                    return False
-                self._at = mark.end()
-                self._quote = "" if mark[0] == self._quote else self._quote
+                self._quote = "" if sign == self._quote else self._quote
+            elif sign in "\"'":
+                self._quote = sign
+            elif sign in _CLOSER:
+                self._stack += _CLOSER[sign]
+            elif sign == self._stack[-1]:
+                self._stack = self._stack[:-1]
             else:
-                mark = _BRACKETS.search(held, self._at)
-                if mark is None:
-                    self._at = len(held)
-                    return False
-                self._at, sign = mark.end(), mark[0]
-                if sign in head.quotes:
-                    self._quote = sign
-                elif sign in _CLOSER and (head.python or sign != "("):
-                    self._stack += _CLOSER[sign]
-                elif sign == self._stack[-1:]:
-                    self._stack = self._stack[:-1]
-                elif sign in ")]}" and (head.python or sign != ")"):
-                    self._state = "off"
-                    return False
-            if not self._quote and not self._stack:
-                return True
-
-    def _read_closers(self) -> bool:
-        """Read what ends the object around arguments."""
-        while self._at < len(self._held):
-            sign = self._held[self._at]
-            if sign == ",":
-                self._state = "value"
-                return True
-            if sign != "}" and not sign.isspace():
-                self._end(self._at)  # some write fewer than they opened
-                return True
-            self._at += 1
-            if sign == "}":
-                self._stack = self._stack[1:]
-                if not self._stack:
-                    self._end(self._at)
-                    return True
-        return False
+                self._state = "off"
+                return False
+            if self._value < 0 and self._stack == head.closers and not head.python:
+                self._value = self._at
+        self._calls.append((head, self._at - 1 if head.python else self._value, self._at))
+        self._state = "after"
+        return True
 
     def _read_after(self) -> bool:
         """Read what may stand between two calls."""
@@ -279,22 +221,5 @@ class DressWatch:
         rest = held[self._at :].lstrip()
         if not rest or _CLOSING_PART.fullmatch(rest):
             return False
-        return self._read_head(self._at)
-
-    def _end(self, at: int) -> None:
-        assert self._head is not None
-        self._calls.append((self._head, self._value, at))
-        self._state, self._at = "after", at
-
-    def _end_cut(self) -> None:
-        """End a call whose last brackets were never written; a text that is open stays so."""
-        assert self._head is not None
-        if self._quote or self._head.python:
-            return
-        text = self._held.rstrip()
-        closed = _END.search(text[-40:])
-        at = len(text[: -len(closed[0])].rstrip() if closed else text)
-        if self._state == "value" and self._value < 0:
-            self._held = self._held[:at] + self._stack[::-1] + self._held[at:]
-            self._value = at = at + len(self._stack)
-        self._end(at)
+        self._begin = self._at
+        return self._read_head()

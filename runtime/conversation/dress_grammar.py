@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import GrammarError
-from .dress_head import Head
+from .dressed_call import Head
 from .formats.lfm2 import Lfm2
 from .matcher_tables import fresh_matcher
 from .schemas import HARD, strict

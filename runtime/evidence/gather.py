@@ -26,6 +26,7 @@ from ...tools import formats
 from ...tools.files import FileTools
 from ...tools.paths import clean_path, printable, shown, some
 from ...tools.policy import Policy
+from ...tools.text import PACKED
 from ...tools.workspace import Workspace
 from .catalog import Catalog
 from .excerpts import chosen, excerpt, spans
@@ -33,7 +34,7 @@ from .index import Index
 from .naming import Missing, Names, named
 from .question import Question, read
 from .ranking import Line, Ranked, Ranking
-from .reading import PACKED, Texts
+from .reading import Texts
 
 WALK, SCAN = 1.0, 0.7
 """Seconds that the first question waits for the names of files, and for a scan of them."""

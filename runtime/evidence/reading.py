@@ -6,88 +6,24 @@ same one: by size, time of change and inode.
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import os
 import re
 import threading
-import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
-from io import FileIO
-from typing import IO, Protocol, cast
 
 from ...errors import ToolError
 from ...tools.formats import split_lines
-from ...tools.text import BUDGET, CHUNK, LATIN, TextFile
+from ...tools.text import BUDGET, LATIN, PACKED, TextFile, unpacked
 from ...tools.workspace import Workspace
 
 MAX_UNPACKED = 32 << 20  # bytes taken of one packed file: a bomb has no end
-MAX_DICTIONARY = 128 << 20  # bytes that unpacking .xz may take; its own header asks for them
 KEPT = 48 << 20  # characters of texts that are kept
 MAX_NESTED = 40  # lines that one can stand under
-PACKED = (".gz", ".xz", ".zst")
 _SECTION = re.compile(r"\[[^\]]+\]\s*$|<\w[^>]*>\s*$")
 _HEADING = re.compile(r"#{1,6} |={2,} |\*+ ")
 _RULES = '-=~^"*+#`'
-
-
-class _Readable(Protocol):
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
-class _Xz:
-    """Unpacks .xz with a bound on its memory, which `lzma.open` does not have."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._one = lzma.LZMADecompressor(memlimit=MAX_DICTIONARY)
-
-    def read(self, size: int = CHUNK, /) -> bytes:
-        while not self._one.eof:
-            data = self._file.read(CHUNK) if self._one.needs_input else b""
-            if self._one.needs_input and not data:
-                break
-            if out := self._one.decompress(data, size):
-                return out
-        return b""
-
-
-def _zstd(file: IO[bytes]) -> _Readable:
-    """Whatever module for it is there; none is asked for."""
-    try:
-        import zstandard  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise ToolError("no module for .zst is installed") from None
-    reader = zstandard.ZstdDecompressor(max_window_size=MAX_DICTIONARY).stream_reader(
-        file, read_across_frames=True
-    )
-    return cast(_Readable, reader)
-
-
-class _Unpacked:
-    """A packed file as `TextFile` reads files."""
-
-    def __init__(self, file: FileIO, path: str) -> None:
-        self._file = file
-        raw = cast(IO[bytes], file)
-        self._from: _Readable
-        if path.endswith(".gz"):
-            self._from = gzip.GzipFile(fileobj=raw)
-        else:
-            self._from = _Xz(raw) if path.endswith(".xz") else _zstd(raw)
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def read(self, size: int = -1, /) -> bytes:
-        try:
-            return self._from.read(size)
-        except (EOFError, zlib.error, lzma.LZMAError) as error:
-            raise OSError(0, f"it is damaged: {error}") from error
-        except Exception as error:  # a module for .zst has errors of its own
-            raise error if isinstance(error, OSError) else OSError(0, str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -143,9 +79,8 @@ def read_text(workspace: Workspace, path: str, most: int = BUDGET) -> Text:
         ToolError: it cannot be read, or is no text.
     """
     with workspace.open(path) as file:
-        packed = path.endswith(PACKED)
-        source = cast(FileIO, _Unpacked(file, path)) if packed else file
-        text = TextFile(source, path, min(most, MAX_UNPACKED) if packed else most)
+        most = min(most, MAX_UNPACKED) if path.endswith(PACKED) else most
+        text = TextFile(unpacked(file, path), path, most)
         whole = "\n".join(block.text for block in text.blocks())
     return Text(whole, text.cut)
 

@@ -50,12 +50,6 @@ def python(name: str, prefix: str = "") -> str:
     return f"{prefix}{name}({', '.join(values)})"
 
 
-def nested(name: str) -> str:
-    """A call as the chat protocol of servers has it, its arguments as a text."""
-    function = {"name": name, "arguments": json.dumps(ARGUMENTS[name])}
-    return json.dumps({"id": "c1", "type": "function", "function": function}, indent=1)
-
-
 def doubled(name: str) -> str:
     """A call in the braces of a template that escapes what needs no escape."""
     return "{" + written(name) + "}"
@@ -77,9 +71,7 @@ DRESSES = {
     "all braces doubled": lambda name: (
         f'{{{{"name": "{name}", "arguments": {{{json.dumps(ARGUMENTS[name])}}}}}}}'
     ),
-    "of a server": nested,
     "in a list": lambda name: f"[{written(name)}]",
-    "a list under a key": lambda name: f'{{"tool_calls": [{nested(name)}]}}',
     "fenced": lambda name: f"```json\n{written(name, indent=2)}\n```",
     "fenced without a language": lambda name: f"```\n{doubled(name)}\n```\n",
     "a fence that is not closed": lambda name: f"```json\n{written(name)}",
@@ -90,19 +82,13 @@ DRESSES = {
     "python": python,
     "python in a list": lambda name: f"[{python(name)}]",
     "python by place": positional,
-    "tool_code": lambda name: f"```tool_code\nprint({python(name, 'default_api.')})\n```",
-    "assigned": lambda name: f"```python\nresult = {python(name)}\n```",
-    "dict": lambda name: repr({"name": name, "arguments": ARGUMENTS[name]}),
+    "tool_code": lambda name: f"```tool_code\n{python(name, 'default_api.')}\n```",
     "one brace too many": lambda name: written(name) + "}",
-    "one brace too few": lambda name: written(name)[:-1],
-    "one brace too few, fenced": lambda name: f"```json\n{written(name)[:-1]}\n```",
     "further keys": lambda name: written(name)[:-1] + ', "id": "7", "why": {"a": "}"}}',
     "after a lead-in": lambda name: f"I will look at it.\n\n```json\n{written(name)}\n```",
     "a lead-in in Chinese": lambda name: f"我先看一下：\n{written(name)}",
     "a lead-in and python": lambda name: f"Let me see:\n{python(name)}",
     "a lead-in of two lines": lambda name: f"Of course!\nI call a tool:\n\n{doubled(name)}",
-    "a remark": lambda name: f"{written(name)}\n\nThe file says that all is well.\nIt is {{}}.",
-    "fence and remark": lambda name: f"```json\n{written(name)}\n```\nThis reads it.",
 }
 
 CALL = written("read_file")
@@ -112,6 +98,11 @@ TEXTS = {
     "prose": "It is full.\n\nNothing else is wrong.",
     "prose that names a tool": "read_file is what I used.\nnow is the time",
     "signs": "{} is empty, [] too, `app.log` says {{x}}",
+    "a remark": f"{CALL}\n\nThe file says that all is well.\nIt is {{}}.",
+    "fence and remark": f"```json\n{CALL}\n```\nThis reads it.",
+    "assigned": f"```python\nresult = {python('read_file')}\n```",
+    "cut before the last brace": CALL[:-1],
+    "of a server": json.dumps({"function": {"name": "now", "arguments": "{}"}}),
     "a call within a line": f"Here: {CALL}",
     "and so on": f"{CALL} is how to call.",
     "a fence and so on": f"```json\n{CALL}\n``` is how to call.",

