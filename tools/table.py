@@ -62,7 +62,7 @@ class _Column:
 
     def sql(self) -> tuple[str, str]:
         """Its type, and its values from the cells as text."""
-        name = value = _quoted(self.name)
+        name = value = quoted(self.name)
         if len(self.units) != 1 or not self.forms:
             self.odd = self.odd or (" ".join(sorted(self.units)) if self.forms else "")
             return f"{name} TEXT", name
@@ -87,23 +87,37 @@ def ask_table(workspace: Workspace, path: str, query: str, *, max_chars: int) ->
     check_text("query", query)
     if len(query) > MAX_QUERY:
         raise ToolError(f"query has {len(query)} characters; {MAX_QUERY} are allowed")
+    with closing(open_table(workspace, path)) as table:
+        return table.answer(query, max_chars)
+
+
+def open_table(workspace: Workspace, path: str) -> Table:
+    """Read the rows of a file, by its cleaned path.
+
+    Raises:
+        ToolError: there is no table.
+    """
     for strict in (True, False):
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+        table = Table(path, strict)
+        try:
             with workspace.open(path) as file, closing(unpacked(file, path)) as inside:
-                table = _Table(database, path, strict)
-                try:
-                    table.load(TextFile(inside, path, BUDGET))
-                except csv.Error:  # a quote that does not end: all are characters like others
-                    continue
-            return table.answer(query, max_chars)
+                table.load(TextFile(inside, path, BUDGET))
+        except csv.Error:  # a quote that does not end: all are characters like others
+            table.close()
+            continue
+        except BaseException:
+            table.close()
+            raise
+        return table
     raise ToolError(f"no table: {shown(path)} has cells that are too long")
 
 
-class _Table:
-    """The rows of a file in a database in memory."""
+class Table:
+    """The rows of a file as the table `t` of a database in memory."""
 
-    def __init__(self, database: sqlite3.Connection, path: str, strict: bool) -> None:
-        self._database, self._path, self._strict = database, path, strict
+    def __init__(self, path: str, strict: bool) -> None:
+        self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._path, self._strict = path, strict
         self._columns: list[_Column] = []
         self._rows = self._odd = self._long = 0
         self._cut = False
@@ -115,7 +129,7 @@ class _Table:
         rows = self._read(self._lines(text))
         while not self._cut and (batch := list(islice(rows, BATCH))):
             width = len(self._columns)
-            for name in (_quoted(column.name) for column in self._columns[made:]):
+            for name in (quoted(column.name) for column in self._columns[made:]):
                 run(f"ALTER TABLE cells ADD {name}" if made else f"CREATE TABLE cells ({name})")
                 made += 1
             even = [[*row[:width], *[None] * (width - len(row))] for row in batch]
@@ -136,6 +150,11 @@ class _Table:
         run(f"CREATE TABLE t ({', '.join(types)})")
         run(f"INSERT INTO t SELECT {', '.join(values)} FROM cells")
         run("DROP TABLE cells")
+        file = self._path.rpartition("/")[2].casefold()
+        for name in {file, file.split(".")[0]} - {"t", ""}:
+            run(f"CREATE VIEW {quoted(name)} AS SELECT * FROM t")
+        allowed = {getattr(sqlite3, f"SQLITE_{one}") for one in _ALLOWED}
+        self._database.set_authorizer(lambda action, _, name, *__: action not in allowed)
 
     def _lines(self, text: TextFile) -> Iterator[str]:
         for block in text.blocks():
@@ -212,23 +231,33 @@ class _Table:
             name += "_2"
         self._columns.append(_Column(name))
 
-    def answer(self, query: str, max_chars: int) -> str:
-        """The rows of the result, and what there is to know about them."""
-        end, file = time.monotonic() + MAX_SECONDS, self._path.rpartition("/")[2].casefold()
-        for name in {file, file.split(".")[0]} - {"t", ""}:
-            self._database.execute(f"CREATE VIEW {_quoted(name)} AS SELECT * FROM t")
-        allowed = {getattr(sqlite3, f"SQLITE_{one}") for one in _ALLOWED}
-        self._database.set_authorizer(lambda action, _, name, *__: action not in allowed)
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._database.close()
+
+    @property
+    def columns(self) -> dict[str, bool]:
+        """The names of the columns, and whether each holds numbers."""
+        return {one.name: one.sql()[0].endswith("REAL") for one in self._columns}
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query that is known to be good."""
+        return self._database.execute(query).fetchall()
+
+    def answer(self, query: str, max_chars: int, *, told: bool = True) -> str:
+        """The rows of the result, and what there is to know about them; the columns if `told`."""
+        end = time.monotonic() + MAX_SECONDS
         self._database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
         try:
             rows = list(self._result(self._database.execute(query), max_chars))
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-            told = {
+            why = {
                 "interrupted": f"it takes more than {MAX_SECONDS:g} seconds",
                 "not authorized": "query must be one SELECT",
             }.get(str(error), printable(str(error)))
-            raise ToolError(f"bad query: {told}; {self._told()}") from None
-        return "\n".join([*rows, *self._notes(query), f"[{self._told()}]"])
+            raise ToolError(f"bad query: {why}; {self._told()}") from None
+        about = [f"[{self._told()}]"] if told else []
+        return "\n".join([*rows, *self._notes(query), *about])
 
     def _result(self, cursor: sqlite3.Cursor, max_chars: int) -> Iterator[str]:
         if cursor.description is None:
@@ -255,7 +284,7 @@ class _Table:
             word = rf"(?i)(?<!\w){re.escape(column.name)}(?!\w)"
             if column.odd and re.search(word, query):
                 odd = f"not all of it is one kind of number: {_cell(column.odd)}"
-                yield f"[note: {_quoted(column.name)} counts as text; {odd}]"
+                yield f"[note: {quoted(column.name)} counts as text; {odd}]"
         for is_so, told in (
             (self._cut, f"cut: too large; only the first {self._rows} rows were read"),
             (not self._strict, "note: quotes are not those of csv; they count as characters"),
@@ -268,13 +297,14 @@ class _Table:
     def _told(self) -> str:
         told = f"the table t has the {self._rows} rows of {shown(self._path)}; columns:"
         for at, one in enumerate(self._columns):
-            told += f" {_quoted(one.name)} ({_cell(one.example)[:30] or 'empty'}),"
+            told += f" {quoted(one.name)} ({_cell(one.example)[:30] or 'empty'}),"
             if len(told) > MAX_TOLD and at + 1 < len(self._columns):
                 return f"{told} and {len(self._columns) - at - 1} more"
         return told[:-1]
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """The name of a column as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
 
 

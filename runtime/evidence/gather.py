@@ -5,6 +5,7 @@ What is found stands as calls of the tools that look, with the text that these r
     list_dir(path)                               names
     read_file(path)                              a small file whole
     read_file(path, start, end)                  a line that is asked for by its number
+    table(path, query), count(path, pattern)     what is reckoned
     read_file(path, lines="1-3,17")              the passages of a long one that share most with
                                                  the question, or mark failures
 
@@ -17,15 +18,18 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...arguments import ProcessBound
 from ...errors import ToolError
 from ...tools import formats
+from ...tools.count import count_lines
 from ...tools.files import FileTools
 from ...tools.paths import clean_path, printable, shown, some
 from ...tools.policy import Policy
+from ...tools.table import Table, open_table
 from ...tools.text import PACKED
 from ...tools.workspace import Workspace
 from .catalog import Catalog
@@ -34,7 +38,8 @@ from .index import Index
 from .naming import Missing, Names, named
 from .question import Question, read
 from .ranking import Line, Ranked, Ranking
-from .reading import Texts
+from .reading import Text, Texts
+from .reckoned import TABLES, is_table, of_lines, of_table, phrases_in
 
 WALK, SCAN = 1.0, 0.7
 """Seconds that the first question waits for the names of files, and for a scan of them."""
@@ -43,7 +48,8 @@ OF_LISTING, OF_FEW, OF_NAMED, OF_SMALL, OF_BEST = 0.15, 0.05, 0.4, 0.12, 0.14
 named, and for one that is not; for the best lines again."""
 BEST = 5  # lines that stand again before the question
 PASSAGES = 5  # that are shown around lines
-CHARS_LISTED = 1500
+CHARS_LISTED, CHARS_RECKONED = 1500, 400
+REACH, TRIED = 8, 4  # lines whose files may be reckoned with where none is named; files tried
 STRONG = 0.12  # of the question's words, by rarity: fewer in one place may be chance
 CLEAR = 0.5  # of them: where lines say so much, names say little
 FOLDERS = 4  # that are listed
@@ -73,6 +79,7 @@ class Evidence:
     Attributes:
         calls: in the order in which they are to stand.
         best: the best lines, to stand again just before the question.
+        reckoned: the last of the calls, those that count or add up; they stand there again, too.
         missing: names that the question names and that are not there.
         named: files that it names.
         notes: what was passed over, and what was not searched.
@@ -85,6 +92,7 @@ class Evidence:
 
     calls: tuple[Call, ...] = ()
     best: tuple[Line, ...] = ()
+    reckoned: tuple[Call, ...] = ()
     missing: tuple[Missing, ...] = ()
     named: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -149,12 +157,15 @@ class Gatherer(ProcessBound):
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._asking = threading.RLock()
+        self._opened: tuple[object, Table] | None = None
 
     def close(self) -> None:
         """End the thread, and close the index."""
         self._closed.set()
         if (thread := self._thread) is not None:
             thread.join()
+        with self._asking:
+            self._close_table()
         if self._index is not None:
             self._index.close()
 
@@ -224,10 +235,11 @@ class Gatherer(ProcessBound):
             ):
                 return Evidence(strength=ranked.strength, counts=asked.counts)
             purse = _Purse(count, budget)
-            best = self._laid_out(purse, asked, names, files, ranked)
+            best, reckoned = self._laid_out(purse, asked, names, files, ranked)
             return Evidence(
                 calls=tuple(purse.calls),
                 best=best,
+                reckoned=reckoned,
                 missing=names.missing,
                 named=tuple(one for one in files if one in names.files),
                 notes=tuple(self._notes(ranked)),
@@ -249,7 +261,7 @@ class Gatherer(ProcessBound):
         names: Names,
         files: Sequence[str],
         ranked: Ranked,
-    ) -> tuple[Line, ...]:
+    ) -> tuple[tuple[Line, ...], tuple[Call, ...]]:
         budget = purse.left
         sample = "\n".join(line.text[:200] for line in ranked.lines[:20])
         if len(sample) > 100:
@@ -258,17 +270,19 @@ class Gatherer(ProcessBound):
         few = ranked.strength >= CLEAR and not absent
         self._list(purse, names, ranked, budget * (OF_FEW if few else OF_LISTING))
         if absent:
-            return ()  # what other files say would be taken for what the missing one says
+            return (), ()  # what other files say would be taken for what the missing one says
         alone = self._asked_lines(purse, asked, files)
         best = alone or self._best(ranked, files)
         purse.left -= (kept := min(self._cost(purse, best), int(budget * OF_BEST)))
+        reckoned = () if alone else self._reckon(purse, asked, files, ranked)
         if not alone:
             self._passages(purse, asked, files, ranked, best)
+        purse.calls += reckoned
         purse.left += kept
         while best and self._cost(purse, best) > purse.left:
             best = best[:-1]
         purse.left -= self._cost(purse, best)
-        return best
+        return best, reckoned
 
     def _cost(self, purse: _Purse, lines: Sequence[Line]) -> int:
         return sum(purse.count(f"{one.path}:{one.number}:{one.text}\n") for one in lines)
@@ -318,6 +332,62 @@ class Gatherer(ProcessBound):
             if len(found) == BEST:
                 break
         return tuple(found.values())
+
+    def _reckon(
+        self, purse: _Purse, asked: Question, files: Sequence[str], ranked: Ranked
+    ) -> tuple[Call, ...]:
+        """What `table` and `count` tell, of the first file that has what is asked about."""
+        others = dict.fromkeys(line.path for line in ranked.lines[:REACH])
+        texts: dict[str, Text] = {}
+        for path in [*files, *(others if not files else ())][:TRIED]:
+            with suppress(ToolError):
+                texts[path] = self._texts.get(path)
+        tables = [path for path, text in texts.items() if is_table(path, text)]
+        if not files and (
+            asked.counts or not tables
+        ):  # what they hold tells, not how they are called
+            small = [p for p in self._catalog.files if p.endswith(TABLES) and p not in tables]
+            tables += small[:TRIED]
+        best, calls = 0.0, list[Call]()
+        for path in tables:
+            with suppress(ToolError):
+                meant = of_table(self._table(path), path, asked)
+                if meant.fits > best:
+                    best, wanted = meant.fits, [{"path": path, "query": q} for q in meant.queries]
+                    calls = [call for given in wanted if (call := self._call("table", given))]
+        if not calls and asked.counts and texts:
+
+            def holds(path: str) -> int:
+                found = phrases_in(path, texts[path], asked)[:1]
+                return sum(texts[path].whole.casefold().count(one) for one in found)
+
+            path = max(texts, key=lambda path: (path in files, holds(path)))
+            given = of_lines(path, texts[path], asked)
+            calls = [call for one in given if (call := self._call("count", one))]
+        before = len(purse.calls)
+        for call in calls:
+            purse.pay(call, purse.left / 2)
+        paid = tuple(purse.calls[before:])
+        del purse.calls[before:]
+        return paid
+
+    def _table(self, path: str) -> Table:
+        """The rows of a file; those of the last one asked for are kept.
+
+        Raises:
+            ToolError: it is no table.
+        """
+        of = path, self._catalog.files.get(path)
+        if self._opened is None or self._opened[0] != of:
+            table = open_table(self.workspace, path)
+            self._close_table()
+            self._opened = of, table
+        return self._opened[1]
+
+    def _close_table(self) -> None:
+        if self._opened is not None:
+            self._opened[1].close()
+            self._opened = None
 
     def _passages(
         self,
@@ -400,6 +470,12 @@ class Gatherer(ProcessBound):
             return formats.list_result(
                 map(printable, names), folder=shown(path), max_chars=CHARS_LISTED
             )
+        if tool == "table":
+            return self._table(path).answer(str(arguments.get("query")), CHARS_RECKONED, told=False)
+        if tool == "count":
+            pattern, by = str(arguments.get("pattern", "")), str(arguments.get("by", ""))
+            regex = arguments.get("regex") is True
+            return count_lines(self.workspace, pattern, path, by, regex, max_chars=CHARS_RECKONED)
         if tool == "read_file" and "lines" in arguments:
             text = self._texts.get(path)
             return excerpt(text.lines, str(arguments["lines"]), text.cut)

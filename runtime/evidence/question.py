@@ -44,8 +44,8 @@ _LINE = re.compile(
 _FIRST = re.compile(rf"\b(?:first|erste[nr]?|primera?|premi[eè]re?)\s+{_A_LINE}\b|第一行", re.I)
 _LAST = re.compile(rf"\b(?:last|letzte[nr]?|[úu]ltima|derni[eè]re)\s+{_A_LINE}\b|最后一行", re.I)
 _COUNTS = re.compile(
-    r"how (?:many|often)|number of|count|which .* most|most (?:often|frequent|common)|wie ?viele?|"
-    r"wie oft|am häufigsten|cu[áa]nt[ao]s|m[áa]s frecuente|combien|多少|几[个次条]|最多",
+    r"how (?:many|often)|number of|count|\bmost\b|\btotal|wie ?viele?|wie oft|anzahl|"
+    r"am häufigsten|meisten|cu[áa]nt[ao]s|m[áa]s frecuente|combien|多少|几[个次条]|最多",
     re.IGNORECASE,
 )
 _ENDS = re.compile(

@@ -21,6 +21,7 @@ _CAMEL = re.compile(r"[A-Z]*[a-z0-9]+[A-Z]\w*|[A-Z]{2,}[a-z]\w*")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Written as one thing, so sought as one: versions, dates, keys, addresses, numbers of invoices.
 _COMPOUND = re.compile(r"[^\W_]+(?:[-_.:/@+][^\W_]+)+")
+_MANY = re.compile(r"(?<=\d)s$")  # 404s
 _QUOTED = re.compile('["“„«`「]([^"”“»`」\n]{2,80})["”“»`」]')
 
 STEM, SHORT = 4, 3
@@ -197,6 +198,7 @@ def terms(text: str, weight: float = 1.0) -> Terms:
     """
     weights: Weights = {}
     for word in words(text):
+        word = _MANY.sub("", word)
         if is_dense(word):
             # A run has no words that could be told, so each pair in it may be one.
             parts = [word[i : i + 2] for i in range(max(len(word) - 1, 1))]

@@ -21,14 +21,14 @@ from ...evidence.gather import Gatherer
 from .policy import Context, Decision, Looked, Policy
 
 if TYPE_CHECKING:
-    from ...evidence.gather import Evidence
+    from ...evidence.gather import Call, Evidence
 
 SHARE = 4  # of the room that is left, one part in so many at most
 EARLIER = 2  # questions and answers before, which a follow-up may mean
 
 NOTHING = "No line of any file shares a word with the question."
 AGAIN = (
-    "Question: {question}\nAnswer in one or two sentences, with the words of the line that says it. "
+    "Question: {question}\nAnswer in one or two sentences, in the words of the line that says it. "
     "If no line says it, say that it is not there."
 )
 ACT = "{question}\nDo it with the tools, or answer if it is a question, briefly and from the lines."
@@ -92,12 +92,21 @@ def _told(found: Evidence, question: str, *, reads: bool) -> str:
     """
     best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best)
     parts = [f"Most relevant lines:\n{best}" if best else NOTHING]
+    if found.reckoned:
+        parts.append("Computed:\n" + "\n".join(f"{_asked(c)}: {c.result}" for c in found.reckoned))
     for one in found.missing:
         near = f" Near it: {', '.join(one.nearest)}." if one.nearest else ""
         parts.append(f"There is no {one.name} in this folder.{near}")
     parts += found.notes
     parts.append((AGAIN if reads else ACT).format(question=question))
     return "\n\n".join(parts)
+
+
+def _asked(call: Call) -> str:
+    """What a call reckons, in a line."""
+    given = call.arguments
+    what = given.get("query") or given.get("pattern") or "all lines"
+    return f"{given['path']}: {what}" + (f" by {given['by']}" if "by" in given else "")
 
 
 def _read(messages: Sequence[Message]) -> list[str]:
