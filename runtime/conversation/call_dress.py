@@ -105,7 +105,7 @@ class DressWatch:
         before = len(self.told)
         while self._step():
             pass
-        if self._state == "prose" and not self._calls:
+        if self._state == "prose":
             self._let(len(self._held))
         return self.told[before:] + (self.let_go() if self._state == "off" else "")
 
@@ -148,11 +148,9 @@ class DressWatch:
         if len(self.told) > MOST_LEAD or self.told.count("\n") > 2:
             self._state = "off"
             return False
-        line = self._held.find("\n")
-        if line < 0:
-            return False
-        self._state, self._begin = "head", line + 1
-        return True
+        self._begin = self._held.find("\n") + 1
+        self._state = "head" if self._begin else "prose"
+        return self._begin > 0
 
     def _read_head(self) -> bool:
         """Look for a head at the beginning of a line, or behind another call."""
