@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ...errors import ToolError
-from ...tools.files import FileTools
 from ...tools.links import Links
 from ...tools.paths import join, printable
+from ...tools.plain import PlainFileTools
 from ...tools.policy import Policy
 from ...tools.search import SKIPPED_FOLDERS
 from ...tools.workspace import MAX_DEPTH, Workspace
@@ -60,7 +60,7 @@ class Catalog:
         self.version = 0
         self._texts = texts
         self._policy = policy
-        self._tools = tuple(FileTools(workspace))
+        self._tools = tuple(PlainFileTools(workspace))
         self._folders: dict[str, _Folder] = {}
         self._lock = threading.RLock()
         self._lately: list[str] = []

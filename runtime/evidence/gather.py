@@ -48,6 +48,7 @@ OF_LISTING, OF_FEW, OF_NAMED, OF_SMALL, OF_BEST = 0.15, 0.05, 0.4, 0.12, 0.14
 named, and for one that is not; for the best lines again."""
 BEST = 5  # lines that stand again before the question
 PASSAGES = 5  # that are shown around lines
+BESIDE = 2  # of both where it is reckoned: lines would be taken for the sum
 CHARS_LISTED, CHARS_RECKONED = 1500, 400
 REACH, TRIED = 8, 4  # lines whose files may be reckoned with where none is named; files tried
 STRONG = 0.12  # of the question's words, by rarity: fewer in one place may be chance
@@ -275,6 +276,7 @@ class Gatherer(ProcessBound):
         best = alone or self._best(ranked, files)
         purse.left -= (kept := min(self._cost(purse, best), int(budget * OF_BEST)))
         reckoned = () if alone else self._reckon(purse, asked, files, ranked)
+        best = best[:BESIDE] if reckoned else best
         if not alone:
             self._passages(purse, asked, files, ranked, best)
         purse.calls += reckoned
@@ -403,7 +405,7 @@ class Gatherer(ProcessBound):
         """
         wanted: dict[str, list[int]] = {path: [] for path in files}
         around = [line for line in ranked.lines if not files or line.path in files]
-        for line in (*best, *around[:PASSAGES]):
+        for line in (*best, *around[: PASSAGES if len(best) > BESIDE else BESIDE]):
             wanted.setdefault(line.path, []).append(line.number)
         budget, before = purse.left, len(purse.calls)
         for path, numbers in wanted.items():
@@ -439,9 +441,9 @@ class Gatherer(ProcessBound):
     def _allowed(self, call: Call) -> bool:
         return self._catalog.allows(call.tool, dict(call.arguments))
 
-    def _call(self, tool: str, arguments: dict[str, object]) -> Call | None:
+    def _call(self, tool: str, arguments: Arguments) -> Call | None:
         """A call with its result; None if it may not be made, or fails."""
-        if not self._catalog.allows(tool, arguments):
+        if not self._catalog.allows(tool, dict(arguments)):
             return None
         try:
             return Call(tool, arguments, self._result(tool, arguments))

@@ -8,7 +8,7 @@ it: a cell that the question names is a condition, a column that it names is rec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...tools.table import Table, quoted
@@ -44,7 +44,7 @@ _DEFINED = {
 _STRUCTURE = (r"^\[", r"^\s*[-*] ", r"^#+ ")
 """Sections, items and headings: counted where no word of the question is in the file."""
 
-Arguments = dict[str, object]
+Arguments = Mapping[str, object]
 
 
 def is_table(path: str, text: Text) -> bool:
@@ -205,7 +205,11 @@ def of_lines(path: str, text: Text, question: Question) -> list[Arguments]:
     phrases = phrases_in(path, text, question)
     if _MOST.search(question.text):
         found += [{"by": by} for by in ("ip", "level", "status", "hour", "day") if by in said]
-    found = found or [{"pattern": phrase} for phrase in phrases]
+    found = found or [
+        # A number counts where it stands alone.
+        {"pattern": rf"\b{one}\b", "regex": True} if one.isdigit() else {"pattern": one}
+        for one in phrases
+    ]
     if not found:
         found = [
             {"pattern": pattern, "regex": True}

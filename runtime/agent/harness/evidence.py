@@ -31,6 +31,7 @@ AGAIN = (
     "Question: {question}\nAnswer in one or two sentences, in the words of the line that says it. "
     "If no line says it, say that it is not there."
 )
+SUM = "Question: {question}\nAnswer in one sentence, with what was computed."
 ACT = "{question}\nDo it with the tools, or answer if it is a question, briefly and from the lines."
 
 
@@ -74,7 +75,8 @@ class EvidenceFirst(Policy):
         again = Message("user", _told(found, context.question, reads=reads), by="harness")
         # A small model goes on calling where it sees calls. What was found mostly holds the answer,
         # so it answers first; not where it has to count, to act, or nothing was found.
-        enough = bool(found.best or found.missing) and reads and not found.counts
+        lines = bool(found.best or found.missing) and not found.counts
+        enough = reads and (lines or bool(found.reckoned))
         calls = "none" if enough else None
         return Decision(looked=tuple(looked), messages=(again,), calls=calls)
 
@@ -90,23 +92,32 @@ def _told(found: Evidence, question: str, *, reads: bool) -> str:
 
     reads: whether the tools only read; else it may be a task.
     """
-    best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best)
-    parts = [f"Most relevant lines:\n{best}" if best else NOTHING]
     if found.reckoned:
-        parts.append("Computed:\n" + "\n".join(f"{_asked(c)}: {c.result}" for c in found.reckoned))
+        parts = ["Computed:\n" + "\n".join(map(_computed, found.reckoned))]
+    else:
+        best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best)
+        parts = [f"Most relevant lines:\n{best}" if best else NOTHING]
     for one in found.missing:
         near = f" Near it: {', '.join(one.nearest)}." if one.nearest else ""
         parts.append(f"There is no {one.name} in this folder.{near}")
     parts += found.notes
-    parts.append((AGAIN if reads else ACT).format(question=question))
+    parts.append((ACT if not reads else SUM if found.reckoned else AGAIN).format(question=question))
     return "\n\n".join(parts)
 
 
-def _asked(call: Call) -> str:
-    """What a call reckons, in a line."""
-    given = call.arguments
-    what = given.get("query") or given.get("pattern") or "all lines"
-    return f"{given['path']}: {what}" + (f" by {given['by']}" if "by" in given else "")
+def _computed(call: Call) -> str:
+    """What a call reckons, as a small model reads it: each figure beside its name."""
+    given, path = call.arguments, call.arguments["path"]
+    lines = call.result.split("\n")
+    if "query" not in given:
+        return lines[0] if "by" not in given else f"{path}, lines by {given['by']}:\n{call.result}"
+    what = str(given["query"]).partition(" FROM t")[2].strip()
+    names, *rows = [line.split(" | ") for line in lines if not line.startswith("[")]
+    told = "; ".join(
+        ", ".join(f"{name} = {value}" for name, value in zip(names, row, strict=False))
+        for row in rows
+    )
+    return f"{path} {what}: {told}".replace(" :", ":")
 
 
 def _read(messages: Sequence[Message]) -> list[str]:
