@@ -35,7 +35,7 @@ from ...tools.workspace import Workspace
 from .catalog import Catalog
 from .excerpts import chosen, excerpt, spans
 from .index import Index
-from .naming import Missing, Names, named
+from .naming import Missing, Names, named, unknown_names
 from .question import Question, read
 from .ranking import Line, Ranked, Ranking
 from .reading import Text, Texts
@@ -228,20 +228,22 @@ class Gatherer(ProcessBound):
                 files += [*read_last[-1:]] or [*before.files[:1]]
             files = [one for one in dict.fromkeys(files) if self._is_there(one)]
             ranked = self._ranking.rank(asked, files, time.monotonic() + SCAN)
+            told = (*files, *(one.name for one in names.missing))
+            unknown = unknown_names(asked, ranked.unknown, told)
             if self._background and self._index is not None:
                 self._warm_beside()
-            pointed = files or names.folders or names.missing
+            pointed = files or names.folders or names.missing or unknown
             if not (
                 pointed or asked.here or asked.follows or asked.faults or ranked.strength >= STRONG
             ):
                 return Evidence(strength=ranked.strength, counts=asked.counts)
             purse = _Purse(count, budget)
-            best, reckoned = self._laid_out(purse, asked, names, files, ranked)
+            best, reckoned = self._laid_out(purse, asked, names, files, ranked, bool(unknown))
             return Evidence(
                 calls=tuple(purse.calls),
                 best=best,
                 reckoned=reckoned,
-                missing=names.missing,
+                missing=(*names.missing, *(Missing(one) for one in unknown)),
                 named=tuple(one for one in files if one in names.files),
                 notes=tuple(self._notes(ranked)),
                 needs_files=True,
@@ -262,12 +264,13 @@ class Gatherer(ProcessBound):
         names: Names,
         files: Sequence[str],
         ranked: Ranked,
+        unknown: bool,
     ) -> tuple[tuple[Line, ...], tuple[Call, ...]]:
         budget = purse.left
         sample = "\n".join(line.text[:200] for line in ranked.lines[:20])
         if len(sample) > 100:
             purse.per_char = purse.count(sample) / len(sample)
-        absent = bool(names.missing) and not files
+        absent = (bool(names.missing) and not files) or unknown
         few = ranked.strength >= CLEAR and not absent
         self._list(purse, names, ranked, budget * (OF_FEW if few else OF_LISTING))
         if absent:

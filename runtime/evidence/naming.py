@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,6 +32,10 @@ _KNOWN = frozenset(
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _PLAIN = 4  # letters of a name without its ending that count as naming it
 
+_IDENTIFIER = re.compile(
+    r"\b(?:[A-Za-z]\w*_\w+|[A-Z]{4,}|[A-Za-z]*[a-z][A-Z]\w*|[A-Z]+\d{2,}|\d+(?:\.\d+){2,})\b"
+)
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -43,7 +47,7 @@ class Missing:
     """
 
     name: str
-    nearest: tuple[str, ...]
+    nearest: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,21 @@ def named(question: Question, catalog: Catalog) -> Names:
     missing = [m for m in missing if not any(n.startswith(m.name.casefold()) for n in longer)]
     folders = _folders([*written, *_DENSE_RUN.findall(question.text)], catalog)
     return Names(tuple(order[:MAX_NAMED]), tuple(folders), tuple(missing))
+
+
+def unknown_names(question: Question, unknown: Collection[str], known: Iterable[str]) -> list[str]:
+    """What a question writes as a name and no file has: `max_retries`, NTLM, C109, 1.0.0.
+
+    Args:
+        unknown: words of it that stand nowhere.
+        known: names of files, which are told apart.
+    """
+    files = " ".join(known).casefold()
+    return [
+        printable(found[0])
+        for found in _IDENTIFIER.finditer(question.text)
+        if fold(found[0]) in unknown and found[0].casefold() not in files
+    ]
 
 
 def _path(name: str, catalog: Catalog) -> str:

@@ -77,12 +77,14 @@ class Ranked:
         strength: share of the question's telling words, by rarity, that the best line has, with
             what stands above it, around it and in its file's name: 0 to 1.
         searched, unsearched: files that were looked into, and that were not in time.
+        unknown: words of the question that no file and no name has, where all were looked into.
     """
 
     lines: list[Line] = field(default_factory=list)
     strength: float = 0.0
     searched: int = 0
     unsearched: int = 0
+    unknown: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -148,6 +150,13 @@ class Ranking:
         rarity = _rarity(terms, counts, total)
         ranked = _Scoring(question, rarity, names, self._text_of).ranked(scan.hits)
         ranked.searched, ranked.unsearched = len(files) - missed, missed
+        if not missed:
+            own, stands = question.own, {word for hit in scan.hits for word in hit.has}
+            ranked.unknown = [
+                word
+                for word in (*own.telling, *own.compounds)
+                if not (counts[word] or word in stands or names.knows(word))
+            ]
         return ranked
 
     def _look(self, path: str, scan: _Scan) -> None:
@@ -281,6 +290,10 @@ class _Names:
             self._rare[word] = math.log(number / len(paths)) / math.log(max(number, 2))
             for path, share in paths.items():
                 self.scores[path] += terms.weights[word] * share * self._rare[word]  # pyright: ignore[reportArgumentType]
+
+    def knows(self, word: str) -> bool:
+        """Whether a name has a word."""
+        return word in self._rare
 
     def best(self, most: int) -> list[str]:
         return [path for path, score in self.scores.most_common(most) if score > 0.3]

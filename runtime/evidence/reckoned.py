@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ...tools.table import Table, quoted
 from .question import Question
 from .reading import Text
-from .words import fold, is_dense, words
+from .words import STEM, fold, is_dense, stem, words
 
 CELLS = 20_000  # different ones of a column that are compared with the question
 FEW = 4  # rows that are shown as they are
@@ -91,14 +91,14 @@ def of_table(table: Table, path: str, question: Question) -> Asked:
 
 def _read(table: Table, question: Question, asked: Asked) -> None:
     of = words(question.text)
-    said, starts = f" {' '.join(of)} ", {word[:2] for word in of}
+    said, starts = f" {' '.join(of)} ", {word[0] for word in of}
     found: list[tuple[int, str, str]] = []
     for name, numbers in table.columns.items():
         parts = words(name)
         if has := sum(bool(question.terms.found_in(one)) for one in parts):
             asked.named[name] = has / len(parts)
         for cell in _cells(table, name):
-            start = fold(str(cell).lstrip()[:2])
+            start = fold(str(cell)[:1])
             if not numbers and start not in starts and not is_dense(start):
                 continue
             if length := _meant(cell, numbers, question, said):
@@ -158,7 +158,7 @@ def _queries(table: Table, asked: Asked, question: Question) -> Iterator[str]:
     numbers = [one for one in free if table.columns[one] and not _is_key(table, one)]
     surest = max((asked.named.get(one, 0) for one in numbers), default=0)
     named = [one for one in numbers if surest and asked.named.get(one) == surest]
-    texts = [one for one in free if not table.columns[one]]
+    texts = [one for one in free if not table.columns[one] and not _is_key(table, one)]
     if asked.where or named:
         of = [quoted(one) for one in (named or numbers)[:MEASURES]]
         figures = (f"sum({one}), avg({one}), min({one}), max({one})" for one in of)
@@ -182,9 +182,11 @@ def _rows(table: Table, conditions: Sequence[str]) -> int:
 def _is_key(table: Table, name: str) -> bool:
     """Whether a column tells rows apart, so that it is not reckoned with: whole, all different."""
     one = quoted(name)
-    query = f"SELECT count(*), count(DISTINCT {one}), sum({one} <> round({one})) FROM t"
-    every, different, broken = table.rows(query)[0]
-    return every > FEW and every == different and not broken
+    broken = f"sum({one} <> round({one}))" if table.columns[name] else "0"
+    rows, different, broken = table.rows(
+        f"SELECT count(*), count(DISTINCT {one}), {broken} FROM t"
+    )[0]
+    return rows > FEW and rows == different and not broken
 
 
 def _where(conditions: Sequence[str]) -> str:
@@ -194,28 +196,23 @@ def _where(conditions: Sequence[str]) -> str:
 # -------------------------------------------------------------------------------------- lines
 
 
-def of_lines(path: str, text: Text, question: Question) -> list[Arguments]:
+def of_lines(path: str, text: Text, question: Question) -> Sequence[Arguments]:
     """The counts of lines that a question suggests in a file: of what it says, and what it is."""
     said = words(question.text)
-    found: list[Arguments] = [
-        {"pattern": pattern, "regex": True}
-        for word, pattern in _DEFINED.items()
-        if any(one.startswith(word) for one in said)
-    ][-1:]
+    found: list[Arguments] = []
+    for word, pattern in _DEFINED.items():
+        if any(one.startswith(word) for one in said):
+            found = [{"pattern": pattern, "regex": True}]
     phrases = phrases_in(path, text, question)
     if _MOST.search(question.text):
         found += [{"by": by} for by in ("ip", "level", "status", "hour", "day") if by in said]
-    found = found or [
-        # A number counts where it stands alone.
-        {"pattern": rf"\b{one}\b", "regex": True} if one.isdigit() else {"pattern": one}
-        for one in phrases
-    ]
-    if not found:
-        found = [
-            {"pattern": pattern, "regex": True}
-            for pattern in _STRUCTURE
-            if len(re.findall(pattern, text.whole[:LIMIT], re.M)) > 1
-        ][:1]
+    for one in phrases if not found else ():  # a number counts where it stands alone
+        number = {"pattern": rf"\b{one}\b", "regex": True}
+        found.append(number if one.isdigit() else {"pattern": one})
+    whole = text.whole[:LIMIT]
+    of = next((one for one in _STRUCTURE if len(re.findall(one, whole, re.M)) > 1), None)
+    if not found and of is not None:
+        found = [{"pattern": of, "regex": True}]
     return [{"path": path, **one} for one in found] or [{"path": path}]
 
 
@@ -224,16 +221,20 @@ def phrases_in(path: str, text: Text, question: Question) -> list[str]:
     said, folded = list(question.own.weights), fold(text.whole)
     telling = set(question.own.telling) - set(words(path))
 
-    def stands(part: Sequence[str]) -> bool:
-        return {part[0], part[-1]} <= telling and " ".join(part) in folded
+    def form(part: Sequence[str]) -> str:
+        """How the text has some words in a row: as they are, or one of them in another form."""
+        if not {part[0], part[-1]} <= telling:
+            return ""
+        whole = " ".join(part)
+        forms = [whole, stem(whole)] if len(part) == 1 and len(stem(whole)) >= STEM else [whole]
+        return next((one for one in forms if one in folded), "")
 
     runs: list[str] = []
     at = 0
     while at < len(said):
-        sizes = (size for size in range(min(5, len(said) - at), 0, -1))
-        size = next((size for size in sizes if stands(said[at : at + size])), 0)
-        if size:
-            runs.append(" ".join(said[at : at + size]))
-        at += size or 1
+        sizes = range(min(5, len(said) - at), 0, -1)
+        found = next(((n, run) for n in sizes if (run := form(said[at : at + n]))), (1, ""))
+        runs += filter(None, [found[1]])
+        at += found[0]
     runs = sorted(dict.fromkeys(runs), key=lambda run: (-run.count(" "), folded.count(run)))
     return runs[:PHRASES]

@@ -38,13 +38,12 @@ def test_the_line_that_answers_stands_before_the_question(
     assert all(tool.by == "harness" for tool in agent.trace.tools)
 
 
-def test_the_model_answers_first_where_it_need_not_count_or_act(
-    scripted: MakeEngine, folder: Path
-) -> None:
-    """The first reply is text where lines were found; where it counts, or may act, it is free."""
+def test_the_model_answers_first_where_it_need_not_act(scripted: MakeEngine, folder: Path) -> None:
+    """The first reply is text where lines were found, or counted; where it may act, it is free."""
     agent = asked(scripted, folder, "What is the error in app.log?", "How many errors are there?")
     decodes = [phase for phase in agent.trace.phases if phase.phase == "decode"]
-    assert [(one.recipe or {}).get("calls") for one in decodes] == ["none", None]
+    assert [(one.recipe or {}).get("calls") for one in decodes] == ["none", "none"]
+    assert "Computed:\n1 line with `error` in app.log" in agent.messages[-2].content
 
     able = Agent(
         scripted("Yes." + END), workspace=folder, tools=EditTools(folder), policy="yes", trace=False

@@ -1,0 +1,131 @@
+"""What code reckons for a question."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from helpers.workspaces import write
+
+from triplepoint.runtime.evidence import Evidence, Gatherer
+from triplepoint.tools import Policy, Rule, Workspace
+
+SALES = [
+    ("R-001", "Ines", "2026-01-03", "lamp", 40.5, "paid"),
+    ("R-002", "Ben", "2026-01-05", "rug", 120, "open"),
+    ("R-003", "Ines", "2026-02-01", "lamp", 99.5, "paid"),
+    *(
+        (f"R-{n:03}", "Ada", "2026-03-01", "desk", n / 2, "void" if n % 3 else "paid")
+        for n in range(4, 40)
+    ),
+]
+FILES = {
+    "README.txt": "invoices.csv: one row per invoice\n",
+    "invoices.csv": "invoice,seller,date,item,amount,state\n"
+    + "".join(",".join(map(str, row)) + "\n" for row in SALES),
+    "app.log": "".join(
+        f"10:0{n % 10} {'ERROR' if n % 4 == 0 else 'INFO'} 10.0.0.{n % 3} request {n} took 404 ms\n"
+        for n in range(40)
+    ),
+    "src/shop.py": "class Shop:\n    def open(self):\n        pass\n\n\nclass Till:\n    pass\n",
+    "shares.ini": "[a]\npath = 1\n[b]\npath = 2\n[c]\npath = 3\n",
+}
+
+
+@pytest.fixture
+def gatherer(tmp_path: Path) -> Iterator[Gatherer]:
+    write(tmp_path / "shop", FILES)
+    made = Gatherer(Workspace(tmp_path / "shop"), index=False, background=False)
+    yield made
+    made.close()
+
+
+def ask(gatherer: Gatherer, question: str) -> Evidence:
+    return gatherer.gather(question, budget=1500, count=lambda text: len(text) // 3 + 1)
+
+
+def figures(evidence: Evidence) -> list[dict[str, str]]:
+    """The rows of all queries, by column."""
+    found: list[dict[str, str]] = []
+    for call in evidence.reckoned:
+        found += csv.DictReader(StringIO(call.result.replace(" | ", "|")), delimiter="|")
+    return found
+
+
+def total(state: str) -> float:
+    return sum(row[4] for row in SALES if row[5] == state)  # type: ignore[misc]
+
+
+def test_sums_over_rows_that_are_named(gatherer: Gatherer) -> None:
+    """A cell that a question names is a condition; the file need not be named."""
+    (row,) = figures(ask(gatherer, "What do all paid invoices add up to?"))
+    assert float(row['sum("amount")']) == total("paid")
+    assert int(row["count(*)"]) == sum(one[5] == "paid" for one in SALES)
+
+
+def test_the_largest_row(gatherer: Gatherer) -> None:
+    """With its other cells, so that what it belongs to can be told."""
+    rows = figures(ask(gatherer, "Which invoice has the highest amount in invoices.csv?"))
+    assert any(row.get("invoice") == "R-002" for row in rows)
+
+
+def test_few_rows_are_shown(gatherer: Gatherer) -> None:
+    """What a key tells apart stands as it is."""
+    (row,) = figures(ask(gatherer, "Who sold invoice R-002?"))
+    assert row["seller"] == "Ben"
+    assert row["amount"] == "120"
+
+
+def test_groups(gatherer: Gatherer) -> None:
+    """The most frequent cell of a column that is named, with how often."""
+    rows = figures(ask(gatherer, "Which item do most invoices have?"))
+    assert rows[0] == {"item": "desk", "count(*)": "36"}
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("How many ERROR lines are in app.log?", "10 lines with `error`"),
+        ("How often does 404 stand in app.log?", "40 lines with"),
+        ("How many classes are in src/shop.py?", "2 lines with"),
+        ("How many shares are there in shares.ini?", "3 lines with"),
+        ("How many lines does README.txt have?", "1 line in README.txt"),
+        ("Which ip shows up most in app.log?", "14  10.0.0.0"),
+    ],
+)
+def test_lines_are_counted(gatherer: Gatherer, question: str, told: str) -> None:
+    """By a word of the question, by what defines something, by a group, or by the structure."""
+    found = ask(gatherer, question)
+    assert any(told in call.result for call in found.reckoned), [
+        (dict(call.arguments), call.result) for call in found.reckoned
+    ]
+    for call in found.reckoned:
+        assert gatherer.rerun(call.tool, call.arguments) == call.result
+        assert call in found.calls
+
+
+def test_what_is_no_such_question(gatherer: Gatherer) -> None:
+    """Nothing is reckoned where no cell, no column and no number is asked for."""
+    assert not ask(gatherer, "What does the class Shop do?").reckoned
+    assert not ask(gatherer, "path of b in shares.ini?").reckoned
+
+
+def test_rules_hold(tmp_path: Path) -> None:
+    """What may not be read is not reckoned with."""
+    write(tmp_path / "shop", FILES)
+    policy = Policy(rules=[Rule("*", "deny", {"path": "invoices.csv"})])
+    gatherer = Gatherer(Workspace(tmp_path / "shop"), policy, index=False, background=False)
+    found = ask(gatherer, "What do all paid invoices add up to?")
+    assert "120" not in repr(found)
+    gatherer.close()
+
+
+def test_unknown_names(gatherer: Gatherer) -> None:
+    """What is written as a name and stands in no file is told as missing, and no line for it."""
+    found = ask(gatherer, "What is MAX_RETRIES in src/shop.py?")
+    assert [one.name for one in found.missing] == ["MAX_RETRIES"]
+    assert not found.best
+    assert not ask(gatherer, "What does the class Shop do?").missing
