@@ -152,9 +152,8 @@ def cases(asked: Asked, reads: Sequence[Read], texts: dict[str, list[str]]) -> I
         for one in read.text.split("\n") if not one.startswith("[")
     ]  # fmt: skip
     found = dict.fromkeys(one for line in lines for one in facts(_values(line)))
-    others = [
-        one.text for one in found if one.kind in kinds and one.text.strip("\"'").casefold() not in own
-    ]  # fmt: skip
+    others = [one.text for one in found if one.kind in kinds]
+    others = [one for one in others if one.strip("\"'").casefold() not in own]
     if others:
         yield case("other", [pick.choice(others)])
     if asked.values:
@@ -194,7 +193,9 @@ def all_cases(room: Path | None) -> list[Case]:
                 except UnicodeDecodeError:
                     continue
             own = [one for one in questions if one.tree == name]
-            asked = [one for one in questions_of(own) if all(l.path in texts for l in one.lines)]
+            asked = [
+                one for one in questions_of(own) if all(line.path in texts for line in one.lines)
+            ]
             keys = list(keys_of(texts, random.Random(name)))
             asked += random.Random(name).sample(keys, min(len(keys), 60))
             with Workspace(folder) as workspace:

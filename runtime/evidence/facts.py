@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from .words import DENSE, Weights, fold, words
 
+MOST, LONGEST = 20_000, 300  # characters of a text that are looked at, and of one fact
+
 _QUOTE = re.compile(
     '`+([^`\n]{2,300})`+|"([^"\n]{2,300})"|[“„]([^”“\n]{2,300})[”“]|«([^»\n]{2,300})»|'
     "「([^」\n]{2,300})」|(?<!\\w)['‘]([^'’\n]{2,300})['’](?!\\w)"
@@ -18,8 +20,10 @@ _CITED = re.compile(
     r"(?:\s*(?:-|–|to|and|bis|und|a|y|到|和)\s*(\d+))?",
     re.IGNORECASE,
 )
-_LISTED = re.compile(r"^\s*(?:\d+[.)]|#+)\s", re.MULTILINE)
-_TOKEN = re.compile(rf"[-~/.$]*[^\W{DENSE}](?:(?![{DENSE}])[\w./~@:+\-\\$'’,])*|\w+\.[a-z]\w*")
+_LISTED = re.compile(r"^[ \t]*(?:\d+[.)]|#+)\s", re.MULTILINE)
+_TOKEN = re.compile(
+    rf"[-~/.$]{{0,4}}[^\W{DENSE}](?:(?![{DENSE}])[\w./~@:+\-\\$'’,])*|\w+\.[a-z]\w*"
+)
 _NUMBER = re.compile(r"\d+(?:[.,'’\u202f\u00a0]\d+)*")
 _MEASURE = re.compile(r"[-+~$]*(\d+(?:[.,'’]\d+)*)(?:-?[^\W\d_]{1,3}|-?[a-z]{4,})?%?")
 _CAMEL = re.compile(r"[A-Za-z0-9]*[a-z0-9][A-Z]\w*|[A-Z]{2,}(?:[a-rt-z]|s\w)\w*")
@@ -71,7 +75,7 @@ class Line:
 def facts(text: str) -> list[Fact]:
     """The facts of a text, in its order, each once."""
     found: list[tuple[int, Fact]] = []
-    text = _LISTED.sub(_blank, text.replace("**", "  "))
+    text = _LISTED.sub(_blank, text[:MOST].replace("**", "  "))
     for match in _QUOTE.finditer(text):
         inside = next(filter(None, match.groups())).strip()
         alone = facts(inside) if " " not in inside else []
@@ -81,10 +85,10 @@ def facts(text: str) -> list[Fact]:
         found += [(match.start(), Fact(one, "line")) for one in match.groups() if one]
     text = _CITED.sub(_blank, text)
     for match in _TOKEN.finditer(text):
-        token = match[0].rstrip(".,:;'’-+$/\\~")
+        token = match[0].rstrip(".,:;'’-+$/\\~").removesuffix("'s")
         if measure := _MEASURE.fullmatch(token):
             found.append((match.start(), Fact(measure[1], "number")))
-        elif _is_name(token):
+        elif len(token) <= LONGEST and _is_name(token):
             found.append((match.start(), Fact(token, "name")))
     return list(dict.fromkeys(fact for _, fact in sorted(found)))
 
@@ -150,10 +154,9 @@ def has(line: Line, fact: Fact) -> bool:
     if fact.kind == "quote":
         wanted = set(words(fact.text))
         return plain.rstrip(".…") in line.folded or (len(wanted) > 2 and wanted <= line.words)
-    if place := _PLACE.fullmatch(fact.text):
-        if _names(line.path, place[1]) and line.number == int(place[2]):
-            return True
-    return _is_in(plain, line.folded) or _names(line.path, fact.text)
+    path, number = place.groups() if (place := _PLACE.fullmatch(fact.text)) else ("", "0")
+    cited = path and _names(line.path, path) and line.number == int(number)
+    return bool(cited) or _is_in(plain, line.folded) or _names(line.path, fact.text)
 
 
 def _names(path: str, name: str) -> bool:

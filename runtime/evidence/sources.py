@@ -25,9 +25,9 @@ from .reading import Text
 from .words import Terms, words
 
 LOOKING = ("list_dir", "read_file", "search", "count", "table")
-MOST = 4000  # lines that are looked at, the newest
+MOST, LONGEST = 4000, 2000  # lines that are looked at, the newest; characters of one
 BEST = 5
-NAMED, SHARE = 0.7, 0.25
+NAMED, SHARE = 0.8, 0.3
 """What a line has to carry, as a share of what the best line does: where that has the key that the
 question names, and else. From planted inventions (`labs/harness/inventions.py`)."""
 SURE, FAINT = 0.6, 0.3
@@ -73,11 +73,13 @@ class Checked:
     Attributes:
         sources: of each fact that is supported, in the order of the answer.
         unsupported: the facts that no line carries together with what is asked about.
+        lines: that support the facts.
         best: the lines that carry most of the question.
     """
 
     sources: tuple[Source, ...] = ()
     unsupported: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
     best: tuple[Line, ...] = ()
 
 
@@ -97,17 +99,19 @@ def check(
     lines = list(_lines(reads, counts=asked.counts))[-MOST:]
     need = _score(lines, asked.terms)
     ranked = sorted((line for line in lines if line.text.strip()), key=lambda line: -line.score)
-    sources: list[Source] = []
+    carriers: list[tuple[Fact, Line]] = []
     unsupported: list[str] = []
     for fact in facts(without_surrogates(answer)):
         if has(said, fact):
             continue
         if (line := _carrier(ranked, fact, need)) is not None:
-            sources.append(Source(fact.text, line.path, line.number))
+            carriers.append((fact, line))
         else:
             unsupported.append(fact.text)
     best = tuple(line for line in ranked if line.number)[:BEST]
-    return Checked(tuple(sources), tuple(unsupported), best)
+    sources = (Source(fact.text, line.path, line.number) for fact, line in carriers)
+    lines_of = tuple(line for _, line in carriers)
+    return Checked(tuple(sources), tuple(unsupported), lines_of, best)
 
 
 def _carrier(ranked: Sequence[Line], fact: Fact, need: Mapping[bool, float]) -> Line | None:
@@ -125,7 +129,10 @@ def _carrier(ranked: Sequence[Line], fact: Fact, need: Mapping[bool, float]) -> 
 
 
 def _lines(reads: Iterable[Read], *, counts: bool) -> Iterator[Line]:
-    """The lines of results, those of a file each once; what is said of its length where it counts."""
+    """The lines of results, those of a file each once.
+
+    counts: whether what is said of a file's length answers the question.
+    """
     files: dict[str, dict[int, str]] = {}
     for one in reads:
         folder = "" if one.path in ("", ".") else f"{one.path.rstrip('/')}/"
@@ -140,7 +147,8 @@ def _lines(reads: Iterable[Read], *, counts: bool) -> Iterator[Line]:
             elif one.tool in LOOKING:
                 yield Line(one.path, 0, text, counted=counts if note else one.counted)
             else:
-                yield Line(one.path or one.tool, number, text, counted=one.counted)
+                number = 0 if one.counted else number
+                yield Line(one.path or one.tool, number, text[:LONGEST], counted=one.counted)
     for path, numbered in files.items():
         yield from _of_file(path, sorted(numbered.items()))
 
