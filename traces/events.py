@@ -377,7 +377,7 @@ class TurnEnd(Event):
     """Time to the first sampled token of the turn."""
     tpot_s: float | None = None
     """Mean time of a sampled token."""
-    by: Literal["", "harness"] = ""
+    by: str = ""
     """``harness``: the runtime answered, since no line says what the model did."""
     found: bool = True
     """False where the answer is that what was asked for is not there."""

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ... import interrupts
 from ...errors import AgentError, ContextOverflowError, LimitReachedError, PassCancelledError
@@ -79,7 +79,7 @@ class Run:
             setup.tools, setup.policy, setup.results, context.cancellation, seen
         )
         self._output: Any = None
-        self._answered_by: Literal["", "harness"] = ""
+        self._answered_by = ""
         self._misfits = 0
         self._told_of_repetition = False
         self._refused: Counter[str] = Counter()

@@ -176,7 +176,7 @@ def _score(lines: Sequence[Line], terms: Terms) -> dict[bool, float]:
                 line.carried[term] = max(share, line.carried.get(term, 0.0))
     count = Counter(term for line in lines for term in line.carried)
     known = {**terms.weights, **terms.compounds}
-    rare = {term: log(1 + len(lines) / count.get(term, 0.5)) for term in known}
+    rare = {term: log(0.25 + len(lines) / count.get(term, 0.5)) for term in known}
     for line in lines:
         line.score = sum(known[one] * rare[one] * share for one, share in line.carried.items())
     best, listed = (

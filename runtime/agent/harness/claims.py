@@ -35,10 +35,10 @@ _HECHO = (
 )
 _CLAIM = re.compile(
     rf"\bI(?:['’]ve| have)?(?: now| just| also| successfully)* {_DID}\b|\bsuccessfully {_DID}\b"
-    rf"|\b(?:file|folder|changes?) (?:[^.\n]{{1,60}} )?ha(?:s|ve) been {_DID}\b"
+    rf"|\b(?:file|folder|changes?) (?:(?:[^.\n]|\.\S){{1,60}} )?ha(?:s|ve) been {_DID}\b"
     rf"|\bich habe (?:(?!nicht|nichts|kein)[^.\n]){{0,80}}\b{_GETAN}\b|\berfolgreich {_GETAN}\b"
-    rf"|\b(?:datei|ordner|änderung(?:en)?)\b[^.\n]{{0,60}}? wurden? (?:jetzt )?{_GETAN}\b"
-    rf"|\b(?<!no )he (?:\w+ )?{_HECHO}\b|\barchivo\b[^.\n]{{0,60}}? ha sido {_HECHO}\b"
+    rf"|\b(?:datei|ordner|änderung(?:en)?)\b(?:[^.\n]|\.\S){{0,60}}? wurden? (?:jetzt )?{_GETAN}\b"
+    rf"|\b(?<!no )he (?:\w+ )?{_HECHO}\b|\barchivo\b(?:[^.\n]|\.\S){{0,60}}? ha sido {_HECHO}\b"
     r"|(?:我|已经?|成功)(?:已经?)?(?:成功)?(?:写入|保存|创建|删除|更新|修改|添加|重命名|替换)了?",
     re.IGNORECASE,
 )
