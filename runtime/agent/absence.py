@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _QUOTED = re.compile(r"```.*?```|`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|„[^“”\n]*[“”]", re.DOTALL)
+_LINE = re.compile(r"^(?:\d+\t|[^:\n]+:\d+:)(.*)", re.MULTILINE)
+BEFORE = 6  # characters before such words that stand with them in a line which is told
 _ABSENT = re.compile(
     r"\bno (?:such|match(?:es|ing)?|mention|information|entry|evidence|record|reference|file|folder"
     r"|line|key|setting|value|section|definition)\b"
@@ -25,6 +27,12 @@ _ABSENT = re.compile(
 )
 
 
-def says_absent(answer: str) -> bool:
-    """Whether it says so outside of quotations."""
-    return _ABSENT.search(_QUOTED.sub(" ", answer)) is not None
+def says_absent(answer: str, results: str = "") -> bool:
+    """Whether it says so itself: not in quotation marks, and not in words of a file's line.
+
+    results: what was read, as the tools returned it.
+    """
+    bare = _QUOTED.sub(" ", answer)
+    lines = "\n".join(_LINE.findall(results))
+    said = (bare[max(match.start() - BEFORE, 0) : match.end()] for match in _ABSENT.finditer(bare))
+    return any(one.strip() not in lines for one in said)

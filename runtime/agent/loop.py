@@ -327,12 +327,13 @@ class Run:
         setup, answer = self._setup, self._context.answer
         if self._answered_by:
             return None, False
-        absent = setup.files is not None and says_absent(answer)
+        messages = self._conversation.messages
+        results = "\n".join(one.content for one in messages if one.role == "tool")
+        absent = setup.files is not None and says_absent(answer, results)
         if not absent and not (setup.harness.sources and len(setup.tools)):
             return None, True
         from .harness.grounded import checked, reads_of
 
-        messages = self._conversation.messages
         reads = reads_of(messages, setup.tools)
         found = checked(answer, self._task, messages, reads)
         return found if setup.harness.sources and reads else None, not absent or bool(found.sources)

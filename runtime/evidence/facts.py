@@ -27,7 +27,7 @@ _TOKEN = re.compile(
 _NUMBER = re.compile(r"\d+(?:[.,'’\u202f\u00a0]\d+)*")
 _MEASURE = re.compile(r"[-+~$]*(\d+(?:[.,'’]\d+)*)(?:-?[^\W\d_]{1,3}|-?[a-z]{4,})?%?")
 _CAMEL = re.compile(r"[A-Za-z0-9]*[a-z0-9][A-Z]\w*|[A-Z]{2,}(?:[a-rt-z]|s\w)\w*")
-_DOTTED = re.compile(r"\w{2,}[./:]+\w*[^\W\d]\w+.*")
+_DOTTED = re.compile(r"[\w-]{2,}[./:]+[\w-]*[^\W\d]\w+.*")
 _PLACE = re.compile(r"(.*\.\w+):(\d+)(?:[-–:]\d+)*")
 
 

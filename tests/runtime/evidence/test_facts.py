@@ -20,6 +20,7 @@ from triplepoint.runtime.evidence.facts import Fact, Line, facts, has
         ("1,234 rows, 30s, 512 MB, 42 %",
          [("1,234", "number"), ("30", "number"), ("512", "number"), ("42", "number")]),
         ("Read and/or write, e.g. the well-known max-age, i.e. nothing.", []),
+        ("template receipt-de.html", [("receipt-de.html", "name")]),
         ("端口是8080，第3行", [("8080", "number"), ("3", "line")]),
         ("Zeile 7: „kein Platz mehr“", [("kein Platz mehr", "quote"), ("7", "line")]),
     ],

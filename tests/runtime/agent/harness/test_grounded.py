@@ -151,8 +151,11 @@ def test_says_absent(answer: str) -> None:
     ["The port is 8080.", 'The log says "no such file".', "It notes `not found`.", "Nicht nur 3."],
 )
 def test_says_not_absent(answer: str) -> None:
-    """What is quoted is not said."""
+    """What is quoted is not said, and neither is what a line says."""
     assert not says_absent(answer)
+    line = "a.log:2:10:05 ERROR template not found\n"
+    assert not says_absent("The error is: template not found", line)
+    assert says_absent("The template was not found", line)
 
 
 def test_absence_is_not_found_only_without_a_fact(scripted: MakeEngine, ports: Path) -> None:
