@@ -325,8 +325,6 @@ class Run:
     def _sources(self) -> tuple[Checked | None, bool]:
         """Where the facts of the answer stand, if that is looked up; whether it was found."""
         setup, answer = self._setup, self._context.answer
-        if self._answered_by:
-            return None, False
         messages = self._conversation.messages
         results = "\n".join(one.content for one in messages if one.role == "tool")
         absent = setup.files is not None and says_absent(answer, results)

@@ -2,7 +2,8 @@
 
 Why: small models state a true value of another key, or one that stands nowhere, as readily as the
 right one. From the cited lines alone they mostly find it, or say that it is not there. The second
-answer has to stand in these lines; else the answer is that nothing was found.
+answer has to stand in these lines. Else the answer is those of them that carry what is right of it
+and most of the question, or that nothing was found.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ....tools import ToolSet
     from ...conversation.messages import Message
     from ...conversation.reply import Reply
+    from ...evidence.facts import Line
 
 NOT_FOUND = "Not found in what was read."
 AGAIN = (
@@ -46,22 +48,34 @@ class Grounded(Policy):
         if reply.repeated or reply.cut_call is not None or (self.looks and not reads):
             return None
         again = self._turn == context.turn
-        reads = self._cited if again else reads
-        found = checked(reply.answer, context.question, context.messages, reads)
+        asked = reply.answer, context.question, context.messages
+        if again and not checked(*asked, self._cited).unsupported:
+            return None
+        found = checked(*asked, reads)
         if not found.unsupported:
             return None
+        most = found.best[0].score if found.best else 0
         if again:
-            return Decision(answer=NOT_FOUND)
-        least = found.best[0].score / 2 if found.best else 0
-        lines = [one for one in found.best if one.score >= least]
-        shown = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in lines) or "none"
+            pairs = zip(found.sources, found.lines, strict=True)
+            right = [
+                one for fact, one in pairs if fact.fact in one.text and one.score >= 0.8 * most
+            ]
+            return Decision(answer=_shown(right) or NOT_FOUND)
+        lines = [one for one in found.best if one.score >= most / 2]
         # What the second answer may say: these lines, whatever of the question they carry.
         cited = [*lines, *found.lines]
         self._cited = [Read("search", "", f"{o.path}:{o.number}:{o.text}", True) for o in cited]
         self._turn = context.turn
         said = ", ".join(found.unsupported)
-        again_text = AGAIN.format(facts=said, lines=shown, question=context.question)
+        again_text = AGAIN.format(
+            facts=said, lines=_shown(lines) or "none", question=context.question
+        )
         return Decision(bounce=again_text, calls="none")
+
+
+def _shown(lines: Sequence[Line]) -> str:
+    """Lines with their places, each once."""
+    return "\n".join(dict.fromkeys(f"{one.path}:{one.number}: {one.text}" for one in lines))
 
 
 def checked(

@@ -58,7 +58,7 @@ class Decision:
     bounce: str = ""
     """Why a reply is not taken as the answer: the model is told so, and is asked once more."""
     answer: str = ""
-    """What is the answer in place of the reply: nothing was found."""
+    """What is the answer in place of the reply, such as that nothing was found."""
 
 
 @dataclass(slots=True)

@@ -91,6 +91,14 @@ def test_what_no_line_says_is_not_found(scripted: MakeEngine, ports: Path) -> No
     assert agent.run("Which port does the server have?").answer == "It is 8080."
 
 
+def test_what_is_right_of_an_answer_stays(scripted: MakeEngine, ports: Path) -> None:
+    """As the line that says it; what no line says does not stand beside it."""
+    agent = grounded(scripted, ports, "Ports 8080 and 7777.", "Ports 8080 and 7777.")
+    result = agent.run(QUESTION)
+    assert (result.answer, result.found) == ("app.ini:2: port = 8080", True)
+    assert (result.sources[-1].place, result.unsupported) == ("app.ini:2", ())
+
+
 def test_grounded_needs_no_harness(scripted: MakeEngine, ports: Path) -> None:
     """It holds on whatever else is off, and then for what was never looked at, too."""
     agent = grounded(scripted, ports, "It is 7777.", "It is 7777.", harness=False)
