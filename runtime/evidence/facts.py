@@ -28,11 +28,13 @@ _NUMBER = re.compile(r"\d+(?:[.,'’\u202f\u00a0]\d+)*")
 _MEASURE = re.compile(r"[-+~$]*(\d+(?:[.,'’]\d+)*)(?:-?[^\W\d_]{1,3}|-?[a-z]{4,})?%?")
 _CAMEL = re.compile(r"[A-Za-z0-9]*[a-z0-9][A-Z]\w*|[A-Z]{2,}(?:[a-rt-z]|s\w)\w*")
 _DOTTED = re.compile(r"[\w-]{2,}[./:]+[\w-]*[^\W\d]\w+.*")
-_PLACE = re.compile(r"(.*\.\w+):(\d+)(?:[-–:]\d+)*")
+_PLACE = re.compile(
+    r"(?<![\w./~+-])(?=[\d./~+-]*[^\W\d])([\w./~+-]+):(\d+)(?=:?(?:[^\w:]|$)|:[^\W\d])(?::[ \t]?)?"
+)
 
 
 class Fact(NamedTuple):
-    """A fact of a text; its kind: ``quote``, ``line`` (its number), ``number`` or ``name``."""
+    """A fact; its kind: ``quote``, ``line`` (where one stands), ``number`` or ``name``."""
 
     text: str
     kind: str
@@ -84,6 +86,9 @@ def facts(text: str) -> list[Fact]:
     for match in _CITED.finditer(text):
         found += [(match.start(), Fact(one, "line")) for one in match.groups() if one]
     text = _CITED.sub(_blank, text)
+    for match in _PLACE.finditer(text):
+        found.append((match.start(), Fact(f"{match[1]}:{match[2]}", "line")))
+    text = _PLACE.sub(_blank, text)
     for match in _TOKEN.finditer(text):
         token = match[0].rstrip(".,:;'’-+$/\\~").removesuffix("'s")
         if measure := _MEASURE.fullmatch(token):
@@ -147,16 +152,16 @@ def _forms(number: str) -> set[str]:
 def has(line: Line, fact: Fact) -> bool:
     """Whether a line has a fact, whatever else it says."""
     if fact.kind == "line":
-        return line.number == int(fact.text)
+        path, _, number = fact.text.rpartition(":")
+        cited = line.number == int(number) and (not path or _names(line.path, path))
+        return cited or bool(path and _is_in(_plain(fact.text), line.folded))  # a host and its port
     if fact.kind == "number":
         return not _forms(fact.text).isdisjoint(line.numbers)
     plain = _plain(fact.text)
     if fact.kind == "quote":
         wanted = set(words(fact.text))
         return plain.rstrip(".…") in line.folded or (len(wanted) > 2 and wanted <= line.words)
-    path, number = place.groups() if (place := _PLACE.fullmatch(fact.text)) else ("", "0")
-    cited = path and _names(line.path, path) and line.number == int(number)
-    return bool(cited) or _is_in(plain, line.folded) or _names(line.path, fact.text)
+    return _is_in(plain, line.folded) or _names(line.path, fact.text)
 
 
 def _names(path: str, name: str) -> bool:

@@ -73,12 +73,14 @@ class Checked:
     Attributes:
         sources: of each fact that is supported, in the order of the answer.
         unsupported: the facts that no line carries together with what is asked about.
+        stated: those of them that do not just say where something stands.
         lines: that support the facts.
         best: the lines that carry most of the question.
     """
 
     sources: tuple[Source, ...] = ()
     unsupported: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
     best: tuple[Line, ...] = ()
 
@@ -100,18 +102,20 @@ def check(
     need = _score(lines, asked.terms)
     ranked = sorted((line for line in lines if line.text.strip()), key=lambda line: -line.score)
     carriers: list[tuple[Fact, Line]] = []
-    unsupported: list[str] = []
+    unsupported: list[Fact] = []
     for fact in facts(without_surrogates(answer)):
         if has(said, fact):
             continue
         if (line := _carrier(ranked, fact, need)) is not None:
             carriers.append((fact, line))
         else:
-            unsupported.append(fact.text)
+            unsupported.append(fact)
     best = tuple(line for line in ranked if line.number)[:BEST]
     sources = (Source(fact.text, line.path, line.number) for fact, line in carriers)
     lines_of = tuple(line for _, line in carriers)
-    return Checked(tuple(sources), tuple(unsupported), lines_of, best)
+    stated = (fact.text for fact in unsupported if fact.kind != "line")
+    texts = (fact.text for fact in unsupported)
+    return Checked(tuple(sources), tuple(texts), tuple(stated), lines_of, best)
 
 
 def _carrier(ranked: Sequence[Line], fact: Fact, need: Mapping[bool, float]) -> Line | None:

@@ -49,10 +49,10 @@ class Grounded(Policy):
             return None
         again = self._turn == context.turn
         asked = reply.answer, context.question, context.messages
-        if again and not checked(*asked, self._cited).unsupported:
+        if again and not checked(*asked, self._cited).stated:
             return None
         found = checked(*asked, reads)
-        if not found.unsupported:
+        if not found.stated:
             return None
         most = found.best[0].score if found.best else 0
         if again:
@@ -66,7 +66,7 @@ class Grounded(Policy):
         cited = [*lines, *found.lines]
         self._cited = [Read("search", "", f"{o.path}:{o.number}:{o.text}", True) for o in cited]
         self._turn = context.turn
-        said = ", ".join(found.unsupported)
+        said = ", ".join(found.stated)
         again_text = AGAIN.format(
             facts=said, lines=_shown(lines) or "none", question=context.question
         )
