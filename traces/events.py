@@ -377,6 +377,14 @@ class TurnEnd(Event):
     """Time to the first sampled token of the turn."""
     tpot_s: float | None = None
     """Mean time of a sampled token."""
+    by: str = ""
+    """``harness``: the runtime answered, since no line says what the model did."""
+    found: bool = True
+    """False where the answer is that what was asked for is not there."""
+    sources: list[list[Any]] = field(default_factory=list)
+    """Facts of the answer: fact, path and line (0: the file's name, or a result without lines)."""
+    unsupported: list[str] = field(default_factory=list)
+    """Facts of the answer that no line of what was read carries."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

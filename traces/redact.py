@@ -83,6 +83,8 @@ KEPT: dict[str, set[str]] = {
         "reread_tokens",
         "ttft_s",
         "tpot_s",
+        "by",
+        "found",
     },
     "run_end": {"status", "wall_s"},
     "sealed": {"torn_bytes"},
@@ -97,7 +99,7 @@ BLANKED: dict[str, set[str]] = {
     "phase": {"token_ids", "dropped", "miss", "sampling", "recipe", "server_timings"},
     "pass": set(),
     "tool": {"name", "call_id", "arguments", "result", "result_sha256", "error"},
-    "turn_end": {"answer", "answer_sha256"},
+    "turn_end": {"answer", "answer_sha256", "sources", "unsupported"},
     "run_end": {"message", "answer", "answer_sha256", "totals"},
     "sealed": set(),
 }

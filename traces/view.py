@@ -126,6 +126,8 @@ class Run:
                     "start": self._ms(turn.start),
                     "end": self._ms(turn.end),
                     "answered": turn.close is not None,
+                    "sources": list(turn.close.sources) if turn.close else [],
+                    "unsupported": list(turn.close.unsupported) if turn.close else [],
                     "leaves": [first_leaf, len(self._leaves)],
                     "items": [first_item, len(self._items)],
                 }

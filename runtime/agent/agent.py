@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
-from ...arguments import ProcessBound
-from ...errors import AgentError, GrammarError
+from ...arguments import ProcessBound, check_switch
+from ...errors import AgentError, GrammarError, SettingError
 from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
 from ...tools.policy import Mode
@@ -110,6 +110,9 @@ class Agent(Generic[Output], ProcessBound):
             by name (`runtime/agent/harness/defaults.py`), or a `Harness` of your own policies;
             default: all, except for models that were trained on the bare loop, such as nano, and
             models on a server.
+        grounded: an answer with a fact that no line of what was read carries is not taken: the
+            model is asked once more, with the cited lines, and else the answer is that nothing was
+            found.
 
     Raises:
         TemplateError: the model's chat template cannot be used.
@@ -154,8 +157,10 @@ class Agent(Generic[Output], ProcessBound):
         answer_forms: bool = True,
         output_type: type[Output] | Mapping[str, Any] | None = None,
         harness: Given = None,
+        grounded: bool = False,
     ) -> None:
         check_engine(engine)
+        check_switch(grounded, "grounded", SettingError)
         check_text("system", system)
         check_text("chat_template", chat_template)
         self.engine = engine
@@ -192,7 +197,7 @@ class Agent(Generic[Output], ProcessBound):
         self._given = [one if isinstance(one, Tool) else Tool(one) for one in flatten_tools(tools)]
         self._system, self._chat_template = system, chat_template
         self._redact, self._profile = redact, profile
-        self._harness_given = harness
+        self._harness_given, self._grounded = harness, grounded
         self.on_progress: Progress | None = None
         self._start(trace)
 
@@ -474,7 +479,7 @@ class Agent(Generic[Output], ProcessBound):
             conversation, tools = self._local_conversation(self.engine, config, tools)
         self.tools, self.config = tools, config
         self.conversation: Conversation[Any] = conversation
-        self.harness = harness_of(self._harness_given, self.engine)
+        self.harness = harness_of(self._harness_given, self.engine, grounded=self._grounded)
 
     def _local_conversation(
         self, engine: Engine, config: AgentConfig, tools: ToolSet

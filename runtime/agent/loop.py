@@ -24,6 +24,7 @@ from ...traces.events import RunEnd, ToolEvent, TurnEnd
 from ..conversation.chat import Message
 from ..conversation.reply import Reply
 from ..conversation.toolcalls import ToolCall
+from .absence import says_absent
 from .events import (
     AgentEvent,
     Notice,
@@ -38,6 +39,7 @@ from .run_metadata import run_start
 from .tool_executor import ToolExecutor
 
 if TYPE_CHECKING:
+    from ..evidence.sources import Checked
     from .run_context import RunContext
     from .run_metadata import RunSetup
 
@@ -78,6 +80,7 @@ class Run:
             setup.tools, setup.policy, setup.results, context.cancellation, seen
         )
         self._output: Any = None
+        self._answered_by = ""
         self._misfits = 0
         self._told_of_repetition = False
         self._refused: Counter[str] = Counter()
@@ -148,6 +151,8 @@ class Run:
                 new, why = self._read_answer(reply, step)
                 if not new:
                     return
+                if new[0].by:
+                    yield Notice(f"{why}; the model is asked once more")
             else:
                 why = "the last calls were not run"
                 if step < last:
@@ -230,9 +235,12 @@ class Run:
 
     def _read_answer(self, reply: Reply, step: int) -> tuple[list[Message], str]:
         """See whether a reply is the answer; where it is not, what to tell the model, and why."""
-        bounce = self._setup.harness.after_reply(self._seen_by_policies(step), reply).bounce
-        if bounce:
-            return [Message("user", bounce, by="harness")], "the last answer was not taken"
+        decision = self._setup.harness.after_reply(self._seen_by_policies(step), reply)
+        if decision.bounce:
+            message = Message("user", decision.bounce, by="harness")
+            return [message], "the last answer was not taken"
+        if decision.answer and self._setup.output is None:
+            self._context.answer, self._answered_by = decision.answer, "harness"
         return self._read_output(), "the last answer does not fit output_type"
 
     def _read_output(self) -> list[Message]:
@@ -326,9 +334,25 @@ class Run:
         alarm.daemon = True
         return alarm
 
+    def _sources(self) -> tuple[Checked | None, bool]:
+        """Where the facts of the answer stand, if that is looked up; whether it was found."""
+        setup, answer = self._setup, self._context.answer
+        messages = self._conversation.messages
+        results = "\n".join(one.content for one in messages if one.role == "tool")
+        absent = setup.files is not None and says_absent(answer, results)
+        if not absent and not (setup.harness.sources and len(setup.tools)):
+            return None, True
+        from .harness.grounded import checked, reads_of
+
+        reads = reads_of(messages, setup.tools)
+        found = checked(answer, self._task, messages, reads)
+        return found if setup.harness.sources and reads else None, not absent or bool(found.sources)
+
     def _end(self, status: Status, message: str) -> None:
         context, usage = self._context, self._context.usage
         usage.wall_s = time.perf_counter() - context.began
+        facts, found = self._sources() if status == "answered" else (None, True)
+        sources, unsupported = (facts.sources, facts.unsupported) if facts else ((), ())
         self.result = RunResult(
             context.answer,
             status,
@@ -337,6 +361,9 @@ class Run:
             usage,
             context.trace,
             context.thinking,
+            sources,
+            unsupported,
+            found,
             context.answer if self._setup.output is None else self._output,
         )
         totals = {
@@ -345,7 +372,9 @@ class Run:
             "cached_tokens": usage.cached_tokens,
         }
         if status == "answered":
-            turn = TurnEnd(turn=context.turn, answer=context.answer)
+            turn = TurnEnd(turn=context.turn, answer=context.answer, by=self._answered_by)
+            turn.sources, turn.unsupported = list(map(list, sources)), list(unsupported)
+            turn.found = found
             turn.input_tokens, turn.output_tokens = usage.input_tokens, usage.output_tokens
             turn.cached_tokens, turn.reread_tokens = usage.cached_tokens, usage.reread_tokens
             turn.ttft_s, turn.tpot_s = usage.ttft_s, usage.tpot_s

@@ -14,6 +14,7 @@ from ..conversation.ledger import PrefixMismatch, Reuse
 if TYPE_CHECKING:
     from ...traces.event_log import Turn
     from ...traces.events import PhaseEvent
+    from ..evidence.sources import Source
 
 Status = Literal["answered", "limit", "error", "cancelled"]
 
@@ -69,6 +70,13 @@ class RunResult(Generic[Output]):
     usage: Usage
     trace: Trace
     thinking: str = ""
+    sources: tuple[Source, ...] = ()
+    """The facts of the answer (numbers, paths, identifiers, quotations), each with the path and
+    the line that carries it."""
+    unsupported: tuple[str, ...] = ()
+    """The facts that no line of what was read carries together with what was asked about."""
+    found: bool = True
+    """False where the answer is that what was asked for is not there."""
     _output: Any = None
 
     @property

@@ -83,6 +83,11 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
         help="what is done around the model: off for nothing, or a setting such as evidence=off or "
         "evidence_tokens=3000 (default: on, except for models trained without it and on servers)",
     )
+    add_switch(
+        verb,
+        "--grounded",
+        help="do not take an answer with a fact that no line says: ask once more, else not found",
+    )
     verb.add_argument(
         "--think",
         type=thinking,

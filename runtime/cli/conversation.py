@@ -30,7 +30,7 @@ from .agent_options import harness_given, policy_of, sampling_of, tools_of
 from .exit_codes import Exit
 from .job_control import no_interrupts
 from .traces import default_folder
-from .transcript import show_call, show_result
+from .transcript import show_call, show_result, show_sources
 
 if TYPE_CHECKING:
     from ...tools import Workspace
@@ -69,6 +69,7 @@ def begin(
         repetition_stop=args.repetition_stop,
         harness=harness_given(args.harness),
         **args.think,
+        grounded=args.grounded,
         sampling=sampling_of(args),
         output_type=read_schema(args.schema) if getattr(args, "schema", None) else None,
         max_steps=args.max_steps,
@@ -199,19 +200,22 @@ def follow(
         quiet: the answer alone.
         on_phase: hears of each phase that has ended.
     """
-    result = None
+    result, written = None, ""
     held: list[str] | None = None if output.is_terminal and not quiet else []
     try:
         for event in events:
             match event:
                 case RunFinished(result):
-                    if held is not None and result.answer:
+                    if held is None and not result.found and result.answer not in written:
+                        output.line(result.answer)  # the harness says it in place of the model
+                    elif held is not None and result.answer:
                         output.flow(f"{result.answer}\n")
                         held.clear()
                 case PhaseFinished(phase):
                     if on_phase is not None:
                         on_phase(phase)
                 case TextDelta(text):
+                    written += text
                     output.flow(text) if held is None else held.append(text)
                 case _ if not quiet:
                     if held and isinstance(event, ToolCallStarted):
@@ -250,6 +254,7 @@ def show_statistics(
     """
     if args.quiet:
         return
+    show_sources(output.aside, result.sources, result.unsupported)
     if not args.verbose:
         output.aside.status([*turn_parts(result), *([trace_name(result.trace)] if name else [])])
         return
@@ -283,6 +288,8 @@ def trace_name(trace: Trace) -> str:
 
 def exit_status(result: RunResult) -> Exit:
     """The exit status that tells how a run ended."""
+    if result.status == "answered" and not result.found:
+        return Exit.NOT_FOUND
     return {"answered": Exit.OK, "limit": Exit.LIMIT, "cancelled": Exit.INTERRUPTED}.get(
         result.status, Exit.FAILED
     )

@@ -27,6 +27,7 @@ class Exit(IntEnum):
     USAGE = 2
     FILE = 3
     LIMIT = 4
+    NOT_FOUND = 5
     INTERRUPTED = 130
 
 

@@ -82,7 +82,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
             output.error(as_flags(result.message))
         if not args.quiet:
             suggest_model(agent, result.answer, output)
-        output.json({"message": result.message, **trace_json(result.trace)})
+        facts = {
+            "found": result.found,
+            "sources": [{**one._asdict(), "place": one.place} for one in result.sources],
+            "unsupported": list(result.unsupported),
+        }
+        output.json({"message": result.message, **facts, **trace_json(result.trace)})
     return exit_status(result) or (Exit.OK if is_kept else Exit.FAILED)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,8 @@ def show_turn(output: Output, turn: Turn) -> None:
         show_result(output, tool.result, tool.error)
     if turn.answer is not None:
         output.line(turn.answer)
+    if turn.end is not None:
+        show_sources(output, turn.end.sources, turn.end.unsupported)
 
 
 def show_call(output: Output, name: str, arguments: Mapping[str, Any], by: str = "") -> None:
@@ -110,6 +112,20 @@ def show_result(output: Output, result: str, error: str | None) -> None:
         output.line(f"  {short(f'error: {error}', _WIDTH)}", "red")
     else:
         output.line(f"  {result_text(result)}", "dim")
+
+
+def show_sources(
+    output: Output, sources: Iterable[Sequence[Any]], unsupported: Iterable[str]
+) -> None:
+    """Footnotes of an answer: where its facts stand, in the form that editors and terminals open;
+    and what stands nowhere."""
+    facts: dict[str, list[str]] = {}
+    for fact, path, line in sources:
+        facts.setdefault(f"{path}:{line}" if line else path, []).append(fact)
+    for place, found in facts.items():
+        output.line(short(f"[{place}] {', '.join(found)}", _WIDTH), "dim")
+    for fact in unsupported:
+        output.line(short(f"[no source] {fact}", _WIDTH), "yellow")
 
 
 def result_text(result: str) -> str:

@@ -164,6 +164,7 @@ def verify(
     report.other_target, report.other_numbers = "order" in effects, "numbers" in effects
     replay = Replay(engine, chosen, header)
     number = 0
+    by_harness: str | None = None  # an answer that the model did not give
     said: tuple[int, list[int]] = 0, []  # a turn, and its sampled tokens
     for event in chosen.events:
         if isinstance(event, ToolEvent) and tools is not None:
@@ -176,7 +177,9 @@ def verify(
             said = event.turn, []
         if isinstance(event, TurnEnd | RunEnd):
             turn, text = said[0], engine.tokenizer.decode(said[1], special=True)
-            if not _says(text, event.answer):
+            if isinstance(event, TurnEnd):
+                by_harness = event.answer if event.by else None
+            if event.answer != by_harness and not _says(text, event.answer):
                 report.answer_difference = AnswerDifference(turn, event.answer, text)
                 break
         if not isinstance(event, PhaseEvent):

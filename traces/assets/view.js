@@ -91,6 +91,9 @@ function conversation(run, turn, n) {
   const section = make("section", { class: "turn" }, make("h2", {}, `Turn ${turn.number}`));
   for (let i = turn.items[0]; i < turn.items[1]; i++) section.append(message(run, run.items[i], i));
   if (!turn.answered) section.append(make("p", { class: "quiet" }, "This turn has no answer."));
+  const notes = turn.sources.map(([fact, path, line]) => make("li", {}, `${fact}: `, make("code", {}, line ? `${path}:${line}` : path)));
+  notes.push(...turn.unsupported.map((fact) => make("li", { class: "error" }, `${fact}: no source`)));
+  if (notes.length) section.append(make("ul", { class: "quiet" }, notes));
   section.dataset.turn = n;
   return section;
 }

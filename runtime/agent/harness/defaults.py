@@ -18,13 +18,15 @@ DEFAULTS: dict[str, object] = {
     "evidence_tokens": TOKENS,
     "plain_tools": False,  # tools/plain.py: plain descriptions; count, table. Did not pay on 0.5B
     "no_repeats": True,  # no_repeats.py: a call that gives the same again ends the looking
+    "claims": True,  # claims.py: who says that a file was written has called a tool
+    "grounded": False,  # grounded.py: what no line says is asked for again, or not found
 }
 """Settings of the harness, as `--harness KEY=VALUE` and `Agent(harness={…})` take them."""
 
 Given = bool | Mapping[str, object] | Harness | None
 
 
-def harness_of(given: Given, engine: object) -> Harness:
+def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harness:
     """The harness of one conversation.
 
     By default a model on a server has none, since nothing is known here of what it was trained on,
@@ -35,22 +37,30 @@ def harness_of(given: Given, engine: object) -> Harness:
         given: None: the default of the model; True or False: all policies or none; settings, see
             `DEFAULTS`; or a harness of one's own.
         engine: runs the model.
+        grounded: the setting of this name, on whatever else is off.
 
     Raises:
         SettingError: there is no such setting, or its value is wrong.
     """
     if isinstance(given, Harness):
         return given
-    bare = not hasattr(engine, "tokenizer") or is_bare(engine)
-    if given is False or (given is None and bare):
-        return Harness()
-    from .evidence import EvidenceFirst  # a run without it needs no index
+    bare = is_bare(engine)
+    if given is False or (given is None and (bare or not hasattr(engine, "tokenizer"))):
+        if not grounded:
+            return Harness(sources=given is None and not bare)
+        given = {name: False for name, value in DEFAULTS.items() if value is True}
+    from .claims import Claims  # a run without it needs no index
+    from .evidence import EvidenceFirst
+    from .grounded import Grounded
     from .no_repeats import NoRepeats
 
     settings = checked({} if given is None or given is True else given)
+    settings["grounded"] |= grounded
     makers: dict[str, Callable[[], Policy]] = {
         "evidence": lambda: EvidenceFirst(settings["evidence_tokens"]),
         "no_repeats": NoRepeats,
+        "claims": Claims,
+        "grounded": lambda: Grounded(settings["evidence"]),
     }
     return Harness([make() for name, make in makers.items() if settings[name]], settings)
 

@@ -25,12 +25,18 @@ class Harness:
     Args:
         policies: in order; none where the harness is off.
         settings: what they were made of, for the header of a trace; see `defaults`.
+        sources: whether the facts of answers are looked up in what was read.
     """
 
     def __init__(
-        self, policies: Sequence[Policy] = (), settings: Mapping[str, object] | None = None
+        self,
+        policies: Sequence[Policy] = (),
+        settings: Mapping[str, object] | None = None,
+        *,
+        sources: bool = True,
     ) -> None:
         self.policies, self.settings = tuple(policies), dict(settings or {})
+        self.sources = sources
         self._next: list[Decision] = []
 
     def before_turn(self, context: Context) -> Decision:
@@ -67,4 +73,5 @@ def merged(decisions: Iterable[Decision]) -> Decision:
         messages=tuple(message for one in found for message in one.messages),
         calls=next((one for one in reversed(_STRICTNESS) if one in choices), None),
         bounce=next((one.bounce for one in found if one.bounce), ""),
+        answer=next((one.answer for one in found if one.answer), ""),
     )

@@ -57,6 +57,8 @@ class Decision:
     """Whether the next reply may be calls, must be, or must not be."""
     bounce: str = ""
     """Why a reply is not taken as the answer: the model is told so, and is asked once more."""
+    answer: str = ""
+    """What is the answer in place of the reply, such as that nothing was found."""
 
 
 @dataclass(slots=True)

@@ -64,6 +64,22 @@ def test_the_answer_alone_is_on_stdout(
     assert trace.header.machine.profile["read_gbps"]
 
 
+def test_what_is_not_there_has_a_status_of_its_own(
+    triplepoint: Run, nano: Path, folder: Path
+) -> None:
+    """For scripts: 5, and `found` in the JSON, which has fields for sources, too."""
+    done = triplepoint("run", "What does missing.log say?", "--dir", folder, "--json")
+    assert (done.returncode, json.loads(done.stdout)["found"]) == (5, False)
+    done = triplepoint("run", QUESTION, "--dir", folder, "--json")
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["found"], said["sources"], said["unsupported"]) == (
+        0,
+        True,
+        [],
+        [],
+    )
+
+
 def test_verbose_is_the_table(triplepoint: Run, nano: Path, folder: Path, env: dict) -> None:
     """-v has the table of phases and the trace's path in place of the line, on stderr too."""
     done = triplepoint("run", QUESTION, "--dir", folder, "-v")

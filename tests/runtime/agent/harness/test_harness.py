@@ -135,11 +135,16 @@ def test_decisions_are_merged_by_one_rule() -> None:
 def test_settings_and_defaults(scripted: MakeEngine) -> None:
     """Each policy can be switched off by its name; what is no setting is refused."""
     engine = scripted()
-    assert [one.name for one in harness_of(None, engine).policies] == ["evidence", "no_repeats"]
+    assert [one.name for one in harness_of(None, engine).policies] == [
+        "evidence",
+        "no_repeats",
+        "claims",
+    ]
     assert harness_of(False, engine).policies == ()
     only = harness_of({"evidence": False}, engine)
-    assert [one.name for one in only.policies] == ["no_repeats"]
+    assert [one.name for one in only.policies] == ["no_repeats", "claims"]
     assert only.settings == {**DEFAULTS, "evidence": False}
+    assert [one.name for one in harness_of(False, engine, grounded=True).policies] == ["grounded"]
     own = Harness([Looks()])
     assert harness_of(own, engine) is own
     wrongs: list[Any] = [{"magic": True}, {"evidence": 1}, {"evidence_tokens": 1}, "on"]

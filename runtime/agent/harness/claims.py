@@ -1,0 +1,72 @@
+"""A claim to have changed something, in a turn in which no call did, is not taken once.
+
+Why: small models say that a file was written and have called nothing, and their user goes on in
+good faith (amd/gaia#4010, hermes-agent#9400).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .policy import Context, Decision, Policy
+
+if TYPE_CHECKING:
+    from ...conversation.messages import Message
+    from ...conversation.reply import Reply
+
+NOT_DONE = (
+    "No call of a tool has changed anything, so that is not done yet. Call the tool that does it "
+    "now, or say why it cannot be done."
+)
+_DID = (
+    r"(?:wrote|written|saved|created|deleted|removed|updated|changed|renamed|moved|edited|added"
+    r"|replaced|modified|appended|fixed)"
+)
+_GETAN = (
+    r"(?:geschrieben|gespeichert|erstellt|angelegt|gelöscht|entfernt|geändert|aktualisiert"
+    r"|umbenannt|verschoben|hinzugefügt|ersetzt)"
+)
+_HECHO = (
+    r"(?:escrito|guardado|creado|eliminado|borrado|actualizado|cambiado|modificado|añadido"
+    r"|renombrado|movido)"
+)
+_CLAIM = re.compile(
+    rf"\bI(?:['’]ve| have)?(?: now| just| also| successfully)* {_DID}\b|\bsuccessfully {_DID}\b"
+    rf"|\b(?:file|folder|changes?) (?:(?:[^.\n]|\.\S){{1,60}} )?ha(?:s|ve) been {_DID}\b"
+    rf"|\bich habe (?:(?!nicht|nichts|kein)[^.\n]){{0,80}}\b{_GETAN}\b|\berfolgreich {_GETAN}\b"
+    rf"|\b(?:datei|ordner|änderung(?:en)?)\b(?:[^.\n]|\.\S){{0,60}}? wurden? (?:jetzt )?{_GETAN}\b"
+    rf"|\b(?<!no )he (?:\w+ )?{_HECHO}\b|\barchivo\b(?:[^.\n]|\.\S){{0,60}}? ha sido {_HECHO}\b"
+    r"|(?:我|已经?|成功)(?:已经?)?(?:成功)?(?:写入|保存|创建|删除|更新|修改|添加|重命名|替换)了?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class Claims(Policy):
+    """Send a claim without its call back once a turn."""
+
+    name = "claims"
+    _turn: int = field(init=False, default=0)
+
+    def after_reply(self, context: Context, reply: Reply) -> Decision | None:
+        """See `Policy.after_reply`."""
+        acting = {tool.name for tool in context.tools if tool.effect != "read"}
+        if not acting or self._turn == context.turn or reply.repeated or reply.cut_call is not None:
+            return None
+        if not _CLAIM.search(reply.answer) or _acted(context.messages, acting):
+            return None
+        self._turn = context.turn
+        return Decision(bounce=NOT_DONE)
+
+
+def _acted(messages: Sequence[Message], acting: set[str]) -> bool:
+    """Whether a call since the question has done something."""
+    for message in reversed(messages):
+        if message.role == "user" and not message.by:
+            return False
+        if message.name in acting and not message.content.startswith("error:"):
+            return True
+    return False

@@ -1,0 +1,105 @@
+"""Grounded answers: a fact that no line carries is not taken; the model extracts once more.
+
+Why: small models state a true value of another key, or one that stands nowhere, as readily as the
+right one. From the cited lines alone they mostly find it, or say that it is not there. The second
+answer has to stand in these lines. Else the answer is those of them that carry what is right of it
+and most of the question, or that nothing was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...evidence.sources import Checked, Read, check
+from .policy import Context, Decision, Policy
+
+if TYPE_CHECKING:
+    from ....tools import ToolSet
+    from ...conversation.messages import Message
+    from ...conversation.reply import Reply
+    from ...evidence.facts import Line
+
+NOT_FOUND = "Not found in what was read."
+AGAIN = (
+    "No line says that it is {facts}. Lines that were found:\n{lines}\n\nQuestion: {question}\n"
+    "Answer from these lines alone and quote the words that say it, exactly. If they do not say "
+    "it, say that it is not there."
+)
+
+
+@dataclass(slots=True)
+class Grounded(Policy):
+    """Hold answers to what was read; see the module.
+
+    Attributes:
+        looks: whether the harness looks by itself: where it has not, the question needs no file.
+    """
+
+    looks: bool
+    name = "grounded"
+    _turn: int = field(init=False, default=0)
+    _cited: list[Read] = field(init=False, default_factory=list)
+
+    def after_reply(self, context: Context, reply: Reply) -> Decision | None:
+        """See `Policy.after_reply`."""
+        reads = reads_of(context.messages, context.tools)
+        if reply.repeated or reply.cut_call is not None or (self.looks and not reads):
+            return None
+        again = self._turn == context.turn
+        asked = reply.answer, context.question, context.messages
+        if again and not checked(*asked, self._cited).stated:
+            return None
+        found = checked(*asked, reads)
+        if not found.stated:
+            return None
+        most = found.best[0].score if found.best else 0
+        if again:
+            pairs = zip(found.sources, found.lines, strict=True)
+            right = [
+                one for fact, one in pairs if fact.fact in one.text and one.score >= 0.8 * most
+            ]
+            return Decision(answer=_shown(right) or NOT_FOUND)
+        lines = [one for one in found.best if one.score >= most / 2]
+        # What the second answer may say: these lines, whatever of the question they carry.
+        cited = [*lines, *found.lines]
+        self._cited = [Read("search", "", f"{o.path}:{o.number}:{o.text}", True) for o in cited]
+        self._turn = context.turn
+        said = ", ".join(found.stated)
+        again_text = AGAIN.format(
+            facts=said, lines=_shown(lines) or "none", question=context.question
+        )
+        return Decision(bounce=again_text, calls="none")
+
+
+def _shown(lines: Sequence[Line]) -> str:
+    """Lines with their places, each once."""
+    return "\n".join(dict.fromkeys(f"{one.path}:{one.number}: {one.text}" for one in lines))
+
+
+def checked(
+    answer: str, question: str, messages: Sequence[Message], reads: Sequence[Read]
+) -> Checked:
+    """Where the facts of an answer stand; nothing is looked up where nothing was read."""
+    asked = [one.content for one in messages if one.role == "user" and not one.by]
+    return check(answer, question, reads, [one for one in asked if one != question])
+
+
+def reads_of(messages: Sequence[Message], tools: ToolSet) -> list[Read]:
+    """What was read in a conversation: the results of its calls.
+
+    What an acting tool was called with counts as read: an answer may say what was done.
+    """
+    calls = {call.id: call for message in messages for call in message.calls}
+    acting = {tool.name for tool in tools if tool.effect != "read"}
+    found: list[Read] = []
+    for message in messages:
+        if message.role != "tool" or (call := calls.get(message.call_id)) is None:
+            continue
+        acts = message.name in acting
+        counted = acts or message.name in ("count", "table")
+        text = [message.content, *(str(v) for v in call.arguments.values() if acts)]
+        path = str(call.arguments.get("path") or call.arguments.get("url") or "")
+        found.append(Read(message.name, path, "\n".join(text), counted))
+    return found

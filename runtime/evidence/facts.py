@@ -1,0 +1,180 @@
+"""Facts of a text: numbers, paths, identifiers, quotations; and whether a line has one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from .words import DENSE, Weights, fold, words
+
+MOST, LONGEST = 20_000, 300  # characters of a text that are looked at, and of one fact
+
+_QUOTE = re.compile(
+    '`+([^`\n]{2,300})`+|"([^"\n]{2,300})"|[“„]([^”“\n]{2,300})[”“]|«([^»\n]{2,300})»|'
+    "「([^」\n]{2,300})」|(?<!\\w)['‘]([^'’\n]{2,300})['’](?!\\w)"
+)
+_CITED = re.compile(
+    r"(?:\blines?|\bzeilen?|\bl[ií]neas?|\blignes?|\bстрок[аи]|第)\s*(?:no\.?\s*|number\s+)?(\d+)"
+    r"(?:\s*(?:-|–|to|and|bis|und|a|y|到|和)\s*(\d+))?",
+    re.IGNORECASE,
+)
+_LISTED = re.compile(r"^[ \t]*(?:\d+[.)]|#+)\s", re.MULTILINE)
+_TOKEN = re.compile(
+    rf"[-~/.$]{{0,4}}[^\W{DENSE}](?:(?![{DENSE}])[\w./~@:+\-\\$'’,])*|\w+\.[a-z]\w*"
+)
+_NUMBER = re.compile(r"\d+(?:[.,'’\u202f\u00a0]\d+)*")
+_MEASURE = re.compile(r"[-+~$]*(\d+(?:[.,'’]\d+)*)(?:-?[^\W\d_]{1,3}|-?[a-z]{4,})?%?")
+_CAMEL = re.compile(r"[A-Za-z0-9]*[a-z0-9][A-Z]\w*|[A-Z]{2,}(?:[a-rt-z]|s\w)\w*")
+_DOTTED = re.compile(r"[\w-]{2,}[./:]+[\w-]*[^\W\d]\w+.*")
+_PLACE = re.compile(
+    r"(?<![\w./~+-])(?=[\d./~+-]*[^\W\d])([\w./~+-]+):(\d+)(?=:?(?:[^\w:]|$)|:[^\W\d])(?::[ \t]?)?"
+)
+
+
+class Fact(NamedTuple):
+    """A fact; its kind: ``quote``, ``line`` (where one stands), ``number`` or ``name``."""
+
+    text: str
+    kind: str
+
+
+@dataclass
+class Line:
+    """A line of what was read.
+
+    Attributes:
+        path, number: where it stands; the number 0: a name, or what has no number in a file.
+        above: what it stands under.
+        listed: whether it is a name of a listing.
+        counted: whether it says itself what is asked about, as what a tool has counted does.
+        carried: what it has of a question; its score: how much that is.
+    """
+
+    path: str
+    number: int
+    text: str
+    above: str = ""
+    listed: bool = False
+    counted: bool = False
+    carried: Weights = field(default_factory=dict)
+    score: float = 0.0
+
+    @cached_property
+    def folded(self) -> str:
+        return _plain(self.text)
+
+    @cached_property
+    def numbers(self) -> set[str]:
+        return _numbers(self.text)
+
+    @cached_property
+    def words(self) -> set[str]:
+        return set(words(self.text))
+
+
+def facts(text: str) -> list[Fact]:
+    """The facts of a text, in its order, each once."""
+    found: list[tuple[int, Fact]] = []
+    text = _LISTED.sub(_blank, text[:MOST].replace("**", "  "))
+    for match in _QUOTE.finditer(text):
+        inside = next(filter(None, match.groups())).strip()
+        alone = facts(inside) if " " not in inside else []
+        found += [(match.start(), one) for one in alone or [Fact(inside, "quote")]]
+    text = _QUOTE.sub(_blank, text)
+    for match in _CITED.finditer(text):
+        found += [(match.start(), Fact(one, "line")) for one in match.groups() if one]
+    text = _CITED.sub(_blank, text)
+    for match in _PLACE.finditer(text):
+        found.append((match.start(), Fact(f"{match[1]}:{match[2]}", "line")))
+    text = _PLACE.sub(_blank, text)
+    for match in _TOKEN.finditer(text):
+        token = match[0].rstrip(".,:;'’-+$/\\~").removesuffix("'s")
+        if measure := _MEASURE.fullmatch(token):
+            found.append((match.start(), Fact(measure[1], "number")))
+        elif len(token) <= LONGEST and _is_name(token):
+            found.append((match.start(), Fact(token, "name")))
+    return list(dict.fromkeys(fact for _, fact in sorted(found)))
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])
+
+
+def _is_name(token: str) -> bool:
+    """Whether it is no word of a language: a path, an identifier, a version, an address."""
+    bare = token.strip("-~/.$")
+    if any(sign.isdigit() for sign in bare) or "_" in bare.strip("_") or "@" in bare:
+        return True
+    if token[:1] in "/~" or token.startswith("--") or bare.count("/") > 1 or "\\" in bare:
+        return len(bare) > 1
+    if _CAMEL.fullmatch(bare):
+        return True
+    return _DOTTED.fullmatch(bare) is not None and ("/" not in bare or "." in bare)
+
+
+def _plain(text: str) -> str:
+    """A text as quotations are compared: folded, without quotation marks, spaces alike."""
+    return " ".join(re.sub(r"[\"'`“”„‘’«»]", "", fold(text)).split())
+
+
+def _numbers(text: str) -> set[str]:
+    """All that the numbers of a text may mean."""
+    found: set[str] = set()
+    for match in _NUMBER.finditer(text):
+        found.update(_forms(match[0]))
+        if "," in match[0]:  # or a table's columns
+            found.update(form for part in match[0].split(",") for form in _forms(part))
+    return found
+
+
+def _forms(number: str) -> set[str]:
+    """A number by each way of reading its points and commas."""
+    bare = re.sub(r"['’\u202f\u00a0]", "", number)
+    found = {bare}
+    if re.fullmatch(r"\d{1,3}(?:([.,])\d{3})(?:\1\d{3})*", bare):
+        found.add(re.sub(r"[.,]", "", bare))
+    if re.fullmatch(r"\d+,\d+|\d{1,3}(?:\.\d{3})+,\d+", bare):
+        found.add(bare.replace(".", "").replace(",", "."))
+    if re.fullmatch(r"\d{1,3}(?:,\d{3})+\.\d+", bare):
+        found.add(bare.replace(",", ""))
+    return {
+        one.lstrip("0") or "0"
+        if one.isdecimal()
+        else re.sub(r"\.?0+$", "", one)
+        if re.fullmatch(r"\d+\.\d+", one)
+        else one
+        for one in found
+    }
+
+
+def has(line: Line, fact: Fact) -> bool:
+    """Whether a line has a fact, whatever else it says."""
+    if fact.kind == "line":
+        path, _, number = fact.text.rpartition(":")
+        cited = line.number == int(number) and (not path or _names(line.path, path))
+        return cited or bool(path and _is_in(_plain(fact.text), line.folded))  # a host and its port
+    if fact.kind == "number":
+        return not _forms(fact.text).isdisjoint(line.numbers)
+    plain = _plain(fact.text)
+    if fact.kind == "quote":
+        wanted = set(words(fact.text))
+        return plain.rstrip(".…") in line.folded or (len(wanted) > 2 and wanted <= line.words)
+    return _is_in(plain, line.folded) or _names(line.path, fact.text)
+
+
+def _names(path: str, name: str) -> bool:
+    """Whether a name is that of a file: its path, the end of it, or its path from elsewhere."""
+    path, name = f"/{path}", "/" + name.removeprefix("./").strip("/")
+    return len(path) > 1 and (path.endswith(name) or name.endswith(path))
+
+
+def _is_in(name: str, text: str) -> bool:
+    """Whether a text has a name as a whole."""
+    first, last = name[:1], name[-1:]
+    before = r"(?<!\d)(?<!\d\.)" if first.isdigit() else r"(?<![^\W\d_])" if first.isalpha() else ""
+    after = r"(?!\d|\.\d)" if last.isdigit() else r"(?![^\W\d_])" if last.isalpha() else ""
+    if name in text and re.search(before + re.escape(name) + after, text):
+        return True
+    return bool(re.match(r"v\d", name)) and _is_in(name[1:], text)
