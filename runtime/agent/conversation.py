@@ -42,6 +42,7 @@ class Conversation(ABC, Generic[Position]):
         self.turn = 0
         self.checkpoints: list[tuple[Position, int]] = []
         self.calls: CallChoice = "auto"
+        self.callable: frozenset[str] = frozenset()
 
     @property
     @abstractmethod
@@ -92,9 +93,9 @@ class Conversation(ABC, Generic[Position]):
     def settings(self) -> dict[str, Any]:
         """What the header of a trace says of it: ``context``, ``format`` and the like."""
 
-    def hold(self, calls: CallChoice | None) -> None:
-        """Hold the next reply to calls or to text; None: it may be either."""
-        self.calls = calls or "auto"
+    def hold(self, calls: CallChoice | None, tools: frozenset[str] = frozenset()) -> None:
+        """Hold the next reply to calls, of some tools where named, or to text; None: either."""
+        self.calls, self.callable = calls or "auto", tools
 
     def room(self) -> int:
         """Tokens that the context has left, at least about."""

@@ -451,10 +451,14 @@ class LocalConversation(Conversation[Mark]):
 
     def _held(self) -> Requirement:
         """What is required of the next reply."""
+        required, names = self.required, self.callable
+        if names:
+            tools = [one for one in required.tools if one["function"]["name"] in names]
+            required = replace(required, tools=tools or required.tools)
         if self.calls == "auto":
-            return self.required
-        prose = self.calls == "none" and self.required.output is None
-        return replace(self.required, calls=self.calls, prose=prose)
+            return required
+        prose = self.calls == "none" and required.output is None
+        return replace(required, calls=self.calls, prose=prose)
 
     def _given(self) -> list[str]:
         """What the model was given and may copy: results, questions, the system message."""

@@ -140,7 +140,7 @@ class Run:
             looked = yield from self._look(decision.looked)
             yield from conversation.append(context, [*new, *looked, *decision.messages], purpose)
             conversation.pending = []
-            conversation.hold(decision.calls)
+            conversation.hold(decision.calls, decision.tools)
             reply = yield from conversation.generate(context)
             if reply.repeated:
                 self._setup.harness.after_reply(self._seen_by_policies(step), reply)

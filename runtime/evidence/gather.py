@@ -82,11 +82,12 @@ class Evidence:
         best: the best lines, to stand again just before the question.
         reckoned: the last of the calls, those that count or add up; they stand there again, too.
         missing: names that the question names and that are not there.
-        named: files that it names.
+        named, folders: files and folders that it names.
         notes: what was passed over, and what was not searched.
         small_talk: whether it is a greeting or thanks.
         needs_files: whether it is about these files at all, as far as its words say.
         counts: whether it asks how many, or which most, which lines alone do not answer.
+        asks: whether it is a question; else it may be a task.
         strength: share of its words that one place has: 0 to 1.
         tokens: of the calls' arguments and results, and of the best lines.
     """
@@ -96,10 +97,12 @@ class Evidence:
     reckoned: tuple[Call, ...] = ()
     missing: tuple[Missing, ...] = ()
     named: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     small_talk: bool = False
     needs_files: bool = False
     counts: bool = False
+    asks: bool = True
     strength: float = 0.0
     tokens: int = 0
 
@@ -244,10 +247,12 @@ class Gatherer(ProcessBound):
                 best=best,
                 reckoned=reckoned,
                 missing=(*names.missing, *(Missing(one) for one in unknown)),
+                folders=names.folders,
                 named=tuple(one for one in files if one in names.files),
                 notes=tuple(self._notes(ranked)),
                 needs_files=True,
                 counts=asked.counts,
+                asks=asked.asks,
                 strength=ranked.strength,
                 tokens=budget - purse.left,
             )

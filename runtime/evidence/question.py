@@ -48,6 +48,12 @@ _COUNTS = re.compile(
     r"am häufigsten|meisten|cu[áa]nt[ao]s|m[áa]s frecuente|combien|多少|几[个次条]|最多",
     re.IGNORECASE,
 )
+_ASKS = re.compile(
+    r"[?？¿]|^\W*(?:who|whose|what|which|when|where|why|how|is|are|was|were|does|do|did|has|have|show|"
+    r"list|tell|explain|wer|wem|welche\w*|wann|wo|warum|wie|ist|sind|gibt|zeig\w*|nenn\w*|qu[ée]|"
+    r"cu[áa]l\w*|qui[ée]n\w*|d[óo]nde|c[óo]mo|cu[áa]nd?[ot]\w*|muestra|dime)\b|什么|哪|谁|吗|多少|怎么",
+    re.IGNORECASE,
+)
 _ENDS = re.compile(
     r"\b(?:last|latest|newest|most recent|final|letzte\w*|neueste\w*|[úu]ltim[oa]s?|"
     r"derni[eè]re?s?)\b|最后|最新|最近|最後|마지막",
@@ -101,6 +107,7 @@ class Question:
         ends: whether it asks for the last of something.
         small: whether it is a greeting or thanks.
         here: whether its words say that this folder is meant.
+        asks: whether it is a question; else it may be a task.
     """
 
     text: str
@@ -113,6 +120,7 @@ class Question:
     ends: bool
     small: bool
     here: bool
+    asks: bool
 
 
 def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Question:
@@ -139,7 +147,7 @@ def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Que
     return Question(
         text, sought, own, _numbers(text), faults or bool(_ASKS_FAULT.search(text)),
         bool(_COUNTS.search(text)), follows, bool(_ENDS.search(text)), small,
-        not _HERE.isdisjoint(word for word in map(fold, said)),
+        not _HERE.isdisjoint(word for word in map(fold, said)), bool(_ASKS.search(text)),
     )  # fmt: skip
 
 

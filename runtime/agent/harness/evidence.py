@@ -32,6 +32,10 @@ AGAIN = (
     "If no line says it, say that it is not there."
 )
 SUM = "Question: {question}\nAnswer in one sentence, with what was computed."
+DONE = (
+    "{question}\nIf that is done, say what was changed, in one sentence. "
+    "If not, go on with the tools."
+)
 ACT = "{question}\nDo it with the tools, or answer if it is a question, briefly and from the lines."
 
 
@@ -77,8 +81,24 @@ class EvidenceFirst(Policy):
         # so it answers first; not where it has to count, to act, or nothing was found.
         lines = bool(found.best or found.missing) and not found.counts
         enough = reads and (lines or bool(found.reckoned))
-        calls = "none" if enough else None
-        return Decision(looked=tuple(looked), messages=(again,), calls=calls)
+        if reads or found.asks:
+            return Decision(
+                looked=tuple(looked), messages=(again,), calls="none" if enough else None
+            )
+        # A task that is only told about is not done. It has been looked, so the first call acts.
+        acts = frozenset(tool.name for tool in context.tools if tool.effect != "read")
+        tools = acts if found.best or found.named else frozenset[str]()
+        return Decision(tuple(looked), (again,), calls="required", tools=tools)
+
+    def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
+        """The task again where something was changed; see `Policy.after_result`."""
+        acted = next(
+            (tool.effect != "read" for tool in context.tools if tool.name == call.name), False
+        )
+        if not acted or result.startswith("error:"):
+            return None
+        told = Message("user", DONE.format(question=context.question), by="harness")
+        return Decision(messages=(told,))
 
     def close(self) -> None:
         """Close the index."""
@@ -97,6 +117,9 @@ def _told(found: Evidence, question: str, *, reads: bool) -> str:
     else:
         best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best)
         parts = [f"Most relevant lines:\n{best}" if best else NOTHING]
+    for call in found.calls:
+        if call.tool == "list_dir" and call.arguments["path"] in found.folders:
+            parts.append(f"In the folder {call.arguments['path']}:\n{call.result}")
     for one in found.missing:
         near = f" Near it: {', '.join(one.nearest)}." if one.nearest else ""
         parts.append(f"There is no {one.name} in this folder.{near}")

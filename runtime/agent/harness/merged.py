@@ -20,7 +20,7 @@ class Harness:
 
     Calls and messages follow each other in that order. Of what a reply may be, the strictest wins:
     text alone before calls alone, since a model that must not call any more has to answer. The
-    first reason to bounce a reply is told.
+    first to name tools and the first reason to bounce a reply hold.
 
     Args:
         policies: in order; none where the harness is off.
@@ -72,6 +72,7 @@ def merged(decisions: Iterable[Decision]) -> Decision:
         looked=tuple(looked for one in found for looked in one.looked),
         messages=tuple(message for one in found for message in one.messages),
         calls=next((one for one in reversed(_STRICTNESS) if one in choices), None),
+        tools=next((one.tools for one in found if one.tools), frozenset()),
         bounce=next((one.bounce for one in found if one.bounce), ""),
         answer=next((one.answer for one in found if one.answer), ""),
     )

@@ -55,6 +55,8 @@ class Decision:
     """What the model is told besides; shown and traced as the harness's, and never evidence."""
     calls: CallChoice | None = None
     """Whether the next reply may be calls, must be, or must not be."""
+    tools: frozenset[str] = frozenset()
+    """Names of the tools that the next reply may call; all where none is named."""
     bounce: str = ""
     """Why a reply is not taken as the answer: the model is told so, and is asked once more."""
     answer: str = ""

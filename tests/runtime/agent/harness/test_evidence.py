@@ -45,13 +45,37 @@ def test_the_model_answers_first_where_it_need_not_act(scripted: MakeEngine, fol
     assert [(one.recipe or {}).get("calls") for one in decodes] == ["none", "none"]
     assert "Computed:\n1 line with `error` in app.log" in agent.messages[-2].content
 
-    able = Agent(
+
+def test_a_task_is_done_before_it_is_told(scripted: MakeEngine, folder: Path) -> None:
+    """The first reply is a call of a tool that acts; the task stands again below what it did."""
+    edit = (
+        '<tool_call>\n{"name": "edit_file", "arguments": {"path": "app.log", '
+        '"old": "ERROR disk full", "new": "fixed"}}\n</tool_call>'
+    )
+    agent = Agent(
+        scripted(edit + END, "The error was fixed." + END),
+        workspace=folder, tools=EditTools(folder), policy="yes", trace=False,
+    )  # fmt: skip
+    run_all(agent, "Fix the error in app.log")
+
+    first, second = [phase.recipe or {} for phase in agent.trace.phases if phase.phase == "decode"]
+    assert first["calls"] == "required"
+    assert second.get("calls") is None
+    assert first["tools"] != second.get("tools")
+    assert "fixed" in (folder / "app.log").read_text()
+    assert agent.messages[-2].by == "harness"
+    assert "say what was changed" in agent.messages[-2].content
+
+
+def test_a_question_is_not_forced_to_act(scripted: MakeEngine, folder: Path) -> None:
+    """Also where the tools could."""
+    agent = Agent(
         scripted("Yes." + END), workspace=folder, tools=EditTools(folder), policy="yes", trace=False
     )
-    run_all(able, "Fix the error in app.log")
-    (decode,) = [phase for phase in able.trace.phases if phase.phase == "decode"]
+    run_all(agent, "What is the error in app.log?")
+    (decode,) = [phase for phase in agent.trace.phases if phase.phase == "decode"]
     assert (decode.recipe or {}).get("calls") is None
-    assert "Do it with the tools" in able.messages[-2].content
+    assert "Do it with the tools" in agent.messages[-2].content
 
 
 def test_what_is_not_there_is_told(scripted: MakeEngine, folder: Path) -> None:

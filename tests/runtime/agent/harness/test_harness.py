@@ -125,10 +125,14 @@ def test_a_call_that_gives_the_same_again_ends_the_looking(
 
 
 def test_decisions_are_merged_by_one_rule() -> None:
-    """Calls and messages in order; the strictest choice; the first reason."""
+    """Calls and messages in order; the strictest choice; the first tools and the first reason."""
     one = Decision(looked=(LISTED,), calls="required", bounce="a")
-    two = Decision(messages=(Message("user", "x"),), calls="none", bounce="b")
-    assert merged([one, two, Decision()]) == Decision((LISTED,), two.messages, "none", "a")
+    two = Decision(
+        messages=(Message("user", "x"),), calls="none", tools=frozenset({"search"}), bounce="b"
+    )
+    assert merged([one, two, Decision(tools=frozenset({"other"}))]) == Decision(
+        (LISTED,), two.messages, "none", two.tools, "a"
+    )
     assert merged([]) == Decision()
 
 
