@@ -101,8 +101,8 @@ class Spill:
         if loaded is None or not self.most_bytes or opening < MIN_TOKENS:
             return False
         seconds = loaded.tuning.pass_s(opening - cached, cached)
-        pages = -(-opening // PAGE) - cached // PAGE
-        return seconds >= MIN_S and self.pays(seconds, pages * loaded.layout.page_bytes)
+        nbytes = (-(-opening // PAGE) - cached // PAGE) * loaded.layout.page_bytes
+        return seconds >= MIN_S and nbytes <= self.most_bytes and self.pays(seconds, nbytes)
 
     def keep(
         self, ids: list[int], first: int, pages: Sequence[np.ndarray], namespace: str = ""
