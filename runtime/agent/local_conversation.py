@@ -330,11 +330,11 @@ class LocalConversation(Conversation[Mark]):
             if len(session.tokens) > keep:
                 session.truncate(keep)
             cached = session.n_cached
+            borders = resume_points(ledger, opening)
+            asked = any(span.origin == "user" for span in ledger.spans)
+            session.opening = borders[0] if asked and not before else 0
             phase = session.prefill(
-                ledger.ids[keep:],
-                purpose=purpose,
-                check=run.check_stop,
-                borders=resume_points(ledger, opening),
+                ledger.ids[keep:], purpose=purpose, check=run.check_stop, borders=borders
             )
         except BaseException:
             # The messages were not read: as if they had never been sent.

@@ -15,7 +15,7 @@ _WORDS = {
     "synthetic": "synthetic models",
     "packed": "packed copies of models",
     "evidence": "words of folders, by which lines for questions are found",
-    "prefixes": "prefixes of conversations that memory had no room for",
+    "prefixes": "prefixes of conversations, which need not be computed again",
     "sha256.json": "hashes of model files",
 }
 

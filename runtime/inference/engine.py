@@ -84,9 +84,9 @@ class Engine(EngineCore, Closing):
             kv_memory: maximum bytes for all KV caches; default: three quarters of what is free
                 after the weights are loaded. Sessions that do not fit at the same time wait, and
                 recompute what was evicted.
-            spill: bytes on disk, in the user's cache folder, for prefixes that do not fit in memory
-                and are faster to read than to recompute; 0: none. Default: 4 GiB, but at most a
-                tenth of the free disk space.
+            spill: bytes on disk, in the user's cache folder, for what agents begin with and for
+                prefixes that do not fit in memory, where reading is faster than computing; 0: none.
+                Default: 4 GiB, but at most a tenth of the free disk space; none for ``nano``.
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
@@ -111,12 +111,15 @@ class Engine(EngineCore, Closing):
         tune = as_mapping(tune or {}, "tune must map settings to values", SettingError)
         speculative = SpeculativeConfig(jump_forward, draft_tokens, draft_source, draft_vocabulary)
         fixed = Overrides.of({**tune, **({} if threads is None else {"threads": count})})
+        chosen = targets.chosen(target)
+        path = resolve_model(default_model().value if model is None else model)
+        if spill is None and path == NANO:  # computing is as quick
+            spill = 0
         options = LoadOptions(
             cast(KVFormat, kv), context, progress, cache_packed_weights, fixed, kv_memory, spill,
             speculative,
         )  # fmt: skip
-        chosen = targets.chosen(target)
-        gguf = open_gguf(resolve_model(default_model().value if model is None else model))
+        gguf = open_gguf(path)
         models.architecture_of(gguf)
         library = Library(chosen)
         pool = Pool(library, count)

@@ -39,6 +39,8 @@ class ScheduledSequence(TokenSequence):
         speculative: how decodes need fewer passes than tokens; the engine's, if not set.
         changes: how often tokens were added or taken other than by the decode that is under way.
         draft_sources: ranges of positions, first and end, that are likely to be quoted.
+        opening: of the first tokens, how many other processes' sessions will begin with, too; kept
+            on disk where that pays.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class ScheduledSequence(TokenSequence):
         self.speculative = engine.speculative
         self.changes = 0
         self.draft_sources: Sequence[tuple[int, int]] = ()
+        self.opening = 0
         self._drafting: Drafting | None = None
         self._adopted = 0  # tokens of this phase that another sequence had computed
         self._logits: Logits | None = None
@@ -186,14 +189,18 @@ class ScheduledSequence(TokenSequence):
             self.take_over(total)
             if self.shares and self.cache.state is None:  # no page is of use without a state
                 self._recall(total)
+            first, adopted = self.n_cached // PAGE, self._adopted
+            opening = self._opening_to_keep(total)
             while self.n_cached < total:
                 self.take_over(total)
                 at = self.n_cached
-                end = self._pass_end(at, total, borders)
+                end = self._pass_end(at, total, borders, opening)
                 rows = self.ask(at, self.tokens[at:end], int(end == total))
                 if not rows.computed:
                     continue
                 self._keep_state(borders or (total,))
+                if opening and self.n_cached == opening:
+                    self._keep_opening(opening, first, adopted)
                 cost += metrics.cost(rows, at)
                 if passes == 0 and rows.plan is not None:
                     # One token is not worth its own plan name unless it is all there was.
@@ -211,11 +218,10 @@ class ScheduledSequence(TokenSequence):
             "prefill", purpose, ids, before, wall, spent, cost, passes, plan_name, adopted
         )
 
-    def _pass_end(self, at: int, total: int, borders: Sequence[int]) -> int:
+    def _pass_end(self, at: int, total: int, borders: Sequence[int], opening: int) -> int:
         """Where passes from position `at` on have to end at the latest."""
-        if self.cache.state is None:
-            return total
-        return min((n for n in borders if at < n < total), default=total)
+        ends = (opening,) if self.cache.state is None else borders
+        return min((n for n in ends if at < n < total), default=total)
 
     def _keep_state(self, borders: Sequence[int]) -> None:
         """Keep a copy of the state where a text is likely to be gone on from."""
@@ -250,28 +256,54 @@ class ScheduledSequence(TokenSequence):
     def _recall(self, total: int) -> None:
         """Read back what is on disk of the tokens that follow; the last one is computed here."""
         before, self.recalled = self.n_cached, 0
-        if total <= (before // PAGE + 1) * PAGE:  # no page of them is whole
+        opening = self.opening if before < self.opening < total else 0
+        if total <= (before // PAGE + 1) * PAGE and not opening:  # no page of them is whole
             return
         spill, ids = self.engine.spill, self.tokens[: total - 1]
-        for number, data in spill.recall(ids, before // PAGE, self.namespace):
-            if not self._take_in(number, data):
+        for number, end, data in spill.recall(ids, before // PAGE, self.namespace, opening):
+            if not self._take_in(number, end, data):
                 break
             self.recalled += len(data)
         self._adopted += self.n_cached - before
 
-    def _take_in(self, number: int, data: np.ndarray) -> bool:
-        """Go on behind the page with this number, as it was read from disk, if there is room."""
+    def _opening_to_keep(self, total: int) -> int:
+        """Where the opening ends, if all pages behind what is cached of it will be new; else 0."""
+        at, end = self.n_cached, self.opening
+        new = at % PAGE == 0 and at == len(self.cache.held) * PAGE
+        shared = self.shares and self.cache.state is None
+        wanted = shared and new and at < end < total and self.engine.spill.wants(end, at)
+        return end if wanted else 0
+
+    def _keep_opening(self, end: int, first: int, adopted: int) -> None:
+        """Have the opening's pages written, unless something of other sessions' is on them.
+
+        first: the first page that was computed here; adopted: what `_adopted` was then.
+        """
+        with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
+            pages = self.cache.held[first : -(-end // PAGE)]
+            if self.n_cached != end or self._adopted != adopted or not all(p.whole for p in pages):
+                return
+            copies = [page.data.copy() for page in pages]
+        self.engine.spill.keep(self.tokens[:end], first, copies, self.namespace)
+
+    def _take_in(self, number: int, end: int, data: np.ndarray) -> bool:
+        """Go on behind the page with this number, as it was read from disk, if there is room.
+
+        end: how many tokens it ends behind.
+        """
         engine = self.engine
         with engine.scheduler.mutex:
             if self.entered != self.closes:
                 return False
-            if self.n_cached // PAGE != number or not engine.prefix_cache.make_room(len(data)):
+            if self.n_cached // PAGE != number or self.n_cached >= end:
+                return False
+            if not engine.prefix_cache.make_room(len(data)):
                 return False
             if not self.cache.goes_on(number * PAGE):
                 return False
             self.cache.clear(number)
             self.cache.append(data)
-            self.n_cached = (number + 1) * PAGE
+            self.n_cached = end
             self.admitted = self.admitted or time.monotonic()
         return True
 

@@ -1,12 +1,15 @@
-"""Prefixes on disk: pages that memory had no room for, where reading takes less than computing.
+"""Prefixes on disk, where reading takes less than computing.
 
     FOLDER/<key>-<SHA-256>-<milliseconds>.kv   the bytes of a page, and what computing it would take
 
-A page's key follows from the model, the layout, the namespace and all tokens up to its end
-(`kv_snapshot.py`), so a page of anything else, or of anybody else, is never found. Its bytes are
-compared with their SHA-256 before they are used; one that is damaged is removed and computed. Files
-are for this user alone. When they grow too many, those go first that would be quickest to compute
-again by their size and by the time since they were last used.
+These are pages that memory had no room for, and the openings of conversations: what an agent says
+before the first question, its last page as far as it goes.
+
+A page's key follows from the model, the layout, the kernels, the namespace and all tokens up to
+its end (`kv_snapshot.py`), so a page of anything else, or of anybody else, is never found. Its
+bytes are compared with their SHA-256 before they are used; one that is damaged is removed and
+computed. Files are for this user alone. When they grow too many, those go first that would be
+quickest to compute again by their size and by the time since they were last used.
 """
 
 from __future__ import annotations
@@ -22,13 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import interrupts
+from ... import __version__, interrupts
 from ...arguments import user_folder
 from ...errors import EngineError, ModelError
+from ...jit.compile import source_hash
 from ...jit.kernels.kvcache import PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import ThreadPoolExecutor
 
     import numpy as np
@@ -40,12 +44,22 @@ MOST_BYTES = 4 << 30
 FREE_SHARE = 0.1  # of the disk's free space, at most
 READ_RATE = 500e6  # bytes/s, until a page was read; checking them is a part of it
 WEIGHT = 0.3  # of the newest reading in that rate
-PENDING = 4  # pages that wait to be written at most: they still take memory
+PENDING = 4  # pages, or openings, that wait to be written at most: they still take memory
+MIN_TOKENS, MIN_S = 128, 0.05  # of an opening that is written, and what computing it takes
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})-([0-9]{1,9})\.kv")
 
 
 def folder() -> Path:
     return user_folder("cache") / "prefixes"
+
+
+@dataclass(slots=True)
+class _Page:
+    """A page to be written: the tokens up to its end, its bytes, and what computing it takes."""
+
+    ids: list[int]
+    data: np.ndarray
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -80,6 +94,29 @@ class Spill:
         """Whether reading so many bytes takes less time than computing them."""
         return nbytes / self.rate < seconds
 
+    def wants(self, opening: int, cached: int) -> bool:
+        """Whether an opening of so many tokens, of which the last ones have to be computed, is
+        worth a place on disk."""
+        loaded = self._loaded()
+        if loaded is None or not self.most_bytes or opening < MIN_TOKENS:
+            return False
+        seconds = loaded.tuning.pass_s(opening - cached, cached)
+        nbytes = (-(-opening // PAGE) - cached // PAGE) * loaded.layout.page_bytes
+        return seconds >= MIN_S and nbytes <= self.most_bytes and self.pays(seconds, nbytes)
+
+    def keep(
+        self, ids: list[int], first: int, pages: Sequence[np.ndarray], namespace: str = ""
+    ) -> None:
+        """Keep an opening's pages from the one with the number `first` on; written beside.
+
+        pages: copies that hold nothing of what follows `ids`.
+        """
+        todo = list[_Page]()
+        for number, data in enumerate(pages, first):
+            at = number * PAGE
+            todo.append(_Page(ids[: at + PAGE], data, self._seconds(at, min(len(ids), at + PAGE))))
+        self._submit(todo, namespace)
+
     def offer(self, ids: list[int], page: Page, namespace: str = "") -> None:
         """Keep the last page of `ids`, of which memory lets go, if that pays; written beside."""
         loaded = self._loaded()
@@ -87,9 +124,11 @@ class Spill:
             return
         if not self.most_bytes or not page.whole or len(ids) % PAGE:
             return
-        seconds = loaded.tuning.pass_s(PAGE, len(ids) - PAGE)
-        if not self.pays(seconds, len(page.data)):
-            return
+        seconds = self._seconds(len(ids) - PAGE, len(ids))
+        if self.pays(seconds, len(page.data)):
+            self._submit([_Page(ids, page.data, seconds)], namespace)
+
+    def _submit(self, pages: list[_Page], namespace: str) -> None:
         with self._lock:
             if self._pending >= PENDING:
                 return
@@ -100,7 +139,7 @@ class Spill:
                 self._writer = ThreadPoolExecutor(1, "triplepoint-spill")
         try:
             with interrupts.held():
-                self._writer.submit(self._write, ids, page.data, seconds, namespace)
+                self._writer.submit(self._write, pages, namespace)
         except RuntimeError:  # it was closed meanwhile, or the system has no thread for it
             with self._lock:
                 self._pending -= 1
@@ -119,23 +158,31 @@ class Spill:
             self._writer.shutdown()
 
     def recall(
-        self, tokens: list[int], first: int, namespace: str = ""
-    ) -> Iterator[tuple[int, np.ndarray]]:
+        self, tokens: list[int], first: int, namespace: str = "", opening: int = 0
+    ) -> Iterator[tuple[int, int, np.ndarray]]:
         """Read pages of `tokens`, from the one with the number `first` on, while that pays.
 
-        Yields each page's number and bytes; whoever could not use one asks for no more.
+        opening: tokens of the beginning whose last page may be there as far as it goes.
+
+        Yields each page's number, how many tokens it ends behind, and its bytes; whoever could not
+        use one asks for no more.
         """
         loaded = self._loaded()
         if loaded is None or not self.most_bytes or not self._known():
             return
         from ..checked_files import UnreadableError, map_bytes
-        from .kv_snapshot import page_keys
 
-        keys = list(page_keys(loaded, tokens[: len(tokens) // PAGE * PAGE], namespace))
+        keys = self.keys(tokens[: len(tokens) // PAGE * PAGE], namespace)
+        ends = [*range(PAGE, len(tokens) + 1, PAGE)]
+        known, last = self._known(), opening // PAGE
+        if opening % PAGE and (last >= len(keys) or keys[last] not in known):
+            keys[last:] = self.keys(tokens[:opening], namespace)[last:]
+            ends[last:] = [opening]
         for number in range(first, len(keys)):
-            file = self._known().get(keys[number])
-            seconds = loaded.tuning.pass_s(PAGE, number * PAGE)
-            if file is None or not self.pays(seconds, file.nbytes):
+            file = known.get(keys[number])
+            if file is None:
+                return
+            if not self.pays(self._seconds(number * PAGE, ends[number]), file.nbytes):
                 return
             began = time.perf_counter()
             try:
@@ -147,7 +194,7 @@ class Spill:
                 return
             took = time.perf_counter() - began
             self.rate += WEIGHT * (file.nbytes / took - self.rate)
-            yield number, data
+            yield number, ends[number], data
             self.recalled += file.nbytes
             file.used = time.time()
             with contextlib.suppress(OSError):
@@ -155,38 +202,55 @@ class Spill:
 
     # --- how it is done
 
-    def _write(self, ids: list[int], data: np.ndarray, seconds: float, namespace: str) -> None:
-        from ..checked_files import make_folder, write
+    def keys(self, tokens: list[int], namespace: str = "") -> list[str]:
+        """The keys of the pages of these tokens; the last page may end with them.
+
+        Other kernels may compute other bits, so they count, too.
+        """
         from .kv_snapshot import page_keys
 
+        loaded = self._loaded()
+        made_by = f"{__version__} {source_hash()} {namespace}"
+        return [] if loaded is None else list(page_keys(loaded, tokens, made_by))
+
+    def _seconds(self, start: int, end: int) -> float:
+        """What computing these positions of a page would take."""
+        loaded = self._loaded()
+        return 0.0 if loaded is None else loaded.tuning.pass_s(end - start, start)
+
+    def _write(self, pages: list[_Page], namespace: str) -> None:
         try:
-            loaded = self._loaded()
-            if loaded is None:
-                return
-            *_, key = page_keys(loaded, ids, namespace)
-            if key in self._known():
-                return
-            where = folder()
-            make_folder(where)
-            disk = os.statvfs(where)
-            most = min(self.most_bytes, int(FREE_SHARE * disk.f_bavail * disk.f_frsize))
-            if data.nbytes > most:  # those of others stay, too
-                return
-            self._make_room(most - data.nbytes)
-            digest = hashlib.sha256(data.data).hexdigest()
-            path = where / f"{key}-{digest}-{min(999_999_999, round(1000 * seconds))}.kv"
-            write(path, data.data)
-            with self._lock:
-                files = self._files or {}
-                files[key] = _File(path, digest, data.nbytes, seconds, time.time())
-                self._files = files
-            self.written += data.nbytes
+            for page in pages:
+                self._write_page(page, namespace)
         except (OSError, EngineError, ModelError):
             # No such disk, or the model's file was overwritten: pages are computed again.
             self.most_bytes = 0
         finally:
             with self._lock:
                 self._pending -= 1
+
+    def _write_page(self, page: _Page, namespace: str) -> None:
+        from ..checked_files import make_folder, write
+
+        data, keys = page.data, self.keys(page.ids, namespace)
+        if not keys or keys[-1] in self._known():
+            return
+        where = folder()
+        make_folder(where)
+        disk = os.statvfs(where)
+        most = min(self.most_bytes, int(FREE_SHARE * disk.f_bavail * disk.f_frsize))
+        if data.nbytes > most:  # those of others stay, too
+            return
+        self._make_room(most - data.nbytes)
+        digest = hashlib.sha256(data.data).hexdigest()
+        milliseconds = min(999_999_999, round(1000 * page.seconds))
+        path = where / f"{keys[-1]}-{digest}-{milliseconds}.kv"
+        write(path, data.data)
+        with self._lock:
+            files = self._files or {}
+            files[keys[-1]] = _File(path, digest, data.nbytes, page.seconds, time.time())
+            self._files = files
+        self.written += data.nbytes
 
     def _known(self) -> dict[str, _File]:
         with self._lock:
