@@ -33,20 +33,25 @@ def settings() -> dict[str, Mapping[str, object]]:
 
 
 def ablate(
-    engine: Engine,
+    load: Callable[[], Engine],
     model: str,
     questions: Sequence[Question],
     room: Path,
     out: Path,
     say: Callable[[str], object] = print,
 ) -> dict[str, list[Row]]:
-    """Ask the questions under each setting; the rows by its name."""
+    """Ask the questions under each setting; the rows by its name.
+
+    Each setting loads the engine anew: else it would find the prompts of those before it in the
+    cache, and cost nothing.
+    """
     out.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[Row]] = {}
     for name, given in settings().items():
         say(f"{name}:")
         file = out / f"{model}-{name}.jsonl"
-        rows[name] = ask_all(name, model, asker(engine, given), questions, room, file, say)
+        with load() as engine:
+            rows[name] = ask_all(name, model, asker(engine, given), questions, room, file, say)
     return rows
 
 
@@ -81,8 +86,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, metavar="N", help="of the engine")
     args = parser.parse_args(argv)
     model, questions = Path(args.model).stem, sample(frozen(), args.sample)
-    with Engine.load(args.model, threads=args.threads) as engine:
-        rows = ablate(engine, model, questions, args.trees, args.out)
+
+    def load() -> Engine:
+        return Engine.load(args.model, threads=args.threads)
+
+    rows = ablate(load, model, questions, args.trees, args.out)
     print("\n".join(["", *table(rows)]))
     return 0
 
