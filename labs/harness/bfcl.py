@@ -8,7 +8,9 @@ numpy.
 In place of a model an http URL asks a server that already runs, such as llama-server. ``--prompt``
 is BFCL's own prompt mode: functions in the system prompt, calls as Python. The first N of each
 category are asked, so that runs pair: `labs.harness.compare` reads the rows. Of a case, *wrong* is
-a wrong call, or any call where none fits; *declined* is no call where one fits.
+a wrong call, or any call where none fits; *declined* is no call where one fits. Cases of
+multi_turn_base call functions of the wheel over files and accounts in memory, and are asked only
+by name; those with its MathAPI need mpmath.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import itertools
 import json
 import re
 import sys
@@ -23,7 +26,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -37,8 +40,11 @@ from triplepoint.errors import EngineError
 from .runner import Result, Row, append, is_call, report, resume
 from .trees import DISTRIBUTIONS, download
 
+MULTI_TURN = "multi_turn_base"
 CATEGORIES = ("simple_python", "multiple", "parallel", "irrelevance", "live_simple")
 TOKENS = 512
+STEPS = 20
+"""Of one turn, with calls; BFCL's own limit."""
 TIMEOUT_S = 900.0
 HINT = " Note that the provided function is in Python 3 syntax."
 """What BFCL adds to each description."""
@@ -63,16 +69,15 @@ class Benchmark:
         stub.__dict__["MODEL_CONFIG_MAPPING"] = {
             mode: SimpleNamespace(underscore_to_dot=sent) for mode, sent in dots.items()
         }
-        sys.path.insert(0, str(wheel))
         sys.modules[stub.__name__] = stub
-        try:
+        with _importable(wheel):
             self._check = import_module("bfcl_eval.eval_checker.ast_eval.ast_checker").ast_checker
             self._python = import_module("bfcl_eval.constants.enums").Language.PYTHON
             self._types = import_module("bfcl_eval.constants.type_mappings").GORILLA_TO_OPENAPI
             self._prompts = import_module("bfcl_eval.constants.default_prompts")
-        finally:
-            sys.path.remove(str(wheel))
-            del sys.modules[stub.__name__]
+            backend = import_module("bfcl_eval.constants.executable_backend_config")
+        del sys.modules[stub.__name__]
+        self._documented = backend.MULTI_TURN_FUNC_DOC_FILE_MAPPING
 
     def cases(self, category: str, number: int | None) -> list[Case]:
         """The first cases of a category, each with its ``category`` and ``ground_truth``."""
@@ -85,6 +90,9 @@ class Benchmark:
             }
         for case in cases:
             case["category"], case["ground_truth"] = category, truths.get(case["id"], [])
+            for name in case.get("involved_classes", ()):
+                path = f"multi_turn_func_doc/{self._documented[name]}"
+                case.setdefault("function", []).extend(self._read(path))
             for function in case["function"]:
                 function["description"] += HINT
         return cases
@@ -141,38 +149,126 @@ class Benchmark:
             )["valid"]
         )
 
+    def run(self, case: Case, call: str, session: str) -> list[str]:
+        """Call a function of a case of several turns; its state is kept by the session's name."""
+        given = case["initial_config"], case["involved_classes"], session, case["id"]
+        with _importable(self._wheel):
+            module = import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils")
+            return module.execute_multi_turn_func_call([call], *given)[0]
+
+    def is_done(self, case: Case, steps: list[list[list[str]]], session: str) -> bool:
+        """Whether the calls of each step of each turn leave and find what the right ones do."""
+        given = case["ground_truth"], case, case["category"], session
+        with _importable(self._wheel):
+            module = import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
+            return bool(module.multi_turn_checker(steps, *given)["valid"])
+
+
+@contextmanager
+def _importable(wheel: Path) -> Iterator[None]:
+    sys.path.insert(0, str(wheel))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(wheel))
+
+
+class _Talk:
+    """A server that is asked once or more, and what that took."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self.prefilled = self.generated = self.calls = 0
+        self.answers: list[str] = []
+
+    def __call__(self, messages: list[Any], tools: list[Any] | None) -> dict[str, Any]:
+        """Ask for the next message; its choice."""
+        body: dict[str, Any] = {"messages": messages, "temperature": 0, "max_tokens": TOKENS}
+        reply = self._post(body if tools is None else {**body, "tools": tools})
+        usage = reply.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        self.prefilled += usage.get("prompt_tokens", 0) - cached
+        self.generated += usage.get("completion_tokens", 0)
+        return reply["choices"][0]
+
+    def hear(self, text: str, calls: Calls | None) -> None:
+        """Keep what it said: calls, or else text."""
+        self.calls += len(calls or ())
+        self.answers.append(json.dumps(calls, ensure_ascii=False) if calls else text)
+
 
 def ask(benchmark: Benchmark, case: Case, post: Post, mode: Mode, by: str, model: str) -> Row:
     """Put a case to a server, and judge what it calls."""
-    messages = copy.deepcopy(case["question"][0])
-    body: dict[str, Any] = {"messages": messages, "temperature": 0, "max_tokens": TOKENS}
+    began, error, talk = time.monotonic(), "", _Talk(post)
+    hold = _hold_turns if case["category"] == MULTI_TURN else _hold_turn
+    try:
+        result = hold(benchmark, case, talk, mode)
+    except EngineError as refused:
+        result, error = "error", str(refused)
+    return Row(
+        by, model, DISTRIBUTIONS["bfcl-eval"].version, case["id"], case["category"], "en",
+        package=True, unanswerable=case["category"] == "irrelevance", result=result, first=None,
+        answers=talk.answers, calls=talk.calls, prefilled=talk.prefilled,
+        generated=talk.generated, seconds=round(time.monotonic() - began, 3),
+        printed_call=not talk.calls and any(map(is_call, talk.answers)), error=error,
+    )  # fmt: skip
+
+
+def _hold_turn(benchmark: Benchmark, case: Case, talk: _Talk, mode: Mode) -> Result:
+    messages, tools = copy.deepcopy(case["question"][0]), None
     if mode == "tools":
-        body["tools"] = benchmark.tools(case)
+        tools = benchmark.tools(case)
     elif messages[0]["role"] == "system":
         messages[0]["content"] = benchmark.system(case) + "\n\n" + messages[0]["content"]
     else:
         messages.insert(0, {"role": "system", "content": benchmark.system(case)})
-    began, error, usage, text = time.monotonic(), "", {}, ""
-    calls: Calls | None = []
-    try:
-        reply = post(body)
-    except EngineError as refused:
-        result: Result = "error"
-        error = str(refused)
-    else:
-        choice, usage = reply["choices"][0], reply.get("usage") or {}
-        text = choice["message"].get("content") or ""
-        calls = python_calls(text) if mode == "prompt" else wire_calls(choice["message"])
-        result = _result(benchmark, case, calls, mode, cut=choice["finish_reason"] == "length")
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    return Row(
-        by, model, DISTRIBUTIONS["bfcl-eval"].version, case["id"], case["category"], "en",
-        package=True, unanswerable=case["category"] == "irrelevance", result=result, first=None,
-        answers=[json.dumps(calls, ensure_ascii=False) if calls else text], calls=len(calls or ()),
-        prefilled=usage.get("prompt_tokens", 0) - cached,
-        generated=usage.get("completion_tokens", 0), seconds=round(time.monotonic() - began, 3),
-        printed_call=not calls and is_call(text), error=error,
-    )  # fmt: skip
+    choice = talk(messages, tools)
+    text = choice["message"].get("content") or ""
+    calls = python_calls(text) if mode == "prompt" else wire_calls(choice["message"])
+    talk.hear(text, calls)
+    return _result(benchmark, case, calls, mode, cut=choice["finish_reason"] == "length")
+
+
+_sessions = itertools.count()
+
+
+def _hold_turns(benchmark: Benchmark, case: Case, talk: _Talk, mode: Mode) -> Result:
+    """Hold a conversation of several turns; each ends with a message that calls nothing."""
+    session, tools = f"session{next(_sessions)}", benchmark.tools(case)
+    names = {one["function"]["name"] for one in tools}
+    messages: list[dict[str, Any]] = []
+    turns: list[list[list[str]]] = []
+    for question in case["question"]:
+        messages += question
+        turns.append([])
+        while len(turns[-1]) <= STEPS:
+            message = talk(messages, tools)["message"]
+            text, calls = message.get("content") or "", wire_calls(message)
+            talk.hear(text, calls)
+            messages.append({"role": "assistant", "content": text})
+            if not calls:
+                break
+            messages[-1]["tool_calls"] = message["tool_calls"]
+            turns[-1].append([])
+            for call, one in zip(message["tool_calls"], calls, strict=True):
+                written = source(*next(iter(one.items())), names)
+                found = "Error during execution: there is no such function"
+                if written is not None:
+                    turns[-1][-1].append(written)
+                    (found,) = benchmark.run(case, written, session)
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": found})
+        else:
+            return "limit"
+    if benchmark.is_done(case, turns, session):
+        return "right"
+    return "wrong" if any(turns) else "declined"
+
+
+def source(name: str, arguments: dict[str, Any], names: Collection[str]) -> str | None:
+    """A call as Python; None where the wheel, which evaluates it, must not be given it."""
+    if name not in names or not all(one.isidentifier() for one in arguments):
+        return None
+    return f"{name}({','.join(f'{one}={value!r}' for one, value in arguments.items())})"
 
 
 def _result(
@@ -300,9 +396,9 @@ def ask_all(
 
 
 def means(rows: Sequence[Row]) -> str:
-    """The mean of the rates of the categories that want calls, beside that of irrelevance."""
+    """The mean of the rates of single-turn categories that want calls, beside irrelevance's."""
     rates: dict[bool, list[float]] = {False: [], True: []}
-    for category in sorted({row.kind for row in rows}):
+    for category in sorted({row.kind for row in rows} - {MULTI_TURN}):
         mine = [row for row in rows if row.kind == category and row.result != "error"]
         right = sum(row.result == "right" for row in mine)
         rates[category == "irrelevance"].append(right / max(len(mine), 1))
@@ -325,8 +421,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, metavar="N", help="of the engine")
     args = parser.parse_args(argv)
     categories = args.category.split(",")
-    if unknown := {*categories} - {*CATEGORIES}:
-        parser.error(f"no category {', '.join(sorted(unknown))}; there are {', '.join(CATEGORIES)}")
+    if unknown := {*categories} - {*CATEGORIES, MULTI_TURN}:
+        there = ", ".join((*CATEGORIES, MULTI_TURN))
+        parser.error(f"no category {', '.join(sorted(unknown))}; there are {there}")
+    if args.prompt and MULTI_TURN in categories:
+        parser.error(f"{MULTI_TURN} is asked with tools alone")
     benchmark = Benchmark(download("bfcl-eval", args.trees / "downloads"))
     cases = [case for category in categories for case in benchmark.cases(category, args.n)]
     mode: Mode = "prompt" if args.prompt else "tools"

@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 from labs.harness import bfcl
-from labs.harness.bfcl import CATEGORIES, Benchmark, Mode, Post, python_calls, wire_calls
+from labs.harness.bfcl import (
+    CATEGORIES,
+    MULTI_TURN,
+    Benchmark,
+    Mode,
+    Post,
+    python_calls,
+    source,
+    wire_calls,
+)
 from labs.harness.runner import Row, read
 from labs.harness.trees import VARIABLE, download
 from triplepoint.errors import EngineError
@@ -40,6 +49,17 @@ def ast_checker(functions, calls, truth, language, category, mode):
 """
 MODULES = {
     "eval_checker/ast_eval/ast_checker": CHECKER,
+    "constants/executable_backend_config": (
+        "MULTI_TURN_FUNC_DOC_FILE_MAPPING = {'Door': 'door.json'}\n"
+    ),
+    "eval_checker/multi_turn_eval/multi_turn_utils": (
+        "def execute_multi_turn_func_call(calls, config, classes, session, case):\n"
+        "    return [f'{one} was {config[classes[0]]}' for one in calls], {}\n"
+    ),
+    "eval_checker/multi_turn_eval/multi_turn_checker": (
+        "def multi_turn_checker(steps, truth, case, category, session):\n"
+        "    return {'valid': [[x for step in turn for x in step] for turn in steps] == truth}\n"
+    ),
     "constants/enums": "class Language:\n    PYTHON = 'python'\n",
     "constants/type_mappings": (
         "GORILLA_TO_OPENAPI = {'dict': 'object', 'float': 'number', 'tuple': 'array'}\n"
@@ -73,10 +93,25 @@ def benchmark(tmp_path: Path) -> Benchmark:
             {"id": one["id"], "question": QUESTION, "function": [FUNCTION]} for one in truth
         ],
         "possible_answer/simple_python": truth,
+        "multi_turn_base": [
+            {
+                "id": "multi_turn_base_0",
+                "question": QUESTION * 2,
+                "initial_config": {"Door": "shut"},
+                "involved_classes": ["Door"],
+            }
+        ],
+        "possible_answer/multi_turn_base": [
+            {"id": "multi_turn_base_0", "ground_truth": [["math_area(base=2.0)"], []]}
+        ],
         "irrelevance": [{"id": "irrelevance_0", "question": QUESTION, "function": [FUNCTION]}],
     }
     with zipfile.ZipFile(path, "w") as wheel:
-        for folder in ("", "constants/", "eval_checker/", "eval_checker/ast_eval/"):
+        for folder in (
+            "",
+            "constants/",
+            *(f"eval_checker/{x}" for x in ("", "ast_eval/", "multi_turn_eval/")),
+        ):
             wheel.writestr(f"bfcl_eval/{folder}__init__.py", "")
         for name, source in MODULES.items():
             wheel.writestr(f"bfcl_eval/{name}.py", source)
@@ -84,6 +119,7 @@ def benchmark(tmp_path: Path) -> Benchmark:
             folder, _, stem = name.rpartition("/")
             file = f"bfcl_eval/data/{folder}/BFCL_v4_{stem}.json".replace("//", "/")
             wheel.writestr(file, "\n".join(map(json.dumps, lines)))
+        wheel.writestr("bfcl_eval/data/multi_turn_func_doc/door.json", json.dumps(FUNCTION))
     made = Benchmark(path)
     assert str(path) not in sys.path
     return made
@@ -91,7 +127,10 @@ def benchmark(tmp_path: Path) -> Benchmark:
 
 def reply(content: str | None = None, *calls: str, finish: str = "stop") -> dict[str, Any]:
     """A chat completion with calls of these names."""
-    made = [{"function": {"name": name, "arguments": '{"base": 2.0}'}} for name in calls]
+    made = [
+        {"id": "c1", "type": "function", "function": {"name": one, "arguments": '{"base": 2.0}'}}
+        for one in calls
+    ]
     usage = {
         "prompt_tokens": 90,
         "completion_tokens": 7,
@@ -203,6 +242,42 @@ def test_calls_as_python(text: str, calls: list[Any]) -> None:
     assert python_calls(text) == calls
 
 
+def test_several_turns(benchmark: Benchmark) -> None:
+    """Calls are made and their results told until one calls nothing; then comes the next turn."""
+    called, done, bodies = reply(None, "math_area"), reply("Done."), list[dict[str, Any]]()
+
+    def play(*script: dict[str, Any]) -> Row:
+        rest = iter(script)
+
+        def post(body: dict[str, Any]) -> dict[str, Any]:
+            bodies.append({**body, "messages": list(body["messages"])})
+            return next(rest)
+
+        return ask(benchmark, MULTI_TURN, post)
+
+    row = play(called, done, done)
+
+    assert (row.result, row.calls, row.prefilled) == ("right", 1, 3 * 70)
+    assert [len(body["messages"]) for body in bodies] == [1, 3, 5]
+    assert bodies[1]["messages"][-1] == {
+        "role": "tool",
+        "tool_call_id": "c1",
+        "content": "math_area(base=2.0) was shut",
+    }
+    assert play(done, done).result == "declined"
+    assert play(called, called, done, done).result == "wrong"
+    assert play(reply(None, "open"), done, done).result == "wrong"
+    assert "no such function" in bodies[-2]["messages"][2]["content"]
+    assert play(*[called] * 30).result == "limit"
+
+
+def test_what_the_wheel_evaluates() -> None:
+    """Functions of the case alone, and arguments that are values."""
+    assert source("cd", {"folder": "a'b", "deep": None}, {"cd"}) == """cd(folder="a'b",deep=None)"""
+    assert source("open", {"file": "x"}, {"cd"}) is None
+    assert source("cd", {"a=print(1),b": 1}, {"cd"}) is None
+
+
 def test_cases_are_not_asked_again(benchmark: Benchmark, tmp_path: Path) -> None:
     """Who comes back asks what is missing; means are of categories."""
     out, post = tmp_path / "rows.jsonl", Scripted(reply(None, "math_area"))
@@ -259,3 +334,22 @@ def test_the_checker_accepts_its_own_answers(category: str) -> None:
         assert not made.is_right(case, [*calls, calls[0]], "prompt"), case["id"]
         assert made.tools(case)[0]["function"]["parameters"]["type"] == "object"
         assert json.dumps(case["function"], indent=4) in made.system(case)
+
+
+@pytest.mark.skipif(
+    not Path(os.environ.get(VARIABLE, "?")).is_dir(),
+    reason=f"{VARIABLE} names no folder of downloads",
+)
+def test_the_functions_of_the_wheel_do_what_the_checker_wants() -> None:
+    """Who makes the calls of the answers, as a server would, is right; without the last, wrong."""
+    made = Benchmark(download("bfcl-eval", Path(os.environ[VARIABLE]) / "downloads"))
+    cases = [one for one in made.cases(MULTI_TURN, 20) if "MathAPI" not in one["involved_classes"]]
+    assert len(cases) > 10
+    for case in cases:
+        turns = [[[call] for call in turn] for turn in case["ground_truth"]]
+        session = "session" + case["id"]
+        for turn in turns:
+            for (call,) in turn:
+                assert "Error during execution" not in made.run(case, call, session)[0]
+        assert made.is_done(case, turns, session), case["id"]
+        assert not made.is_done(case, [*turns[:-1], []], session + "cut"), case["id"]
