@@ -351,7 +351,7 @@ def server_of(model: str, threads: int | None) -> Iterator[Post]:
         yield post
 
 
-def _remote(url: str) -> tuple[Post, str]:
+def remote(url: str) -> tuple[Post, str]:
     """A server that runs elsewhere, and the name of its first model."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -432,7 +432,7 @@ def main(argv: list[str] | None = None) -> int:
     by = f"bfcl-{mode}"
     if args.model.startswith(("http://", "https://")):
         by += f"@{urlsplit(args.model).netloc}"
-        post, model = _remote(args.model)
+        post, model = remote(args.model)
         rows = ask_all(benchmark, cases, post, mode, by, model, args.out)
     else:
         model = Path(args.model).stem

@@ -3,8 +3,9 @@
 Reads the rows that askers wrote with ``--out``. A pair of askers is compared over the questions
 that both were asked; those that an error of ours ended are left out. Intervals are at 95 %, of a
 paired bootstrap: questions are drawn with their results of both, so what makes a question hard for
-everybody does not widen them. Where an oracle of the same model is among the files, each asker's
-rate is also shown as a share of the oracle's.
+everybody does not widen them. One without width says that no question told the two apart, not that
+they are equal. Where an oracle of the same model is among the files, each asker's rate is also
+shown as a share of the oracle's.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Asked:
     """The rows of one asker.
 
     Attributes:
-        name: with the file where two files have the same asker.
+        name: with the model where there are several, the file where two have the same asker.
         rows: by set and question.
     """
 
@@ -112,8 +113,11 @@ def load(paths: Sequence[Path]) -> list[Asked]:
         for row in read(path):
             found.setdefault((path, row.by, row.model), {})[row.set, row.id] = row
     times = Counter((by, model) for _, by, model in found)
+    several = len({model for _, _, model in found}) > 1
     return [
-        Asked(f"{by} {model}" + f" ({path.stem})" * (times[by, model] > 1), by, model, rows)
+        Asked(
+            by + f" {model}" * several + f" ({path.stem})" * (times[by, model] > 1), by, model, rows
+        )
         for (path, by, model), rows in found.items()
     ]
 

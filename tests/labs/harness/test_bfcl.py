@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.serving import SETTINGS, Server
 
 from labs.harness import bfcl
 from labs.harness.bfcl import (
@@ -25,6 +26,7 @@ from labs.harness.bfcl import (
 )
 from labs.harness.runner import Row, read
 from labs.harness.trees import VARIABLE, download
+from triplepoint import Engine
 from triplepoint.errors import EngineError
 
 FUNCTION = {
@@ -300,6 +302,23 @@ def test_a_real_server(benchmark: Benchmark) -> None:
 
     assert row.error == ""
     assert row.prefilled > 0
+    assert row.generated > 0
+
+
+def test_a_server_elsewhere(benchmark: Benchmark) -> None:
+    """By its URL; the model is named by the server, and what it refuses is an error with a text."""
+    server = Server(SETTINGS, lambda _: Engine.load("nano", threads=1))
+    try:
+        server.wait()
+        post, model = bfcl.remote(server.url + "/")
+        row = ask(benchmark, "irrelevance", post)
+        with pytest.raises(EngineError, match="400"):
+            post({"messages": "none"})
+    finally:
+        server.close()
+
+    assert model == "nano"
+    assert row.error == ""
     assert row.generated > 0
 
 

@@ -85,7 +85,7 @@ def test_askers_of_files(tmp_path: Path) -> None:
 
     found = load(paths)
 
-    assert [one.name for one in found] == ["ask m (a)", "rival m", "ask m (b)"]
+    assert [one.name for one in found] == ["ask (a)", "rival", "ask (b)"]
     assert [row.result for one in found for row in one.rows.values()] == ["limit", "wrong", "right"]
     with pytest.raises(OSError, match="none"):
         load([tmp_path / "none.jsonl"])
@@ -110,4 +110,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert lines[-1].startswith("ask m: n 3, share of oracle m: 1.50 [1.00, ")
 
     compare.main([str(paths[0]), str(paths[1]), "--kind", "log"])
-    assert "oracle m − ask m: no question in common" in capsys.readouterr().out
+    assert "oracle − ask: no question in common" in capsys.readouterr().out
