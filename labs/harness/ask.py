@@ -7,6 +7,7 @@ tools that edit, in a copy, judged by the files.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from .questions import Question
 
 
-def asker(engine: Engine) -> Asker:
-    """Ask the agent."""
+def asker(engine: Engine, harness: Mapping[str, object] | None = None) -> Asker:
+    """Ask the agent, with settings of its harness in place of the model's default."""
 
     def ask(question: Question, folder: Path, tree: Tree) -> Reply:
         if question.kind == "edit":
-            return _work(engine, question, folder)
-        agent = Agent(engine, workspace=folder, trace=False)
+            return _work(engine, question, folder, harness)
+        agent = Agent(engine, workspace=folder, trace=False, harness=harness)
         reply = Reply()
         try:
             for turn in question.turns:
@@ -42,12 +43,21 @@ def asker(engine: Engine) -> Asker:
     return ask
 
 
-def _work(engine: Engine, question: Question, folder: Path) -> Reply:
+def _work(
+    engine: Engine, question: Question, folder: Path, harness: Mapping[str, object] | None
+) -> Reply:
     reply = Reply()
     with tempfile.TemporaryDirectory(prefix="triplepoint-harness-") as temporary:
         root = copied(folder, Path(temporary))
         before = snapshot(root)
-        agent = Agent(engine, workspace=root, tools=EditTools(root), policy="yes", trace=False)
+        agent = Agent(
+            engine,
+            workspace=root,
+            tools=EditTools(root),
+            policy="yes",
+            trace=False,
+            harness=harness,
+        )
         try:
             hear(agent, question.turns[0].ask, reply)
         finally:

@@ -55,6 +55,7 @@ class Row:
 
     Attributes:
         by, model, set: who asked whom what; the set by its SHA-256.
+        kind: of the question; of BFCL's its category.
         package: whether nobody here wrote the tree.
         result: of its last turn; first: of a first turn before it.
         prefilled, generated: tokens of the prompts that were computed, and of what was written.
@@ -65,7 +66,7 @@ class Row:
     model: str
     set: str
     id: str
-    kind: Kind
+    kind: str
     language: str
     package: bool
     unanswerable: bool
@@ -121,11 +122,7 @@ def ask_all(
         out: file of the rows; None: they are only returned.
         say: gets a line for each question.
     """
-    known: dict[tuple[str, str, str, str], Row] = {}
-    if out is not None and out.exists():
-        known = {row.key: row for row in read(out)}
-        with out.open("r+b") as file:  # what was written after the last whole line goes
-            file.truncate(out.read_bytes().rfind(b"\n") + 1)
+    known = resume(out)
     rows: list[Row] = []
     held: dict[str, tuple[Path, Tree]] = {}
     for question in questions:
@@ -134,13 +131,27 @@ def ask_all(
             if question.tree not in held:
                 held[question.tree] = _tree(question.tree, room)
             row = _row(name, model, asker, question, *held[question.tree])
-            if out is not None:
-                with out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
-            answer = " ".join((row.answers or [""])[-1].split())[:90]
-            say(f"{row.result:<8} {row.seconds:6.1f} s  {question.id}  {answer}")
+            append(row, out, say)
         rows.append(row)
     return rows
+
+
+def resume(out: Path | None) -> dict[tuple[str, str, str, str], Row]:
+    """Read the rows of a file by key, and cut off what follows its last whole line."""
+    if out is None or not out.exists():
+        return {}
+    with out.open("r+b") as file:
+        file.truncate(out.read_bytes().rfind(b"\n") + 1)
+    return {row.key: row for row in read(out)}
+
+
+def append(row: Row, out: Path | None, say: Callable[[str], object]) -> None:
+    """Write a row to its file, and report it in a line."""
+    if out is not None:
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
+    answer = " ".join((row.answers or [""])[-1].split())[:90]
+    say(f"{row.result:<8} {row.seconds:6.1f} s  {row.id}  {answer}")
 
 
 def _tree(name: str, room: Path) -> tuple[Path, Tree]:

@@ -41,6 +41,8 @@ class Distribution:
 DISTRIBUTIONS = {
     "airportsdata": Distribution("20260905", "airportsdata-20260905-py3-none-any.whl",
         "d7eaa9a57d373b0adaaae0d52da2af0bb0edf73f7baa170f7c415d3342bf4868"),
+    "bfcl-eval": Distribution("2026.3.23", "bfcl_eval-2026.3.23-py3-none-any.whl",
+        "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a"),
     "certbot-apache": Distribution("2.11.0", "certbot_apache-2.11.0.tar.gz",
         "27d39c6ad4c95a5ee1d9d8c81e95c3379f8ba35ca181b4a0b64c2bd678983b43"),
     "certbot-nginx": Distribution("2.11.0", "certbot_nginx-2.11.0.tar.gz",
