@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -21,6 +22,8 @@ from triplepoint.runtime.conversation.formats import FORMATS as CALL_FORMATS
 from triplepoint.runtime.convert.settings import ARCHITECTURES as CHECKPOINTS
 from triplepoint.runtime.models import ARCHITECTURES
 from triplepoint.runtime.synthetic.shapes import SHAPES
+from triplepoint.traces import Trace
+from triplepoint.traces.events import RunEnd, RunStart
 
 # --- the Python examples
 
@@ -174,6 +177,24 @@ def simple(text: str) -> list[str]:
     """The items of a list as names in the code are written."""
     plain = re.sub(r"\(.*?\)|, from GGUF", "", text)
     return [re.sub(r"[\s.-]", "", item.lower()) for item in plain.split(",")]
+
+
+def test_the_readme_shows_a_recorded_task() -> None:
+    """What a real small model did, as its trace has it: `replay --verify` goes through on it."""
+    trace = Trace.load(ROOT / "tests" / "data" / "task.jsonl")
+    (start,) = (one for one in trace.events if isinstance(one, RunStart))
+    (end,) = (one for one in trace.events if isinstance(one, RunEnd))
+    lines = [f'triplepoint run -m {start.model.path} "{start.task}"']
+    for tool in trace.tools:
+        given = ", ".join(f"{k}={json.dumps(v)}" for k, v in tool.arguments.items())
+        looked = tool.by == "harness"
+        lines.append(f"> {'looked: ' * looked}{tool.name}({given})")
+        lines += [] if looked else [f"  {tool.result}"]
+    lines.append(end.answer)
+    shown = (ROOT / "README.md").read_text().partition("    $ ")[2].partition("\n\n")[0]
+    shown_lines = [line.removeprefix("    ") for line in shown.split("\n")]
+    assert shown_lines[0].startswith(lines[0])
+    assert shown_lines[1:] == lines[1:]
 
 
 def test_the_readme_names_what_is_supported() -> None:

@@ -10,6 +10,7 @@ import json
 import re
 import stat
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -30,6 +31,7 @@ MAX_IN_FOLDER = 100_000  # files of a folder that are checked against a policy's
 MOST_COMPARED = 50  # lines that are compared letter by letter with what was not found
 MAX_PLACES = 5  # places of a text that are named
 MAX_COUNTED = 1000  # that are counted
+KEEPS = 4  # lines of a file that is not replaced unasked by one that has few of them
 FIRST = 5  # lines of a file that was never read, in the refusal to replace it
 MAX_EDIT = 300  # characters of an edit that is proposed in its place
 MAX_PREVIEWS = 64  # whose files are remembered; most are called at once, and forgotten
@@ -50,6 +52,7 @@ class EditTools(ToolGroup):
             ToolError: there is no such folder.
         """
         self.workspace = root if isinstance(root, Workspace) else Workspace(root)
+        self._insisted: set[tuple[str, str]] = set()  # what was refused last
         self._previews: dict[tuple[str, ...], str | None] = {}  # by call: what the file held
         other = self._other_name
         self._tools = (
@@ -155,7 +158,7 @@ class EditTools(ToolGroup):
         """Raise ToolError if the conversation never read the text that it would replace."""
         readable = seen.unread(self.workspace, path)
         if not text or readable is None:
-            return
+            return self._check_kept(path, text, content)
         told = f"{shown(path)} exists and was never read here, so nothing was written"
         if not readable(path):
             raise ToolError(f"{told}; write to another file")
@@ -163,6 +166,20 @@ class EditTools(ToolGroup):
         first = "\n".join(f"{n}\t{line[:120]}" for n, line in enumerate(lines[:FIRST], 1))
         more = ", the first" if len(lines) > FIRST else ""
         raise ToolError(f"{told}; read it first{instead}. It has {_count(text)}{more}:\n{first}")
+
+    def _check_kept(self, path: str, text: str | None, content: str) -> None:
+        """Raise ToolError, once, if most lines of a text would go: a piece is meant mostly."""
+        lines = split_lines(text or "")
+        kept = (Counter(lines) & Counter(split_lines(content))).total()
+        if len(lines) < KEEPS or 2 * kept >= len(lines) or not seen.is_guarded():
+            return
+        if (path, content) not in self._insisted:
+            self._insisted = {(path, content)}
+            raise ToolError(
+                f"nothing was written: of the {len(lines)} lines of {shown(path)} this keeps "
+                f"{kept}; change a piece of it with edit_file, or call write_file again with the "
+                "same text to replace all of it"
+            )
 
     # What the rules of a policy hold for besides the path that is named.
 

@@ -62,6 +62,11 @@ def known(workspace: Workspace, path: str) -> str:
     return "" if seen is None else seen.get(_key(workspace, path), "")
 
 
+def is_guarded() -> bool:
+    """Whether the call is that of a conversation that can read files."""
+    return _READABLE.get() is not None
+
+
 def unread(workspace: Workspace, path: str) -> Readable | None:
     """What may be read, if the conversation could have read the file and never did."""
     seen = _SEEN.get()

@@ -121,6 +121,8 @@ def show_sources(
     and what stands nowhere."""
     facts: dict[str, list[str]] = {}
     for fact, path, line in sources:
+        if fact == path:
+            continue
         facts.setdefault(f"{path}:{line}" if line else path, []).append(fact)
     for place, found in facts.items():
         output.line(short(f"[{place}] {', '.join(found)}", _WIDTH), "dim")

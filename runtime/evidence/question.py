@@ -44,8 +44,9 @@ _LINE = re.compile(
 _FIRST = re.compile(rf"\b(?:first|erste[nr]?|primera?|premi[eè]re?)\s+{_A_LINE}\b|第一行", re.I)
 _LAST = re.compile(rf"\b(?:last|letzte[nr]?|[úu]ltima|derni[eè]re)\s+{_A_LINE}\b|最后一行", re.I)
 _COUNTS = re.compile(
-    r"how (?:many|often)|number of|count|\bmost\b|\btotal|wie ?viele?|wie oft|anzahl|"
-    r"am häufigsten|meisten|cu[áa]nt[ao]s|m[áa]s frecuente|combien|多少|几[个次条]|最多",
+    r"how (?:many|often|much)|number of|count|\bmost\b|\btotal|adds? up|\bsum\b|average|\bmean\b|"
+    r"wie ?viele?|wie oft|wie hoch|anzahl|am häufigsten|meisten|summe|durchschnitt|insgesamt|"
+    r"cu[áa]nt[ao]s?|m[áa]s frecuente|suma|promedio|combien|总|平均|多少|几[个次条]|最多",
     re.IGNORECASE,
 )
 _ASKS = re.compile(

@@ -159,7 +159,7 @@ def _queries(table: Table, asked: Asked, question: Question) -> Iterator[str]:
     surest = max((asked.named.get(one, 0) for one in numbers), default=0)
     named = [one for one in numbers if surest and asked.named.get(one) == surest]
     texts = [one for one in free if not table.columns[one] and not _is_key(table, one)]
-    if asked.where or named:
+    if named or (asked.where and (question.counts or most or least)):
         of = [quoted(one) for one in (named or numbers)[:MEASURES]]
         figures = (f"sum({one}), avg({one}), min({one}), max({one})" for one in of)
         yield f"SELECT {', '.join(['count(*)', *figures])} FROM t{where}"

@@ -105,3 +105,16 @@ def test_a_session_that_continues(scripted: MakeEngine, root: Path, tmp_path: Pa
         second = _agent(scripted(WRITE, DONE), root)
         kept.resume(second)
         assert _refused(second, root)
+
+
+def test_most_lines_are_not_dropped_unasked(scripted: MakeEngine, root: Path) -> None:
+    """A text that keeps few lines of one that was read is refused once; the same again is meant."""
+    text = "".join(f"line {n}\n" for n in range(9))
+    (root / "a.txt").write_text(text)
+    agent = _agent(scripted(READ, WRITE, DONE, WRITE, DONE), root)
+    agent.run("Read it and write it")
+
+    assert (root / "a.txt").read_text() == text
+    assert "of the 9 lines of a.txt this keeps 0" in (agent.trace.tools[-1].error or "")
+    agent.run("Yes, all of it")
+    assert (root / "a.txt").read_text() == "mine\n"
