@@ -241,13 +241,24 @@ class Table:
         return {one.name: one.sql()[0].endswith("REAL") for one in self._columns}
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query that is known to be good."""
-        return self._database.execute(query).fetchall()
+        """The rows of a query that is known to be good.
+
+        Raises:
+            ToolError: it takes too long.
+        """
+        self._limit()
+        try:
+            return self._database.execute(query).fetchall()
+        except sqlite3.Error as error:
+            raise ToolError(f"bad query: {printable(str(error))}") from None
+
+    def _limit(self) -> None:
+        end = time.monotonic() + MAX_SECONDS
+        self._database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
 
     def answer(self, query: str, max_chars: int, *, told: bool = True) -> str:
         """The rows of the result, and what there is to know about them; the columns if `told`."""
-        end = time.monotonic() + MAX_SECONDS
-        self._database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
+        self._limit()
         try:
             rows = list(self._result(self._database.execute(query), max_chars))
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:

@@ -9,6 +9,7 @@ import json
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from triplepoint.errors import ToolError
 from triplepoint.tools import Workspace
 from triplepoint.tools import table as table_module
-from triplepoint.tools.table import ask_table
+from triplepoint.tools.table import ask_table, open_table
 
 SALES = """id,customer,date,euro,state
 R-1,Ann,2026-01-05,100.10,paid
@@ -355,3 +356,14 @@ def test_figures_are_those_of_other_libraries(
         key, *figures = line.split(" | ")
         assert key == row[0]
         assert [float(one) for one in figures] == pytest.approx([float(one) for one in row[1:]])
+
+
+def test_an_open_table_answers_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit is that of one query, not of all that are asked of an open table."""
+    (tmp_path / "t.csv").write_text("name,n\n" + "".join(f"a{n},{n}\n" for n in range(2000)))
+    with closing(open_table(Workspace(tmp_path), "t.csv")) as table:
+        assert table.columns == {"name": False, "n": True}
+        assert table.answer("SELECT sum(n) FROM t", 400, told=False) == "sum(n)\n1999000"
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
+        assert len(table.rows("SELECT a.n FROM t a JOIN t b WHERE b.n < 20")) == 40_000
