@@ -2,9 +2,9 @@
 
 Whether the lines that carry the answers stand in the evidence that is gathered for the questions
 of the frozen set, within a budget of the model's tokens, and how long gathering takes. A turn
-counts as found if all its gold lines stand there. Not asked: what has no gold lines, tasks, and
-questions that cannot be answered. Counts over more than `MANY` lines are told apart: a tool
-counts these, and no excerpt can hold them.
+counts as found if all its gold lines stand there, or what was computed has the answer. Not asked:
+what has no gold lines, tasks, and questions that cannot be answered. Counts over more than `MANY`
+lines are told apart: no excerpt can hold them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from triplepoint.tools import Workspace
 
 from . import trees
 from .gold import Line
+from .judge import judge
 from .questions import Question, Turn, frozen
 
 MANY = 20
@@ -95,6 +96,9 @@ def look(
             evidence = gatherer.gather(turn.ask, earlier, budget=budget, count=count)
             taken.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
         missed = tuple(line for line in turn.lines if not is_shown(line, evidence))
+        reckoned = " ".join(call.result for call in evidence.reckoned)
+        if reckoned and judge(question, reckoned, place) == "right":
+            missed = ()
         yield Row(
             question, turn, len(turn.lines), len(turn.lines) - len(missed), evidence.tokens,
             taken[0], taken[-1], evidence.needs_files, missed,
