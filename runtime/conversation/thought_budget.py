@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..inference.decoding import Constraint
     from ..tokens.tokenizer import Tokenizer
     from .reasoning_tags import Thinking
-    from .turn import Limits
 
 
 class ThoughtBudget(Around):
@@ -35,15 +34,18 @@ class ThoughtBudget(Around):
         constraint: Constraint | None,
         tokenizer: Tokenizer,
         tags: Thinking,
-        limits: Limits,
         *,
+        tokens: int | None,
+        seconds: float,
+        sentence: str,
         opened: bool,
     ) -> None:
+        """Begin a turn; `sentence` closes a thought after `tokens`, or after `seconds` if not 0."""
         super().__init__(constraint)
-        self._tokenizer, self._limits, self._tags = tokenizer, limits, tags.tags[:2]
+        self._tokenizer, self._tags = tokenizer, tags.tags[:2]
+        self._tokens, self._seconds = tokens, seconds
         self._ids = [tokenizer.encode(tag, special=True) for tag in self._tags]
-        sentence = limits.thinking_end if limits.thinking_tokens != 0 else "\n"
-        self._end = [*tokenizer.encode(sentence), *self._ids[1]]
+        self._end = [*tokenizer.encode(sentence if tokens != 0 else "\n"), *self._ids[1]]
         self._began, self._count = time.perf_counter(), 0
         self._character = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""  # since the last tag, for tags that are no tokens
@@ -93,8 +95,7 @@ class ThoughtBudget(Around):
         """Begin to force the end where the budget is used up; no character is broken in two."""
         if not self._thinks or self._character.getstate()[0]:
             return
-        most, seconds = self._limits.thinking_tokens, self._limits.thinking_seconds
-        late = self._count > 0 and 0 < seconds <= time.perf_counter() - self._began
-        if late or (most is not None and self._count >= most):
+        late = self._count > 0 and 0 < self._seconds <= time.perf_counter() - self._began
+        if late or (self._tokens is not None and self._count >= self._tokens):
             self._forced = list(self._end)
             self.ended = self._count if self.ended is None else self.ended

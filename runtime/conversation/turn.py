@@ -165,7 +165,11 @@ class TurnRequest:
 
             closed = required.thinking.closing in tokenizer.decode(self.said, special=True)
             opened = self.opened and not closed
-            made = ThoughtBudget(made, tokenizer, required.thinking, limits, opened=opened)
+            made = ThoughtBudget(
+                made, tokenizer, required.thinking,
+                tokens=limits.thinking_tokens, seconds=limits.thinking_seconds,
+                sentence=limits.thinking_end, opened=opened,
+            )  # fmt: skip
         return made
 
     def ends_of(self, tokenizer: Tokenizer) -> frozenset[int]:
