@@ -91,7 +91,7 @@ LONG = "".join(f"line {n}\n" for n in range(1, 9))
         (LONG.replace("line 4\n", ""), '{"old": "line 3\\nline 4", "new": "line 3"}'),
         (LONG.removeprefix("line 1\n"), '{"old": "line 1\\nline 2", "new": "line 2"}'),
         (LONG.removesuffix("\n"), "or change one piece of it with edit_file"),
-        ("another text\n", "or change one piece of it with edit_file"),
+        ("another text\n" + LONG[:28], "or change one piece of it with edit_file"),
     ],
 )
 def test_what_a_model_never_read_is_not_replaced(
