@@ -39,7 +39,7 @@ from .naming import Missing, Names, named, unknown_names
 from .question import Question, read
 from .ranking import Line, Ranked, Ranking
 from .reading import Text, Texts
-from .reckoned import TABLES, is_table, of_lines, of_table, phrases_in
+from .reckoned import LIMIT, TABLES, is_table, of_lines, of_table, phrases_in
 
 WALK, SCAN = 1.0, 0.7
 """Seconds that the first question waits for the names of files, and for a scan of them."""
@@ -87,7 +87,7 @@ class Evidence:
         small_talk: whether it is a greeting or thanks.
         needs_files: whether it is about these files at all, as far as its words say.
         counts: whether it asks how many, or which most, which lines alone do not answer.
-        asks: whether it is a question; else it may be a task.
+        acts: whether it is a task that changes something, and no question.
         strength: share of its words that one place has: 0 to 1.
         tokens: of the calls' arguments and results, and of the best lines.
     """
@@ -102,7 +102,7 @@ class Evidence:
     small_talk: bool = False
     needs_files: bool = False
     counts: bool = False
-    asks: bool = True
+    acts: bool = False
     strength: float = 0.0
     tokens: int = 0
 
@@ -252,7 +252,7 @@ class Gatherer(ProcessBound):
                 notes=tuple(self._notes(ranked)),
                 needs_files=True,
                 counts=asked.counts,
-                asks=asked.asks,
+                acts=asked.acts,
                 strength=ranked.strength,
                 tokens=budget - purse.left,
             )
@@ -346,32 +346,20 @@ class Gatherer(ProcessBound):
     def _reckon(
         self, purse: _Purse, asked: Question, files: Sequence[str], ranked: Ranked
     ) -> tuple[Call, ...]:
-        """What `table` and `count` tell, of the first file that has what is asked about."""
+        """What `table` and `count` tell, of the file that has most of what is asked about."""
         others = dict.fromkeys(line.path for line in ranked.lines[:REACH])
         texts: dict[str, Text] = {}
         for path in [*files, *(others if not files else ())][:TRIED]:
             with suppress(ToolError):
                 texts[path] = self._texts.get(path)
-        tables = [path for path, text in texts.items() if is_table(path, text)]
-        if not files and (
-            asked.counts or not tables
-        ):  # what they hold tells, not how they are called
-            small = [p for p in self._catalog.files if p.endswith(TABLES) and p not in tables]
-            tables += small[:TRIED]
-        best, calls = 0.0, list[Call]()
-        for path in tables:
-            with suppress(ToolError):
-                meant = of_table(self._table(path), path, asked)
-                if meant.fits > best:
-                    best, wanted = meant.fits, [{"path": path, "query": q} for q in meant.queries]
-                    calls = [call for given in wanted if (call := self._call("table", given))]
+        calls = self._of_tables(asked, texts, not files)
         if not calls and asked.counts and texts:
+            said = {path: phrases_in(path, text, asked)[:1] for path, text in texts.items()}
 
             def holds(path: str) -> int:
-                found = phrases_in(path, texts[path], asked)[:1]
-                return sum(texts[path].whole.casefold().count(one) for one in found)
+                return sum(texts[path].whole.casefold().count(one) for one in said[path])
 
-            path = max(texts, key=lambda path: (path in files, holds(path)))
+            path = max(texts, key=holds)
             given = of_lines(path, texts[path], asked)
             calls = [call for one in given if (call := self._call("count", one))]
         before = len(purse.calls)
@@ -381,6 +369,22 @@ class Gatherer(ProcessBound):
         del purse.calls[before:]
         return paid
 
+    def _of_tables(self, asked: Question, texts: Mapping[str, Text], beyond: bool) -> list[Call]:
+        """Queries over one of some files; `beyond`: or over one that what it holds speaks for."""
+        tables = [path for path, text in texts.items() if is_table(path, text)]
+        if beyond and (asked.counts or not tables):
+            named = [p for p, key in self._catalog.files.items() if p.endswith(TABLES)
+                     and key[0] <= LIMIT and p not in tables]  # fmt: skip
+            tables += named[:TRIED]
+        best, calls = 0.0, list[Call]()
+        for path in tables:
+            with suppress(ToolError):
+                meant = of_table(self._table(path), path, asked)
+                if meant.fits > best:
+                    best, wanted = meant.fits, [{"path": path, "query": q} for q in meant.queries]
+                    calls = [call for given in wanted if (call := self._call("table", given))]
+        return calls
+
     def _table(self, path: str) -> Table:
         """The rows of a file; those of the last one asked for are kept.
 
@@ -388,7 +392,7 @@ class Gatherer(ProcessBound):
             ToolError: it is no table.
         """
         of = path, self._catalog.files.get(path)
-        if self._opened is None or self._opened[0] != of:
+        if self._opened is None or self._opened[0] != of or of[1] is None:
             table = open_table(self.workspace, path)
             self._close_table()
             self._opened = of, table

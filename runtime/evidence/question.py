@@ -55,6 +55,16 @@ _ASKS = re.compile(
     r"cu[áa]l\w*|qui[ée]n\w*|d[óo]nde|c[óo]mo|cu[áa]nd?[ot]\w*|muestra|dime)\b|什么|哪|谁|吗|多少|怎么",
     re.IGNORECASE,
 )
+# What is to be changed, said in so many words: a summary that is asked for is no such task.
+_ACTS = re.compile(
+    r"\b(?:set|change|add(?! up)|append|insert|put|remove|delete|drop|rename|move|create|replace|"
+    r"fix|update|turn|switch|enable|disable|mark|increase|decrease|raise|lower|bump|edit|should|must|"
+    r"(?:write|save|make|schreibe?|escribe)\b.*\.\w{2,4}|setze?|[äa]ndere?|f[üu]ge?|l[öo]sch\w*|entfern\w*|benenne?|verschieb\w*|erstell\w*|ersetz\w*|"
+    r"korrigier\w*|aktualisier\w*|schalte?|markier\w*|soll\w*|cambi\w*|pon|a[ñn]ad\w*|agreg\w*|"
+    r"borr\w*|elimin\w*|renombr\w*|mueve|crea|reemplaz\w*|corrig\w*|actualiz\w*|marca|activ\w*|"
+    r"desactiv\w*)\b|[改设删移换]|添加|新建|创建|更新",
+    re.IGNORECASE,
+)
 _ENDS = re.compile(
     r"\b(?:last|latest|newest|most recent|final|letzte\w*|neueste\w*|[úu]ltim[oa]s?|"
     r"derni[eè]re?s?)\b|最后|最新|最近|最後|마지막",
@@ -108,7 +118,7 @@ class Question:
         ends: whether it asks for the last of something.
         small: whether it is a greeting or thanks.
         here: whether its words say that this folder is meant.
-        asks: whether it is a question; else it may be a task.
+        acts: whether it is a task that changes something, and no question.
     """
 
     text: str
@@ -121,7 +131,7 @@ class Question:
     ends: bool
     small: bool
     here: bool
-    asks: bool
+    acts: bool
 
 
 def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Question:
@@ -148,7 +158,8 @@ def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Que
     return Question(
         text, sought, own, _numbers(text), faults or bool(_ASKS_FAULT.search(text)),
         bool(_COUNTS.search(text)), follows, bool(_ENDS.search(text)), small,
-        not _HERE.isdisjoint(word for word in map(fold, said)), bool(_ASKS.search(text)),
+        not _HERE.isdisjoint(word for word in map(fold, said)), 
+        _ACTS.search(text) is not None and not _ASKS.search(text),
     )  # fmt: skip
 
 

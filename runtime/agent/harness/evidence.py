@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHARE = 4  # of the room that is left, one part in so many at most
 EARLIER = 2  # questions and answers before, which a follow-up may mean
 
-NOTHING = "No line of any file shares a word with the question."
+NOTHING = "Nothing in these files is about that."
 AGAIN = (
     "Question: {question}\nAnswer in one or two sentences, in the words of the line that says it. "
     "If no line says it, say that it is not there."
@@ -81,7 +81,7 @@ class EvidenceFirst(Policy):
         # so it answers first; not where it has to count, to act, or nothing was found.
         lines = bool(found.best or found.missing) and not found.counts
         enough = reads and (lines or bool(found.reckoned))
-        if reads or found.asks:
+        if reads or not found.acts:
             return Decision(
                 looked=tuple(looked), messages=(again,), calls="none" if enough else None
             )
@@ -112,11 +112,14 @@ def _told(found: Evidence, question: str, *, reads: bool) -> str:
 
     reads: whether the tools only read; else it may be a task.
     """
+    parts: list[str] = []
     if found.reckoned:
-        parts = ["Computed:\n" + "\n".join(map(_computed, found.reckoned))]
-    else:
+        parts.append("Computed:\n" + "\n".join(map(_computed, found.reckoned)))
+    elif found.best:
         best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best)
-        parts = [f"Most relevant lines:\n{best}" if best else NOTHING]
+        parts.append(f"Most relevant lines:\n{best}")
+    elif not (found.missing or any(call.tool == "read_file" for call in found.calls)):
+        parts.append(NOTHING)
     for call in found.calls:
         if call.tool == "list_dir" and call.arguments["path"] in found.folders:
             parts.append(f"In the folder {call.arguments['path']}:\n{call.result}")

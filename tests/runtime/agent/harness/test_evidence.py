@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers.agents import END, run_all
 
 from triplepoint.runtime.agent.agent import Agent
@@ -67,12 +68,19 @@ def test_a_task_is_done_before_it_is_told(scripted: MakeEngine, folder: Path) ->
     assert "say what was changed" in agent.messages[-2].content
 
 
-def test_a_question_is_not_forced_to_act(scripted: MakeEngine, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "question",
+    ["What is the error in app.log?", "Summarize app.log", "Add up the errors in app.log, please",
+     "Fasse app.log zusammen", "app.log"],
+)  # fmt: skip
+def test_what_changes_nothing_is_not_forced_to_act(
+    scripted: MakeEngine, folder: Path, question: str
+) -> None:
     """Also where the tools could."""
     agent = Agent(
         scripted("Yes." + END), workspace=folder, tools=EditTools(folder), policy="yes", trace=False
     )
-    run_all(agent, "What is the error in app.log?")
+    run_all(agent, question)
     (decode,) = [phase for phase in agent.trace.phases if phase.phase == "decode"]
     assert (decode.recipe or {}).get("calls") is None
     assert "Do it with the tools" in agent.messages[-2].content
