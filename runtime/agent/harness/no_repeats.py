@@ -39,6 +39,9 @@ class NoRepeats(Policy):
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
         """See `Policy.after_result`."""
+        acts = any(tool.effect != "read" for tool in context.tools if tool.name == call.name)
+        if acts and not result.startswith("error:"):  # meant twice, or it polls
+            return None
         key = f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}"
         before, self._seen[key] = self._seen.get(key), result
         return Decision(calls="none") if before == result else None

@@ -21,6 +21,7 @@ from triplepoint.runtime.agent.harness.policy import Context, Decision, Looked, 
 from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.conversation.reply import Reply
 from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.tools import tool
 from triplepoint.traces import Trace
 
 MakeEngine = Callable[..., Any]
@@ -122,6 +123,28 @@ def test_a_call_that_gives_the_same_again_ends_the_looking(
     recipes = [phase.recipe or {} for phase in agent.trace.phases if phase.phase == "decode"]
     assert [one.get("calls") for one in recipes] == [None, None, "none"]
     assert [one.get("prose") for one in recipes] == [None, None, True]
+
+
+def test_a_tool_that_acts_or_polls_may_be_called_again(scripted: MakeEngine, folder: Path) -> None:
+    """The same result does not say that the same was meant."""
+
+    @tool(effect="exec")
+    def is_done() -> str:
+        """Whether the build is done."""
+        return "not yet"
+
+    polls = call("is_done") + END
+    agent = Agent(
+        scripted(polls, polls, "It is not done." + END),
+        workspace=folder,
+        tools=[is_done],
+        policy="yes",
+        harness=Harness([NoRepeats()]),
+        trace=False,
+    )
+    run_all(agent, "Is the build done?")
+    recipes = [phase.recipe or {} for phase in agent.trace.phases if phase.phase == "decode"]
+    assert [one.get("calls") for one in recipes] == [None, None, None]
 
 
 def test_decisions_are_merged_by_one_rule() -> None:
