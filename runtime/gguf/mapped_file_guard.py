@@ -48,7 +48,11 @@ class MappedFileGuard:
         """The whole file, read-only; a page that it loses is found by the next `check`."""
         from ...jit.sigbus import guard
 
-        mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+        try:
+            mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            message = f"the {self._kind} {self.path} was emptied while it was opened; load it again"
+            raise ModelError(message) from error
         self._lost = guard(mapped)
         return mapped
 

@@ -15,6 +15,7 @@ quickest to compute again by their size and by the time since they were last use
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import __version__, interrupts
+from ... import interrupts
 from ...arguments import user_folder
 from ...errors import EngineError, ModelError
 from ...jit.compile import source_hash
@@ -205,12 +206,12 @@ class Spill:
     def keys(self, tokens: list[int], namespace: str = "") -> list[str]:
         """The keys of the pages of these tokens; the last page may end with them.
 
-        Other kernels may compute other bits, so they count, too.
+        Other kernels, and other passes of them, may compute other bits, so they count, too.
         """
         from .kv_snapshot import page_keys
 
         loaded = self._loaded()
-        made_by = f"{__version__} {source_hash()} {namespace}"
+        made_by = f"{source_hash()} {_forward_hash()} {namespace}"
         return [] if loaded is None else list(page_keys(loaded, tokens, made_by))
 
     def _seconds(self, start: int, end: int) -> float:
@@ -295,3 +296,10 @@ def _listed(where: Path) -> list[tuple[str, _File]]:
                 file = _File(Path(entry.path), match[2], stat.st_size, seconds, stat.st_mtime)
                 found.append((match[1], file))
     return found
+
+
+@functools.cache
+def _forward_hash() -> str:
+    """What tells versions of the code that puts kernels together: other passes, other bits."""
+    files = sorted((Path(__file__).parents[1] / "forward").glob("*.py"))
+    return hashlib.sha256(b"".join(one.read_bytes() for one in files)).hexdigest()
