@@ -180,7 +180,7 @@ def simple(text: str) -> list[str]:
 
 
 def test_the_readme_shows_a_recorded_task() -> None:
-    """What a real small model did, as its trace has it: `replay --verify` goes through on it."""
+    """What a real small model did: the page has the calls and the answer of its trace."""
     trace = Trace.load(ROOT / "tests" / "data" / "task.jsonl")
     (start,) = (one for one in trace.events if isinstance(one, RunStart))
     (end,) = (one for one in trace.events if isinstance(one, RunEnd))

@@ -489,7 +489,10 @@ class Gatherer(ProcessBound):
         if tool == "count":
             pattern, by = str(arguments.get("pattern", "")), str(arguments.get("by", ""))
             regex = arguments.get("regex") is True
-            return count_lines(self.workspace, pattern, path, by, regex, max_chars=CHARS_RECKONED)
+            return count_lines(
+                self.workspace, pattern, path, by, regex, max_chars=CHARS_RECKONED,
+                takes=lambda below: not self._catalog.hides_above(below),
+            )  # fmt: skip
         if tool == "read_file" and "lines" in arguments:
             text = self._texts.get(path)
             return excerpt(text.lines, str(arguments["lines"]), text.cut)

@@ -120,6 +120,8 @@ def test_rules_hold(tmp_path: Path) -> None:
     gatherer = Gatherer(Workspace(tmp_path / "shop"), policy, index=False, background=False)
     found = ask(gatherer, "What do all paid invoices add up to?")
     assert "120" not in repr(found)
+    counted = gatherer.rerun("count", {"path": ".", "pattern": "paid"})
+    assert "invoices.csv" not in counted
     gatherer.close()
 
 
