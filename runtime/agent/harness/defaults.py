@@ -16,12 +16,16 @@ TOKENS = 1500  # of evidence
 DEFAULTS: dict[str, object] = {
     "evidence": True,  # evidence.py: look before the model is asked
     "evidence_tokens": TOKENS,
+    "best_lines": 5,  # at most: of the evidence, that stand again before the question
+    "examples": False,  # examples.py: worked answers in the system message; cost 0.5B elsewhere
     "plain_tools": False,  # tools/plain.py: plain descriptions; count, table. Did not pay on 0.5B
     "no_repeats": True,  # no_repeats.py: a call that gives the same again ends the looking
     "claims": True,  # claims.py: who says that a file was written has called a tool
     "grounded": False,  # grounded.py: what no line says is asked for again, or not found
 }
 """Settings of the harness, as `--harness KEY=VALUE` and `Agent(harness={…})` take them."""
+
+_LEAST = {"evidence_tokens": 64}
 
 Given = bool | Mapping[str, object] | Harness | None
 
@@ -31,7 +35,7 @@ def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harne
 
     By default a model on a server has none, since nothing is known here of what it was trained on,
     and neither has one whose file declares the forms of its answers: it was trained on the bare
-    loop.
+    loop. Others have the settings that `doctor --agent` found for the file, if it did.
 
     Args:
         given: None: the default of the model; True or False: all policies or none; settings, see
@@ -54,15 +58,32 @@ def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harne
     from .grounded import Grounded
     from .no_repeats import NoRepeats
 
-    settings = checked({} if given is None or given is True else given)
+    settings, note = (
+        _tuned(engine) if given is None else (checked({} if given is True else given), "")
+    )
     settings["grounded"] |= grounded
     makers: dict[str, Callable[[], Policy]] = {
-        "evidence": lambda: EvidenceFirst(settings["evidence_tokens"]),
+        "evidence": lambda: EvidenceFirst(settings["evidence_tokens"], settings["best_lines"]),
         "no_repeats": NoRepeats,
         "claims": Claims,
         "grounded": lambda: Grounded(settings["evidence"]),
     }
-    return Harness([make() for name, make in makers.items() if settings[name]], settings)
+    policies = [make() for name, make in makers.items() if settings[name]]
+    return Harness(policies, settings, note=note)
+
+
+def _tuned(engine: object) -> tuple[dict[str, Any], str]:
+    """The settings that were found for the engine's file, with a note; else the default's."""
+    from .tuned import tuned_for
+
+    found = tuned_for(getattr(getattr(engine, "model", None), "sha256", ""))
+    if found is None or not found.settings:
+        return checked({}), ""
+    try:
+        note = f"harness settings that were tuned for this model: {found.text}"
+        return checked(found.settings), note
+    except SettingError:  # of another version
+        return checked({}), ""
 
 
 def checked(given: object) -> dict[str, Any]:
@@ -79,5 +100,5 @@ def checked(given: object) -> dict[str, Any]:
         if isinstance(DEFAULTS[name], bool):
             check_switch(value, f"harness {name}", SettingError)
         else:
-            check_whole(value, f"harness {name}", SettingError, 64)
+            check_whole(value, f"harness {name}", SettingError, _LEAST.get(name, 1))
     return {**DEFAULTS, **given}
