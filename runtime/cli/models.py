@@ -14,7 +14,9 @@ from .suggesting import how_to_get
 from .tables import rate
 
 if TYPE_CHECKING:
+    from ..agent.harness.tuned import Tuned
     from ..bench.reach import Reach
+    from ..hub.settings import HubSettings
 
 _HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT S", "TOK/S", "AT 4,096", "LICENSE")
 _TEXT = ("MODEL", "FITS", "LICENSE")
@@ -48,6 +50,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     )
     output.line()
     _paragraph(notes, output)
+    tuned = {alias: _tuned(alias, settings) for alias in sorted(pulled)}
+    for alias, one in tuned.items():
+        if one is not None:
+            _paragraph(f"Harness of {alias}: {one.text}.", output)
     if machine.doubtful:
         _paragraph(f"Doubtful: {DOUBT}.", output)
     _paragraph(f"{size_text(available)} of memory is available.", output)
@@ -61,7 +67,14 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "machine": {**machine.as_dict(), "doubtful": machine.doubtful},
             "available": available,
             "best": choice.model.alias if choice else None,
-            "models": [{**asdict(one), "pulled": one.model.alias in pulled} for one in found],
+            "models": [
+                {
+                    **asdict(one),
+                    "pulled": one.model.alias in pulled,
+                    "harness": asdict(h) if (h := tuned.get(one.model.alias)) is not None else None,
+                }
+                for one in found
+            ],
         }
     )
     return Exit.OK
@@ -88,6 +101,17 @@ def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
             for head, cell, width in zip(_HEAD, row, widths, strict=True)
         ]
         output.line("  ".join(cells).rstrip(), "bold" if row is _HEAD else "")
+
+
+def _tuned(alias: str, settings: HubSettings) -> Tuned | None:
+    """What `doctor --agent` found for a pulled model."""
+    from ..hub.aliases import by_alias
+    from ..hub.find import pulled_file
+    from .show import tuned_file
+
+    model = by_alias(alias)
+    place = pulled_file(model, settings) if model else None
+    return tuned_file(place) if place else None
 
 
 def _paragraph(text: str, output: Output) -> None:

@@ -12,13 +12,13 @@ the default is. Thirty questions tell no more than about 15 points either way.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +46,10 @@ Settings = dict[str, bool | int]
 Progress = Callable[[str, float], None]
 """Called with what is being done and the seconds that are left, as predicted."""
 
+ON_SERVER = (
+    "the model runs on a server, which does not say how likely it finds a text; only the harness "
+    "of a model file can be tuned"
+)
 CHANGES: tuple[Settings, ...] = (
     {},
     {"evidence_tokens": 600},
@@ -80,7 +84,12 @@ class Ranked:
     @property
     def score(self) -> float:
         """Mean of the shares."""
-        return math.fsum(self.shares) / max(1, len(self.shares))
+        return fmean(self.shares)
+
+    @property
+    def mean_tokens(self) -> float:
+        """Of a prompt."""
+        return fmean(self.tokens)
 
 
 @dataclass
@@ -111,10 +120,7 @@ def check_tunable(engine: Engine | RemoteEngine) -> None:
         SettingError: there is not; says why.
     """
     if is_remote(engine):
-        raise SettingError(
-            "the model runs on a server, which does not tell how likely it finds a text; only the "
-            "harness of a model file can be tuned"
-        )
+        raise SettingError(ON_SERVER)
     if is_bare(engine):
         raise SettingError(f"{engine.model.name} was trained on the bare loop; nothing to tune")
 
@@ -154,8 +160,8 @@ class HarnessTuner:
         """
         ranking = [Ranked(change) for change in CHANGES]
         try:
-            times = [self._rank(ranking, n) for n in range(FIRST)]
-            whole, each = np.mean(times[1:], axis=0)  # the first read the tools
+            times = [self._rank(ranking, n) for n in range(FIRST)]  # the first reads the tools
+            whole, each = (fmean(column) for column in zip(*times[1:], strict=True))
             answer = each + ANSWER * self._token_seconds()
             spent = time.monotonic() - self._began
             ranked = _within(RANKED, FIRST + (RANKING * self._budget - spent) / (whole + each))
