@@ -14,9 +14,7 @@ from .suggesting import how_to_get
 from .tables import rate
 
 if TYPE_CHECKING:
-    from ..agent.harness.tuned import Tuned
     from ..bench.reach import Reach
-    from ..hub.settings import HubSettings
 
 _HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT S", "TOK/S", "AT 4,096", "LICENSE")
 _TEXT = ("MODEL", "FITS", "LICENSE")
@@ -28,16 +26,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from dataclasses import asdict
 
     from ..bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach
-    from ..hub.find import is_pulled
+    from ..hub.find import place_of
     from ..hub.settings import HubSettings
     from ..memory import available_bytes
     from ..physics.machine import DOUBT
+    from .show import tuned_file
 
     machine, available = here(), available_bytes()
     found = reach(machine, available)
     choice = best(found)
     settings = HubSettings.from_environ()
-    pulled = {one.model.alias for one in found if is_pulled(one.model, settings)}
+    pulled = {one.model.alias for one in found if place_of(one.model, settings)}
     _show(found, pulled, output)
     calibrated = " A c marks models whose kernels were measured here."
     notes = (
@@ -50,10 +49,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     )
     output.line()
     _paragraph(notes, output)
-    tuned = {alias: _tuned(alias, settings) for alias in sorted(pulled)}
-    for alias, one in tuned.items():
-        if one is not None:
-            _paragraph(f"Harness of {alias}: {one.text}.", output)
+    tuned = {one.model.alias: tuned_file(place_of(one.model, settings)) for one in found}
+    for alias, kept in tuned.items():
+        if kept is not None:
+            _paragraph(f"Harness of {alias}: {kept.text}.", output)
     if machine.doubtful:
         _paragraph(f"Doubtful: {DOUBT}.", output)
     _paragraph(f"{size_text(available)} of memory is available.", output)
@@ -67,14 +66,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "machine": {**machine.as_dict(), "doubtful": machine.doubtful},
             "available": available,
             "best": choice.model.alias if choice else None,
-            "models": [
-                {
-                    **asdict(one),
-                    "pulled": one.model.alias in pulled,
-                    "harness": asdict(h) if (h := tuned.get(one.model.alias)) is not None else None,
-                }
-                for one in found
-            ],
+            "models": [{**asdict(one), "pulled": one.model.alias in pulled} for one in found],
+            "harness": {alias: asdict(kept) for alias, kept in tuned.items() if kept is not None},
         }
     )
     return Exit.OK
@@ -101,17 +94,6 @@ def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
             for head, cell, width in zip(_HEAD, row, widths, strict=True)
         ]
         output.line("  ".join(cells).rstrip(), "bold" if row is _HEAD else "")
-
-
-def _tuned(alias: str, settings: HubSettings) -> Tuned | None:
-    """What `doctor --agent` found for a pulled model."""
-    from ..hub.aliases import by_alias
-    from ..hub.find import pulled_file
-    from .show import tuned_file
-
-    model = by_alias(alias)
-    place = pulled_file(model, settings) if model else None
-    return tuned_file(place) if place else None
 
 
 def _paragraph(text: str, output: Output) -> None:

@@ -122,13 +122,12 @@ def show(
         output.line(f"not supported: {problem}", "yellow")
 
 
-def tuned_file(path: Path) -> Tuned | None:
-    """What `doctor --agent` found for a file, where its SHA-256 is known without reading it."""
+def tuned_file(path: Path | None) -> Tuned | None:
+    """What `doctor --agent` found for a file, if its SHA-256 is known already."""
     from ..agent.harness.tuned import tuned_for
-    from ..gguf.filehash import known
-    from ..gguf.open import parts_of
+    from ..gguf.filehash import remembered
 
-    return tuned_for(known(parts_of(path)))
+    return tuned_for(remembered(path.stat()) or "") if path is not None else None
 
 
 def _sampling_rows(facts: FileInfo) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from ...arguments import open_regular, read_own, user_folder
@@ -57,22 +57,6 @@ def sha256_of_open(descriptor: int, progress: Progress | None = None) -> str:
 def remembered(status: os.stat_result) -> str | None:
     """The digest of the file with this status, if it is known without reading the file."""
     return _load().get(_key(status))
-
-
-def known(paths: Sequence[Path]) -> str:
-    """The digest of a model of these files, as `of_model` has it; empty where it is not known."""
-    try:
-        digests = [remembered(os.stat(path)) for path in paths]
-    except OSError:
-        return ""
-    return of_model([one for one in digests if one]) if all(digests) else ""
-
-
-def of_model(digests: Sequence[str]) -> str:
-    """One digest for a model: that of its only file, or of the hex digests of its parts, joined."""
-    return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    )
 
 
 def remember(status: os.stat_result, digest: str) -> None:

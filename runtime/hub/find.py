@@ -68,11 +68,11 @@ def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
 
 def is_pulled(model: KnownModel, settings: HubSettings) -> bool:
     """Whether a well-known model is in the cache; no byte of it is looked at."""
-    return pulled_file(model, settings) is not None
+    return place_of(model, settings) is not None
 
 
-def pulled_file(model: KnownModel, settings: HubSettings) -> Path | None:
-    """Where a well-known model is in the cache: of its newest commit there; None if it is not."""
+def place_of(model: KnownModel, settings: HubSettings) -> Path | None:
+    """Where a well-known model is in the cache, of the newest commit; None if it is not."""
     repo = CachedRepo(settings.cache, model.repo)
     places = (repo.snapshots / commit / model.file for commit in repo.commits())
     return next((place for place in places if place.exists()), None)

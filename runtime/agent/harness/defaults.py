@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....arguments import check_switch, check_whole
 from ....errors import SettingError
 from ..config import is_bare
 from .merged import Harness
 from .policy import Policy
+
+if TYPE_CHECKING:
+    from ...inference.engine import Engine
+    from ..remote import RemoteEngine
 
 TOKENS = 1500  # of evidence
 
@@ -30,7 +34,7 @@ _LEAST = {"evidence_tokens": 64}
 Given = bool | Mapping[str, object] | Harness | None
 
 
-def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harness:
+def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = False) -> Harness:
     """The harness of one conversation.
 
     By default a model on a server has none, since nothing is known here of what it was trained on,
@@ -57,10 +61,12 @@ def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harne
     from .evidence import EvidenceFirst
     from .grounded import Grounded
     from .no_repeats import NoRepeats
+    from .tuned import tuned_for
 
-    settings, note = (
-        _tuned(engine) if given is None else (checked({} if given is True else given), "")
-    )
+    found = tuned_for(engine.model.sha256) if given is None else None
+    tuned = {} if found is None else {n: v for n, v in found.settings.items() if n in DEFAULTS}
+    note = f"harness settings tuned for this model: {found.text}" if found and tuned else ""
+    settings = checked(tuned if given is None or given is True else given)
     settings["grounded"] |= grounded
     makers: dict[str, Callable[[], Policy]] = {
         "evidence": lambda: EvidenceFirst(settings["evidence_tokens"], settings["best_lines"]),
@@ -70,20 +76,6 @@ def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harne
     }
     policies = [make() for name, make in makers.items() if settings[name]]
     return Harness(policies, settings, note=note)
-
-
-def _tuned(engine: object) -> tuple[dict[str, Any], str]:
-    """The settings that were found for the engine's file, with a note; else the default's."""
-    from .tuned import tuned_for
-
-    found = tuned_for(getattr(getattr(engine, "model", None), "sha256", ""))
-    if found is None or not found.settings:
-        return checked({}), ""
-    try:
-        note = f"harness settings that were tuned for this model: {found.text}"
-        return checked(found.settings), note
-    except SettingError:  # of another version
-        return checked({}), ""
 
 
 def checked(given: object) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Worked examples in the system message: short answers from the lines, over another folder.
 
-Why: a very small model copies what it has seen done. Four of them took Qwen2.5-Coder-0.5B from 8 to
-11 of 20 natural questions, but cost elsewhere, so they are off by default and `doctor --agent`
-finds out whether they pay for a file. They stand in what every conversation begins with, which is
-kept on disk: they are computed once.
+Why: a very small model copies what it has seen done. Four took Qwen2.5-Coder-0.5B from 8 to 11 of
+20 natural questions, but cost elsewhere: `doctor --agent` finds out whether they pay for a file.
+They stand in the constant prefix, which is kept on disk.
 """
 
 from __future__ import annotations
