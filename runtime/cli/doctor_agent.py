@@ -8,8 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ...errors import SettingError
+from ..agent.config import is_bare
 from ..agent.harness.tuned import keep, shown
-from ..suites.harness_tuning import ON_SERVER, HarnessTuner, Report, check_tunable
+from ..suites.harness_tuning import HarnessTuner, Report
 from .exit_codes import Exit
 from .load_engine import choose_model, is_server, load_engine
 from .output import Output
@@ -18,11 +19,15 @@ from .output import Output
 def run(args: argparse.Namespace, output: Output) -> int:
     """Tune, show what was found, and keep it; nothing is written before the end."""
     if is_server(choose_model(args)):
-        raise SettingError(ON_SERVER)
+        raise SettingError(
+            "the model runs on a server, which does not say how likely it finds a text; only the "
+            "harness of a model file can be tuned"
+        )
     args.target = args.kv = None
     output.interruption = "interrupted; the harness's settings are as they were"
     with load_engine(args, output) as engine, tempfile.TemporaryDirectory() as folder:
-        check_tunable(engine)
+        if is_bare(engine):
+            raise SettingError(f"{engine.model.name} was trained on the bare loop; nothing to tune")
         name, digest = engine.model.name, engine.model.sha256
         say, show = output.aside.line, output.progress.show
         say(f"tuning the harness for {name}, in {args.minutes} min if the machine allows")

@@ -14,20 +14,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import LimitReachedError, SettingError
+from ...errors import LimitReachedError
 from ...tools.groups import make_group
 from ..agent.agent import Agent
-from ..agent.config import is_bare, is_remote
 from ..agent.harness.defaults import DEFAULTS
 from ..agent.harness.tuned import Tuned
 from ..agent.prefix_reuse import common_prefix
+from ..agent.run_metadata import versions
 from ..evaluate.perplexity import log_probabilities
 from ..inference.sampling import Sampling
 from ..replay.dry_run import next_prompt
@@ -36,13 +35,11 @@ from .fresh_questions import Question, fresh
 from .statistics import wilson
 
 if TYPE_CHECKING:
-    from ..agent.remote import RemoteEngine
     from ..inference.engine import Engine
     from ..inference.session import Session
 
 Settings = dict[str, bool | int]
 
-ON_SERVER = "the model runs on a server, which does not say how likely it finds a text; give a file"
 CHANGES: tuple[Settings, ...] = (
     {}, {"evidence_tokens": 600}, {"evidence_tokens": 3000}, {"best_lines": 2},
     {"examples": True}, {"plain_tools": True},
@@ -78,18 +75,6 @@ class Report:
     predicted_s: float
     seconds: float
     tuned: Tuned
-
-
-def check_tunable(engine: Engine | RemoteEngine) -> None:
-    """Whether there is anything to tune.
-
-    Raises:
-        SettingError: there is not; says why.
-    """
-    if is_remote(engine):
-        raise SettingError(ON_SERVER)
-    if is_bare(engine):
-        raise SettingError(f"{engine.model.name} was trained on the bare loop; nothing to tune")
 
 
 class HarnessTuner:
@@ -154,10 +139,8 @@ class HarnessTuner:
             agent = self._agent(one.change, question, root)
             try:
                 ids = next_prompt(agent, question.turn.ask).ids
-                render, begins = (
-                    agent.chat.form.render,
-                    f"{agent.config.system}{agent.tools.schemas()}",
-                )
+                begins = f"{agent.config.system}{agent.tools.schemas()}"
+                render = agent.chat.form.render
             finally:
                 let_go(agent)
             said = [text if isinstance(text, str) else render([text]) for text in question.said]
@@ -209,8 +192,8 @@ def _decided(best: Settings, pairs: Sequence[tuple[bool, bool]]) -> Tuned:
     keep = rates[0] >= rates[1]
     rate, date = rates[0] if keep else rates[1], time.strftime("%Y-%m-%d", time.gmtime())
     low, high = wilson(rate, len(pairs))
-    settings = best if keep else {}
-    return Tuned(settings, date, version("triplepoint"), len(pairs), rate, low, high, rates[1])
+    settings, own = best if keep else {}, versions().get("triplepoint", "")
+    return Tuned(settings, date, own, len(pairs), rate, low, high, rates[1])
 
 
 def share(session: Session, ids: Sequence[int], said: Sequence[Sequence[int]]) -> float:

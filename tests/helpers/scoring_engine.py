@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from triplepoint.runtime.conversation.formats.hermes import Hermes
-from triplepoint.runtime.suites.fresh_questions import Fresh, Question
+from triplepoint.runtime.suites.fresh_questions import Question, fresh
 
 END = "<|im_end|>"
 _SURE = 4.0  # logits of a token that is found likely
@@ -27,7 +27,7 @@ def right_reply(question: Question) -> list[str]:
 def scoring_engine(scripted: Any, likes: str, replies: Sequence[str]) -> Any:
     """An engine that decodes `replies`, and finds right texts likely where a prompt has `likes`."""
     engine = scripted(*replies, context=32_768)
-    questions = [one for seed in range(3) for one in Fresh(seed).questions]
+    questions = [one for seed in range(3) for one in fresh(seed)[1]]
     engine.likes, engine.right = likes, {one.turn.ask: _text(one) for one in questions}
     engine.session = lambda context=None: Scoring(engine, engine.replies)
     return engine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.harness import tuned
 from triplepoint.runtime.agent.harness.defaults import DEFAULTS, harness_of
 from triplepoint.runtime.agent.harness.examples import EXAMPLES, with_examples
-from triplepoint.runtime.agent.harness.tuned import Tuned, keep, tuned_for
+from triplepoint.runtime.agent.harness.tuned import Tuned, keep, place_of, tuned_for
 
 MakeEngine = Callable[..., Any]
 DIGEST, OTHER = "a" * 64, "b" * 64
@@ -38,13 +37,12 @@ def engine(scripted: MakeEngine) -> Any:
 
 def test_what_is_kept_is_found_again(cache: Path) -> None:
     """By the file's hash alone; whole, for this user alone."""
-    path = keep(DIGEST, FOUND)
-    assert path.parent == cache
-    assert path.stat().st_mode & 0o077 == 0
+    keep(DIGEST, FOUND)
+    assert [one.name for one in cache.iterdir()] == [f"{DIGEST}.json"]
+    assert place_of(DIGEST).stat().st_mode & 0o077 == 0
     assert tuned_for(DIGEST) == FOUND
     assert tuned_for(OTHER) is None
     assert tuned_for("") is None
-    assert tuned_for("../../etc/passwd") is None
     assert FOUND.text == (
         "examples=on, best_lines=2 (60% of 20 questions right, 39% to 78%; default 50%; 2026-11-30)"
     )
@@ -60,9 +58,10 @@ def test_what_is_shipped_counts_where_nothing_is_kept(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"settings": {}}'])
-def test_a_damaged_file_is_none(cache: Path, text: str) -> None:
+def test_a_damaged_file_is_none(text: str) -> None:
     """It can be made again."""
-    keep(DIGEST, FOUND).write_text(text)
+    keep(DIGEST, FOUND)
+    place_of(DIGEST).write_text(text)
     assert tuned_for(DIGEST) is None
 
 
@@ -74,7 +73,10 @@ def test_agents_use_it_and_say_so(engine: Any, folder: Path) -> None:
     header = agent.trace.header
     assert header is not None
     assert header.config["harness"] == {**DEFAULTS, "examples": True, "best_lines": 2}
-    assert any("tuned for this model: examples=on" in note for note in header.config["notes"])
+    assert any(
+        "harness settings tuned for this model: examples=on" in note
+        for note in header.config["notes"]
+    )
     assert header.config["system"].endswith(EXAMPLES)
     assert agent.messages[0].content == header.config["system"]
 
@@ -99,10 +101,9 @@ def test_what_is_given_overrides_it(engine: Any, given: Any) -> None:
 
 
 def test_settings_of_another_version_are_not_used(engine: Any) -> None:
-    """One that is gone, or a value that it cannot have."""
-    for settings in ({"gone": True}, {"best_lines": 0}):
-        keep(DIGEST, replace(FOUND, settings=settings))
-        assert harness_of(None, engine).settings == DEFAULTS
+    """Those that are gone."""
+    keep(DIGEST, replace(FOUND, settings={"gone": True}))
+    assert (harness_of(None, engine).settings, harness_of(None, engine).note) == (DEFAULTS, "")
 
 
 def test_where_the_default_is_best_nothing_is_said(engine: Any) -> None:
@@ -131,8 +132,3 @@ def test_fewer_best_lines_stand_before_the_question(engine: Any, folder: Path) -
         run_all(agent, "Which disk is full?")
         lines.append(agent.messages[-2].content.partition("\n\n")[0].count("\napp.log:"))
     assert lines[1] == 2 < lines[0] <= 5
-
-
-def test_the_file_is_plain_json(cache: Path) -> None:
-    """Others may read it."""
-    assert json.loads(keep(DIGEST, FOUND).read_text())["settings"] == FOUND.settings
