@@ -10,6 +10,7 @@ has at least as many right answers as the default on the same questions; else th
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import LimitReachedError
+from ...tools import Workspace
 from ...tools.groups import make_group
 from ..agent.agent import Agent
 from ..agent.harness.defaults import DEFAULTS
@@ -28,6 +30,7 @@ from ..agent.harness.tuned import Tuned
 from ..agent.prefix_reuse import common_prefix
 from ..agent.run_metadata import versions
 from ..evaluate.perplexity import log_probabilities
+from ..evidence.gather import Gatherer
 from ..inference.sampling import Sampling
 from ..replay.dry_run import next_prompt
 from .attempt import let_go
@@ -167,10 +170,14 @@ class HarnessTuner:
     def _question(self, number: int) -> tuple[Question, Path]:
         """A question by its number, and its folder, as it was before it."""
         files, questions = fresh(number)
+        root = self._folder / "files"
+        shutil.rmtree(root, ignore_errors=True)
         for path, text in files.items():
-            (self._folder / str(number) / path).parent.mkdir(parents=True, exist_ok=True)
-            (self._folder / str(number) / path).write_text(text)
-        return questions[number % len(questions)], self._folder / str(number)
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        with Workspace(root) as workspace, closing(Gatherer(workspace, background=False)) as one:
+            one.warm()  # else the first setting finds no index, and the others do
+        return questions[number % len(questions)], root
 
     def _agent(self, change: Settings, question: Question, root: Path) -> Agent[str]:
         return Agent(
