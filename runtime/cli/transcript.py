@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import printable, short
+from ..agent.result import NO_SOURCE, footnotes
 
 if TYPE_CHECKING:
     from ...traces.event_log import Turn
@@ -119,15 +120,8 @@ def show_sources(
 ) -> None:
     """Footnotes of an answer: where its facts stand, in the form that editors and terminals open;
     and what stands nowhere."""
-    facts: dict[str, list[str]] = {}
-    for fact, path, line in sources:
-        if fact == path:
-            continue
-        facts.setdefault(f"{path}:{line}" if line else path, []).append(fact)
-    for place, found in facts.items():
-        output.line(short(f"[{place}] {', '.join(found)}", _WIDTH), "dim")
-    for fact in unsupported:
-        output.line(short(f"[no source] {fact}", _WIDTH), "yellow")
+    for note in footnotes(sources, unsupported):
+        output.line(short(note, _WIDTH), "yellow" if note.startswith(NO_SOURCE) else "dim")
 
 
 def result_text(result: str) -> str:
