@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import printable, short
-from ..agent.result import NO_SOURCE, footnotes
 
 if TYPE_CHECKING:
     from ...traces.event_log import Turn
@@ -120,6 +119,8 @@ def show_sources(
 ) -> None:
     """Footnotes of an answer: where its facts stand, in the form that editors and terminals open;
     and what stands nowhere."""
+    from ..agent.result import NO_SOURCE, footnotes
+
     for note in footnotes(sources, unsupported):
         output.line(short(note, _WIDTH), "yellow" if note.startswith(NO_SOURCE) else "dim")
 
