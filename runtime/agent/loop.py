@@ -17,7 +17,13 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import interrupts
-from ...errors import AgentError, ContextOverflowError, LimitReachedError, PassCancelledError
+from ...errors import (
+    AgentError,
+    ContextOverflowError,
+    LimitReachedError,
+    PassCancelledError,
+    TriplepointError,
+)
 from ...tools.seen import shown_whole
 from ...tools.timeouts import MAX_WAIT
 from ...traces.events import RunEnd, ToolEvent, TurnEnd
@@ -29,6 +35,7 @@ from .events import (
     AgentEvent,
     Notice,
     RunStarted,
+    TextDelta,
     ToolCallFinished,
     ToolCallStarted,
 )
@@ -141,19 +148,22 @@ class Run:
             yield from conversation.append(context, [*new, *looked, *decision.messages], purpose)
             conversation.pending = []
             conversation.hold(decision.calls, decision.tools)
-            reply = yield from conversation.generate(context)
+            reply, said = yield from self._generate()
             if reply.repeated:
                 self._setup.harness.after_reply(self._seen_by_policies(step), reply)
+                yield from said
                 new, why = self._read_repetition(reply), "the last call repeated itself"
                 if not new:
                     return
             elif not reply.calls:
                 new, why = self._read_answer(reply, step)
                 if not new:
+                    yield from [TextDelta(context.answer)] if self._answered_by else said
                     return
                 if new[0].by:
                     yield Notice(f"{why}; the model is asked once more")
             else:
+                yield from said
                 why = "the last calls were not run"
                 if step < last:
                     self._repaired.update(call.name for call in reply.calls if reply.repaired)
@@ -162,6 +172,27 @@ class Run:
             f"no answer after {counted(config.max_steps, 'step')}; {why}. "
             "Allow more (max_steps), or ask for less at once"
         )
+
+    def _generate(self) -> Generator[AgentEvent, None, tuple[Reply, list[AgentEvent]]]:
+        """Ask the model; its text is held back where the harness may not take it."""
+        said: list[AgentEvent] = []
+        generation = self._conversation.generate(self._context)
+        if not self._setup.harness.holds:
+            return (yield from generation), said
+        try:
+            while True:
+                event = next(generation)
+                if isinstance(event, TextDelta):
+                    said.append(event)
+                else:
+                    yield event
+        except StopIteration as end:
+            return end.value, said
+        except (TriplepointError, KeyboardInterrupt):  # what there is of it is told
+            yield from said
+            raise
+        finally:
+            generation.close()
 
     def _answer_calls(self) -> Iterator[AgentEvent]:
         """Append the results of calls that the run before ended on: templates want one for each."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..evidence.sources import Source
 
 Status = Literal["answered", "limit", "error", "cancelled"]
+NO_SOURCE = "[no source]"
 
 
 @dataclass
@@ -52,6 +54,16 @@ class Usage:
         """How much of the context did not have to be computed again."""
         reread = self.reread_tokens, self.reread_s
         return Reuse(self.cached_tokens, self.input_tokens, *reread, self.miss)
+
+
+def footnotes(sources: Iterable[Sequence[Any]], unsupported: Iterable[str]) -> list[str]:
+    """Say in lines where the facts of an answer stand, by place, and which have no source."""
+    facts: dict[str, list[str]] = {}
+    for fact, path, line in sources:
+        if fact != path:
+            facts.setdefault(f"{path}:{line}" if line else path, []).append(fact)
+    placed = [f"[{place}] {', '.join(found)}" for place, found in facts.items()]
+    return [*placed, *(f"{NO_SOURCE} {fact}" for fact in unsupported)]
 
 
 Output = TypeVar("Output", default=str)

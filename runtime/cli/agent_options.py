@@ -75,19 +75,7 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
         help="stop a reply that only repeats itself, or let it run to its token limit (default: "
         "stop)",
     )
-    verb.add_argument(
-        "--harness",
-        type=harness_setting,
-        action="append",
-        metavar="NAME=VALUE",
-        help="what is done around the model: off for nothing, or a setting such as evidence=off or "
-        "evidence_tokens=3000 (default: on, except for models trained without it and on servers)",
-    )
-    add_switch(
-        verb,
-        "--grounded",
-        help="do not take an answer with a fact that no line says: ask once more, else not found",
-    )
+    add_harness_options(verb)
     verb.add_argument(
         "--think",
         type=thinking,
@@ -102,6 +90,23 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
         action="store_const",
         const={"thinking": False},
         help="answer without thinking first",
+    )
+
+
+def add_harness_options(verb: argparse.ArgumentParser) -> None:
+    """What is done around the model of an agent."""
+    verb.add_argument(
+        "--harness",
+        type=harness_setting,
+        action="append",
+        metavar="NAME=VALUE",
+        help="what is done around the model: off for nothing, or a setting such as evidence=off or "
+        "evidence_tokens=3000 (default: on, except for models trained without it and on servers)",
+    )
+    add_switch(
+        verb,
+        "--grounded",
+        help="do not take an answer with a fact that no line says: ask once more, else not found",
     )
 
 

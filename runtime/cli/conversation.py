@@ -200,22 +200,19 @@ def follow(
         quiet: the answer alone.
         on_phase: hears of each phase that has ended.
     """
-    result, written = None, ""
+    result = None
     held: list[str] | None = None if output.is_terminal and not quiet else []
     try:
         for event in events:
             match event:
                 case RunFinished(result):
-                    if held is None and not result.found and result.answer not in written:
-                        output.line(result.answer)  # the harness says it in place of the model
-                    elif held is not None and result.answer:
+                    if held is not None and result.answer:
                         output.flow(f"{result.answer}\n")
                         held.clear()
                 case PhaseFinished(phase):
                     if on_phase is not None:
                         on_phase(phase)
                 case TextDelta(text):
-                    written += text
                     output.flow(text) if held is None else held.append(text)
                 case _ if not quiet:
                     if held and isinstance(event, ToolCallStarted):

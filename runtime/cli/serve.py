@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...arguments import read_text
 from ...errors import SettingError
+from .agent_options import add_harness_options, harness_given
 from .config import apply_config
 from .exit_codes import Exit
 from .load_engine import DEFAULT_MODEL, add_engine_options, load_calibrated, model_path, nbytes
@@ -109,6 +110,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         default=(),
         help="offer an agent for each folder, as the model agent:NAME",
     )
+    add_harness_options(verb)
     verb.add_argument(
         "--trace",
         choices=("off", "errors", "all"),
@@ -169,6 +171,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         memory=args.memory,
         pooling=args.pooling,
         agents=_agents(args.agents),
+        agent_options={"harness": harness_given(args.harness), "grounded": args.grounded},
         trace=args.trace,
         otlp=args.otlp,
         otlp_metrics=args.otlp_metrics,

@@ -119,15 +119,10 @@ def show_sources(
 ) -> None:
     """Footnotes of an answer: where its facts stand, in the form that editors and terminals open;
     and what stands nowhere."""
-    facts: dict[str, list[str]] = {}
-    for fact, path, line in sources:
-        if fact == path:
-            continue
-        facts.setdefault(f"{path}:{line}" if line else path, []).append(fact)
-    for place, found in facts.items():
-        output.line(short(f"[{place}] {', '.join(found)}", _WIDTH), "dim")
-    for fact in unsupported:
-        output.line(short(f"[no source] {fact}", _WIDTH), "yellow")
+    from ..agent.result import NO_SOURCE, footnotes
+
+    for note in footnotes(sources, unsupported):
+        output.line(short(note, _WIDTH), "yellow" if note.startswith(NO_SOURCE) else "dim")
 
 
 def result_text(result: str) -> str:

@@ -7,7 +7,9 @@ how much came back. Its tools only read, and only in that folder; a request can 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ from ..agent.events import (
 )
 from ..agent.local_conversation import LocalConversation
 from ..agent.prompt import system_prompt
+from ..agent.result import footnotes
 from ..agent.run_metadata import run_start
 from ..conversation.messages import Message
 from ..files import make_folder
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from ..inference.sampling import Sampling
     from ..inference.session import Session
     from .models import LoadedModel
-    from .request_traces import RequestTraces
+    from .service import Service
 
 NOT_ITS = (
     *("tools", "tool_choice", "n", "logprobs", "top_logprobs", "stop", "stop_sequences", "grammar"),
@@ -51,6 +54,7 @@ NOT_ITS = (
     *("stop_token_ids", "min_tokens"),
 )
 """Parameters that an agent does not have."""
+_NOTES = re.compile(r"\n(?:\n\[[^\]\n]+\] [^\n]*)(?:\n\[[^\]\n]+\] [^\n]*)*\s*\Z")
 
 
 def agent_request(
@@ -60,13 +64,13 @@ def agent_request(
     given: Container[str],
     sampling: Sampling,
     max_tokens: int | None,
-    traces: RequestTraces,
+    service: Service,
 ) -> GenerationRequest:
     """What is asked of the agent of a folder.
 
     Args:
         given: names of the request's parameters that have no default value.
-        traces: where its run may leave one.
+        service: says how its agents are, and where its run may leave a trace.
 
     Raises:
         APIError: it has no such parameter, or is asked nothing.
@@ -79,6 +83,7 @@ def agent_request(
                 param=name,
                 code="unsupported_parameter",
             )
+    traces = service.traces
     *before, question = asked.messages or [None]
     if question is None or question.role != "user" or not question.content.strip():
         raise APIError("the last message must be the user's question", param="messages")
@@ -87,7 +92,7 @@ def agent_request(
     tools = ToolSet(FileTools(folder))
     system = "\n\n".join(m.content for m in before if m and m.role == "system")
     system = system or system_prompt(tools)
-    history = [m for m in before if m and m.role != "system"]
+    history = [without_notes(m) for m in before if m and m.role != "system"]
 
     def work(generation: Generation, engine: Engine) -> None:
         trace: Path | bool = False
@@ -106,6 +111,7 @@ def agent_request(
             compact=True,
             thinking_tokens=None if asked.thinking_tokens == -1 else asked.thinking_tokens,
             max_tokens=max_tokens,
+            **service.settings.agent_options,
         )
         running = generation.opened(_Running(agent))
         # Before anything is computed: other keys do not find what this one reads.
@@ -127,6 +133,13 @@ def agent_request(
     told = [Message("system", system)] if system else []
     prompt = model.prompts.prompt(Conversation([*told, *history, question], tools.schemas()))
     return GenerationRequest(Prompt(prompt.ids), sampling, max_tokens, by=work)
+
+
+def without_notes(message: Message) -> Message:
+    """An earlier answer without its footnotes: the model is to write none itself."""
+    if message.role != "assistant":
+        return message
+    return replace(message, content=_NOTES.sub("", message.content))
 
 
 class _Running:
@@ -181,8 +194,11 @@ def _tell(running: _Running, question: str, generation: Generation) -> None:
                     read.tokens += one.tokens
                     read.cached += one.shared_tokens
                     read.seconds += one.wall_s
-            if not event.result.answer and event.result.message:
-                emit(Text(0, event.result.message))
+            result = event.result
+            if not result.answer and result.message:
+                emit(Text(0, result.message))
+            if notes := footnotes(result.sources, result.unsupported):
+                emit(Text(0, "\n\n" + "\n".join(notes)))
             reason = "stop" if event.status == "answered" else "length"
             written, seconds = sum(e.tokens for e in decodes), sum(e.wall_s for e in decodes)
             emit(Done(0, reason, written, 0, seconds))

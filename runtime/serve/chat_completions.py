@@ -136,6 +136,6 @@ async def chat_completions(request: Request) -> Answer:
         talk = body.conversation(limits)
         count = body.most_tokens(body.max_completion_tokens, body.max_tokens)
         sampling = body.sampling(model.engine.tokenizer)
-        return agent_request(model, folder, talk, body.told, sampling, count, service.traces)
+        return agent_request(model, folder, talk, body.told, sampling, count, service)
 
     return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)

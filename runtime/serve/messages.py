@@ -178,9 +178,7 @@ async def messages(request: Request) -> Answer:
             return body.generation(model, limits)
         talk = body.conversation(model, limits)
         sampling = body.sampling(model.engine.tokenizer)
-        return agent_request(
-            model, folder, talk, body.told, sampling, body.max_tokens, service.traces
-        )
+        return agent_request(model, folder, talk, body.told, sampling, body.max_tokens, service)
 
     return Answer(service, name, prepare, writer, streamed=body.stream)
 

@@ -184,7 +184,7 @@ async def responses(request: Request) -> Answer:
             return body.generation(model, limits)
         talk, count = body.conversation(limits), body.most_tokens(body.max_output_tokens)
         sampling = body.sampling(model.engine.tokenizer)
-        return agent_request(model, folder, talk, body.told, sampling, count, service.traces)
+        return agent_request(model, folder, talk, body.told, sampling, count, service)
 
     return Answer(service, name, prepare, writer, streamed=body.stream, ping_s=body.ping_s)
 

@@ -8,10 +8,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from ...arguments import check_whole, is_number
 from ...errors import SettingError
+from ..agent.harness.defaults import checked
 from ..inference.embedding import POOLINGS
 
 PORT = 11435
@@ -87,6 +89,7 @@ class ServerSettings:
             `programs.py`. A benchmark turns it off to see what that gives.
         pooling: how embeddings are made of states, whatever the models' files say: see `POOLINGS`.
         agents: folders by the names of the agents that answer about them: see `agent_models`.
+        agent_options: of `Agent` for all of these: ``harness``, ``grounded``.
         trace: which requests leave a trace: see `TRACES`.
         otlp: where an OpenTelemetry collector takes traces; None: none are sent.
         otlp_metrics: where it takes metrics; None: none are sent.
@@ -116,6 +119,7 @@ class ServerSettings:
     programs: bool = True
     pooling: str | None = None
     agents: Mapping[str, Path] = field(default_factory=dict)
+    agent_options: Mapping[str, Any] = field(default_factory=dict)
     trace: str = "errors"
     otlp: str | None = None
     otlp_metrics: str | None = None
@@ -144,9 +148,7 @@ class ServerSettings:
         for url, path in ((self.otlp, "traces"), (self.otlp_metrics, "metrics")):
             if url is not None and not re.match(r"https?://[^/\s]", url):
                 raise SettingError(f"{url!r} is not a URL such as http://127.0.0.1:4318/v1/{path}")
-        for name, folder in self.agents.items():
-            if not folder.is_dir():
-                raise SettingError(f"the folder of {name}, {folder}, does not exist")
+        self._check_agents()
         check_whole(self.trace_bytes, "trace_bytes", SettingError, 1)
         for key in (*self.keys, *self.operator_keys):
             if not (key and key.isascii() and key.isprintable() and " " not in key):
@@ -171,6 +173,14 @@ class ServerSettings:
                 f"other machines can reach {self.host}, so the server needs a key: give "
                 "--api-key, or listen on 127.0.0.1"
             )
+
+    def _check_agents(self) -> None:
+        for name, folder in self.agents.items():
+            if not folder.is_dir():
+                raise SettingError(f"the folder of {name}, {folder}, does not exist")
+        given = self.agent_options.get("harness")
+        if isinstance(given, Mapping):
+            checked(given)
 
     def _check_names(self) -> None:
         served, default = [*self.models, *self.agents], self.default_model

@@ -39,6 +39,7 @@ class Grounded(Policy):
 
     looks: bool
     name = "grounded"
+    holds = True
     _turn: int = field(init=False, default=0)
     _cited: list[Read] = field(init=False, default_factory=list)
 

@@ -39,6 +39,8 @@ class Harness:
     ) -> None:
         self.policies, self.settings = tuple(policies), dict(settings or {})
         self.sources, self.note = sources, note
+        self.holds = any(one.holds for one in self.policies)
+        """Whether an answer is told only once it is taken."""
         self._next: list[Decision] = []
 
     def before_turn(self, context: Context) -> Decision:

@@ -72,6 +72,8 @@ class Policy:
 
     name: ClassVar[str] = ""
     """What it is called in errors and reports."""
+    holds: ClassVar[bool] = False
+    """Whether no answer is to be told before this policy has taken it, or put another there."""
 
     def before_turn(self, context: Context) -> Decision | None:
         """Decide before the model is asked: the question, and again after each step's results."""

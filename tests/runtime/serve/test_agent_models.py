@@ -15,13 +15,16 @@ from helpers.other_weights import change_weights
 from helpers.serving import SETTINGS, Server, named_events
 
 from triplepoint import Agent, Engine
+from triplepoint.errors import SettingError
 from triplepoint.runtime.agent.harness import defaults, tuned
 from triplepoint.runtime.agent.harness.examples import EXAMPLES
 from triplepoint.runtime.agent.harness.tuned import Tuned
+from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.inference.prefix_cache import PrefixCache
 from triplepoint.runtime.replay import verify
 from triplepoint.runtime.serve.admission import Line
+from triplepoint.runtime.serve.agent_models import without_notes
 from triplepoint.traces import Trace
 
 QUESTION = "Which file holds the timeout? Search for it."
@@ -220,6 +223,34 @@ def test_it_goes_on_with_a_conversation(agents: Server) -> None:
     assert any("reasoning_content" in delta for delta in deltas)
     assert events[-2]["choices"][0]["finish_reason"] in ("stop", "length")
     assert events[-1] == "[DONE]"
+
+
+def test_where_facts_stand_is_told_below_the_answer(
+    load: Callable[[str], Engine], folder: Path
+) -> None:
+    """With a harness, which its settings turn on here; of earlier answers the model sees none."""
+    options = {"harness": {"evidence": False, "no_repeats": False}, "grounded": False}
+    running = Server(
+        replace(SETTINGS, agents={"agent:project": folder}, agent_options=options), load
+    )
+    try:
+        running.wait()
+        asked = "What is the timeout in settings.toml?"
+        answer = running.chat(asked, model="agent:project", max_tokens=300).json()
+    finally:
+        running.close()
+    said = answer["choices"][0]["message"]["content"]
+    text, _, notes = said.partition("\n\n")
+    assert "30" in text
+    assert notes == "[settings.toml:1] 30"
+    assert without_notes(Message("assistant", said)).content == text
+    assert without_notes(Message("user", said)).content == said
+
+
+def test_a_setting_that_the_harness_does_not_have(folder: Path) -> None:
+    """It is refused before the server starts."""
+    with pytest.raises(SettingError, match="no setting 'evidense'"):
+        replace(SETTINGS, agent_options={"harness": {"evidense": False}})
 
 
 def test_its_system_message_is_told_with_a_conversation(agents: Server) -> None:

@@ -13,7 +13,7 @@ from triplepoint import Engine, Policy
 from triplepoint.errors import SettingError
 from triplepoint.runtime.agent.absence import says_absent
 from triplepoint.runtime.agent.agent import Agent
-from triplepoint.runtime.agent.events import Notice
+from triplepoint.runtime.agent.events import Notice, TextDelta
 from triplepoint.runtime.agent.harness.grounded import NOT_FOUND
 from triplepoint.runtime.agent.harness.merged import Harness
 from triplepoint.runtime.agent.harness.policy import Context, Decision
@@ -38,6 +38,11 @@ def grounded(scripted: MakeEngine, folder: Path, *replies: str, **more: Any) -> 
     """An agent that says these things, grounded."""
     engine = scripted(*(reply + END for reply in replies))
     return Agent(engine, workspace=folder, grounded=True, **{"trace": False, **more})
+
+
+def told(events: list[Any]) -> str:
+    """The text of an answer, as it was streamed."""
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def test_sources_are_told(scripted: MakeEngine, ports: Path) -> None:
@@ -74,6 +79,7 @@ def test_the_model_extracts_once_more(scripted: MakeEngine, ports: Path) -> None
     events, result = run_all(agent, QUESTION)
 
     assert (result.answer, result.found, result.unsupported) == ("It is 8080.", True, ())
+    assert told(events) == "It is 8080.", "what was not taken is not told"
     asked = agent.messages[-2]
     assert asked.by == "harness"
     assert "No line says that it is 5432." in asked.content
