@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR
+from typing import Literal
 
 from ..arguments import check_whole
 from ..errors import ToolError
@@ -24,6 +25,11 @@ from .tool import Tool, ToolGroup, tool
 from .workspace import Workspace
 
 MAX_NUMBER = 2**53  # of a line; a larger one is a slip, and may be too long to print
+_KINDS: dict[str, Literal["file", "folder"]] = {
+    "list_dir": "folder",
+    "read_file": "file",
+    "table": "file",
+}
 MAX_LOOK = 1.0  # seconds that a name which is not there is looked for in other folders
 
 
@@ -68,6 +74,7 @@ class FileTools(ToolGroup):
             one: Tool[..., str] = tool(reaches=reaches)(function)
             one.self_truncates = True
             one.normalize = partial(locate, self.workspace)
+            one.existing, one.group = {"path": _KINDS.get(one.name, "any")}, self
             tools.append(one)
         return tuple(tools)
 

@@ -456,7 +456,7 @@ class LocalConversation(Conversation[Mark]):
             tools = [one for one in required.tools if one["function"]["name"] in names]
             required = replace(required, tools=tools or required.tools)
         if self.calls == "auto":
-            return required
+            return replace(required, **self.names) if self.names else required
         prose = self.calls == "none" and required.output is None
         return replace(required, calls=self.calls, prose=prose)
 

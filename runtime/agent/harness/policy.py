@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from ....tools import Policy as Permissions
@@ -57,6 +57,8 @@ class Decision:
     """Whether the next reply may be calls, must be, or must not be."""
     tools: frozenset[str] = frozenset()
     """Names of the tools that the next reply may call; all where none is named."""
+    names: Mapping[str, Any] = field(default_factory=dict)
+    """What arguments of the next reply's calls may name: fields of `Requirement`, by name."""
     bounce: str = ""
     """Why a reply is not taken as the answer: the model is told so, and is asked once more."""
     answer: str = ""
