@@ -455,10 +455,18 @@ class LocalConversation(Conversation[Mark]):
         if names:
             tools = [one for one in required.tools if one["function"]["name"] in names]
             required = replace(required, tools=tools or required.tools)
-        if self.calls == "auto":
-            return replace(required, **self.names) if self.names else required
-        prose = self.calls == "none" and required.output is None
-        return replace(required, calls=self.calls, prose=prose)
+        if self.calls == "none":
+            return replace(required, calls="none", prose=required.output is None)
+        required = replace(required, calls=self.calls)
+        if not self.names or (self.calls == "required" and self._only_files(required)):
+            return required
+        return replace(required, **self.names)
+
+    def _only_files(self, required: Requirement) -> bool:
+        """Whether each call would have to name a file that is there, fitting or not."""
+        held: Mapping[str, Mapping[str, str]] = self.names["names"]["arguments"]
+        names = (one["function"]["name"] for one in required.tools)
+        return all("file" in held.get(name, {}).values() for name in names)
 
     def _given(self) -> list[str]:
         """What the model was given and may copy: results, questions, the system message."""

@@ -106,11 +106,9 @@ class _Arguments:
     """Kinds of the arguments that are held, by name."""
     paths: Paths
     depth: int = 0
-    """Brackets that are open."""
-    base: int = 0
-    """How many of them stand around the arguments: braces may be doubled."""
-    fresh: bool = True
-    """Whether nothing but braces was read."""
+    """Brackets that are open, the one around the arguments included."""
+    places: Sequence[str] = ()
+    """Names of the arguments from here on, where they may have none of their own."""
     key: str = ""
     """The argument whose value is being written."""
     word: bytes = b""
@@ -129,7 +127,7 @@ class _Arguments:
     @property
     def awaits(self) -> bool:
         """Whether the value of a held argument is the next thing to be written."""
-        return not self.quote and self.depth == self.base and self.key in self.held
+        return not self.quote and self.depth == 1 and self.key in self.held
 
     def read(self, raw: bytes) -> None:
         """Read on."""
@@ -161,23 +159,22 @@ class _Arguments:
 
     def _read_sign(self, byte: int) -> None:
         if byte in QUOTES:
+            if not self.key and self.places and self.depth == 1:
+                self.key = self.places[0]
             if self.awaits:
                 self.trie, self.node = self.paths.trie(self.held[self.key], byte), b""
             self.quote, self.word = byte, b""
         elif byte in _OPEN:
             self.depth += 1
-            self.base = self.depth if self.fresh else self.base
-            return
         elif byte in _CLOSE:
             self.depth -= 1
             self.done = self.depth <= 0
-        elif self.depth == self.base and byte in _BEFORE_VALUE:
+        elif self.depth == 1 and byte in _BEFORE_VALUE:
             self.key, self.word = self.word.decode("utf-8", "replace").strip(), b""
-        elif self.depth == self.base and byte == ord(","):
-            self.key, self.word = "", b""
+        elif self.depth == 1 and byte == ord(","):
+            self.key, self.word, self.places = "", b"", self.places[1:]
         else:
             self.word += bytes((byte,))
-        self.fresh = False
 
 
 class HeldNames(Around):
@@ -275,7 +272,9 @@ class HeldNames(Around):
         self._paths = self._paths or _paths_of(self._tokenizer, self._required)
         made = _Arguments(held, self._paths)
         if python:
-            made.depth, made.base, made.fresh = 1, 1, False
+            tools = (one["function"] for one in self._required.tools)
+            schemas = (one.get("parameters") or {} for one in tools if one["name"] == name)
+            made.depth, made.places = 1, [*next(schemas, {}).get("properties", ())]
         self._before = '="' if python else ': "'
         begin = raw.rfind(text.encode("utf-8", "replace"))
         made.read(raw[begin:] if begin >= 0 else text.encode("utf-8", "replace"))

@@ -58,10 +58,11 @@ def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harne
 
     settings = checked({} if given is None or given is True else given)
     settings["grounded"] |= grounded
+    looks = EvidenceFirst(settings["evidence_tokens"])
     makers: dict[str, Callable[[], Policy]] = {
-        "evidence": lambda: EvidenceFirst(settings["evidence_tokens"]),
+        "evidence": lambda: looks,
         "no_repeats": NoRepeats,
-        "paths": ExistingPaths,
+        "paths": lambda: ExistingPaths(looks if settings["evidence"] else None),
         "claims": Claims,
         "grounded": lambda: Grounded(settings["evidence"]),
     }

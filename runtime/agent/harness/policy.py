@@ -57,12 +57,12 @@ class Decision:
     """Whether the next reply may be calls, must be, or must not be."""
     tools: frozenset[str] = frozenset()
     """Names of the tools that the next reply may call; all where none is named."""
-    names: Mapping[str, Any] = field(default_factory=dict)
-    """What arguments of the next reply's calls may name: fields of `Requirement`, by name."""
     bounce: str = ""
     """Why a reply is not taken as the answer: the model is told so, and is asked once more."""
     answer: str = ""
     """What is the answer in place of the reply, such as that nothing was found."""
+    names: Mapping[str, Any] = field(default_factory=dict)
+    """What arguments of the next reply's calls may name: fields of `Requirement`, by name."""
 
 
 @dataclass(slots=True)

@@ -79,10 +79,10 @@ def test_every_name_can_be_spelled_and_nothing_else(tokenizer: Tokenizer) -> Non
 def test_what_is_below_an_open_name_is_free(tokenizer: Tokenizer) -> None:
     """It ends with its slash; behind it the trie says nothing."""
     trie = NameTrie(token_index(tokenizer), [b"lib/", b'lib"'])
-    slash, quote = (tokenizer.encode(text)[0] for text in "/\"")
+    slash, quote = (tokenizer.encode(text)[0] for text in '/"')
     tokens = set(trie.tokens(b"lib").tolist())
     assert {slash, quote} <= tokens
-    assert all(tokenizer.token_bytes(n)[:1] in b"/\"" for n in tokens)
+    assert all(tokenizer.token_bytes(n)[:1] in b'/"' for n in tokens)
     assert trie.ends(b"lib/")
     assert not trie.ends(b"lib")
 
