@@ -458,15 +458,12 @@ class LocalConversation(Conversation[Mark]):
         if self.calls == "none":
             return replace(required, calls="none", prose=required.output is None)
         required = replace(required, calls=self.calls)
-        if not self.names or (self.calls == "required" and self._only_files(required)):
+        if not self.names:
             return required
-        return replace(required, **self.names)
-
-    def _only_files(self, required: Requirement) -> bool:
-        """Whether each call would have to name a file that is there, fitting or not."""
-        held: Mapping[str, Mapping[str, str]] = self.names["names"]["arguments"]
-        names = (one["function"]["name"] for one in required.tools)
-        return all("file" in held.get(name, {}).values() for name in names)
+        names = dict(self.names)
+        if self.calls == "required":  # none may fit, and that can be said with no name at all
+            names["also"] = [*names["also"], ""]
+        return replace(required, **names)
 
     def _given(self) -> list[str]:
         """What the model was given and may copy: results, questions, the system message."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 Ids: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 
-QUOTES = b"\"'"
 _MOST_NODES = 4096  # of a trie whose tokens are kept
 _FEW = 3  # names: where more are left, their common beginning is left to the model
 _BEHIND = ("}", ",", ")", "\n")  # what may follow a closing quote, and be one token with it
-_NEAR = re.compile(rb"[\"'].", re.DOTALL)
-_FAR = re.compile(rb"[:=]\s*[\"'].", re.DOTALL)
+_BEYOND = re.compile(rb"[\"'](?=.)", re.DOTALL)
 
 
 class TokenIndex:
@@ -35,8 +33,7 @@ class TokenIndex:
     Attributes:
         ids: by their bytes.
         beyond: by their bytes up to a quote, those that go on behind it.
-        near: those that go on behind a quote that may open a value; far: the same with what stands
-            before a value.
+        crossing: all of these.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -44,14 +41,10 @@ class TokenIndex:
         self.ids = {raw(n): n for n in range(tokenizer.n_vocab) if n not in control}
         self._sorted = sorted(self.ids)
         self.beyond: dict[bytes, list[int]] = {}
-        near: list[int] = []
         for one, token in self.ids.items():
-            if _NEAR.search(one):
-                near.append(token)
-                for mark in re.finditer(rb"[\"'](?=.)", one, re.DOTALL):
-                    self.beyond.setdefault(one[: mark.end()], []).append(token)
-        self.near: Ids = np.array(near, np.int64)
-        self.far: Ids = np.array([n for n in near if _FAR.search(raw(n))], np.int64)
+            for mark in _BEYOND.finditer(one):
+                self.beyond.setdefault(one[: mark.end()], []).append(token)
+        self.crossing: Ids = np.array([*{n for ids in self.beyond.values() for n in ids}], np.int64)
 
     def begin(self, piece: bytes) -> bool:
         """Whether some begin so."""
@@ -72,30 +65,27 @@ def token_index(tokenizer: Tokenizer) -> TokenIndex:
 
 
 class NameTrie:
-    """Names as they are spelled in a text, closing quote included.
+    """Names as they are spelled in a text.
 
     Args:
         index: of the vocabulary.
-        names: none begins as a whole other one. One without a closing quote is open: behind it
-            anything may follow.
+        names: with the closing quote, so that none begins as another one; one without it is open:
+            behind it anything may follow.
     """
 
     def __init__(self, index: TokenIndex, names: Iterable[bytes]) -> None:
-        self._index, self._names = index, sorted(set(names))
+        self._index, self.names = index, sorted(set(names))
         self._tokens: dict[bytes, Ids] = {}
-
-    def __len__(self) -> int:
-        return len(self._names)
 
     def goes_on(self, node: bytes) -> bool:
         """Whether a name begins so."""
-        at = bisect_left(self._names, node)
-        return at < len(self._names) and self._names[at].startswith(node)
+        at = bisect_left(self.names, node)
+        return at < len(self.names) and self.names[at].startswith(node)
 
     def ends(self, node: bytes) -> bool:
-        """Whether a node is a whole name."""
-        at = bisect_left(self._names, node)
-        return at < len(self._names) and self._names[at] == node
+        """Whether it is a whole name, or goes on behind one that is open."""
+        at = bisect_right(self.names, node)
+        return at > 0 and node.startswith(self.names[at - 1])
 
     def tokens(self, node: bytes) -> Ids:
         """The tokens that go on with a name, or end one and go on behind it."""
@@ -104,7 +94,7 @@ class NameTrie:
             ids, todo = list[int](), [b""]
             while todo:
                 piece = todo.pop()
-                if (token := self._index.ids.get(piece)) is not None and piece:
+                if piece and (token := self._index.ids.get(piece)) is not None:
                     ids.append(token)
                 if self.ends(node + piece):
                     ids += self._index.beyond.get(piece, ())
@@ -119,7 +109,7 @@ class NameTrie:
 
     def _bytes(self, node: bytes) -> Iterator[bytes]:
         """The bytes that may follow."""
-        names, at = self._names, bisect_left(self._names, node)
+        names, at = self.names, bisect_left(self.names, node)
         while at < len(names) and names[at].startswith(node):
             byte = names[at][len(node)]
             yield bytes((byte,))
@@ -133,22 +123,20 @@ class NameTrie:
         Args:
             tokenizer: of the vocabulary.
             node: where the name is.
-            before: what stands before the name.
+            before: what stands before the name, its quote included.
         """
-        at = bisect_left(self._names, node)
-        left = [name for name in self._names[at : at + _FEW + 1] if name.startswith(node)]
-        if len(left) > _FEW or not all(name[-1] in QUOTES for name in left):
+        at, end = bisect_left(self.names, node), len(node) + 1
+        left = [name for name in self.names[at : at + _FEW + 1] if name.startswith(node)]
+        quote, begin = before[-1:].encode(), len(before) + len(node)
+        if len(left) > _FEW or not all(name.endswith(quote) for name in left):
             return []
-        after = slice(len(node), len(node) + 1)
-        if left[0][after] != left[-1][after] or left[0][after] in QUOTES:
+        if left[0][:end] != left[-1][:end] or left[0][end - 1 :] == quote:
             return []
-        begin, ways = len(before) + len(node), list[list[int]]()
-        for name in left:
-            text = before + name.decode()
-            for behind in _BEHIND:
-                located = tokenizer.locate([(text + behind, False)])
-                if all(at != begin for _, at in located):
-                    return []
-                ways.append([token for token, at in located if at >= begin])
+        ways: list[list[int]] = []
+        for text in (before + name.decode() + behind for name in left for behind in _BEHIND):
+            located = tokenizer.locate([(text, False)])
+            if all(place != begin for _, place in located):
+                return []
+            ways.append([token for token, place in located if place >= begin])
         same = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*ways, strict=False))
         return [tokens[0] for tokens in same]

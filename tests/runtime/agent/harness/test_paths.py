@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,40 +130,38 @@ def test_what_a_walk_passes_over_can_be_named(scripted: MakeEngine, folder: Path
     assert refused(scripted, folder, call("read_file", path="outside/etc"))
 
 
-def test_of_too_many_the_upper_levels_are_held(
+def test_of_too_many_none_is_held(
     scripted: MakeEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is below them is free; where one level is too many, all is."""
-    (folder / "logs" / "deep").mkdir()
-    (folder / "logs" / "deep" / "x.log").write_text("x")
-    other, deep = (call("read_file", path=p) for p in ("other", "logs/deep/none"))
-    monkeypatch.setattr(paths, "MOST", 5)
+    """Nor where the folder takes too long to walk."""
+    other = call("read_file", path="other")
+    monkeypatch.setattr(paths, "MOST", 4)
     assert refused(scripted, folder, other)
-    assert not refused(scripted, folder, deep)
-    monkeypatch.setattr(paths, "MOST", 2)
+    monkeypatch.setattr(paths, "MOST", 3)
+    assert not refused(scripted, folder, other)
+    monkeypatch.setattr(paths, "MOST", 4)
+    monkeypatch.setattr(paths, "WALK", -1.0)
     assert not refused(scripted, folder, other)
 
 
 class Requires(HarnessPolicy):
-    """Holds the first reply to calls of some tools."""
-
-    tools: frozenset[str] = frozenset()
+    """Holds the first reply to calls of one tool."""
 
     def before_turn(self, context: Context) -> Decision | None:
         """See `Policy`."""
-        return Decision(calls="required", tools=self.tools) if context.step == 1 else None
+        tools = frozenset({"read_file"})
+        return Decision(calls="required", tools=tools) if context.step == 1 else None
 
 
-@pytest.mark.parametrize(("tools", "free"), [((), False), (("read_file",), True)])
+@pytest.mark.parametrize(("path", "fits"), [("app.log", True), ("", True), ("old.log", False)])
 def test_a_required_call_has_a_way_out(
-    scripted: MakeEngine, folder: Path, tools: Sequence[str], free: bool
+    scripted: MakeEngine, folder: Path, path: str, fits: bool
 ) -> None:
-    """The folder can be listed; where a file is wanted in any case, its name is free."""
-    requires = Requires()
-    requires.tools = frozenset(tools)
-    harness = Harness([requires, ExistingPaths()])
-    reply = call("read_file", path="old.log")
-    assert refused(scripted, folder, reply, harness=harness) != free
+    """It may name nothing at all; else, where a call need not come, it may not."""
+    harness = Harness([Requires(), ExistingPaths()])
+    reply = call("read_file", path=path)
+    assert refused(scripted, folder, reply, harness=harness) != fits
+    assert refused(scripted, folder, reply) != (path == "app.log")
 
 
 def test_tools_of_another_folder_are_free(
