@@ -9,7 +9,6 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR
-from typing import Literal
 
 from ..arguments import check_whole
 from ..errors import ToolError
@@ -21,15 +20,11 @@ from .paths import MAX_SHOWN, join, one_form, printable, shown
 from .policy import Policy
 from .search import MAX_FILES, SKIPPED_FOLDERS, Search
 from .text import BUDGET, TextFile, unpacked
-from .tool import Tool, ToolGroup, tool
+from .tool import Named, Tool, ToolGroup, tool
 from .workspace import Workspace
 
 MAX_NUMBER = 2**53  # of a line; a larger one is a slip, and may be too long to print
-_KINDS: dict[str, Literal["file", "folder"]] = {
-    "list_dir": "folder",
-    "read_file": "file",
-    "table": "file",
-}
+_NAMED: dict[str, Named] = {"list_dir": "folder", "search": "any", "count": "any"}
 MAX_LOOK = 1.0  # seconds that a name which is not there is looked for in other folders
 
 
@@ -74,7 +69,7 @@ class FileTools(ToolGroup):
             one: Tool[..., str] = tool(reaches=reaches)(function)
             one.self_truncates = True
             one.normalize = partial(locate, self.workspace)
-            one.existing, one.group = {"path": _KINDS.get(one.name, "any")}, self
+            one.existing, one.group = {"path": _NAMED.get(one.name, "file")}, self
             tools.append(one)
         return tuple(tools)
 

@@ -67,7 +67,7 @@ class _Read:
     trie: NameTrie | None = None  # of the name that is being written
     node: bytes = b""  # what there is of it
     before: str = ""  # what stands before it
-    valued: bool = False  # whether a text that is a value is being written
+    awaits: bool = False  # whether a value of a held argument is to come
     broken: bool = False  # whether a name is none that is there
     done: bool = False
 
@@ -85,7 +85,7 @@ class HeldNames(Around):
         self._text: bytes | None = None  # of arguments of which some are held
         self._held: Mapping[str, str] = {}
         self._places: Sequence[str] = ()  # the arguments in order, which may have no names
-        self._now = _Read()
+        self._now, self._tries = _Read(), dict[tuple[str, bytes], NameTrie]()
         self._ahead: list[int] | None = None  # tokens that are forced; None: not looked yet
 
     def mask(self) -> Mask | None:
@@ -98,11 +98,12 @@ class HeldNames(Around):
             ids = now.trie.tokens(now.node) if forced is None else np.array([forced], np.int64)
             ids = _allowed(mask, ids)
             mask = self._words(ids) if len(ids) else mask  # a pattern may fit no name
-        if now.trie is not None or not now.valued:  # a token may begin another name, or not one
-            crossing = _allowed(mask, token_index(self._tokenizer).crossing).tolist()
-            if refused := [token for token in crossing if not self.allows_names((token,))]:
-                words = ~self._words(np.array(refused, np.int64))
-                mask = words if mask is None else mask & words
+        # A token may open a value and go on with what is no name.
+        index = token_index(self._tokenizer)
+        crossing = _allowed(mask, index.near if now.awaits else index.far).tolist()
+        if refused := [token for token in crossing if not self.allows_names((token,))]:
+            words = ~self._words(np.array(refused, np.int64))
+            mask = words if mask is None else mask & words
         return mask
 
     def forced(self) -> int | None:
@@ -176,7 +177,7 @@ class HeldNames(Around):
                 if not whole:
                     before = (": " if sign == b":" else "=") + quote.decode()
                     held = None if trie is None or trie.ends(node) else trie
-                    return _Read(held, node, before, bool(key), read.broken)
+                    return _Read(held, node, before, broken=read.broken)
             elif part[0] in (b":", b"="):
                 key, word, sign = word.decode("utf-8", "replace").strip(), b"", part[0]
             elif part[0] == b",":
@@ -186,17 +187,20 @@ class HeldNames(Around):
                 return read
             else:
                 word = part[0]
+        read.awaits = (key or "".join(self._places[place : place + 1])) in self._held
         return read
 
     def _trie(self, kind: str, quote: bytes) -> NameTrie | None:
         """The names of a kind; made once for the same ones. None where there are none."""
-        tokenizer, required = self._tokenizer, self._required
-        with _kept_lock:
-            kept = _kept.setdefault(tokenizer, Kept(_MOST_KEPT))
-        trie = kept.get(
-            (required.recipe["names"], *required.also, kind, quote),
-            lambda: NameTrie(token_index(tokenizer), _spelled(required, kind, quote)),
-        )
+        if (kind, quote) not in self._tries:
+            tokenizer, required = self._tokenizer, self._required
+            with _kept_lock:
+                kept = _kept.setdefault(tokenizer, Kept(_MOST_KEPT))
+            self._tries[kind, quote] = kept.get(
+                (required.recipe["names"], *required.also, kind, quote),
+                lambda: NameTrie(token_index(tokenizer), _spelled(required, kind, quote)),
+            )
+        trie = self._tries[kind, quote]
         return trie if trie.names else None
 
     def _words(self, tokens: Ids) -> Mask:

@@ -24,6 +24,7 @@ Ids: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 _MOST_NODES = 4096  # of a trie whose tokens are kept
 _FEW = 3  # names: where more are left, their common beginning is left to the model
 _BEHIND = ("}", ",", ")", "\n")  # what may follow a closing quote, and be one token with it
+_FAR = re.compile(rb"[:=]\s*[\"'].", re.DOTALL)
 _BEYOND = re.compile(rb"[\"'](?=.)", re.DOTALL)
 
 
@@ -33,7 +34,7 @@ class TokenIndex:
     Attributes:
         ids: by their bytes.
         beyond: by their bytes up to a quote, those that go on behind it.
-        crossing: all of these.
+        near: all of these; far: those with what stands before a value in front of the quote.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -44,7 +45,9 @@ class TokenIndex:
         for one, token in self.ids.items():
             for mark in _BEYOND.finditer(one):
                 self.beyond.setdefault(one[: mark.end()], []).append(token)
-        self.crossing: Ids = np.array([*{n for ids in self.beyond.values() for n in ids}], np.int64)
+        near = {n for ids in self.beyond.values() for n in ids}
+        self.near: Ids = np.array([*near], np.int64)
+        self.far: Ids = np.array([n for n in near if _FAR.search(raw(n))], np.int64)
 
     def begin(self, piece: bytes) -> bool:
         """Whether some begin so."""
