@@ -7,8 +7,6 @@ add, and no grammar is compiled. A vocabulary is indexed once.
 from __future__ import annotations
 
 import re
-import threading
-import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
@@ -29,7 +27,7 @@ _BEYOND = re.compile(rb"[\"'](?=.)", re.DOTALL)
 
 
 class TokenIndex:
-    """The tokens of a vocabulary by their bytes; control tokens stand for no text.
+    """The tokens of a vocabulary by their bytes, control tokens left out.
 
     Attributes:
         ids: by their bytes.
@@ -53,18 +51,6 @@ class TokenIndex:
         """Whether some begin so."""
         at = bisect_left(self._sorted, piece)
         return at < len(self._sorted) and self._sorted[at].startswith(piece)
-
-
-_indices: weakref.WeakKeyDictionary[Tokenizer, TokenIndex] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-
-
-def token_index(tokenizer: Tokenizer) -> TokenIndex:
-    """The index of a vocabulary; made once a tokenizer (0.3 s for 150,000 tokens)."""
-    with _lock:
-        if tokenizer not in _indices:
-            _indices[tokenizer] = TokenIndex(tokenizer)
-        return _indices[tokenizer]
 
 
 class NameTrie:

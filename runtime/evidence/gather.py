@@ -130,11 +130,7 @@ class _Purse:
 
 
 class Gatherer(ProcessBound):
-    """Gathers evidence over one workspace. Safe to use from several threads.
-
-    Attributes:
-        catalog: the files that it may look at.
-    """
+    """Gathers evidence over one workspace. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -156,9 +152,9 @@ class Gatherer(ProcessBound):
         """
         self.workspace = workspace
         self._texts = Texts(workspace)
-        self.catalog = Catalog(workspace, policy, self._texts)
+        self._catalog = Catalog(workspace, policy, self._texts)
         self._index = Index(workspace.root, cache) if index else None
-        self._ranking = Ranking(self.catalog, self._texts, self._index)
+        self._ranking = Ranking(self._catalog, self._texts, self._index)
         self._tools = FileTools(workspace, policy=policy)
         self._background = background
         self._thread: threading.Thread | None = None
@@ -177,21 +173,26 @@ class Gatherer(ProcessBound):
         if self._index is not None:
             self._index.close()
 
+    @property
+    def catalog(self) -> Catalog:
+        """The files that it may look at."""
+        return self._catalog
+
     def refresh(self, *, deep: bool = True) -> None:
         """Look for changed files, each of them if `deep`; worth it while a person still types."""
-        self.catalog.refresh(self._closed.is_set, deep=deep)
+        self._catalog.refresh(self._closed.is_set, deep=deep)
 
     def warm(self, seconds: float = float("inf")) -> bool:
         """Bring the index up to date; whether all files are in it then."""
         if self._index is None:
             return False
         end = time.monotonic() + seconds
-        self.catalog.refresh(deep=True)
+        self._catalog.refresh(deep=True)
 
         def late() -> bool:
             return self._closed.is_set() or time.monotonic() > end
 
-        return self._index.update(self.catalog, self._texts, late)
+        return self._index.update(self._catalog, self._texts, late)
 
     def _warm_beside(self) -> None:
         with self._lock:
@@ -227,11 +228,11 @@ class Gatherer(ProcessBound):
         if asked.small:
             return Evidence(small_talk=True)
         with self._asking:
-            self.catalog.refresh(_after(WALK))
-            names = named(asked, self.catalog)
+            self._catalog.refresh(_after(WALK))
+            names = named(asked, self._catalog)
             files = [*documents, *names.files]
             if asked.follows and not names.files:
-                before = named(read(" ".join(earlier[-2:])), self.catalog)
+                before = named(read(" ".join(earlier[-2:])), self._catalog)
                 files += [*read_last[-1:]] or [*before.files[:1]]
             files = [one for one in dict.fromkeys(files) if self._is_there(one)]
             ranked = self._ranking.rank(asked, files, time.monotonic() + SCAN)
@@ -262,8 +263,8 @@ class Gatherer(ProcessBound):
             )
 
     def _is_there(self, path: str) -> bool:
-        return path in self.catalog.files or (
-            not self.catalog.hides_above(path) and _opens(self.workspace, path)
+        return path in self._catalog.files or (
+            not self._catalog.hides_above(path) and _opens(self.workspace, path)
         )
 
     def _laid_out(
@@ -307,7 +308,7 @@ class Gatherer(ProcessBound):
             if (call := self._call("list_dir", {"path": path})) and purse.pay(call, 2 * room):
                 room = max(room - purse.price(call), room / 2)
         hit = [line.path.rpartition("/")[0] or "." for line in ranked.lines[:BEST]]
-        few = sorted(self.catalog.folders, key=lambda path: (path.count("/"), path))[:FOLDERS]
+        few = sorted(self._catalog.folders, key=lambda path: (path.count("/"), path))[:FOLDERS]
         for path in list(dict.fromkeys([".", *hit, *few]))[:FOLDERS]:
             if path not in names.folders and (call := self._call("list_dir", {"path": path})):
                 before = purse.left
@@ -377,7 +378,7 @@ class Gatherer(ProcessBound):
         """Queries over one of some files; `beyond`: or over one that what it holds speaks for."""
         tables = [path for path, text in texts.items() if is_table(path, text)]
         if beyond and (asked.counts or not tables):
-            named = [p for p, key in self.catalog.files.items() if p.endswith(TABLES)
+            named = [p for p, key in self._catalog.files.items() if p.endswith(TABLES)
                      and key[0] <= LIMIT and p not in tables]  # fmt: skip
             tables += named[:TRIED]
         best, calls = 0.0, list[Call]()
@@ -395,7 +396,7 @@ class Gatherer(ProcessBound):
         Raises:
             ToolError: it is no table.
         """
-        of = path, self.catalog.files.get(path)
+        of = path, self._catalog.files.get(path)
         if self._opened is None or self._opened[0] != of or of[1] is None:
             table = open_table(self.workspace, path)
             self._close_table()
@@ -455,11 +456,11 @@ class Gatherer(ProcessBound):
     # ------------------------------------------------------------------------------ calls
 
     def _allowed(self, call: Call) -> bool:
-        return self.catalog.allows(call.tool, dict(call.arguments))
+        return self._catalog.allows(call.tool, dict(call.arguments))
 
     def _call(self, tool: str, arguments: Arguments) -> Call | None:
         """A call with its result; None if it may not be made, or fails."""
-        if not self.catalog.allows(tool, dict(arguments)):
+        if not self._catalog.allows(tool, dict(arguments)):
             return None
         try:
             return Call(tool, arguments, self._result(tool, arguments))
@@ -473,16 +474,16 @@ class Gatherer(ProcessBound):
             ToolError: it cannot be made any more, or is no call of an evidence.
         """
         path = arguments.get("path", ".")
-        if not isinstance(path, str) or self.catalog.hides_above(clean_path(path)):
+        if not isinstance(path, str) or self._catalog.hides_above(clean_path(path)):
             raise ToolError(formats.no_such_path(shown(str(path))))
         with self._asking:
-            self.catalog.refresh(_after(WALK))
+            self._catalog.refresh(_after(WALK))
             return self._result(tool, arguments)
 
     def _result(self, tool: str, arguments: Arguments) -> str:
         path = str(arguments.get("path", "."))
         if tool == "list_dir":
-            names = self.catalog.listing(path)
+            names = self._catalog.listing(path)
             if names is None:
                 raise ToolError(formats.no_such_folder(shown(path)))
             return formats.list_result(
@@ -495,7 +496,7 @@ class Gatherer(ProcessBound):
             regex = arguments.get("regex") is True
             return count_lines(
                 self.workspace, pattern, path, by, regex, max_chars=CHARS_RECKONED,
-                takes=lambda below: not self.catalog.hides_above(below),
+                takes=lambda below: not self._catalog.hides_above(below),
             )  # fmt: skip
         if tool == "read_file" and "lines" in arguments:
             text = self._texts.get(path)
@@ -519,9 +520,9 @@ class Gatherer(ProcessBound):
 
     def _notes(self, ranked: Ranked) -> list[str]:
         notes = []
-        if passed := self.catalog.passed:
+        if passed := self._catalog.passed:
             notes.append(f"passed over (ignored, or made by programs): {some(passed)}")
-        if not self.catalog.whole:
+        if not self._catalog.whole:
             notes.append("not all folders were listed in time")
         if ranked.unsearched:
             all_files = ranked.searched + ranked.unsearched

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triplepoint.runtime.conversation.name_trie import NameTrie, TokenIndex, token_index
+from triplepoint.runtime.conversation.name_trie import NameTrie, TokenIndex
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 PIECES = [*(bytes((n,)) for n in b'ab"\\/}'), b"ab", b'a"', b'b"}', b'"}', b'/a"a', b'\\"', b"aab"]
@@ -54,13 +54,13 @@ def test_a_token_may_come_if_a_name_goes_on_with_it(names: set[bytes]) -> None:
 def test_every_name_can_be_spelled_and_nothing_else(tokenizer: Tokenizer) -> None:
     """However it is cut; all texts of three tokens are tried, and each name is cut in each way."""
     names = [b'app"', b'a.log"', b'app.log"', "é".encode() + b'"']
-    trie = NameTrie(token_index(tokenizer), names)
+    trie = NameTrie(TokenIndex(tokenizer), names)
     for name in names:
         for cuts in product((0, 1), repeat=len(name) - 1):
             ends = [n + 1 for n, cut in enumerate(cuts) if cut] + [len(name)]
             begin = 0
             for end in ends:
-                token = token_index(tokenizer).ids.get(name[begin:end])
+                token = TokenIndex(tokenizer).ids.get(name[begin:end])
                 if token is None:
                     break
                 assert token in trie.tokens(name[:begin])
@@ -78,7 +78,7 @@ def test_every_name_can_be_spelled_and_nothing_else(tokenizer: Tokenizer) -> Non
 
 def test_what_is_below_an_open_name_is_free(tokenizer: Tokenizer) -> None:
     """It ends with its slash; behind it the trie says nothing."""
-    trie = NameTrie(token_index(tokenizer), [b"lib/", b'lib"'])
+    trie = NameTrie(TokenIndex(tokenizer), [b"lib/", b'lib"'])
     slash, quote = (tokenizer.encode(text)[0] for text in '/"')
     tokens = set(trie.tokens(b"lib").tolist())
     assert {slash, quote} <= tokens
@@ -95,7 +95,7 @@ def test_forced_tokens_are_the_tokenizers_own(
     tokenizer: Tokenizer, names: list[str], node: str
 ) -> None:
     """Each is what the tokenizer makes of every name that is left, whatever follows."""
-    trie = NameTrie(token_index(tokenizer), [f'{name}"'.encode() for name in names])
+    trie = NameTrie(TokenIndex(tokenizer), [f'{name}"'.encode() for name in names])
     forced = trie.forced(tokenizer, node.encode(), ': "')
     for name, behind in product(names, ("}", ", ", '"}', "\n")):
         ids = tokenizer.encode(f': "{name}"{behind}')

@@ -230,11 +230,11 @@ def test_background(root: Path, tmp_path: Path) -> None:
     other = Gatherer(Workspace(root), cache=tmp_path / "cache", background=False)
     while time.monotonic() < end:
         other.refresh()
-        if other._index is not None and not other._index.fresh(other.catalog)[1]:
+        if other._index is not None and not other._index.fresh(other._catalog)[1]:
             break
         time.sleep(0.05)
     assert other._index is not None
-    assert other._index.fresh(other.catalog)[1] == []
+    assert other._index.fresh(other._catalog)[1] == []
     gatherer.close()
     assert gatherer._thread is not None
     assert not gatherer._thread.is_alive()
@@ -267,7 +267,7 @@ def test_odd_questions_and_names(gatherer: Gatherer, root: Path) -> None:
     assert gather(gatherer, "Where is the zebra?").best[0].path == "stairs.txt"
     index = gatherer._index
     assert index is not None
-    assert index.fresh(gatherer.catalog)[1] == []
+    assert index.fresh(gatherer._catalog)[1] == []
 
 
 def test_failures_are_asked_for(gatherer: Gatherer) -> None:
