@@ -114,15 +114,16 @@ class NameTrie:
             node: where the name is.
             before: what stands before the name, its quote included.
         """
-        at, end = bisect_left(self.names, node), len(node) + 1
+        at, to = bisect_left(self.names, node), len(node) + 1
         left = [name for name in self.names[at : at + _FEW + 1] if name.startswith(node)]
         quote, begin = before[-1:].encode(), len(before) + len(node)
         if len(left) > _FEW or not all(name.endswith(quote) for name in left):
             return []
-        if left[0][:end] != left[-1][:end] or left[0][end - 1 :] == quote:
+        if left[0][:to] != left[-1][:to] or left[0][to - 1 :] == quote:
             return []
         ways: list[list[int]] = []
-        for text in (before + name.decode() + behind for name in left for behind in _BEHIND):
+        behind = _BEHIND if len(left) == 1 else _BEHIND[:1]  # of several the names tell the ends
+        for text in (before + name.decode() + end for name in left for end in behind):
             located = tokenizer.locate([(text, False)])
             if all(place != begin for _, place in located):
                 return []
