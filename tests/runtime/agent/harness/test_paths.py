@@ -177,6 +177,17 @@ def test_tools_of_another_folder_are_free(
     assert not refused(scripted, folder, reply, workspace=None, tools=alone)
 
 
+def test_a_redacted_trace_has_no_names(scripted: MakeEngine, folder: Path, tmp_path: Path) -> None:
+    """Neither of the folder nor of the question."""
+    path = tmp_path / "trace.jsonl"
+    agent = asked(scripted, folder, question="What is in a/secret.x?", trace=path, redact=True)
+    agent.close()
+    text = path.read_text()
+    assert '"names"' in text
+    assert '"also"' in text
+    assert not any(name in text for name in ("app.log", "old.log", "secret"))
+
+
 def test_it_verifies_after_the_folder_has_changed(folder: Path, tmp_path: Path) -> None:
     """From the trace alone, which has the names once for each state of the folder."""
     path = tmp_path / "trace.jsonl"
