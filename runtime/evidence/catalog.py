@@ -38,6 +38,7 @@ class _Folder:
     files: dict[str, Key] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
     rules: tuple[Rules, ...] = ()
     ignore: Key | None = None
 
@@ -48,6 +49,7 @@ class Catalog:
     Attributes:
         files: by path, in the order of the walk.
         passed: folders and files that were passed over: built, or ignored.
+        links: symlinks that lead to what is in the workspace, those to folders with a slash.
         whole: whether all folders were read before the time was up.
         version: changes with each change of `files`.
     """
@@ -56,6 +58,7 @@ class Catalog:
         self.workspace = workspace
         self.files: dict[str, Key] = {}
         self.passed: list[str] = []
+        self.links: list[str] = []
         self.whole = True
         self.version = 0
         self._texts = texts
@@ -113,6 +116,7 @@ class Catalog:
             for name, key in one.files.items():
                 files[prefix + name] = key
         self.passed = [path for one in folders.values() for path in one.passed]
+        self.links = [path for one in folders.values() for path in one.links]
         since = (time.time() - LATELY) * 1e9
         lately = sorted((-key[1], path) for path, key in files.items() if key[1] > since)
         self._lately = [path for _, path in lately[:MAX_LATELY]]
@@ -205,6 +209,8 @@ class Catalog:
             below = join(path, entry.name)
             if self.workspace.holds_hidden(below) and self._is_hidden(below):
                 continue
+            if entry.is_symlink() and self._leads_inside(below):
+                one.links.append(below + "/" * entry.is_dir())
             folder = entry.is_dir(follow_symlinks=False)
             if not (folder or self._is_file(entry, below)) or self.hides(below):
                 continue
@@ -225,6 +231,10 @@ class Catalog:
         except ToolError:
             return True
         return False
+
+    def _leads_inside(self, link: str) -> bool:
+        target = self.workspace.target(link)
+        return bool(target) and not (self.hides(link) or self.hides_above(target))
 
     def _is_file(self, entry: os.DirEntry[str], path: str) -> bool:
         if not entry.is_symlink():

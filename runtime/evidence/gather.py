@@ -173,6 +173,11 @@ class Gatherer(ProcessBound):
         if self._index is not None:
             self._index.close()
 
+    @property
+    def catalog(self) -> Catalog:
+        """The files that it may look at."""
+        return self._catalog
+
     def refresh(self, *, deep: bool = True) -> None:
         """Look for changed files, each of them if `deep`; worth it while a person still types."""
         self._catalog.refresh(self._closed.is_set, deep=deep)

@@ -18,6 +18,7 @@ DEFAULTS: dict[str, object] = {
     "evidence_tokens": TOKENS,
     "plain_tools": False,  # tools/plain.py: plain descriptions; count, table. Did not pay on 0.5B
     "no_repeats": True,  # no_repeats.py: a call that gives the same again ends the looking
+    "paths": True,  # paths.py: what must exist can only be named as it is
     "claims": True,  # claims.py: who says that a file was written has called a tool
     "grounded": False,  # grounded.py: what no line says is asked for again, or not found
 }
@@ -53,12 +54,15 @@ def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harne
     from .evidence import EvidenceFirst
     from .grounded import Grounded
     from .no_repeats import NoRepeats
+    from .paths import ExistingPaths
 
     settings = checked({} if given is None or given is True else given)
     settings["grounded"] |= grounded
+    looks = EvidenceFirst(settings["evidence_tokens"])
     makers: dict[str, Callable[[], Policy]] = {
-        "evidence": lambda: EvidenceFirst(settings["evidence_tokens"]),
+        "evidence": lambda: looks,
         "no_repeats": NoRepeats,
+        "paths": lambda: ExistingPaths(looks if settings["evidence"] else None),
         "claims": Claims,
         "grounded": lambda: Grounded(settings["evidence"]),
     }
