@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from ...arguments import ProcessBound
@@ -240,7 +241,7 @@ class Gatherer(ProcessBound):
                 pointed or asked.here or asked.follows or asked.faults or ranked.strength >= STRONG
             ):
                 return Evidence(strength=ranked.strength, counts=asked.counts)
-            purse = _Purse(count, budget)
+            purse = _Purse(cache(count), budget)
             best, reckoned = self._laid_out(purse, asked, names, files, ranked, bool(unknown))
             return Evidence(
                 calls=tuple(purse.calls),

@@ -11,7 +11,7 @@ import re
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import ToolError
@@ -175,13 +175,13 @@ class Ranking:
         if not scan.current[path]:
             return
         try:
-            if chunk.length:
+            if chunk.length and self._catalog.files[path][0] > SMALL:
                 lines = self._texts.part(path, chunk.start, chunk.length)
             else:
                 lines = self._texts.get(path).lines[chunk.line - 1 : chunk.line - 1 + ROWS]
-        except ToolError:
+        except (ToolError, KeyError):
             return
-        scan.look(path, "\n".join(lines), chunk.line)
+        scan.look_at(path, lines, chunk.line)
 
     def _text_of(self, path: str) -> Text | None:
         """The text of a file whose headings can be looked at."""
@@ -206,9 +206,17 @@ class _Scan:
             self._needles.append((stem(word), word, 1.0))
             if short and word.isalpha() and not is_dense(word) and len(stem(word)) > SHORT:
                 self._needles.append((word[:SHORT], "", 0.1))
+        self._texts = [*(one for one, *_ in self._needles), *(FAULTS if question.faults else ())]
 
-    def look(self, path: str, whole: str, first: int = 1) -> None:
-        """Look through a text whose first line has a number."""
+    def look_at(self, path: str, lines: Sequence[str], first: int) -> None:
+        """Look at the lines of a chunk, the first of which has a number."""
+        for number, text in enumerate(lines, first):
+            folded = fold(text)
+            if any(one in folded for one in self._texts) and (hit := self._hit(path, number, text)):
+                self.hits.append(hit)
+
+    def look(self, path: str, whole: str) -> None:
+        """Look through the text of a file."""
         # Accents of a large text are left as they are: taking it apart takes too long.
         folded = fold(whole) if len(whole) <= FEW_BYTES else whole.lower()
         found: Counter[int] = Counter()
@@ -229,7 +237,7 @@ class _Scan:
         if len(best) > LINES:
             best = _unlike(best[: 20 * LINES], lines)[:LINES]
         for number in sorted(best):
-            if number < len(lines) and (hit := self._hit(path, first + number, lines[number])):
+            if number < len(lines) and (hit := self._hit(path, number + 1, lines[number])):
                 self.hits.append(hit)
 
     def _hit(self, path: str, number: int, text: str) -> _Hit | None:
@@ -412,7 +420,8 @@ def _rarity(terms: Terms, counts: Counter[str], total: int) -> Weights:
 
 def _raise(into: Weights, found: Weights, share: float) -> None:
     for word, has in found.items():
-        into[word] = max(into.get(word, 0.0), share * has)
+        if (counts := share * has) > into.get(word, 0.0):
+            into[word] = counts
 
 
 def _near(several: list[_Hit], place: int) -> Weights:
