@@ -17,7 +17,7 @@ DENSE = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff"
 )
 _DENSE_SIGN = re.compile(f"([{DENSE}])")
-_WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
+WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _CAMEL = re.compile(r"[A-Z]*[a-z0-9]+[A-Z]\w*|[A-Z]{2,}[a-z]\w*")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Written as one thing, so sought as one: versions, dates, keys, addresses, numbers of invoices.
@@ -82,7 +82,7 @@ def indexed(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """The words of a text, folded; those of scripts without spaces in runs."""
-    return _WORD.findall(fold(with_parts(text)))
+    return WORD.findall(fold(with_parts(text)))
 
 
 def is_dense(word: str) -> bool:
@@ -180,7 +180,7 @@ class Terms:
         found: Weights = {}
         first: set[str] = set()
         fits, folded = self._fits, fold(with_parts(text))
-        for place, word in enumerate(_WORD.findall(folded)):
+        for place, word in enumerate(WORD.findall(folded)):
             for whole, share in fits(word):
                 found[whole] = max(share, found.get(whole, 0))
                 if place < AT_START:
