@@ -356,7 +356,7 @@ class Gatherer(ProcessBound):
         tables = [path for path, text in texts.items() if is_table(path, text)]
         if not files and (asked.counts or not tables):  # or one that what it holds speaks for
             sizes = self._catalog.files.items()
-            small = (p for p, (size, *_) in sizes if size <= LIMIT and p.endswith(TABLES))
+            small = (p for p, (size, *_) in sizes if p.endswith(TABLES) and size <= LIMIT)
             tables += islice((path for path in small if path not in tables), TRIED)
         calls = self._calls("table", self._tables.meant(asked, tables))
         if not calls and asked.counts and texts:

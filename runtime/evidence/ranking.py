@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from ...errors import ToolError
 from .catalog import Catalog
@@ -115,7 +116,7 @@ class Ranking:
             always: files that are looked into however little they share.
             end: time.monotonic() after which no further file is looked into.
         """
-        terms, files = question.terms, self._catalog.files
+        terms, files, text_of = question.terms, self._catalog.files, cache(self._text_of)
         names = _Names(self._catalog, terms)
         fresh, new = set[str](), list(files)
         if self._index is not None:
@@ -129,7 +130,7 @@ class Ranking:
         if fresh and self._index is not None:
             chunks, found, total = self._index.find(terms, fresh, whole, CHUNKS)
             for chunk in chunks:
-                self._look_into(chunk, scan)
+                self._look_into(chunk, scan, text_of)
             counts.update(found)
             total = max(total, 20)
             scan.counts.clear()
@@ -148,7 +149,7 @@ class Ranking:
             self._look(path, scan)
         counts.update(scan.counts)
         rarity = _rarity(terms, counts, total)
-        ranked = _Scoring(question, rarity, names, self._text_of).ranked(scan.hits)
+        ranked = _Scoring(question, rarity, names, text_of).ranked(scan.hits)
         ranked.searched, ranked.unsearched = len(files) - missed, missed
         if not missed:
             own, stands = question.own, {word for hit in scan.hits for word in hit.has}
@@ -165,7 +166,7 @@ class Ranking:
         except ToolError:
             return
 
-    def _look_into(self, chunk: Chunk, scan: _Scan) -> None:
+    def _look_into(self, chunk: Chunk, scan: _Scan, text_of: Callable[[str], Text | None]) -> None:
         """A chunk of the index; a file that changed since is looked into whole."""
         path = chunk.paths[0]
         if path not in scan.current:
@@ -175,11 +176,12 @@ class Ranking:
         if not scan.current[path]:
             return
         try:
-            if chunk.length and self._catalog.files[path][0] > SMALL:
+            if (text := text_of(path)) is None and chunk.length:
                 lines = self._texts.part(path, chunk.start, chunk.length)
             else:
-                lines = self._texts.get(path).lines[chunk.line - 1 : chunk.line - 1 + ROWS]
-        except (ToolError, KeyError):
+                text = text or self._texts.get(path)
+                lines = text.lines[chunk.line - 1 : chunk.line - 1 + ROWS]
+        except ToolError:
             return
         scan.look_at(path, lines, chunk.line)
 
@@ -210,9 +212,9 @@ class _Scan:
 
     def look_at(self, path: str, lines: Sequence[str], first: int) -> None:
         """Look at the lines of a chunk, the first of which has a number."""
-        for number, text in enumerate(lines, first):
-            folded = fold(text)
-            if any(one in folded for one in self._texts) and (hit := self._hit(path, number, text)):
+        folded = fold("\n".join(lines))
+        for at in sorted({at for one in self._texts for at in _lines_with(one, folded)}):
+            if hit := self._hit(path, first + at, lines[at]):
                 self.hits.append(hit)
 
     def look(self, path: str, whole: str) -> None:
@@ -269,15 +271,12 @@ def _unlike(numbers: list[int], lines: list[str]) -> list[int]:
 def _lines_with(needle: str, text: str) -> Iterator[int]:
     """Lines, from 0, that have a text."""
     at, number, last = text.find(needle), 0, 0
-    for _ in range(HITS):
-        if at < 0:
-            return
+    for _ in range(HITS if at >= 0 else 0):
         number += text.count("\n", last, at)
         yield number
         last = text.find("\n", at)
-        if last < 0:
+        if last < 0 or (at := text.find(needle, last)) < 0:
             return
-        at = text.find(needle, last)
 
 
 class _Names:
