@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from heapq import nsmallest
 
 from ...errors import ToolError
 from .catalog import Catalog
@@ -303,7 +304,8 @@ class _Names:
         return word in self._rare
 
     def best(self, most: int) -> list[str]:
-        return [path for path, score in self.scores.most_common(most) if score > 0.3]
+        found = (path for path, score in self.scores.items() if score > 0.3)
+        return nsmallest(most, found, key=lambda path: (-self.scores[path], path))
 
     def of(self, path: str) -> Weights:
         """What each word that a path has counts."""
@@ -327,7 +329,7 @@ def _alike(catalog: Catalog, terms: Terms) -> Iterator[tuple[str, set[str]]]:
                 break
             if len(start) >= STEM or len(name) <= len(word) + 1:
                 names.add(name)
-    return ((name, by_word[name]) for name in names)
+    return ((name, by_word[name]) for name in sorted(names))
 
 
 class _Scoring:
