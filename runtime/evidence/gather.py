@@ -415,9 +415,6 @@ class Gatherer(ProcessBound):
 
     # ------------------------------------------------------------------------------ calls
 
-    def _allowed(self, call: Call) -> bool:
-        return self._catalog.allows(call.tool, dict(call.arguments))
-
     def _calls(self, tool: str, several: Iterable[Arguments]) -> list[Call]:
         return [call for one in several if (call := self._call(tool, one)) is not None]
 

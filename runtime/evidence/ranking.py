@@ -332,21 +332,17 @@ def _alike(catalog: Catalog, terms: Terms) -> Iterator[tuple[str, set[str]]]:
     return ((name, by_word[name]) for name in sorted(names))
 
 
+@dataclass
 class _Scoring:
     """Scores hits."""
 
-    def __init__(
-        self,
-        question: Question,
-        rarity: Weights,
-        names: _Names,
-        text_of: Callable[[str], Text | None],
-    ) -> None:
-        self._question = question
-        self._rarity = rarity
-        self._names = names
-        self._text_of = text_of
-        self._fault = OF_FAULT * max([RARE, *rarity.values()])
+    _question: Question
+    _rarity: Weights
+    _names: _Names
+    _text_of: Callable[[str], Text | None]
+
+    def __post_init__(self) -> None:
+        self._fault = OF_FAULT * max([RARE, *self._rarity.values()])
 
     def ranked(self, hits: list[_Hit]) -> Ranked:
         """The hits as lines, ranked."""

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -132,21 +133,20 @@ class _Columns:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.numbers = table.columns
-        self._cells: dict[str, dict[str, list[tuple[int, str]]]] = {}
-        self._keys: dict[str, bool] = {}
+        self.cells = cache(self._cells)
+        self.is_key = cache(self._is_key)
 
-    def cells(self, name: str) -> dict[str, list[tuple[int, str]]]:
+    def _cells(self, name: str) -> dict[str, list[tuple[int, str]]]:
         """The different texts of a column with their place in it, by their first word.
 
         Those of a script without spaces stand together, under an empty one.
         """
-        if name not in self._cells:
-            found = self._cells[name] = dict[str, list[tuple[int, str]]]()
-            for at, cell in enumerate(self.different(name)):
-                if 2 <= len(cell) <= LONGEST and (word := WORD.match(fold(cell))):
-                    first = "" if is_dense(word[0]) else word[0]
-                    found.setdefault(first, []).append((at, cell))
-        return self._cells[name]
+        found: dict[str, list[tuple[int, str]]] = {}
+        for at, cell in enumerate(self.different(name)):
+            if 2 <= len(cell) <= LONGEST and (word := WORD.match(fold(cell))):
+                first = "" if is_dense(word[0]) else word[0]
+                found.setdefault(first, []).append((at, cell))
+        return found
 
     def different(self, name: str, condition: str = "IS NOT NULL", most: int = -1) -> list[Any]:
         """The different cells of a column that meet a condition."""
@@ -154,15 +154,13 @@ class _Columns:
         query = f"SELECT DISTINCT {one} FROM t WHERE {one} {condition} LIMIT {most}"
         return [row[0] for row in self.table.rows(query)]
 
-    def is_key(self, name: str) -> bool:
+    def _is_key(self, name: str) -> bool:
         """Whether it tells rows apart, so that it is not reckoned with: whole, all different."""
-        if name not in self._keys:
-            one = quoted(name)
-            broken = f"sum({one} <> round({one}))" if self.numbers[name] else "0"
-            query = f"SELECT count(*), count(DISTINCT {one}), {broken} FROM t"
-            rows, different, broken = self.table.rows(query)[0]
-            self._keys[name] = rows > FEW and rows == different and not broken
-        return self._keys[name]
+        one = quoted(name)
+        broken = f"sum({one} <> round({one}))" if self.numbers[name] else "0"
+        query = f"SELECT count(*), count(DISTINCT {one}), {broken} FROM t"
+        rows, different, broken = self.table.rows(query)[0]
+        return rows > FEW and rows == different and not broken
 
     def count(self, conditions: Sequence[str]) -> int:
         """How many rows meet all conditions."""
@@ -172,12 +170,6 @@ class _Columns:
 def of_table(table: _Columns, path: str, question: Question) -> Asked:
     """What a question asks of a table; nothing where nothing of it is named."""
     asked = Asked(of_name=len(question.own.found_in(path.rpartition("/")[2])))
-    _read(table, question, asked)
-    asked.queries = list(_queries(table, asked, question))
-    return asked
-
-
-def _read(table: _Columns, question: Question, asked: Asked) -> None:
     of, telling = words(question.text), question.own.telling
     said, folded = f" {' '.join(of)} ", fold(question.text)
     firsts = {"", *of, *(one[: len(one) - cut] for one in telling for cut in range(3))}
@@ -204,6 +196,8 @@ def _read(table: _Columns, question: Question, asked: Asked) -> None:
             asked.used.add(name)
             taken.add(cell)
             asked.where.append(condition)
+    asked.queries = list(_queries(table, asked, question))
+    return asked
 
 
 def _meant(text: str, question: Question, said: str, folded: str) -> int:
