@@ -63,6 +63,7 @@ class EditTools(ToolGroup):
         )
         for one, new in zip(self._tools, ("path", "", "to", ""), strict=True):
             one.normalize = partial(locate, self.workspace, new=new)
+        self._tools[1].existing, self._tools[1].group = {"path": "file"}, self
         for one in self._tools[:2]:
             one.declined = partial(self._take_preview, one.name)
 

@@ -20,10 +20,11 @@ from .paths import MAX_SHOWN, join, one_form, printable, shown
 from .policy import Policy
 from .search import MAX_FILES, SKIPPED_FOLDERS, Search
 from .text import BUDGET, TextFile, unpacked
-from .tool import Tool, ToolGroup, tool
+from .tool import Named, Tool, ToolGroup, tool
 from .workspace import Workspace
 
 MAX_NUMBER = 2**53  # of a line; a larger one is a slip, and may be too long to print
+_NAMED: dict[str, Named] = {"list_dir": "folder", "search": "any", "count": "any"}
 MAX_LOOK = 1.0  # seconds that a name which is not there is looked for in other folders
 
 
@@ -68,6 +69,7 @@ class FileTools(ToolGroup):
             one: Tool[..., str] = tool(reaches=reaches)(function)
             one.self_truncates = True
             one.normalize = partial(locate, self.workspace)
+            one.existing, one.group = {"path": _NAMED.get(one.name, "file")}, self
             tools.append(one)
         return tuple(tools)
 

@@ -113,7 +113,13 @@ def open_table(workspace: Workspace, path: str) -> Table:
 
 
 class Table:
-    """The rows of a file as the table `t` of a database in memory."""
+    """The rows of a file as the table `t` of a database in memory.
+
+    Attributes:
+        columns: their names, and whether each holds numbers.
+    """
+
+    columns: dict[str, bool]
 
     def __init__(self, path: str, strict: bool) -> None:
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -147,6 +153,8 @@ class Table:
         if not self._rows:
             raise ToolError(f"no table: {shown(self._path)} has no rows that can be read")
         types, values = zip(*(column.sql() for column in self._columns), strict=True)
+        names = (column.name for column in self._columns)
+        self.columns = {name: of.endswith("REAL") for name, of in zip(names, types, strict=True)}
         run(f"CREATE TABLE t ({', '.join(types)})")
         run(f"INSERT INTO t SELECT {', '.join(values)} FROM cells")
         run("DROP TABLE cells")
@@ -234,11 +242,6 @@ class Table:
     def close(self) -> None:
         """Let go of the rows."""
         self._database.close()
-
-    @property
-    def columns(self) -> dict[str, bool]:
-        """The names of the columns, and whether each holds numbers."""
-        return {one.name: one.sql()[0].endswith("REAL") for one in self._columns}
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """The rows of a query that is known to be good.

@@ -19,6 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Effect = Literal["read", "write", "exec", "net"]
+Named = Literal["file", "folder", "any"]  # what a path may be of
 EFFECTS: tuple[Effect, ...] = ("read", "write", "exec", "net")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -83,6 +84,8 @@ class Tool(Generic[P, R]):
         """Arguments that code may give and that a model is not told of."""
         self.acts_as: Collection[str] = ()
         """Other tools: what a policy denies or asks about for those, it does for this one."""
+        self.existing: Mapping[str, Named] = {}
+        """Arguments that are paths of what must be there, and what they may name."""
         self.declined: Callable[..., object] | None = None
         """Called with the arguments of a call that was previewed and does not run."""
         self.normalize: Callable[[dict[str, Any]], dict[str, Any]] = dict

@@ -107,6 +107,7 @@ BLANKED: dict[str, set[str]] = {
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_SECRET = ("kv", "format")  # settings whose values are words of our own
+_BY_DIGEST = ("tools", "output", "names")  # fields of recipes
 _VALUES = ("default", "const", "enum", "examples")  # of a JSON schema: what arguments may be
 
 
@@ -234,7 +235,7 @@ class Redactor:
         if not isinstance(value, Mapping):
             return value
         own = {name: value[name] for name in ("format", "calls") if name in value}
-        named = {name: self.digest(value[name]) for name in ("tools", "output") if name in value}
+        named = {name: self.digest(value[name]) for name in _BY_DIGEST if name in value}
         rest = {k: v for k, v in value.items() if k not in own.keys() | named.keys()}
         return own | named | _settings(rest)
 

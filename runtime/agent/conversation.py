@@ -7,7 +7,7 @@ server.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import AgentError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..conversation.messages import Message
     from ..conversation.reply import Reply
     from .events import AgentEvent
+    from .harness.policy import Decision
     from .run_context import RunContext
 
 Position = TypeVar("Position")
@@ -43,6 +44,7 @@ class Conversation(ABC, Generic[Position]):
         self.checkpoints: list[tuple[Position, int]] = []
         self.calls: CallChoice = "auto"
         self.callable: frozenset[str] = frozenset()
+        self.names: Mapping[str, Any] = {}
 
     @property
     @abstractmethod
@@ -93,9 +95,11 @@ class Conversation(ABC, Generic[Position]):
     def settings(self) -> dict[str, Any]:
         """What the header of a trace says of it: ``context``, ``format`` and the like."""
 
-    def hold(self, calls: CallChoice | None, tools: frozenset[str] = frozenset()) -> None:
-        """Hold the next reply to calls, of some tools where named, or to text; None: either."""
-        self.calls, self.callable = calls or "auto", tools
+    def hold(self, decision: Decision) -> None:
+        """Hold the next reply to calls, of some tools where named, or to text; and their arguments
+        to names. A model on a server is not held to these."""
+        self.calls, self.callable = decision.calls or "auto", decision.tools
+        self.names = decision.names
 
     def room(self) -> int:
         """Tokens that the context has left, at least about."""

@@ -455,10 +455,15 @@ class LocalConversation(Conversation[Mark]):
         if names:
             tools = [one for one in required.tools if one["function"]["name"] in names]
             required = replace(required, tools=tools or required.tools)
-        if self.calls == "auto":
+        if self.calls != "auto":
+            prose = self.calls == "none" and required.output is None
+            required = replace(required, calls=self.calls, prose=prose)
+        if not self.names or self.calls == "none":
             return required
-        prose = self.calls == "none" and required.output is None
-        return replace(required, calls=self.calls, prose=prose)
+        given = dict(self.names)
+        if self.calls == "required":  # none may fit, and that can be said with no name at all
+            given["also"] = [*given["also"], ""]
+        return replace(required, **given)
 
     def _given(self) -> list[str]:
         """What the model was given and may copy: results, questions, the system message."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
     from ..tokens.tokenizer import Tokenizer
+    from .dressed_call import Head
 
 Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint32]]"
 
@@ -485,6 +486,10 @@ class TurnConstraint:
     def calling(self) -> bool:
         """Whether a call is being written; known where a token of its own opens calls."""
         return self._calling or self._dressed
+
+    def begun(self) -> tuple[Head, str] | None:
+        """See `DressWatch.begun`."""
+        return None if self._watch is None else self._watch.begun()
 
     def mask(self) -> Mask | None:
         """Which tokens may come next (see `Constraint.mask`)."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer
 
 _MOST_KEPT = 32  # grammars of a tokenizer
-_NAMED = ("tools", "output")  # fields that a recipe names by digest
+_NAMED = ("tools", "output", "names")  # fields that a recipe names by digest
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Requirement:
     """Whether its text may not begin as a call in plain text does; see `prose`."""
     dresses: bool = False
     """Whether calls that it writes as text are held to their tools, from the arguments on."""
+    names: Mapping[str, Any] | None = None
+    """What arguments of its calls may name, see `held_names`: ``arguments``, by tool and name which
+    and of what kind (``file``, ``folder``, ``any``), and ``paths``."""
+    also: Sequence[str] = ()
+    """Further paths that they may name, which need not be there."""
 
     @property
     def form(self) -> ToolFormat:
@@ -117,13 +122,15 @@ _kept_lock = threading.Lock()
 def grammar_of(tokenizer: Tokenizer, required: Requirement) -> CallGrammar:
     """The grammar of a requirement; made once for the same one. Safe to use from several threads.
 
+    The names that arguments are held to are no part of it.
+
     Raises:
         GrammarError: none can be made of a schema; names the tool.
     """
     with _kept_lock:
         kept = _kept.setdefault(tokenizer, Kept(_MOST_KEPT))
     return kept.get(
-        content_digest(required.recipe),
+        content_digest({k: v for k, v in required.recipe.items() if k not in ("names", "also")}),
         lambda: CallGrammar(
             tokenizer,
             required.tools,

@@ -150,6 +150,10 @@ class TurnRequest:
             before = prompt[: len(prompt) - len(self.said)]
             grammar = grammar_of(tokenizer, self.required)
             made = grammar.constraint(thinking=self.opened, before=before)
+            if self.required.names:
+                from .held_names import HeldNames
+
+                made = HeldNames(made, tokenizer, self.required)
             for token in self.said:
                 made.advance(token)
             if self.required.prose:

@@ -8,6 +8,7 @@ others when a walk is `deep`. What the policy hides or asks about is not in the 
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -38,6 +39,7 @@ class _Folder:
     files: dict[str, Key] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
     rules: tuple[Rules, ...] = ()
     ignore: Key | None = None
 
@@ -48,6 +50,7 @@ class Catalog:
     Attributes:
         files: by path, in the order of the walk.
         passed: folders and files that were passed over: built, or ignored.
+        links: symlinks that lead to what is in the workspace, those to folders with a slash.
         whole: whether all folders were read before the time was up.
         version: changes with each change of `files`.
     """
@@ -56,6 +59,7 @@ class Catalog:
         self.workspace = workspace
         self.files: dict[str, Key] = {}
         self.passed: list[str] = []
+        self.links: list[str] = []
         self.whole = True
         self.version = 0
         self._texts = texts
@@ -64,6 +68,7 @@ class Catalog:
         self._folders: dict[str, _Folder] = {}
         self._lock = threading.RLock()
         self._lately: list[str] = []
+        self._deep = False
         self._names: tuple[int, dict[str, list[str]]] = -1, {}
         self._words: tuple[int, tuple[dict[str, set[str]], list[str]]] = -1, ({}, [])
 
@@ -98,21 +103,23 @@ class Catalog:
             same = same and len(folders) == len(known)
             self._folders = folders if self.whole else known | folders
             if deep or not same:
-                self._collect(folders)
+                self._collect()
+            self._deep = deep
             if not deep:
                 self._look_at(self._lately)
             for name in self.workspace.attached:
                 if not self.hides(name):
                     self._look_at([name])
 
-    def _collect(self, folders: dict[str, _Folder]) -> None:
+    def _collect(self) -> None:
         """All files of the folders."""
         files: dict[str, Key] = {}
-        for path, one in folders.items():
+        for path, one in self._folders.items():
             prefix = "" if path == "." else f"{path}/"
             for name, key in one.files.items():
                 files[prefix + name] = key
-        self.passed = [path for one in folders.values() for path in one.passed]
+        self.passed = [path for one in self._folders.values() for path in one.passed]
+        self.links = [path for one in self._folders.values() for path in one.links]
         since = (time.time() - LATELY) * 1e9
         lately = sorted((-key[1], path) for path, key in files.items() if key[1] > since)
         self._lately = [path for _, path in lately[:MAX_LATELY]]
@@ -123,7 +130,8 @@ class Catalog:
     def current(self, path: str) -> bool:
         """Whether a file is still the one that the catalog has; corrects the catalog if not."""
         before = self.files.get(path)
-        self._look_at([path])
+        if not self._deep:
+            self._look_at([path])
         return before is not None and self.files.get(path) == before
 
     def _look_at(self, paths: Iterable[str]) -> None:
@@ -146,17 +154,22 @@ class Catalog:
     def _folder(
         self, path: str, known: _Folder | None, above: tuple[Rules, ...], deep: bool
     ) -> _Folder:
+        if known is not None and self.workspace.holds_hidden(path) and self._is_hidden(path):
+            known = None
+        place = f"{self.workspace.root}/{path}"
+        found = os.lstat(place)
+        if (
+            known is not None
+            and known.changed == found.st_mtime_ns
+            and stat.S_ISDIR(found.st_mode)
+            and self._same_rules(known, path, above)
+        ):
+            if deep:
+                self._stat_all(place, known)
+            return known
         descriptor = self.workspace.folder(path)
         try:
             changed = os.fstat(descriptor).st_mtime_ns
-            if (
-                known is not None
-                and known.changed == changed
-                and self._same_rules(known, path, above)
-            ):
-                if deep:
-                    self._stat_all(descriptor, known)
-                return known
             young = time.time_ns() - changed < TICK
             one = _Folder(-1 if young else changed)
             with os.scandir(descriptor) as entries:
@@ -181,10 +194,10 @@ class Catalog:
             return None
         return found.st_size, found.st_mtime_ns, found.st_ino
 
-    def _stat_all(self, descriptor: int, one: _Folder) -> None:
+    def _stat_all(self, place: str, one: _Folder) -> None:
         for name in list(one.files):
             try:
-                found = os.stat(name, dir_fd=descriptor)
+                found = os.stat(f"{place}/{name}")
                 one.files[name] = found.st_size, found.st_mtime_ns, found.st_ino
             except OSError:
                 del one.files[name]
@@ -205,6 +218,8 @@ class Catalog:
             below = join(path, entry.name)
             if self.workspace.holds_hidden(below) and self._is_hidden(below):
                 continue
+            if entry.is_symlink() and self._leads_inside(below):
+                one.links.append(below + "/" * entry.is_dir())
             folder = entry.is_dir(follow_symlinks=False)
             if not (folder or self._is_file(entry, below)) or self.hides(below):
                 continue
@@ -225,6 +240,10 @@ class Catalog:
         except ToolError:
             return True
         return False
+
+    def _leads_inside(self, link: str) -> bool:
+        target = self.workspace.target(link)
+        return bool(target) and not (self.hides(link) or self.hides_above(target))
 
     def _is_file(self, entry: os.DirEntry[str], path: str) -> bool:
         if not entry.is_symlink():

@@ -17,9 +17,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from ...arguments import ProcessBound
@@ -29,7 +31,6 @@ from ...tools.count import count_lines
 from ...tools.files import FileTools
 from ...tools.paths import clean_path, printable, shown, some
 from ...tools.policy import Policy
-from ...tools.table import Table, open_table
 from ...tools.text import PACKED
 from ...tools.workspace import Workspace
 from .catalog import Catalog
@@ -39,7 +40,7 @@ from .naming import Missing, Names, named, unknown_names
 from .question import Question, read
 from .ranking import Line, Ranked, Ranking
 from .reading import Text, Texts
-from .reckoned import LIMIT, TABLES, is_table, of_lines, of_table, phrases_in
+from .reckoned import LIMIT, TABLES, Tables, is_table, of_lines
 
 WALK, SCAN = 1.0, 0.7
 """Seconds that the first question waits for the names of files, and for a scan of them."""
@@ -155,13 +156,13 @@ class Gatherer(ProcessBound):
         self._catalog = Catalog(workspace, policy, self._texts)
         self._index = Index(workspace.root, cache) if index else None
         self._ranking = Ranking(self._catalog, self._texts, self._index)
+        self._tables = Tables(workspace)
         self._tools = FileTools(workspace, policy=policy)
         self._background = background
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._asking = threading.RLock()
-        self._opened: tuple[object, Table] | None = None
 
     def close(self) -> None:
         """End the thread, and close the index."""
@@ -169,9 +170,14 @@ class Gatherer(ProcessBound):
         if (thread := self._thread) is not None:
             thread.join()
         with self._asking:
-            self._close_table()
+            self._tables.close()
         if self._index is not None:
             self._index.close()
+
+    @property
+    def catalog(self) -> Catalog:
+        """The files that it may look at."""
+        return self._catalog
 
     def refresh(self, *, deep: bool = True) -> None:
         """Look for changed files, each of them if `deep`; worth it while a person still types."""
@@ -240,7 +246,7 @@ class Gatherer(ProcessBound):
                 pointed or asked.here or asked.follows or asked.faults or ranked.strength >= STRONG
             ):
                 return Evidence(strength=ranked.strength, counts=asked.counts)
-            purse = _Purse(count, budget)
+            purse = _Purse(cache(count), budget)
             best, reckoned = self._laid_out(purse, asked, names, files, ranked, bool(unknown))
             return Evidence(
                 calls=tuple(purse.calls),
@@ -352,56 +358,20 @@ class Gatherer(ProcessBound):
         for path in [*files, *(others if not files else ())][:TRIED]:
             with suppress(ToolError):
                 texts[path] = self._texts.get(path)
-        calls = self._of_tables(asked, texts, not files)
+        tables = [path for path, text in texts.items() if is_table(path, text)]
+        if not files and (asked.counts or not tables):  # or one that what it holds speaks for
+            sizes = self._catalog.files.items()
+            small = (p for p, (size, *_) in sizes if p.endswith(TABLES) and size <= LIMIT)
+            tables += islice((path for path in small if path not in tables), TRIED)
+        calls = self._calls("table", self._tables.meant(asked, tables))
         if not calls and asked.counts and texts:
-            said = {path: phrases_in(path, text, asked)[:1] for path, text in texts.items()}
-
-            def holds(path: str) -> int:
-                return sum(texts[path].whole.casefold().count(one) for one in said[path])
-
-            path = max(texts, key=holds)
-            given = of_lines(path, texts[path], asked)
-            calls = [call for one in given if (call := self._call("count", one))]
+            calls = self._calls("count", of_lines(texts, asked))
         before = len(purse.calls)
         for call in calls:
             purse.pay(call, purse.left / 2)
         paid = tuple(purse.calls[before:])
         del purse.calls[before:]
         return paid
-
-    def _of_tables(self, asked: Question, texts: Mapping[str, Text], beyond: bool) -> list[Call]:
-        """Queries over one of some files; `beyond`: or over one that what it holds speaks for."""
-        tables = [path for path, text in texts.items() if is_table(path, text)]
-        if beyond and (asked.counts or not tables):
-            named = [p for p, key in self._catalog.files.items() if p.endswith(TABLES)
-                     and key[0] <= LIMIT and p not in tables]  # fmt: skip
-            tables += named[:TRIED]
-        best, calls = 0.0, list[Call]()
-        for path in tables:
-            with suppress(ToolError):
-                meant = of_table(self._table(path), path, asked)
-                if meant.fits > best:
-                    best, wanted = meant.fits, [{"path": path, "query": q} for q in meant.queries]
-                    calls = [call for given in wanted if (call := self._call("table", given))]
-        return calls
-
-    def _table(self, path: str) -> Table:
-        """The rows of a file; those of the last one asked for are kept.
-
-        Raises:
-            ToolError: it is no table.
-        """
-        of = path, self._catalog.files.get(path)
-        if self._opened is None or self._opened[0] != of or of[1] is None:
-            table = open_table(self.workspace, path)
-            self._close_table()
-            self._opened = of, table
-        return self._opened[1]
-
-    def _close_table(self) -> None:
-        if self._opened is not None:
-            self._opened[1].close()
-            self._opened = None
 
     def _passages(
         self,
@@ -450,8 +420,8 @@ class Gatherer(ProcessBound):
 
     # ------------------------------------------------------------------------------ calls
 
-    def _allowed(self, call: Call) -> bool:
-        return self._catalog.allows(call.tool, dict(call.arguments))
+    def _calls(self, tool: str, several: Iterable[Arguments]) -> list[Call]:
+        return [call for one in several if (call := self._call(tool, one)) is not None]
 
     def _call(self, tool: str, arguments: Arguments) -> Call | None:
         """A call with its result; None if it may not be made, or fails."""
@@ -485,7 +455,8 @@ class Gatherer(ProcessBound):
                 map(printable, names), folder=shown(path), max_chars=CHARS_LISTED
             )
         if tool == "table":
-            return self._table(path).answer(str(arguments.get("query")), CHARS_RECKONED, told=False)
+            table = self._tables.get(path).table
+            return table.answer(str(arguments.get("query")), CHARS_RECKONED, told=False)
         if tool == "count":
             pattern, by = str(arguments.get("pattern", "")), str(arguments.get("by", ""))
             regex = arguments.get("regex") is True

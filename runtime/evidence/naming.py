@@ -70,15 +70,9 @@ def named(question: Question, catalog: Catalog) -> Names:
     files: dict[str, int] = {}
     missing: list[Missing] = []
     by_name = catalog.by_name()
-    # A name may stand in a script without spaces.
-    apart = _DENSE_RUN.sub(" ", question.text)
-    written = [
-        found[0].removeprefix("./")
-        for text in dict.fromkeys((question.text, apart))
-        for found in _NAME.finditer(text)
-    ]
+    names = written(question.text)
     asked = set(fold(question.text).split())
-    for name in dict.fromkeys(written):
+    for name in dict.fromkeys(names):
         if name.startswith("/"):
             name = catalog.workspace.relative(name)
         if path := _path(name, catalog):
@@ -110,8 +104,18 @@ def named(question: Question, catalog: Catalog) -> Names:
     # "the swift.conf sample" is swift.conf-sample.
     longer = [path.rpartition("/")[2].casefold() for path in files]
     missing = [m for m in missing if not any(n.startswith(m.name.casefold()) for n in longer)]
-    folders = _folders([*written, *_DENSE_RUN.findall(question.text)], catalog)
+    folders = _folders([*names, *_DENSE_RUN.findall(question.text)], catalog)
     return Names(tuple(order[:MAX_NAMED]), tuple(folders), tuple(missing))
+
+
+def written(text: str) -> list[str]:
+    """What in a text may be a path or a name, word by word."""
+    apart = _DENSE_RUN.sub(" ", text)  # it may stand in a script without spaces
+    return [
+        found[0].removeprefix("./")
+        for one in dict.fromkeys((text, apart))
+        for found in _NAME.finditer(one)
+    ]
 
 
 def unknown_names(question: Question, unknown: Collection[str], known: Iterable[str]) -> list[str]:

@@ -11,8 +11,10 @@ import re
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from heapq import nsmallest
 
 from ...errors import ToolError
 from .catalog import Catalog
@@ -115,7 +117,7 @@ class Ranking:
             always: files that are looked into however little they share.
             end: time.monotonic() after which no further file is looked into.
         """
-        terms, files = question.terms, self._catalog.files
+        terms, files, text_of = question.terms, self._catalog.files, cache(self._text_of)
         names = _Names(self._catalog, terms)
         fresh, new = set[str](), list(files)
         if self._index is not None:
@@ -129,7 +131,7 @@ class Ranking:
         if fresh and self._index is not None:
             chunks, found, total = self._index.find(terms, fresh, whole, CHUNKS)
             for chunk in chunks:
-                self._look_into(chunk, scan)
+                self._look_into(chunk, scan, text_of)
             counts.update(found)
             total = max(total, 20)
             scan.counts.clear()
@@ -148,7 +150,7 @@ class Ranking:
             self._look(path, scan)
         counts.update(scan.counts)
         rarity = _rarity(terms, counts, total)
-        ranked = _Scoring(question, rarity, names, self._text_of).ranked(scan.hits)
+        ranked = _Scoring(question, rarity, names, text_of).ranked(scan.hits)
         ranked.searched, ranked.unsearched = len(files) - missed, missed
         if not missed:
             own, stands = question.own, {word for hit in scan.hits for word in hit.has}
@@ -165,7 +167,7 @@ class Ranking:
         except ToolError:
             return
 
-    def _look_into(self, chunk: Chunk, scan: _Scan) -> None:
+    def _look_into(self, chunk: Chunk, scan: _Scan, text_of: Callable[[str], Text | None]) -> None:
         """A chunk of the index; a file that changed since is looked into whole."""
         path = chunk.paths[0]
         if path not in scan.current:
@@ -175,13 +177,14 @@ class Ranking:
         if not scan.current[path]:
             return
         try:
-            if chunk.length:
+            if (text := text_of(path)) is None and chunk.length:
                 lines = self._texts.part(path, chunk.start, chunk.length)
             else:
-                lines = self._texts.get(path).lines[chunk.line - 1 : chunk.line - 1 + ROWS]
+                text = text or self._texts.get(path)
+                lines = text.lines[chunk.line - 1 : chunk.line - 1 + ROWS]
         except ToolError:
             return
-        scan.look(path, "\n".join(lines), chunk.line)
+        scan.look_at(path, lines, chunk.line)
 
     def _text_of(self, path: str) -> Text | None:
         """The text of a file whose headings can be looked at."""
@@ -206,9 +209,17 @@ class _Scan:
             self._needles.append((stem(word), word, 1.0))
             if short and word.isalpha() and not is_dense(word) and len(stem(word)) > SHORT:
                 self._needles.append((word[:SHORT], "", 0.1))
+        self._texts = [*(one for one, *_ in self._needles), *(FAULTS if question.faults else ())]
 
-    def look(self, path: str, whole: str, first: int = 1) -> None:
-        """Look through a text whose first line has a number."""
+    def look_at(self, path: str, lines: Sequence[str], first: int) -> None:
+        """Look at the lines of a chunk, the first of which has a number."""
+        folded = fold("\n".join(lines))
+        for at in sorted({at for one in self._texts for at in _lines_with(one, folded)}):
+            if hit := self._hit(path, first + at, lines[at]):
+                self.hits.append(hit)
+
+    def look(self, path: str, whole: str) -> None:
+        """Look through the text of a file."""
         # Accents of a large text are left as they are: taking it apart takes too long.
         folded = fold(whole) if len(whole) <= FEW_BYTES else whole.lower()
         found: Counter[int] = Counter()
@@ -229,7 +240,7 @@ class _Scan:
         if len(best) > LINES:
             best = _unlike(best[: 20 * LINES], lines)[:LINES]
         for number in sorted(best):
-            if number < len(lines) and (hit := self._hit(path, first + number, lines[number])):
+            if number < len(lines) and (hit := self._hit(path, number + 1, lines[number])):
                 self.hits.append(hit)
 
     def _hit(self, path: str, number: int, text: str) -> _Hit | None:
@@ -261,15 +272,12 @@ def _unlike(numbers: list[int], lines: list[str]) -> list[int]:
 def _lines_with(needle: str, text: str) -> Iterator[int]:
     """Lines, from 0, that have a text."""
     at, number, last = text.find(needle), 0, 0
-    for _ in range(HITS):
-        if at < 0:
-            return
+    for _ in range(HITS if at >= 0 else 0):
         number += text.count("\n", last, at)
         yield number
         last = text.find("\n", at)
-        if last < 0:
+        if last < 0 or (at := text.find(needle, last)) < 0:
             return
-        at = text.find(needle, last)
 
 
 class _Names:
@@ -296,7 +304,8 @@ class _Names:
         return word in self._rare
 
     def best(self, most: int) -> list[str]:
-        return [path for path, score in self.scores.most_common(most) if score > 0.3]
+        found = (path for path, score in self.scores.items() if score > 0.3)
+        return nsmallest(most, found, key=lambda path: (-self.scores[path], path))
 
     def of(self, path: str) -> Weights:
         """What each word that a path has counts."""
@@ -320,24 +329,20 @@ def _alike(catalog: Catalog, terms: Terms) -> Iterator[tuple[str, set[str]]]:
                 break
             if len(start) >= STEM or len(name) <= len(word) + 1:
                 names.add(name)
-    return ((name, by_word[name]) for name in names)
+    return ((name, by_word[name]) for name in sorted(names))
 
 
+@dataclass
 class _Scoring:
     """Scores hits."""
 
-    def __init__(
-        self,
-        question: Question,
-        rarity: Weights,
-        names: _Names,
-        text_of: Callable[[str], Text | None],
-    ) -> None:
-        self._question = question
-        self._rarity = rarity
-        self._names = names
-        self._text_of = text_of
-        self._fault = OF_FAULT * max([RARE, *rarity.values()])
+    _question: Question
+    _rarity: Weights
+    _names: _Names
+    _text_of: Callable[[str], Text | None]
+
+    def __post_init__(self) -> None:
+        self._fault = OF_FAULT * max([RARE, *self._rarity.values()])
 
     def ranked(self, hits: list[_Hit]) -> Ranked:
         """The hits as lines, ranked."""
@@ -412,7 +417,8 @@ def _rarity(terms: Terms, counts: Counter[str], total: int) -> Weights:
 
 def _raise(into: Weights, found: Weights, share: float) -> None:
     for word, has in found.items():
-        into[word] = max(into.get(word, 0.0), share * has)
+        if (counts := share * has) > into.get(word, 0.0):
+            into[word] = counts
 
 
 def _near(several: list[_Hit], place: int) -> Weights:

@@ -8,15 +8,23 @@ it: a cell that the question names is a condition, a column that it names is rec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from typing import Any
 
-from ...tools.table import Table, quoted
+from ...errors import ToolError
+from ...tools.table import Table, open_table, quoted
+from ...tools.workspace import Workspace
 from .question import Question
-from .reading import Text
-from .words import STEM, fold, is_dense, stem, words
+from .reading import Key, Text
+from .words import STEM, WORD, fold, is_dense, stem, words
 
-CELLS = 20_000  # different ones of a column that are compared with the question
+LONGEST = 80  # characters of a cell that a question may name
+KEPT = 8 << 20  # bytes of the files whose tables are kept open
 FEW = 4  # rows that are shown as they are
 GROUPS, KINDS = 4, 20  # groups that are shown; different cells that a column to group by may have
 MEASURES = 2  # columns that are reckoned with at once
@@ -81,31 +89,106 @@ class Asked:
         return found if self.queries else 0.0
 
 
-def of_table(table: Table, path: str, question: Question) -> Asked:
+class Tables:
+    """The tables that questions were about, the last ones kept open."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._open: OrderedDict[tuple[str, Key], _Columns] = OrderedDict()
+
+    def get(self, path: str) -> _Columns:
+        """The table of a file as it is now.
+
+        Raises:
+            ToolError: it is none.
+        """
+        now = self._workspace.stat(path)
+        of = path, (now.st_size, now.st_mtime_ns, now.st_ino)
+        if of not in self._open:
+            self._open[of] = _Columns(open_table(self._workspace, path))
+        self._open.move_to_end(of)
+        while len(self._open) > 1 and sum(key[0] for _, key in self._open) > KEPT:
+            self._open.popitem(last=False)[1].table.close()
+        return self._open[of]
+
+    def close(self) -> None:
+        """Let go of them."""
+        while self._open:
+            self._open.popitem()[1].table.close()
+
+    def meant(self, question: Question, paths: Iterable[str]) -> Iterator[Arguments]:
+        """What a question asks of the one of some files that has most of it."""
+        best, of = Asked(), ""
+        for path in paths:
+            with suppress(ToolError):
+                asked = of_table(self.get(path), path, question)
+                if asked.fits > best.fits:
+                    best, of = asked, path
+        return ({"path": of, "query": query} for query in best.queries)
+
+
+class _Columns:
+    """What is found once of an open table: by column its cells, and whether it is a key."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.numbers = table.columns
+        self.cells = cache(self._cells)
+        self.is_key = cache(self._is_key)
+
+    def _cells(self, name: str) -> dict[str, list[tuple[int, str]]]:
+        """The different texts of a column with their place in it, by their first word.
+
+        Those of a script without spaces stand together, under an empty one.
+        """
+        found: dict[str, list[tuple[int, str]]] = {}
+        for at, cell in enumerate(self.different(name)):
+            if 2 <= len(cell) <= LONGEST and (word := WORD.match(fold(cell))):
+                first = "" if is_dense(word[0]) else word[0]
+                found.setdefault(first, []).append((at, cell))
+        return found
+
+    def different(self, name: str, condition: str = "IS NOT NULL", most: int = -1) -> list[Any]:
+        """The different cells of a column that meet a condition."""
+        one = quoted(name)
+        query = f"SELECT DISTINCT {one} FROM t WHERE {one} {condition} LIMIT {most}"
+        return [row[0] for row in self.table.rows(query)]
+
+    def _is_key(self, name: str) -> bool:
+        """Whether it tells rows apart, so that it is not reckoned with: whole, all different."""
+        one = quoted(name)
+        broken = f"sum({one} <> round({one}))" if self.numbers[name] else "0"
+        query = f"SELECT count(*), count(DISTINCT {one}), {broken} FROM t"
+        rows, different, broken = self.table.rows(query)[0]
+        return rows > FEW and rows == different and not broken
+
+    def count(self, conditions: Sequence[str]) -> int:
+        """How many rows meet all conditions."""
+        return self.table.rows(f"SELECT count(*) FROM t{_where(conditions)}")[0][0]
+
+
+def of_table(table: _Columns, path: str, question: Question) -> Asked:
     """What a question asks of a table; nothing where nothing of it is named."""
     asked = Asked(of_name=len(question.own.found_in(path.rpartition("/")[2])))
-    _read(table, question, asked)
-    asked.queries = list(_queries(table, asked, question))
-    return asked
-
-
-def _read(table: Table, question: Question, asked: Asked) -> None:
-    of = words(question.text)
-    said, starts = f" {' '.join(of)} ", {word[0] for word in of}
+    of, telling = words(question.text), question.own.telling
+    said, folded = f" {' '.join(of)} ", fold(question.text)
+    firsts = {"", *of, *(one[: len(one) - cut] for one in telling for cut in range(3))}
+    figures = {one for one in of if len(one) > 2 and one.isascii() and one.isdigit()}
     found: list[tuple[int, str, str]] = []
-    for name, numbers in table.columns.items():
+    for name, numbers in table.numbers.items():
         parts = words(name)
         if has := sum(bool(question.terms.found_in(one)) for one in parts):
             asked.named[name] = has / len(parts)
-        for cell in _cells(table, name):
-            start = fold(str(cell)[:1])
-            if not numbers and start not in starts and not is_dense(start):
-                continue
-            if length := _meant(cell, numbers, question, said):
-                value = f"{cell:.15g}" if numbers else "'" + str(cell).replace("'", "''") + "'"
-                found.append(
-                    (length + 2 * (name in asked.named), name, f"{quoted(name)} = {value}")
-                )
+        more = 2 * (name in asked.named)
+        if numbers and figures:
+            for cell in table.different(name, f"IN ({','.join(sorted(figures))})"):
+                if (text := f"{cell:.15g}") in figures:
+                    found.append((len(text) + more, name, f"{quoted(name)} = {text}"))
+        cells = {} if numbers else table.cells(name)
+        for _, cell in sorted(one for first in firsts & cells.keys() for one in cells[first]):
+            if length := _meant(cell, question, said, folded):
+                value = "'" + cell.replace("'", "''") + "'"
+                found.append((length + more, name, f"{quoted(name)} = {value}"))
     taken: set[str] = set()
     for _, name, condition in sorted(found, key=lambda one: (-one[0], one[1])):
         cell = fold(condition.partition(" = ")[2])
@@ -113,25 +196,17 @@ def _read(table: Table, question: Question, asked: Asked) -> None:
             asked.used.add(name)
             taken.add(cell)
             asked.where.append(condition)
+    asked.queries = list(_queries(table, asked, question))
+    return asked
 
 
-def _cells(table: Table, name: str) -> list[object]:
-    column = quoted(name)
-    query = f"SELECT DISTINCT {column} FROM t WHERE {column} IS NOT NULL LIMIT {CELLS}"
-    return [row[0] for row in table.rows(query)]
-
-
-def _meant(cell: object, number: bool, question: Question, said: str) -> int:
+def _meant(text: str, question: Question, said: str, folded: str) -> int:
     """Whether a question names a cell, and how surely: the letters that say so; 0 if not."""
-    text = f"{cell:.15g}" if number else str(cell).strip()
-    if number:
-        return len(text) if len(text) > 2 and f" {text} " in said else 0
-    if not 2 <= len(text) <= 80:
-        return 0
     if len(text) <= 4 and text.isupper():  # a code, which may be a word otherwise
-        return 4 if re.search(rf"(?<!\w){re.escape(text)}(?!\w)", question.text) else 0
+        there = text in question.text
+        return 4 if there and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", question.text) else 0
     if is_dense(text):
-        return 2 * len(text) if fold(text) in fold(question.text) else 0
+        return 2 * len(text) if fold(text) in folded else 0
     of = words(text)
     telling = question.own.telling
     if f" {' '.join(of)} " in said:
@@ -142,23 +217,22 @@ def _meant(cell: object, number: bool, question: Question, said: str) -> int:
     return 0
 
 
-def _queries(table: Table, asked: Asked, question: Question) -> Iterator[str]:
-    rows = _rows(table, asked.where)
+def _queries(table: _Columns, asked: Asked, question: Question) -> Iterator[str]:
+    rows = table.count(asked.where)
     while asked.where and not rows:  # the words that say least are not meant so
         asked.where.pop()
-        rows = _rows(table, asked.where)
+        rows = table.count(asked.where)
     where = _where(asked.where)
     if asked.where and rows <= FEW:
         yield f"SELECT * FROM t{where}"
         return
     most, least = _MOST.search(question.text), _LEAST.search(question.text)
     order = "ASC" if least and not most else "DESC"
-    free = [name for name in table.columns if name not in asked.used]
+    free = [name for name in table.numbers if name not in asked.used]
     free.sort(key=lambda name: -asked.named.get(name, 0))
-    numbers = [one for one in free if table.columns[one] and not _is_key(table, one)]
+    numbers = [one for one in free if table.numbers[one] and not table.is_key(one)]
     surest = max((asked.named.get(one, 0) for one in numbers), default=0)
     named = [one for one in numbers if surest and asked.named.get(one) == surest]
-    texts = [one for one in free if not table.columns[one] and not _is_key(table, one)]
     if named or (asked.where and (question.counts or most or least)):
         of = [quoted(one) for one in (named or numbers)[:MEASURES]]
         figures = (f"sum({one}), avg({one}), min({one}), max({one})" for one in of)
@@ -167,26 +241,14 @@ def _queries(table: Table, asked: Asked, question: Question) -> Iterator[str]:
         given = f"{where} {'AND' if where else 'WHERE'} {one} IS NOT NULL"
         yield f"SELECT * FROM t{given} ORDER BY {one} {order} LIMIT 1"
     if (most or least or question.counts) and not (named and asked.where):
+        texts = [one for one in free if not table.numbers[one] and not table.is_key(one)]
         groups = [one for one in texts if one in asked.named][:1]
         if most and not groups and not named:
-            groups = [one for one in texts if len(_cells(table, one)) <= KINDS][:3]
+            few = (one for one in texts if len(table.different(one, most=KINDS + 1)) <= KINDS)
+            groups = list(islice(few, 3))
         value = f"sum({quoted(named[0])})" if named else "count(*)"
         by = f"FROM t{where} GROUP BY 1 ORDER BY 2 {order} LIMIT {GROUPS}"
         yield from (f"SELECT {one}, {value} {by}" for one in map(quoted, groups))
-
-
-def _rows(table: Table, conditions: Sequence[str]) -> int:
-    return table.rows(f"SELECT count(*) FROM t{_where(conditions)}")[0][0]
-
-
-def _is_key(table: Table, name: str) -> bool:
-    """Whether a column tells rows apart, so that it is not reckoned with: whole, all different."""
-    one = quoted(name)
-    broken = f"sum({one} <> round({one}))" if table.columns[name] else "0"
-    rows, different, broken = table.rows(
-        f"SELECT count(*), count(DISTINCT {one}), {broken} FROM t"
-    )[0]
-    return rows > FEW and rows == different and not broken
 
 
 def _where(conditions: Sequence[str]) -> str:
@@ -196,23 +258,31 @@ def _where(conditions: Sequence[str]) -> str:
 # -------------------------------------------------------------------------------------- lines
 
 
-def of_lines(path: str, text: Text, question: Question) -> Sequence[Arguments]:
-    """The counts of lines that a question suggests in a file: of what it says, and what it is."""
-    said = words(question.text)
+def of_lines(texts: Mapping[str, Text], question: Question) -> Sequence[Arguments]:
+    """The counts of lines that a question suggests in the file that has most of its words.
+
+    They are of what the question says, or of what the file is made of.
+    """
+    said = {path: phrases_in(path, text, question) for path, text in texts.items()}
+
+    def holds(path: str) -> int:
+        return sum(texts[path].whole.casefold().count(one) for one in said[path][:1])
+
+    path = max(texts, key=holds)
+    of = words(question.text)
     found: list[Arguments] = []
     for word, pattern in _DEFINED.items():
-        if any(one.startswith(word) for one in said):
+        if any(one.startswith(word) for one in of):
             found = [{"pattern": pattern, "regex": True}]
-    phrases = phrases_in(path, text, question)
     if _MOST.search(question.text):
-        found += [{"by": by} for by in ("ip", "level", "status", "hour", "day") if by in said]
-    for one in phrases if not found else ():  # a number counts where it stands alone
+        found += [{"by": by} for by in ("ip", "level", "status", "hour", "day") if by in of]
+    for one in said[path] if not found else ():  # a number counts where it stands alone
         number = {"pattern": rf"\b{one}\b", "regex": True}
         found.append(number if one.isdigit() else {"pattern": one})
-    whole = text.whole[:LIMIT]
-    of = next((one for one in _STRUCTURE if len(re.findall(one, whole, re.M)) > 1), None)
-    if not found and of is not None:
-        found = [{"pattern": of, "regex": True}]
+    if not found:
+        whole = texts[path].whole[:LIMIT]
+        parts = (one for one in _STRUCTURE if len(re.findall(one, whole, re.M)) > 1)
+        found = [{"pattern": one, "regex": True} for one in islice(parts, 1)]
     return [{"path": path, **one} for one in found] or [{"path": path}]
 
 

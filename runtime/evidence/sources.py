@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import log
 from typing import NamedTuple
 
@@ -173,10 +172,9 @@ def _score(lines: Sequence[Line], terms: Terms) -> dict[bool, float]:
     Returns:
         What a line has to carry to support a fact, and what a name of a listing has to.
     """
-    found_in = cache(terms.found_in)
     for line in lines:
         for text in (line.path, line.above, line.text):
-            for term, share in found_in(text).items():
+            for term, share in terms.found_in(text).items():
                 line.carried[term] = max(share, line.carried.get(term, 0.0))
     count = Counter(term for line in lines for term in line.carried)
     known = {**terms.weights, **terms.compounds}

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 # Thai to Khmer, kana, Han, Hangul: no spaces, or particles that hang on to a word.
 DENSE = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff"
 )
 _DENSE_SIGN = re.compile(f"([{DENSE}])")
-_WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
+WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _CAMEL = re.compile(r"[A-Z]*[a-z0-9]+[A-Z]\w*|[A-Z]{2,}[a-z]\w*")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Written as one thing, so sought as one: versions, dates, keys, addresses, numbers of invoices.
@@ -60,8 +61,9 @@ def fold(text: str) -> str:
     """The text in lower case, without accents; its lines stay its lines."""
     if text.isascii():
         return text.lower()
-    apart = unicodedata.normalize("NFKD", text)
-    bare = "".join(sign for sign in apart if not unicodedata.combining(sign))
+    bare = unicodedata.normalize("NFKD", text)
+    for mark in filter(unicodedata.combining, set(bare)):
+        bare = bare.replace(mark, "")
     return unicodedata.normalize("NFC", bare).casefold()
 
 
@@ -80,7 +82,7 @@ def indexed(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """The words of a text, folded; those of scripts without spaces in runs."""
-    return _WORD.findall(fold(with_parts(text)))
+    return WORD.findall(fold(with_parts(text)))
 
 
 def is_dense(word: str) -> bool:
@@ -146,34 +148,40 @@ class Terms:
         }
 
     @cached_property
+    def _fits(self) -> Callable[[str], list[tuple[str, float]]]:
+        """The words that one of a text may be, and how well it fits: found once, as words recur."""
+
+        @cache
+        def fits(word: str) -> list[tuple[str, float]]:
+            if word in self.weights:
+                return [(word, 1.0)]
+            starts = self._by_start.get(word[:STEM], ())
+            has = [(whole, 0.7) for start, whole in starts if word.startswith(start)]
+            if word[:-1] in self.weights:
+                has.append((word[:-1], 0.7))  # hosts, sshd
+            if word in self.short:
+                has.append((self.short[word], 0.4))
+            return has
+
+        return fits
+
+    @cached_property
     def pairs(self) -> list[str]:
         """Those of scripts without spaces."""
         return [word for word in self.weights if is_dense(word)]
 
-    def found_in(self, text: str) -> Weights:
-        """How well a line has each word: 1 as it is, less in another form or abbreviated."""
-        return self.found_and_first(text)[0]
+    @cached_property
+    def found_in(self) -> Callable[[str], Weights]:
+        """How well a text has each word: 1 as it is, less in another form or abbreviated."""
+        return cache(lambda text: self.found_and_first(text)[0])
 
     def found_and_first(self, text: str) -> tuple[Weights, set[str]]:
         """The same, and those of them that stand at the start, at most behind a mark or keyword."""
         found: Weights = {}
         first: set[str] = set()
-        weights, starts, short = self.weights, self._by_start, self.short
-        folded = fold(with_parts(text))
-        for place, word in enumerate(_WORD.findall(folded)):
-            if word in weights:
-                has = [(word, 1.0)]
-            else:
-                has = [
-                    (whole, 0.7)
-                    for start, whole in starts.get(word[:STEM], ())
-                    if word.startswith(start)
-                ]
-                if word[:-1] in weights:
-                    has.append((word[:-1], 0.7))  # hosts, sshd
-                if word in short:
-                    has.append((short[word], 0.4))
-            for whole, share in has:
+        fits, folded = self._fits, fold(with_parts(text))
+        for place, word in enumerate(WORD.findall(folded)):
+            for whole, share in fits(word):
                 found[whole] = max(share, found.get(whole, 0))
                 if place < AT_START:
                     first.add(whole)

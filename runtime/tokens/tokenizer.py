@@ -144,10 +144,16 @@ class Tokenizer:
         rendered template gives the ids it would give as a whole, but control tokens never arise
         from untrusted parts, nor across an edge.
         """
-        return [token for token, _ in self.locate(parts)]
+        text, cuts = self._joined(parts)
+        if text and not cuts:
+            return self._merger.encode(text)
+        return [token for token, _ in self._encode_between(text, cuts)]
 
     def locate(self, parts: Iterable[tuple[str, bool]]) -> list[tuple[int, int]]:
         """As `encode_parts`, each id with the byte of the joined text's UTF-8 where it begins."""
+        return self._encode_between(*self._joined(parts))
+
+    def _joined(self, parts: Iterable[tuple[str, bool]]) -> tuple[str, list[tuple[int, int, int]]]:
         texts: list[str] = []
         cuts: list[tuple[int, int, int]] = []  # start, end, id of each marker
         done = 0
@@ -161,7 +167,7 @@ class Tokenizer:
                     cuts.append((done + match.start(), done + match.end(), markers[match[0]]))
             texts.append(text)
             done += len(text)
-        return self._encode_between("".join(texts), cuts)
+        return "".join(texts), cuts
 
     def _encode_between(self, text: str, cuts: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []

@@ -5,6 +5,7 @@ CONTRIBUTING.md says which files these tests need, and where.
 
 from __future__ import annotations
 
+import re
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import numpy as np
 import pytest
 
 from triplepoint import Agent, Engine, LimitReachedError
+from triplepoint.runtime.agent.harness.merged import Harness
+from triplepoint.runtime.agent.harness.paths import ExistingPaths
+from triplepoint.runtime.agent.harness.policy import Context, Decision, Policy
 from triplepoint.runtime.conversation.chat import Chat
 from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.replay.replay import verify
@@ -145,3 +149,35 @@ def test_the_first_question_of_the_readme(run: Path) -> None:
     assert any(line in result for result in looked)
     (told,) = [m.content for m in trace.turns[0].messages if m.by and m.role == "user"]
     assert line in told.splitlines()[1]
+
+
+class Looks(Policy):
+    """Holds the first reply to calls."""
+
+    def before_turn(self, context: Context) -> Decision | None:
+        """See `Policy`."""
+        return Decision(calls="required") if context.step == 1 else None
+
+
+def test_no_call_names_what_is_not_there(engine: Engine, tmp_path: Path) -> None:
+    """Nor in the question; and the run verifies once the folder has gone."""
+    root, path = tmp_path / "site", tmp_path / "trace.jsonl"
+    (root / "logs").mkdir(parents=True)
+    (root / "logs" / "journal.log").write_text("10:05 ERROR disk full\n")
+    (root / "Notes für Ärzte.md").write_text("The meeting is on Tuesday.\n")
+    questions = ("What is the error in the log?", "When is the meeting?", "Which port is used?")
+    agent = Agent(
+        engine, workspace=root, harness=Harness([Looks(), ExistingPaths()]), trace=path,
+        max_steps=2, max_tokens=128,
+    )  # fmt: skip
+    for question in questions:
+        with suppress(LimitReachedError):
+            agent.run(question)
+    agent.close()
+    trace = Trace.load(path)
+    said = "\n".join(one.content for one in agent.messages if one.role == "assistant")
+    named = re.findall(r'"path": "([^"]*)"', said)  # also of calls that were cut
+    assert named
+    assert all(one == "" or (root / one).exists() for one in named)
+    root.rename(tmp_path / "gone")
+    assert all(phase.same for phase in verify(trace, engine).phases)

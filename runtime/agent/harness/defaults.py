@@ -24,6 +24,7 @@ DEFAULTS: dict[str, object] = {
     "examples": False,  # examples.py: worked answers in the system message; cost 0.5B elsewhere
     "plain_tools": False,  # tools/plain.py: plain descriptions; count, table. Did not pay on 0.5B
     "no_repeats": True,  # no_repeats.py: a call that gives the same again ends the looking
+    "paths": True,  # paths.py: what must exist can only be named as it is
     "claims": True,  # claims.py: who says that a file was written has called a tool
     "grounded": False,  # grounded.py: what no line says is asked for again, or not found
 }
@@ -61,6 +62,7 @@ def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = 
     from .evidence import EvidenceFirst
     from .grounded import Grounded
     from .no_repeats import NoRepeats
+    from .paths import ExistingPaths
     from .tuned import tuned_for
 
     found = tuned_for(engine.model.sha256) if given is None else None
@@ -68,9 +70,11 @@ def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = 
     note = f"harness settings tuned for this model: {found.text}" if found and tuned else ""
     settings = checked(tuned if given is None or given is True else given)
     settings["grounded"] |= grounded
+    looks = EvidenceFirst(settings["evidence_tokens"], settings["best_lines"])
     makers: dict[str, Callable[[], Policy]] = {
-        "evidence": lambda: EvidenceFirst(settings["evidence_tokens"], settings["best_lines"]),
+        "evidence": lambda: looks,
         "no_repeats": NoRepeats,
+        "paths": lambda: ExistingPaths(looks if settings["evidence"] else None),
         "claims": Claims,
         "grounded": lambda: Grounded(settings["evidence"]),
     }

@@ -21,6 +21,8 @@ from ...evidence.gather import Gatherer
 from .policy import Context, Decision, Looked, Policy
 
 if TYPE_CHECKING:
+    from ....tools import Policy as Permissions
+    from ....tools import Workspace
     from ...evidence.gather import Call, Evidence
 
 SHARE = 4  # of the room that is left, one part in so many at most
@@ -57,12 +59,11 @@ class EvidenceFirst(Policy):
         """See `Policy.before_turn`."""
         if context.step != 1 or context.files is None:
             return None
-        if self._gatherer is None or self._gatherer.workspace is not context.files:
-            self._gatherer = Gatherer(context.files, context.permissions)
+        gatherer = self.gatherer(context.files, context.permissions)
         began = time.perf_counter()
         said = [m.content for m in context.messages if m.role in ("user", "assistant") and not m.by]
         budget = min(self.tokens, context.room() // SHARE)
-        found = self._gatherer.gather(
+        found = gatherer.gather(
             context.question,
             said[-2 * EARLIER :],
             tuple(context.files.attached),
@@ -93,6 +94,12 @@ class EvidenceFirst(Policy):
         acts = frozenset(tool.name for tool in context.tools if tool.effect != "read")
         tools = acts if found.best or found.named else frozenset[str]()
         return Decision(tuple(looked), (again,), calls="required", tools=tools)
+
+    def gatherer(self, files: Workspace, permissions: Permissions) -> Gatherer:
+        """What looks at a folder; made once for the same one."""
+        if self._gatherer is None or self._gatherer.workspace is not files:
+            self._gatherer = Gatherer(files, permissions)
+        return self._gatherer
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
         """The task again where something was changed; see `Policy.after_result`."""

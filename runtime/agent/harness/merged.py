@@ -77,6 +77,7 @@ def merged(decisions: Iterable[Decision]) -> Decision:
         messages=tuple(message for one in found for message in one.messages),
         calls=next((one for one in reversed(_STRICTNESS) if one in choices), None),
         tools=next((one.tools for one in found if one.tools), frozenset()),
+        names=next((one.names for one in found if one.names), {}),
         bounce=next((one.bounce for one in found if one.bounce), ""),
         answer=next((one.answer for one in found if one.answer), ""),
     )

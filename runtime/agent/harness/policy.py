@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from ....tools import Policy as Permissions
@@ -61,6 +61,8 @@ class Decision:
     """Why a reply is not taken as the answer: the model is told so, and is asked once more."""
     answer: str = ""
     """What is the answer in place of the reply, such as that nothing was found."""
+    names: Mapping[str, Any] = field(default_factory=dict)
+    """What arguments of the next reply's calls may name: fields of `Requirement`, by name."""
 
 
 @dataclass(slots=True)

@@ -134,3 +134,30 @@ def test_documents(tmp_path: Path) -> None:
         found.refresh()
         assert set(found.files) == {"given.txt"}
         assert found.listing(".") == ["given.txt"]
+
+
+def test_a_folder_that_became_a_link_or_was_hidden(tmp_path: Path) -> None:
+    """What is known of it counts no longer, though its time is the same."""
+    write(tmp_path / "in", {"a.txt": "", "deep/b.txt": "", "own/c.txt": ""})
+    write(tmp_path / "out", {"b.txt": "secret"})
+    past = time.time() - 60
+    for place in ("in/deep", "in/own", "out"):
+        os.utime(tmp_path / place, (past, past))
+    found = catalog_of(tmp_path / "in")
+    assert "deep/b.txt" in found.files
+    (tmp_path / "in/deep").rename(tmp_path / "gone")
+    (tmp_path / "in/deep").symlink_to(tmp_path / "out")
+    found.workspace.hide([tmp_path / "in/own"])
+    found.refresh()
+
+    assert set(found.files) == {"a.txt"}
+
+
+def test_a_walk_that_is_cut_short(tmp_path: Path) -> None:
+    """The folders that it did not come to are those of the walk before."""
+    write(tmp_path, {"a/a.txt": "", "b/b.txt": ""})
+    found = catalog_of(tmp_path)
+    found.refresh(lambda: True)
+
+    assert not found.whole
+    assert set(found.files) == {"a/a.txt", "b/b.txt"}

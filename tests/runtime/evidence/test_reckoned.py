@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sqlite3
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.workspaces import write
 
-from triplepoint.runtime.evidence import Evidence, Gatherer
+from triplepoint.runtime.evidence import Evidence, Gatherer, reckoned
 from triplepoint.tools import Policy, Rule, Workspace
 
 SALES = [
@@ -105,6 +106,42 @@ def test_lines_are_counted(gatherer: Gatherer, question: str, told: str) -> None
     for call in found.reckoned:
         assert gatherer.rerun(call.tool, call.arguments) == call.result
         assert call in found.calls
+
+
+def test_cells_of_a_long_table(tmp_path: Path) -> None:
+    """One among many thousands is found, by its first word or as a number."""
+    rows = "".join(f"{n},Item {n:x} of many\n" for n in range(1000, 31_000))
+    write(tmp_path / "shop", {"parts.csv": f"number,part\n{rows}"})
+    gatherer = Gatherer(Workspace(tmp_path / "shop"), index=False, background=False)
+    for question in ("Which number has Item 7531 of many?", "Which part has the number 30001?"):
+        (row,) = figures(ask(gatherer, question))
+        assert row == {"number": "30001", "part": "Item 7531 of many"}
+    gatherer.close()
+
+
+def test_a_table_that_changed(gatherer: Gatherer) -> None:
+    """One that stays open is read again once its file is another."""
+    question = "Who sold invoice R-002?"
+    assert figures(ask(gatherer, question))[0]["seller"] == "Ben"
+    path = gatherer.workspace.root / "invoices.csv"
+    path.write_text(path.read_text().replace(",Ben,", ",Amal,"))
+    assert figures(ask(gatherer, question))[0]["seller"] == "Amal"
+
+
+def test_open_tables_are_bounded(gatherer: Gatherer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last ones stay, as long as their files are small enough together."""
+    tables = reckoned.Tables(gatherer.workspace)
+    write(gatherer.workspace.root, {"b.csv": "b,n\nx,1\n", "c.csv": "c,n\ny,2\n"})
+    first = tables.get("b.csv")
+    tables.get("c.csv")
+    assert tables.get("b.csv") is first
+
+    monkeypatch.setattr(reckoned, "KEPT", 12)
+    tables.get("c.csv")
+    with pytest.raises(sqlite3.ProgrammingError):
+        first.table.rows("SELECT * FROM t")
+    assert tables.get("b.csv") is not first
+    tables.close()
 
 
 def test_what_is_no_such_question(gatherer: Gatherer) -> None:

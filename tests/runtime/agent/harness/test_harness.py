@@ -149,12 +149,13 @@ def test_a_tool_that_acts_or_polls_may_be_called_again(scripted: MakeEngine, fol
 
 def test_decisions_are_merged_by_one_rule() -> None:
     """Calls and messages in order; the strictest choice; the first tools and the first reason."""
-    one = Decision(looked=(LISTED,), calls="required", bounce="a")
+    names = {"also": ["x"]}
+    one = Decision(looked=(LISTED,), calls="required", bounce="a", names=names)
     two = Decision(
         messages=(Message("user", "x"),), calls="none", tools=frozenset({"search"}), bounce="b"
     )
     assert merged([one, two, Decision(tools=frozenset({"other"}))]) == Decision(
-        (LISTED,), two.messages, "none", two.tools, "a"
+        (LISTED,), two.messages, "none", two.tools, "a", names=names
     )
     assert merged([]) == Decision()
 
@@ -165,11 +166,12 @@ def test_settings_and_defaults(scripted: MakeEngine) -> None:
     assert [one.name for one in harness_of(None, engine).policies] == [
         "evidence",
         "no_repeats",
+        "paths",
         "claims",
     ]
     assert harness_of(False, engine).policies == ()
     only = harness_of({"evidence": False}, engine)
-    assert [one.name for one in only.policies] == ["no_repeats", "claims"]
+    assert [one.name for one in only.policies] == ["no_repeats", "paths", "claims"]
     assert only.settings == {**DEFAULTS, "evidence": False}
     assert [one.name for one in harness_of(False, engine, grounded=True).policies] == ["grounded"]
     own = Harness([Looks()])

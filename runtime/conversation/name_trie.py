@@ -1,0 +1,132 @@
+"""A byte trie of names, and which tokens go on in it.
+
+The names are sorted, and a node is what was written since a name began: so names cost nothing to
+add, and no grammar is compiled. A vocabulary is indexed once.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..tokens.tokenizer import Tokenizer
+
+Ids: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
+
+_MOST_NODES = 4096  # of a trie whose tokens are kept
+_FEW = 3  # names: where more are left, their common beginning is left to the model
+_BEHIND = ("}", ",", ")", "\n")  # what may follow a closing quote, and be one token with it
+_FAR = re.compile(rb"[:=]\s*[\"'].", re.DOTALL)
+_BEYOND = re.compile(rb"[\"'](?=.)", re.DOTALL)
+
+
+class TokenIndex:
+    """The tokens of a vocabulary by their bytes, control tokens left out.
+
+    Attributes:
+        ids: by their bytes.
+        beyond: by their bytes up to a quote, those that go on behind it.
+        near: all of these; far: those with what stands before a value in front of the quote.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        raw, control = tokenizer.token_bytes, tokenizer.control_ids
+        self.ids = {raw(n): n for n in range(tokenizer.n_vocab) if n not in control}
+        self._sorted = sorted(self.ids)
+        self.beyond: dict[bytes, list[int]] = {}
+        for one, token in self.ids.items():
+            for mark in _BEYOND.finditer(one):
+                self.beyond.setdefault(one[: mark.end()], []).append(token)
+        near = {n for ids in self.beyond.values() for n in ids}
+        self.near: Ids = np.array([*near], np.int64)
+        self.far: Ids = np.array([n for n in near if _FAR.search(raw(n))], np.int64)
+
+    def begin(self, piece: bytes) -> bool:
+        """Whether some begin so."""
+        at = bisect_left(self._sorted, piece)
+        return at < len(self._sorted) and self._sorted[at].startswith(piece)
+
+
+class NameTrie:
+    """Names as they are spelled in a text.
+
+    Args:
+        index: of the vocabulary.
+        names: with the closing quote, so that none begins as another one; one without it is open:
+            behind it anything may follow.
+    """
+
+    def __init__(self, index: TokenIndex, names: Iterable[bytes]) -> None:
+        self._index, self.names = index, sorted(set(names))
+        self._tokens: dict[bytes, Ids] = {}
+
+    def goes_on(self, node: bytes) -> bool:
+        """Whether a name begins so."""
+        at = bisect_left(self.names, node)
+        return at < len(self.names) and self.names[at].startswith(node)
+
+    def ends(self, node: bytes) -> bool:
+        """Whether it is a whole name, or goes on behind one that is open."""
+        at = bisect_right(self.names, node)
+        return at > 0 and node.startswith(self.names[at - 1])
+
+    def tokens(self, node: bytes) -> Ids:
+        """The tokens that go on with a name, or end one and go on behind it."""
+        found = self._tokens.get(node)
+        if found is None:
+            ids, todo = list[int](), [b""]
+            while todo:
+                piece = todo.pop()
+                if piece and (token := self._index.ids.get(piece)) is not None:
+                    ids.append(token)
+                if self.ends(node + piece):
+                    ids += self._index.beyond.get(piece, ())
+                    continue
+                further = (piece + byte for byte in self._bytes(node + piece))
+                todo += filter(self._index.begin, further)
+            found = np.array(ids, np.int64)
+            if len(self._tokens) >= _MOST_NODES:
+                self._tokens.clear()
+            self._tokens[node] = found
+        return found
+
+    def _bytes(self, node: bytes) -> Iterator[bytes]:
+        """The bytes that may follow."""
+        names, at = self.names, bisect_left(self.names, node)
+        while at < len(names) and names[at].startswith(node):
+            byte = names[at][len(node)]
+            yield bytes((byte,))
+            at = bisect_left(names, node + bytes((byte + 1,)), at)
+
+    def forced(self, tokenizer: Tokenizer, node: bytes, before: str) -> list[int]:
+        """The tokens that come next whichever name it is, as the tokenizer itself cuts them.
+
+        None where many names are left, or the tokenizer would have written the node otherwise.
+
+        Args:
+            tokenizer: of the vocabulary.
+            node: where the name is.
+            before: what stands before the name, its quote included.
+        """
+        at, to = bisect_left(self.names, node), len(node) + 1
+        left = [name for name in self.names[at : at + _FEW + 1] if name.startswith(node)]
+        quote, begin = before[-1:].encode(), len(before) + len(node)
+        if len(left) > _FEW or not all(name.endswith(quote) for name in left):
+            return []
+        if left[0][:to] != left[-1][:to] or left[0][to - 1 :] == quote:
+            return []
+        ways: list[list[int]] = []
+        behind = _BEHIND if len(left) == 1 else _BEHIND[:1]  # of several the names tell the ends
+        for text in (before + name.decode() + end for name in left for end in behind):
+            located = tokenizer.locate([(text, False)])
+            if all(place != begin for _, place in located):
+                return []
+            ways.append([token for token, place in located if place >= begin])
+        same = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*ways, strict=False))
+        return [tokens[0] for tokens in same]
