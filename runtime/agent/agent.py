@@ -43,6 +43,7 @@ from .config import (
 )
 from .events import AgentEvent, RunFinished, result_of
 from .harness.defaults import Given, harness_of
+from .harness.examples import with_examples
 from .history import messages_of
 from .local_conversation import LocalConversation
 from .loop import Run
@@ -467,7 +468,10 @@ class Agent(Generic[Output], ProcessBound):
         if any(one.effect in ("net", "exec") for one in more):  # results of any length
             more.append(self.results.tool())
         tools = ToolSet((*(self._file_tools or ()), *more))
+        self.harness = harness_of(self._harness_given, self.engine, grounded=self._grounded)
         system = system_prompt(tools) if self._system is None else self._system
+        if self._file_tools is not None and self.harness.settings.get("examples"):
+            system = with_examples(system)
         if self.output is not None:
             system = self.output.added_to(system)
         config = replace(self.config, system=system)
@@ -479,7 +483,6 @@ class Agent(Generic[Output], ProcessBound):
             conversation, tools = self._local_conversation(self.engine, config, tools)
         self.tools, self.config = tools, config
         self.conversation: Conversation[Any] = conversation
-        self.harness = harness_of(self._harness_given, self.engine, grounded=self._grounded)
 
     def _local_conversation(
         self, engine: Engine, config: AgentConfig, tools: ToolSet

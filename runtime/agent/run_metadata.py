@@ -109,7 +109,7 @@ class RunSetup:
     @property
     def notes(self) -> list[str]:
         """What had to be done because the model file or a tool's schema lack something."""
-        notes = list(self.conversation.notes)
+        notes = [*self.conversation.notes, *([self.harness.note] if self.harness.note else [])]
         notes += dict.fromkeys(n for one in self.tools for n in getattr(one.group, "notes", ()))
         if refused := self.policy.refused(self.tools):
             asks = " and nobody can be asked" * (self.policy.mode == "ask")

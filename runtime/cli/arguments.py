@@ -35,7 +35,8 @@ VERBS = {
     "needed)",
     "eval": "run a suite of tasks on models and settings: accuracy, speed, cost",
     "session": "list, show and remove conversations saved with --session (no model needed)",
-    "doctor": "show what this CPU is and can do, and where files are stored",
+    "doctor": "show what this CPU is and can do, and where files are stored; --agent tunes the "
+    "harness for a model",
     "bench": "measure prefill and decode speed, like llama-bench; its commands measure more",
     "regimes": "draw a model's phase diagram for this machine",
     "pull": "download a model from the Hugging Face Hub",

@@ -16,6 +16,7 @@ _WORDS = {
     "packed": "packed copies of models",
     "evidence": "words of folders, by which lines for questions are found",
     "prefixes": "prefixes of conversations, which need not be computed again",
+    "harness": "settings of the harness that were tuned for model files",
     "sha256.json": "hashes of model files",
 }
 

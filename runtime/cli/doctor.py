@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ...errors import SettingError
 from ..hub.progress import size_text
+from .load_engine import MODEL, named
 from .options import add_number, add_switch
 from .output import Output
 
@@ -31,12 +33,28 @@ _PACKAGES = (
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """What is measured."""
-    add_switch(verb, "--measure", help="measure the limits again, also by number of threads")
+    which = verb.add_mutually_exclusive_group()
+    add_switch(which, "--measure", help="measure the limits again, also by number of threads")
+    add_switch(
+        which,
+        "--agent",
+        help="find the settings of the harness that suit a model file, and keep them for it",
+    )
+    verb.add_argument(
+        *("-m", "--model"), type=named, metavar="MODEL", help=f"with --agent: {MODEL}"
+    )
+    add_number(verb, "--minutes", default=10, help="with --agent: minutes that it may take")
     add_number(verb, "-t", "--threads", help="measure with N threads")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Gather and print."""
+    if args.agent:
+        from .doctor_agent import run as tune
+
+        return tune(args, output)
+    if args.model:
+        raise SettingError("-m is for doctor --agent; without it doctor is about this machine")
     from dataclasses import asdict
 
     from ..physics.machine import pool_size

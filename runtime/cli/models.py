@@ -26,16 +26,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from dataclasses import asdict
 
     from ..bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach
-    from ..hub.find import is_pulled
+    from ..hub.find import place_of
     from ..hub.settings import HubSettings
     from ..memory import available_bytes
     from ..physics.machine import DOUBT
+    from .show import tuned_file
 
     machine, available = here(), available_bytes()
     found = reach(machine, available)
     choice = best(found)
     settings = HubSettings.from_environ()
-    pulled = {one.model.alias for one in found if is_pulled(one.model, settings)}
+    pulled = {one.model.alias for one in found if place_of(one.model, settings)}
     _show(found, pulled, output)
     calibrated = " A c marks models whose kernels were measured here."
     notes = (
@@ -48,6 +49,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     )
     output.line()
     _paragraph(notes, output)
+    tuned = {one.model.alias: tuned_file(place_of(one.model, settings)) for one in found}
+    for alias, kept in tuned.items():
+        if kept is not None:
+            _paragraph(f"Harness of {alias}: {kept.text}.", output)
     if machine.doubtful:
         _paragraph(f"Doubtful: {DOUBT}.", output)
     _paragraph(f"{size_text(available)} of memory is available.", output)
@@ -62,6 +67,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "available": available,
             "best": choice.model.alias if choice else None,
             "models": [{**asdict(one), "pulled": one.model.alias in pulled} for one in found],
+            "harness": {alias: asdict(kept) for alias, kept in tuned.items() if kept is not None},
         }
     )
     return Exit.OK

@@ -13,6 +13,9 @@ from .output import Output
 from .tables import rate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..agent.harness.tuned import Tuned
     from ..bench.reach import Speed
     from ..hub.model_info import FileInfo
     from .model_facts import LayerKind, ModelFacts
@@ -56,6 +59,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "runs": not facts.problems,
             "made_of": made_of.as_dict() if made_of else None,
             "expected": asdict(expected) if expected else None,
+            "harness": asdict(tuned) if (tuned := tuned_file(path)) else None,
         }
     )
     return Exit.OK
@@ -91,6 +95,7 @@ def show(
             ("chat template", "yes" if facts.template else "none; questions use a plain format"),
             *([("tool calls", _calls(made_of))] if made_of else []),
             *_sampling_rows(facts),
+            *([("harness", tuned.text)] if (tuned := tuned_file(facts.path)) else []),
         ],
     )
     rows = [
@@ -115,6 +120,14 @@ def show(
         output.line("supported: this model runs here", "green")
     for problem in facts.problems:
         output.line(f"not supported: {problem}", "yellow")
+
+
+def tuned_file(path: Path | None) -> Tuned | None:
+    """What `doctor --agent` found for a file, if its SHA-256 is known already."""
+    from ..agent.harness.tuned import tuned_for
+    from ..gguf.filehash import remembered
+
+    return tuned_for(remembered(path.stat()) or "") if path is not None else None
 
 
 def _sampling_rows(facts: FileInfo) -> list[tuple[str, str]]:

@@ -68,8 +68,14 @@ def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
 
 def is_pulled(model: KnownModel, settings: HubSettings) -> bool:
     """Whether a well-known model is in the cache; no byte of it is looked at."""
+    return place_of(model, settings) is not None
+
+
+def place_of(model: KnownModel, settings: HubSettings) -> Path | None:
+    """Where a well-known model is in the cache, of the newest commit; None if it is not."""
     repo = CachedRepo(settings.cache, model.repo)
-    return any((repo.snapshots / commit / model.file).exists() for commit in repo.commits())
+    places = (repo.snapshots / commit / model.file for commit in repo.commits())
+    return next((place for place in places if place.exists()), None)
 
 
 def find(name: ModelName, settings: HubSettings, watcher: ProgressReporter | None = None) -> Found:

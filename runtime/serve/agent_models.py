@@ -117,7 +117,9 @@ def agent_request(
         # Before anything is computed: other keys do not find what this one reads.
         running.session.namespace = generation.namespace
         if history:
-            agent.conversation.load_history([*told, *history], len(history) // 2)
+            own = agent.config.system  # with what its harness adds
+            first = [Message("system", own)] if own else []
+            agent.conversation.load_history([*first, *history], len(history) // 2)
         header = run_start(running.agent.setup, question.content)
         header.config |= in_config(generation.request_id)
         running.agent.trace.write(header)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....arguments import check_switch, check_whole
 from ....errors import SettingError
@@ -11,11 +11,17 @@ from ..config import is_bare
 from .merged import Harness
 from .policy import Policy
 
+if TYPE_CHECKING:
+    from ...inference.engine import Engine
+    from ..remote import RemoteEngine
+
 TOKENS = 1500  # of evidence
 
 DEFAULTS: dict[str, object] = {
     "evidence": True,  # evidence.py: look before the model is asked
     "evidence_tokens": TOKENS,
+    "best_lines": 5,  # at most: of the evidence, that stand again before the question
+    "examples": False,  # examples.py: worked answers in the system message; cost 0.5B elsewhere
     "plain_tools": False,  # tools/plain.py: plain descriptions; count, table. Did not pay on 0.5B
     "no_repeats": True,  # no_repeats.py: a call that gives the same again ends the looking
     "paths": True,  # paths.py: what must exist can only be named as it is
@@ -24,15 +30,17 @@ DEFAULTS: dict[str, object] = {
 }
 """Settings of the harness, as `--harness KEY=VALUE` and `Agent(harness={…})` take them."""
 
+_LEAST = {"evidence_tokens": 64}
+
 Given = bool | Mapping[str, object] | Harness | None
 
 
-def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harness:
+def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = False) -> Harness:
     """The harness of one conversation.
 
     By default a model on a server has none, since nothing is known here of what it was trained on,
     and neither has one whose file declares the forms of its answers: it was trained on the bare
-    loop.
+    loop. Others have the settings that `doctor --agent` found for the file, if it did.
 
     Args:
         given: None: the default of the model; True or False: all policies or none; settings, see
@@ -55,10 +63,14 @@ def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harne
     from .grounded import Grounded
     from .no_repeats import NoRepeats
     from .paths import ExistingPaths
+    from .tuned import tuned_for
 
-    settings = checked({} if given is None or given is True else given)
+    found = tuned_for(engine.model.sha256) if given is None else None
+    tuned = {} if found is None else {n: v for n, v in found.settings.items() if n in DEFAULTS}
+    note = f"harness settings tuned for this model: {found.text}" if found and tuned else ""
+    settings = checked(tuned if given is None or given is True else given)
     settings["grounded"] |= grounded
-    looks = EvidenceFirst(settings["evidence_tokens"])
+    looks = EvidenceFirst(settings["evidence_tokens"], settings["best_lines"])
     makers: dict[str, Callable[[], Policy]] = {
         "evidence": lambda: looks,
         "no_repeats": NoRepeats,
@@ -66,7 +78,8 @@ def harness_of(given: Given, engine: object, *, grounded: bool = False) -> Harne
         "claims": Claims,
         "grounded": lambda: Grounded(settings["evidence"]),
     }
-    return Harness([make() for name, make in makers.items() if settings[name]], settings)
+    policies = [make() for name, make in makers.items() if settings[name]]
+    return Harness(policies, settings, note=note)
 
 
 def checked(given: object) -> dict[str, Any]:
@@ -83,5 +96,5 @@ def checked(given: object) -> dict[str, Any]:
         if isinstance(DEFAULTS[name], bool):
             check_switch(value, f"harness {name}", SettingError)
         else:
-            check_whole(value, f"harness {name}", SettingError, 64)
+            check_whole(value, f"harness {name}", SettingError, _LEAST.get(name, 1))
     return {**DEFAULTS, **given}

@@ -47,9 +47,11 @@ class EvidenceFirst(Policy):
 
     Attributes:
         tokens: budget of the evidence.
+        best: lines of it that stand again before the question, at most.
     """
 
     tokens: int
+    best: int
     name = "evidence"
     _gatherer: Gatherer | None = field(init=False, default=None)
 
@@ -77,7 +79,9 @@ class EvidenceFirst(Policy):
             for one in found.calls
         ]
         reads = all(tool.effect == "read" for tool in context.tools)
-        again = Message("user", _told(found, context.question, reads=reads), by="harness")
+        again = Message(
+            "user", _told(found, context.question, self.best, reads=reads), by="harness"
+        )
         # A small model goes on calling where it sees calls. What was found mostly holds the answer,
         # so it answers first; not where it has to count, to act, or nothing was found.
         lines = bool(found.best or found.missing) and not found.counts
@@ -114,16 +118,16 @@ class EvidenceFirst(Policy):
             self._gatherer = None
 
 
-def _told(found: Evidence, question: str, *, reads: bool) -> str:
+def _told(found: Evidence, question: str, most: int, *, reads: bool) -> str:
     """What stands right before the answer.
 
-    reads: whether the tools only read; else it may be a task.
+    most: of the best lines. reads: whether the tools only read; else it may be a task.
     """
     parts: list[str] = []
     if found.reckoned:
         parts.append("Computed:\n" + "\n".join(map(_computed, found.reckoned)))
     elif found.best:
-        best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best)
+        best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best[:most])
         parts.append(f"Most relevant lines:\n{best}")
     elif not (found.missing or any(call.tool == "read_file" for call in found.calls)):
         parts.append(NOTHING)

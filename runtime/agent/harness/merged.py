@@ -26,6 +26,7 @@ class Harness:
         policies: in order; none where the harness is off.
         settings: what they were made of, for the header of a trace; see `defaults`.
         sources: whether the facts of answers are looked up in what was read.
+        note: what a person should know of the settings.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class Harness:
         settings: Mapping[str, object] | None = None,
         *,
         sources: bool = True,
+        note: str = "",
     ) -> None:
         self.policies, self.settings = tuple(policies), dict(settings or {})
-        self.sources = sources
+        self.sources, self.note = sources, note
         self.holds = any(one.holds for one in self.policies)
         """Whether an answer is told only once it is taken."""
         self._next: list[Decision] = []

@@ -16,6 +16,9 @@ from helpers.serving import SETTINGS, Server, named_events
 
 from triplepoint import Agent, Engine
 from triplepoint.errors import SettingError
+from triplepoint.runtime.agent.harness import defaults, tuned
+from triplepoint.runtime.agent.harness.examples import EXAMPLES
+from triplepoint.runtime.agent.harness.tuned import Tuned
 from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.inference.prefix_cache import PrefixCache
@@ -317,3 +320,34 @@ def test_its_traces_stay_within_the_limit(agents: Server, folder: Path) -> None:
     after = sorted(served.glob("*.jsonl"))
     assert len(after) == 1
     assert after[0] not in before
+
+
+def test_settings_that_were_tuned_are_used(
+    load: Callable[[str], Engine], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the model's file, in follow-ups too; the trace has them."""
+    digest = hashlib.sha256(NANO.read_bytes()).hexdigest()
+    found = Tuned({"examples": True}, "2026-11-30", "0.1.0", 20, 0.6, 0.39, 0.78, 0.5)
+    monkeypatch.setattr(tuned, "SHIPPED", {digest: found})
+    monkeypatch.setattr(defaults, "is_bare", lambda _: False)
+    more: dict[str, Any] = {"trace": "all", "trace_folder": tmp_path / "served"}
+    running = Server(replace(SETTINGS, agents={"agent:project": folder}, **more), load)
+    asked = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Hello!"}]
+    try:
+        running.wait()
+        for before in ([], asked):
+            messages = [*before, {"role": "user", "content": "Thanks!"}]
+            body = {"model": "agent:project", "messages": messages, "max_tokens": 4}
+            assert running.post("/v1/chat/completions", body).status_code == 200
+        running.idle()
+    finally:
+        running.close()
+    traces = [Trace.load(path) for path in sorted((tmp_path / "served").glob("*.jsonl"))]
+    assert len(traces) == 2
+    for trace in traces:
+        assert trace.header is not None
+        assert trace.header.config["harness"]["examples"] is True
+        assert trace.header.config["system"].endswith(EXAMPLES)
+        prompt = trace.phases[0]
+        with load("nano") as engine:
+            assert EXAMPLES in engine.tokenizer.decode(prompt.token_ids, special=True)
