@@ -79,7 +79,7 @@ SHIPPED_DATA = {
     "traces/assets/view_charts.js": 16_000,
     "traces/assets/view_dom.js": 4_000,
 }
-SHIPPED_BYTES = 4_500_000
+SHIPPED_BYTES = 4_550_000
 """Of all that ships but the embedded model's weights, sources included."""
 
 

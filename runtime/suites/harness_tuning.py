@@ -5,7 +5,7 @@ is scored by its log-probability per token (whole sums would favor the shortest,
 there). A setting's score is the mean share of the right text among them, 0 to 1.
 
 Then the best and the default answer fresh questions, greedily. **The rule**: the best is kept if it
-has at least as many right answers as the default on the same questions; else the default is.
+has more right answers than the default on the same questions; else the default is.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class HarnessTuner:
 def _decided(best: Settings, pairs: Sequence[tuple[bool, bool]]) -> Tuned:
     """What is kept, by the rule of the module."""
     rates = [fmean(column) for column in zip(*pairs, strict=True)]
-    keep = rates[0] >= rates[1]
+    keep = rates[0] > rates[1]
     rate, date = rates[0] if keep else rates[1], time.strftime("%Y-%m-%d", time.gmtime())
     low, high = wilson(rate, len(pairs))
     settings, own = best if keep else {}, versions().get("triplepoint", "")

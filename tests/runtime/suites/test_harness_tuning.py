@@ -50,7 +50,7 @@ def tuned(scripted: MakeEngine, folder: Path, likes: str, said: Sequence[str]) -
 
 
 def test_the_setting_that_the_model_likes_is_found(scripted: MakeEngine, tmp_path: Path) -> None:
-    """The same each time; where both answer as well it is kept, with its figures."""
+    """The same each time; where both answer as well the default is kept, with its figures."""
     first, again = (
         tuned(scripted, tmp_path / name, EXAMPLES, replies(True, True)) for name in ("a", "b")
     )
@@ -59,7 +59,7 @@ def test_the_setting_that_the_model_likes_is_found(scripted: MakeEngine, tmp_pat
     assert first.ranking[0].score > first.ranking[1].score + 0.2
     assert first.ranking[1].score == first.ranking[2].score
     assert first.pairs == [(True, True)] * KINDS
-    assert first.tuned.settings == {"examples": True}
+    assert first.tuned.settings == {}
     assert (first.tuned.questions, first.tuned.rate, first.tuned.default_rate) == (KINDS, 1.0, 1.0)
     assert first.tuned.low < 1.0 == first.tuned.high
 
