@@ -42,9 +42,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def engine(scripted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the command loads: it likes prompts with examples, and answers right."""
+    """What the command loads: it likes prompts with examples, and answers right with them."""
     questions = [fresh(harness_tuning.UNSEEN + n)[1][n] for n in range(3)]
-    said = [text for one in questions for _ in range(2) for text in right_reply(one)]
+    said = [text for one in questions for text in ("Well.", *right_reply(one))]
     made = scoring_engine(scripted, EXAMPLES, said)
     made.model.sha256 = DIGEST
 
@@ -64,7 +64,7 @@ def test_what_suits_a_model_is_found_shown_and_kept(
     shown = capsys.readouterr()
     assert "tuning the harness for scripted, in 10 min" in shown.err
     assert "ranked over 3 questions, then two answer 3: about" in shown.err
-    assert "examples=on beside the default: 0 gained, 0 lost" in shown.out
+    assert "examples=on beside the default: 3 gained, 0 lost" in shown.out
     assert "kept for this file: examples=on (100% of 3 questions right" in shown.out
     found = tuned_for(DIGEST)
     assert found is not None
