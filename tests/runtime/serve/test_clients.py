@@ -160,7 +160,7 @@ def test_schemathesis(start: Callable[..., Server], python: Path, tmp_path: Path
     server = start(lambda source: Engine.load(source, context=256))
     server.wait()
     options = ("--phases", "fuzzing", "--checks", "not_a_server_error", "--max-examples", "12")
-    options += ("--max-time", "25", "--seed", "1", "--generation-database", "none", "--no-color")
+    options += ("--max-time", "50", "--seed", "1", "--generation-database", "none", "--no-color")
     done = subprocess.run(
         [str(python.with_name("schemathesis")), "run", f"{server.url}/openapi.json", *options],
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NO_PROXY": "127.0.0.1"},
@@ -170,5 +170,5 @@ def test_schemathesis(start: Callable[..., Server], python: Path, tmp_path: Path
     assert done.returncode == 0, done.stdout[-5000:]
     cases = re.search(r"(\d+) generated", done.stdout)
     assert cases is not None
-    assert int(cases[1]) > 100
+    assert int(cases[1]) > 50
     server.idle()
