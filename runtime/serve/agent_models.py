@@ -54,7 +54,7 @@ NOT_ITS = (
     *("stop_token_ids", "min_tokens"),
 )
 """Parameters that an agent does not have."""
-_NOTES = re.compile(r"\n(?:\n\[[^\]\n]+\] [^\n]*)(?:\n\[[^\]\n]+\] [^\n]*)*\s*\Z")
+_NOTES = re.compile(r"\n(?:\n\[[^\]\n]+\] [^\n]*)+\s*\Z")
 
 
 def agent_request(

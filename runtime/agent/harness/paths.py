@@ -49,6 +49,8 @@ class ExistingPaths(Policy):
             return None  # the catalog lacks what is asked about, which a call may ask for
         tools = (one for one in context.tools if one.existing and _root(one) == files.root)
         held = {tool.name: dict(tool.existing) for tool in tools}
+        if not held:
+            return None
         catalog = self._catalog
         if catalog is None or catalog.workspace is not files:
             if self.evidence is not None:
@@ -66,7 +68,7 @@ class ExistingPaths(Policy):
             # What a walk passes over is there, and what is below it is not known.
             found |= {one + "/" * one.endswith("/") for one in over if one == printable(one)}
             self._written = key, "\n".join(sorted(found) if len(found) <= MOST else ())
-        if not held or not (paths := self._written[1]) or not catalog.whole:
+        if not (paths := self._written[1]) or not catalog.whole:
             return None
         asked = [one.content for one in context.messages if one.role == "user" and not one.by]
         texts, there = (*asked[-EARLIER:], context.question), {*catalog.files, *folders}
