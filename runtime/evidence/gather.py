@@ -40,7 +40,7 @@ from .naming import Missing, Names, named, unknown_names
 from .question import Question, read
 from .ranking import Line, Ranked, Ranking
 from .reading import Text, Texts
-from .reckoned import LIMIT, TABLES, Tables, is_table, of_lines
+from .reckoned import LIMIT, TABLES, Tables, is_table, of_files, of_lines
 
 WALK, SCAN = 1.0, 0.7
 """Seconds that the first question waits for the names of files, and for a scan of them."""
@@ -83,6 +83,7 @@ class Evidence:
         best: the best lines, to stand again just before the question.
         reckoned: the last of the calls, those that count or add up; they stand there again, too.
         missing: names that the question names and that are not there.
+        files: how many files there are, where it asks that.
         named, folders: files and folders that it names.
         notes: what was passed over, and what was not searched.
         small_talk: whether it is a greeting or thanks.
@@ -97,6 +98,7 @@ class Evidence:
     best: tuple[Line, ...] = ()
     reckoned: tuple[Call, ...] = ()
     missing: tuple[Missing, ...] = ()
+    files: str = ""
     named: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -241,17 +243,21 @@ class Gatherer(ProcessBound):
             unknown = unknown_names(asked, ranked.unknown, told)
             if self._background and self._index is not None:
                 self._warm_beside()
-            pointed = files or names.folders or names.missing or unknown
+            folder = next(iter(names.folders), ".")
+            sizes = "" if files or unknown else of_files(self._catalog.files, folder, asked)
+            pointed = files or names.folders or names.missing or unknown or sizes
             if not (
                 pointed or asked.here or asked.follows or asked.faults or ranked.strength >= STRONG
             ):
                 return Evidence(strength=ranked.strength, counts=asked.counts)
             purse = _Purse(cache(count), budget)
-            best, reckoned = self._laid_out(purse, asked, names, files, ranked, bool(unknown))
+            listed = bool(unknown or sizes)
+            best, reckoned = self._laid_out(purse, asked, names, files, ranked, listed)
             return Evidence(
                 calls=tuple(purse.calls),
                 best=best,
                 reckoned=reckoned,
+                files=sizes,
                 missing=(*names.missing, *(Missing(one) for one in unknown)),
                 folders=names.folders,
                 named=tuple(one for one in files if one in names.files),
@@ -275,21 +281,22 @@ class Gatherer(ProcessBound):
         names: Names,
         files: Sequence[str],
         ranked: Ranked,
-        unknown: bool,
+        listed: bool,
     ) -> tuple[tuple[Line, ...], tuple[Call, ...]]:
         budget = purse.left
         sample = "\n".join(line.text[:200] for line in ranked.lines[:20])
         if len(sample) > 100:
             purse.per_char = purse.count(sample) / len(sample)
-        absent = (bool(names.missing) and not files) or unknown
-        few = ranked.strength >= CLEAR and not absent
+        listed |= bool(names.missing) and not files
+        few = ranked.strength >= CLEAR and not listed
         self._list(purse, names, ranked, budget * (OF_FEW if few else OF_LISTING))
-        if absent:
+        if listed:
             return (), ()  # what other files say would be taken for what the missing one says
         alone = self._asked_lines(purse, asked, files)
         best = alone or self._best(ranked, files)
         purse.left -= (kept := min(self._cost(purse, best), int(budget * OF_BEST)))
-        reckoned = () if alone else self._reckon(purse, asked, files, ranked)
+        folder = next(iter(names.folders), "") if not files else ""
+        reckoned = () if alone else self._reckon(purse, asked, files, folder, ranked)
         best = best[:BESIDE] if reckoned else best
         if not alone:
             self._passages(purse, asked, files, ranked, best)
@@ -350,10 +357,16 @@ class Gatherer(ProcessBound):
         return tuple(found.values())
 
     def _reckon(
-        self, purse: _Purse, asked: Question, files: Sequence[str], ranked: Ranked
+        self, purse: _Purse, asked: Question, files: Sequence[str], folder: str, ranked: Ranked
     ) -> tuple[Call, ...]:
-        """What `table` and `count` tell, of the file that has most of what is asked about."""
-        others = dict.fromkeys(line.path for line in ranked.lines[:REACH])
+        """What `table` and `count` tell of the file that has most of what is asked about.
+
+        folder: the one that the question names, if it names no file; all its files are counted.
+        """
+        below = f"{folder}/" if folder else ""
+        others = dict.fromkeys(
+            line.path for line in ranked.lines[:REACH] if line.path.startswith(below)
+        )
         texts: dict[str, Text] = {}
         for path in [*files, *(others if not files else ())][:TRIED]:
             with suppress(ToolError):
@@ -365,7 +378,7 @@ class Gatherer(ProcessBound):
             tables += islice((path for path in small if path not in tables), TRIED)
         calls = self._calls("table", self._tables.meant(asked, tables))
         if not calls and asked.counts and texts:
-            calls = self._calls("count", of_lines(texts, asked))
+            calls = self._calls("count", of_lines(texts, asked, folder))
         before = len(purse.calls)
         for call in calls:
             purse.pay(call, purse.left / 2)

@@ -72,7 +72,10 @@ def named(question: Question, catalog: Catalog) -> Names:
     by_name = catalog.by_name()
     names = written(question.text)
     asked = set(fold(question.text).split())
+    rest = question.text  # where a word may be a name without its ending
     for name in dict.fromkeys(names):
+        if "/" in name.strip("/"):  # the parts of a path name nothing else
+            rest = rest.replace(name, " ")
         if name.startswith("/"):
             name = catalog.workspace.relative(name)
         if path := _path(name, catalog):
@@ -82,13 +85,15 @@ def named(question: Question, catalog: Catalog) -> Names:
                 files.setdefault(path, 1)
         elif _is_name(name):
             missing.append(Missing(printable(name), tuple(_nearest(name, by_name))))
-    rest = question.text
-    for one in missing:  # its parts name nothing else
-        rest = rest.replace(one.name, " ", 1) if "/" in one.name else rest
+    folders = _folders([*names, *_DENSE_RUN.findall(question.text)], catalog)
+    said = {path.rpartition("/")[2].casefold(): f"{path}/" for path in folders}
     for word in _plain_words(rest):
         # A word may be a name only by chance: where several files have it, it says little.
         paths = by_name.get(word, [])
         exact = [path for path in paths if path.rpartition("/")[2].casefold() == word]
+        if not exact:  # beside a path it is a word, and a folder's name means what is in that
+            paths = [] if 0 in files.values() else paths
+            paths = [path for path in paths if path.startswith(said.get(word, ""))]
         for path in exact or paths if len(exact or paths) <= MAX_NAMED else ():
             files.setdefault(path, 2 if exact else 3)
     if re.search(f"[{DENSE}]", question.text):  # no spaces around a name
@@ -104,7 +109,6 @@ def named(question: Question, catalog: Catalog) -> Names:
     # "the swift.conf sample" is swift.conf-sample.
     longer = [path.rpartition("/")[2].casefold() for path in files]
     missing = [m for m in missing if not any(n.startswith(m.name.casefold()) for n in longer)]
-    folders = _folders([*names, *_DENSE_RUN.findall(question.text)], catalog)
     return Names(tuple(order[:MAX_NAMED]), tuple(folders), tuple(missing))
 
 

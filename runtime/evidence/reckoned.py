@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -46,9 +46,21 @@ _DEFINED = {
     "class": r"^\s*(?:export |public |abstract |final |data )*class \w",
     "function": r"^\s*(?:export |pub |public |static |async )*(?:def|fn|func|function) \w",
     "method": r"^\s+(?:pub |public |static |async )*(?:def|fn|func|function) \w",
-    "test": r"^\s*(?:async )?def test|^\s*(?:it|test)\(|^\s*#\[test\]|^func Test",
+    "test": r"^\s*(?:async )?def test_|^\s*(?:it|test)\(|^\s*#\[test\]|^func Test",
 }
 """Lines that define what questions about sources ask for, by the word for it."""
+_FILES = re.compile(
+    r"\b(?:how many|number of|count(?: of)?(?: all)?(?: the)?|wie ?viele|(?:an)?zahl der|"
+    r"cu[áa]ntos|n[úu]mero de|combien de)\s+(?:(?P<kind>\.?\w+)[ -])?"
+    r"(?:files|dateien|archivos|ficheros|fichiers)\b(?:\s+(?:de\s+)?(?P<after>\.?\w+))?|多少个?\s*(?P<zh>\.?[A-Za-z]\w*)?\s*(?:的)?文件(?!夹)",
+    re.IGNORECASE,
+)
+_ENDINGS = {
+    "python": ("py", "pyi"), "markdown": ("md",), "javascript": ("js", "mjs"), "rust": ("rs",),
+    "typescript": ("ts", "tsx"), "text": ("txt",), "yaml": ("yaml", "yml"), "ruby": ("rb",),
+    "shell": ("sh", "bash"),
+}  # fmt: skip
+"""Endings of files of a kind; others are called by their ending."""
 _STRUCTURE = (r"^\[", r"^\s*[-*] ", r"^#+ ")
 """Sections, items and headings: counted where no word of the question is in the file."""
 
@@ -255,13 +267,42 @@ def _where(conditions: Sequence[str]) -> str:
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
+# -------------------------------------------------------------------------------------- files
+
+
+def of_files(paths: Collection[str], folder: str, question: Question) -> str:
+    """How many files a folder has, with those below it, where that is asked; else an empty text.
+
+    Args:
+        paths: of all files.
+        folder: the one that the question names, or ``.``.
+    """
+    found = _FILES.search(question.text)
+    if found is None:
+        return ""
+    below = [path for path in paths if folder == "." or path.startswith(f"{folder}/")]
+    kind = (found["kind"] or found["zh"] or found["after"] or "").casefold().lstrip(".")
+    ends = tuple(f".{one}" for one in _ENDINGS.get(kind, (kind,)))
+    of_kind = [path for path in below if path.casefold().endswith(ends)] if kind else below
+    if not of_kind and (found["kind"] or found["zh"]):
+        return ""  # what kind that is cannot be told
+    of, what = (of_kind, f" {', '.join(ends)}") if of_kind and kind else (below, "")
+    above = sum("/" not in path.removeprefix(f"{folder}/") for path in of)
+    where = "this folder" if folder == "." else folder
+    return f"{len(of)}{what} files in {where} and the folders in it; {above} without these"
+
+
 # -------------------------------------------------------------------------------------- lines
 
 
-def of_lines(texts: Mapping[str, Text], question: Question) -> Sequence[Arguments]:
+def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequence[Arguments]:
     """The counts of lines that a question suggests in the file that has most of its words.
 
     They are of what the question says, or of what the file is made of.
+
+    Args:
+        texts: of files that may be meant.
+        folder: in all files of which is counted instead; empty: none.
     """
     said = {path: phrases_in(path, text, question) for path, text in texts.items()}
 
@@ -281,9 +322,11 @@ def of_lines(texts: Mapping[str, Text], question: Question) -> Sequence[Argument
         found.append(number if one.isdigit() else {"pattern": one})
     if not found:
         whole = texts[path].whole[:LIMIT]
+        if folder:
+            return []
         parts = (one for one in _STRUCTURE if len(re.findall(one, whole, re.M)) > 1)
         found = [{"pattern": one, "regex": True} for one in islice(parts, 1)]
-    return [{"path": path, **one} for one in found] or [{"path": path}]
+    return [{"path": folder or path, **one} for one in found] or [{"path": path}]
 
 
 def phrases_in(path: str, text: Text, question: Question) -> list[str]:

@@ -85,7 +85,7 @@ class EvidenceFirst(Policy):
         # A small model goes on calling where it sees calls. What was found mostly holds the answer,
         # so it answers first; not where it has to count, to act, or nothing was found.
         lines = bool(found.best or found.missing) and not found.counts
-        enough = reads and (lines or bool(found.reckoned))
+        enough = reads and (lines or bool(found.reckoned or found.files))
         if reads or not found.acts:
             return Decision(
                 looked=tuple(looked), messages=(again,), calls="none" if enough else None
@@ -124,8 +124,9 @@ def _told(found: Evidence, question: str, most: int, *, reads: bool) -> str:
     most: of the best lines. reads: whether the tools only read; else it may be a task.
     """
     parts: list[str] = []
-    if found.reckoned:
-        parts.append("Computed:\n" + "\n".join(map(_computed, found.reckoned)))
+    computed = [*filter(None, [found.files]), *map(_computed, found.reckoned)]
+    if computed:
+        parts.append("Computed:\n" + "\n".join(computed))
     elif found.best:
         best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best[:most])
         parts.append(f"Most relevant lines:\n{best}")
@@ -138,7 +139,7 @@ def _told(found: Evidence, question: str, most: int, *, reads: bool) -> str:
         near = f" Near it: {', '.join(one.nearest)}." if one.nearest else ""
         parts.append(f"There is no {one.name} in this folder.{near}")
     parts += found.notes
-    parts.append((ACT if not reads else SUM if found.reckoned else AGAIN).format(question=question))
+    parts.append((ACT if not reads else SUM if computed else AGAIN).format(question=question))
     return "\n\n".join(parts)
 
 

@@ -52,6 +52,24 @@ def test_files(root: Path, text: str, files: list[str]) -> None:
     assert list(asked(root, text).files[:1]) == files
 
 
+@pytest.mark.parametrize(
+    ("text", "files", "folders"),
+    [
+        ("main of logs/old/app.log", ["logs/old/app.log"], []),
+        ("how many lines has logs/old", [], ["logs/old"]),
+        ("what does swift say", ["swift/swift.conf-sample"], ["swift"]),
+        ("what does config say", [], ["config"]),
+    ],
+)
+def test_words_beside_paths(
+    tmp_path: Path, text: str, files: list[str], folders: list[str]
+) -> None:
+    """Parts of a path name no file, nor does a folder's name one that lies elsewhere."""
+    write(tmp_path, dict.fromkeys((*FILES, "a/old.txt", "b/config.py"), "x\n"))
+    found = asked(tmp_path, text)
+    assert (list(found.files), list(found.folders)) == (files, folders)
+
+
 def test_absolute_paths(root: Path) -> None:
     """A path from the top is one below the workspace, or nothing."""
     assert asked(root, f"what is in {root}/README.md?").files == ("README.md",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
@@ -106,6 +107,40 @@ def test_lines_are_counted(gatherer: Gatherer, question: str, told: str) -> None
     for call in found.reckoned:
         assert gatherer.rerun(call.tool, call.arguments) == call.result
         assert call in found.calls
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        (
+            "How many files are there?",
+            "5 files in this folder and the folders in it; 1 without these",
+        ),
+        ("How many python files are in src?", "2 .py, .pyi files in src and"),
+        ("Wie viele Dateien hat src?", "3 files in src and the folders in it; 2 without these"),
+        ("How many toml files are in src?", "1 .toml files in src"),
+        ("¿Cuántos archivos python hay en src?", "2 .py, .pyi files in src"),
+        ("src 里有多少个 python 文件?", "2 .py, .pyi files in src"),
+        ("How many unicorn files are in src?", ""),
+        ("How many lines are in src/a.py?", ""),
+    ],
+)
+def test_files_are_counted(tmp_path: Path, question: str, told: str) -> None:
+    """Those of a kind or all, with what is below; a kind that nothing is of is not guessed at."""
+    files = ("src/a.py", "src/b.toml", "src/deep/c.py", "docs/d.md", "e.txt")
+    write(tmp_path, dict.fromkeys(files, "x = 1\n"))
+    with closing(Gatherer(Workspace(tmp_path), index=False, background=False)) as gatherer:
+        found = ask(gatherer, question)
+    assert found.files.startswith(told)
+    assert bool(found.files) == bool(told)
+
+
+def test_lines_of_a_folder_are_counted(tmp_path: Path) -> None:
+    """All its files together, where the folder is named and no file."""
+    write(tmp_path, {"src/a.py": "# TODO\nx\n", "src/deep/b.py": "# TODO\n", "c.py": "# TODO\n"})
+    with closing(Gatherer(Workspace(tmp_path), index=False, background=False)) as gatherer:
+        found = ask(gatherer, "How many TODO are in src?")
+    assert found.reckoned[0].result.startswith("2 lines with `todo` in src (2 files, 3 lines")
 
 
 def test_cells_of_a_long_table(tmp_path: Path) -> None:
