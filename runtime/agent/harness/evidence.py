@@ -34,6 +34,8 @@ AGAIN = (
     "If no line says it, say that it is not there."
 )
 SUM = "Question: {question}\nAnswer in one sentence, with what was computed."
+# Of 8 general questions 1.5B got 3 right and 0.5B 4 with the tools at hand, 7 and 6 with this.
+KNOWN = "Question: {question}\nAnswer briefly, from what you know."
 DONE = (
     "{question}\nIf that is done, say what was changed, in one sentence. "
     "If not, go on with the tools."
@@ -71,8 +73,13 @@ class EvidenceFirst(Policy):
             budget=budget,
             count=context.count,
         )
-        if not found.needs_files:  # it needs no call either
-            return Decision(calls="none") if found.small_talk else None
+        if not found.needs_files:
+            if found.small_talk:
+                return Decision(calls="none")
+            if not all(tool.existing for tool in context.tools):
+                return None
+            told = Message("user", KNOWN.format(question=context.question), by="harness")
+            return Decision(messages=(told,), calls="none")
         seconds = (time.perf_counter() - began) / max(1, len(found.calls))
         looked = [
             Looked(ToolCall(one.tool, dict(one.arguments)), one.result, seconds)

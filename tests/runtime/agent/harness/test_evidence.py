@@ -93,12 +93,29 @@ def test_what_is_not_there_is_told(scripted: MakeEngine, folder: Path) -> None:
 
 
 def test_small_talk_stays_cheap(scripted: MakeEngine, folder: Path) -> None:
-    """Nothing is looked at, and no call is allowed; other questions without files are free."""
+    """Nothing is looked at, and no call is allowed."""
     agent = asked(scripted, folder, "Hello!")
     assert [message.role for message in agent.messages] == ["system", "user", "assistant"]
     assert agent.trace.tools == []
     (decode,) = [phase for phase in agent.trace.phases if phase.phase == "decode"]
     assert (decode.recipe or {}).get("calls") == "none"
+
+
+def test_what_no_file_can_answer(scripted: MakeEngine, folder: Path) -> None:
+    """It is answered without a look where all tools look at files; else they are free."""
+    agent = asked(scripted, folder, "Which planet has rings?")
+    assert agent.trace.tools == []
+    assert agent.messages[-2].content.endswith("Answer briefly, from what you know.")
+    (decode,) = [phase for phase in agent.trace.phases if phase.phase == "decode"]
+    assert (decode.recipe or {}).get("calls") == "none"
+
+    def planets(name: str) -> str:
+        """Tell about a planet."""
+        return name
+
+    free = Agent(scripted("Saturn." + END), workspace=folder, tools=[planets], trace=False)
+    run_all(free, "Which planet has rings?")
+    assert free.messages[-2].content == "Which planet has rings?"
 
 
 def test_what_the_policy_hides_is_not_shown(scripted: MakeEngine, folder: Path) -> None:
