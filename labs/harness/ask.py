@@ -7,7 +7,7 @@ tools that edit, in a copy, judged by the files.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,21 @@ if TYPE_CHECKING:
     from .questions import Question
 
 
-def asker(engine: Engine, harness: Mapping[str, object] | None = None) -> Asker:
-    """Ask the agent, with settings of its harness in place of the model's default."""
+def asker(
+    engine: Engine,
+    harness: Mapping[str, object] | None = None,
+    watch: Callable[[Question, Agent], object] = lambda *_: None,
+) -> Asker:
+    """Ask the agent, with settings of its harness in place of the model's default.
+
+    watch: called with each agent before it is asked.
+    """
 
     def ask(question: Question, folder: Path, tree: Tree) -> Reply:
         if question.kind == "edit":
-            return _work(engine, question, folder, harness)
+            return _work(engine, question, folder, harness, watch)
         agent = Agent(engine, workspace=folder, trace=False, harness=harness)
+        watch(question, agent)
         reply = Reply()
         try:
             for turn in question.turns:
@@ -44,7 +52,11 @@ def asker(engine: Engine, harness: Mapping[str, object] | None = None) -> Asker:
 
 
 def _work(
-    engine: Engine, question: Question, folder: Path, harness: Mapping[str, object] | None
+    engine: Engine,
+    question: Question,
+    folder: Path,
+    harness: Mapping[str, object] | None,
+    watch: Callable[[Question, Agent], object],
 ) -> Reply:
     reply = Reply()
     with tempfile.TemporaryDirectory(prefix="triplepoint-harness-") as temporary:
@@ -58,6 +70,7 @@ def _work(
             trace=False,
             harness=harness,
         )
+        watch(question, agent)
         try:
             hear(agent, question.turns[0].ask, reply)
         finally:

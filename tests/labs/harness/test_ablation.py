@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +47,22 @@ def test_settings_are_asked_once_and_pay_for_themselves(tmp_path: Path) -> None:
     whole, same = rows[WHOLE][0], rows["without-claims"][0]
     assert (same.answers, same.prefilled) == (whole.answers, whole.prefilled)
     assert rows["without-evidence"][0].answers != []
+
+
+def test_a_policy_that_decides_nothing_is_not_asked_again(tmp_path: Path) -> None:
+    """Its row is the whole's; that of one which decided something is its own."""
+    heard: list[object] = []
+
+    def load() -> Engine:
+        return Engine.load("nano", threads=1)
+
+    rows = ablate(load, "nano", PI, tmp_path, tmp_path / "out", heard.append)
+
+    decided = (tmp_path / "out" / "nano-decided.jsonl").read_text()
+    assert json.dumps([PI[0].id, "evidence"]) in decided
+    assert json.dumps([PI[0].id, "claims"]) not in decided
+    assert rows["without-claims"] == [replace(rows[WHOLE][0], by="without-claims")]
+    assert rows["without-evidence"][0].calls != rows[WHOLE][0].calls
 
 
 def test_the_table_is_of_differences_from_the_whole() -> None:
