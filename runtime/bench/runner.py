@@ -110,7 +110,7 @@ def spent(session: Session) -> dict[str, float]:
     assert phase is not None
     total = phase.wall_s * phase.threads
     shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-    for plan, times in session.measured.items():
+    for plan, times in session.sequence.measured.items():
         work = times.work_seconds().sum(axis=0) / total
         for op, share in zip(plan.graph.tape.ops, work, strict=True):
             shares[part_of(op.kernel.source.name)] += float(share)

@@ -163,7 +163,7 @@ def by_layer(engine: Engine, repeat: int, prompt: int = LAYERS_PROMPT) -> Iterat
     """Milliseconds of each layer's two halves in one prefill: the median over its repeats."""
     length = min(prompt, engine.context - 2)
     timer = EngineTimer(engine, [Case(prompt=length)])
-    timer.session.profile = True
+    timer.session.sequence.profile = True
     rounds = []
     for n in range(repeat + 1):
         timer.measure(Case(prompt=length))

@@ -62,7 +62,7 @@ class EngineClient:
         try:
             prompt = self._prompts.prompt(talk)
             with closing(engine.session()) as session:
-                self._session, session.shares = session, True
+                self._session, session.sequence.shares = session, True
                 phase = session.prefill(prompt.ids, borders=prompt.borders)
                 reply.prompt, reply.cached = len(prompt.ids), phase.shared_tokens
                 stop = engine.tokenizer.stop_ids

@@ -62,7 +62,7 @@ class LogprobRecorder(Around):
 
     def advance(self, token: int) -> None:
         """See `Constraint.advance`; the logits that it came from are still there."""
-        if self._session.has_logits:
+        if self._session.sequence.has_logits:
             self._noted.append(self._after(token) if self._sampler else self._before(token))
         super().advance(token)
 

@@ -21,7 +21,9 @@ phase in which it was made.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,6 +31,7 @@ from typing import Any
 from ...errors import SettingError
 from ...jit.pool import SPIN_BARRIER_S, Pool
 from ..forward.shared_prefix import ALONE, APART, Reading
+from ..forward.split_kv import TOKENS as SPLIT_TOKENS
 from ..physics.costs import Part
 from ..physics.latency_model import (
     LatencyEstimate,
@@ -57,6 +60,7 @@ from .policy import (
 )
 
 KEYS = ("threads", "chunk", "kv_split", "spin", "tile", "max_single_tile", "pages", "adaptive")
+SEEN = 64  # passes that wait to be compared with what the cost model says of them
 DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
 AWAKE_S = 100e-6  # in which a thread that was woken has its core, unless another process is there
 LATE_S = 2e-3  # a pass that the caller runs alone in this time does not wait for the others
@@ -195,7 +199,8 @@ class Autotuner:
         self._decode_always = self._always if alone else None
         self._prefill: dict[tuple[int, int], int] = {}
         self._decode: dict[int, OnlineABTest] = {}
-        self.correction = PassCorrection()
+        self._correction = PassCorrection()
+        self._seen: deque[tuple[int, int, float]] = deque()  # what it does not know of yet
         self._expected: dict[tuple[int, int], float] = {}
         self._mixed: dict[tuple[Any, ...], LatencyEstimate] = {}
         self._splits: dict[tuple[int, int, int, int], Decision] = {}
@@ -246,9 +251,13 @@ class Autotuner:
 
     # --- before and after each pass
 
-    def before(self, tokens: int, start: int) -> None:
-        """A pass of `tokens` tokens at context `start` is about to be run."""
-        self.contention.look()
+    def before(self, tokens: int, start: int, tiles: int = 0) -> bool:
+        """Set the threads of a pass of `tokens` tokens at context `start`; whether it is split.
+
+        tiles: see `choose_split`.
+        """
+        if time.perf_counter() >= self.contention.next_look:
+            self.contention.look()
         want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
         count = min(want, self.active_threads.active)
         if count > 1 and not self.pool.elastic and self.pool.parked:
@@ -257,6 +266,7 @@ class Autotuner:
             self.pool.set_active(count)
         if self.trial is not None:
             self._began = time.perf_counter()
+        return tokens <= SPLIT_TOKENS and self.split(tokens, start, tiles)
 
     def after(self) -> None:
         """That pass, of a `trial`, has been run to its end."""
@@ -347,7 +357,23 @@ class Autotuner:
     def observe(self, tokens: int, start: int, seconds: float) -> None:
         """A pass of `tokens` tokens at context `start` took so long."""
         if self.fixed.adaptive and seconds > 0:
-            self.correction.add(tokens, seconds / self._expect(tokens, start))
+            self._seen.append((tokens, start, seconds))
+            if len(self._seen) > SEEN:
+                _ = self.correction
+
+    @property
+    def correction(self) -> PassCorrection:
+        """How far the cost model is off; to ask it takes 0.1 ms, so that is done when needed."""
+        with suppress(IndexError):  # another thread may have taken the last one
+            while self._seen:
+                tokens, start, seconds = self._seen.popleft()
+                self._correction.add(tokens, seconds / self._expect(tokens, start))
+        return self._correction
+
+    @correction.setter
+    def correction(self, other: PassCorrection) -> None:
+        self._seen.clear()
+        self._correction = other
 
     def pass_s(self, tokens: int, start: int) -> float:
         """Seconds that a pass of `tokens` tokens at context `start` will take.

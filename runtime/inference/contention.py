@@ -73,6 +73,7 @@ class ContentionMonitor:
     Attributes:
         changes: the last of them, newest at the end.
         on: whether it may change anything.
+        next_look: when `look` is worth a call again, on its clock.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class ContentionMonitor:
         self.changes: list[Change] = []
         self._delay, self._clock = delay or delay_of, clock
         self.on = pool.threads > 1 and self._delay(threading.get_native_id()) is not None
-        self._next = 0.0
+        self.next_look = 0.0
         self._looked = 0.0
         self._delays: dict[int, int] = {}
         self._suspects: set[int] = set()
@@ -96,8 +97,10 @@ class ContentionMonitor:
     def look(self) -> None:
         """Call it between two passes: nearly always it returns at once."""
         now = self._clock()
-        if now >= self._next and self.on:
-            self._next = now + LOOK_S
+        if now < self.next_look:
+            return
+        self.next_look = now + LOOK_S
+        if self.on:
             self._look(now)
 
     def _look(self, now: float) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,13 +26,12 @@ from ...errors import ContextOverflowError, EngineError
 from ...jit.kernels.lm_head import count_panels, panels_of
 from ..physics.costs import PassCost, decode_cost
 from .drafting import Drafter
-from .runner import Logits, Rows
+from .prefill import Prefill
+from .request import Logits, Request, StepResult
 from .sampler import Sampler
 from .sampling import Sampling
+from .sequence import Status, TokenSequence
 from .speculative_config import VERIFY_TOKENS
-
-if TYPE_CHECKING:
-    from .scheduled_sequence import ScheduledSequence
 
 # Share of the output head's panels up to which the wanted ones are computed alone. On Qwen3 0.6B,
 # spread over all: 2.4 ms for all, 2.6 for three quarters, 2.1 for half, 0.6 for a tenth.
@@ -64,17 +63,12 @@ class LookaheadConstraint(Protocol):
         ...
 
 
-def _given(rows: Rows) -> Logits:
-    assert rows.logits is not None, "all rows were computed, and the last one wanted logits"
-    return rows.logits
-
-
 class Decoding:
     """One decode of a sequence: see `Session.decode`."""
 
     def __init__(
         self,
-        sequence: ScheduledSequence,
+        sequence: TokenSequence,
         max_tokens: int,
         stop: Collection[int],
         constraint: Constraint | None,
@@ -112,25 +106,23 @@ class Decoding:
         self._spared = 0.0  # output heads that were not computed
         self._changes = 0  # of the sequence, when it began
 
-    def run(self, closes: int | None = None) -> Iterator[int]:
+    def run(self, generation: int | None = None) -> Iterator[int]:
         """Yield the tokens; the sequence's `last_phase` tells of them when this has ended.
 
-        closes: how often the sequence was closed when its tokens were looked at, if that was
+        generation: how often the sequence was closed when its tokens were looked at, if that was
             before; closed since, it has none, and the decode ends.
         """
         sequence = self.sequence
-        sequence.entered = sequence.closes if closes is None else closes
-        sequence.append(())
-        sequence.changes += 1
+        sequence.begin((), generation)
         self._changes = sequence.changes
         if not sequence.has_logits:
             # After truncate, after another sequence's pass, or when the last decode's final tokens
             # are still to be computed.
             self._check_room(len(sequence.tokens) - 1)
-            sequence.compute("resume")
+            Prefill(sequence, "resume").run()
         before, ids = sequence.n_cached, self._ids
         sequence.wake()  # beside the choice of the first token, and forced ones
-        with sequence.phase(decoding=True):
+        with sequence.phase(Status.DECODE):
             sequence.metrics.reset()
             try:
                 started = time.perf_counter()
@@ -186,7 +178,7 @@ class Decoding:
         """Whether there may be another token."""
         sequence = self.sequence
         self._check_room(len(sequence.tokens))
-        if sequence.stopped or sequence.entered != sequence.closes:
+        if sequence.status is Status.STOPPED or sequence.epoch != sequence.generation:
             sequence.check_stop()
 
     def _check_unchanged(self) -> None:
@@ -226,7 +218,7 @@ class Decoding:
     def _next(self, at: int, known: list[int]) -> int | None:
         """The token after the only one that is still to be computed.
 
-        None, here and below, where its pages were taken back: all is to be computed then.
+        None, here and below, where its pages were evicted: all is to be computed then.
         """
         sequence = self.sequence
         forced = None if self._jump else self._only()
@@ -234,34 +226,35 @@ class Decoding:
         panels = self._panels(mask)
         began = time.perf_counter()
         pick = self._picker(mask) if forced is None else None
-        rows = sequence.ask(at, known, 1, self._masks(mask), panels, pick)
-        if not rows.computed:
+        request = Request(sequence, at, known, 1, self._masks(mask), panels, pick)
+        result = sequence.engine.scheduler.compute(request)
+        if (logits := result.logits) is None:
             return None
         self._passes += 1
-        self._spare(rows, panels)
-        if rows.shared is not None:
+        self._spare(result, panels)
+        if result.shared is not None:
             self._settle()
-            self._cost += sequence.metrics.cost(rows, at)
+            self._cost += sequence.metrics.cost(result, at)
         else:
-            self._step(rows, at, time.perf_counter() - began if panels is None else 0.0)
+            self._step(result, at, time.perf_counter() - began if panels is None else 0.0)
         token = forced
-        self._remember(_given(rows), 0, 1)
+        self._remember(logits, 0, 1)
         if token is None:
-            token = self._choose(_given(rows), 0, mask)
-            if self._drafter is not None:
-                self._drafter.chosen(token)
+            token = self._choose(logits, 0, mask)
+            if self._drafter is not None and self._drafter.match is not None:
+                self._drafter.commit(1, (), (token,), None)
         if panels is None:
-            sequence.keep_logits()
+            self._keep(logits)
         return self._accepted(token)
 
-    def _step(self, rows: Rows, at: int, seconds: float) -> None:
+    def _step(self, result: StepResult, at: int, seconds: float) -> None:
         """Count a pass of one token; `seconds`: what it took, 0 where that says nothing."""
         if seconds:
             self.sequence.engine.pass_latency.step(seconds)
-        if rows.plan is not self._stepped:
+        if result.plan is not self._stepped:
             self._settle()
-            assert rows.plan is not None, "a pass has computed them"
-            self._stepped = rows.plan
+            assert result.plan is not None, "a pass has computed them"
+            self._stepped = result.plan
         start, steps = self._steps if self._steps[1] else (at, 0)
         self._steps = start, steps + 1
 
@@ -278,28 +271,23 @@ class Decoding:
             masks = masks * (len(drafts) + 1)
         began = time.perf_counter()
         pick = self._picker(mask)
-        rows = self._compute(at, known + drafts, len(drafts) + 1, masks, panels, pick)
-        if rows.logits is None:  # not all of them were computed
+        ids, outputs = known + drafts, len(drafts) + 1
+        result = self._compute(Request(sequence, at, ids, outputs, masks, panels, pick))
+        if (logits := result.logits) is None:  # not all of them were computed
             return
-        seconds = time.perf_counter() - began
-        if drafts and self._drafter is not None:
-            timed = None if rows.shared is not None else seconds
-            self._drafter.passed(len(known), len(drafts), timed)
-        logits, chosen = _given(rows), list[int]()
+        seconds = time.perf_counter() - began if result.shared is None else None
+        chosen = list[int]()
         for row in range(len(drafts) + 1):
             token = self._only() if row else None
             if token is None:
                 token = self._choose(logits, row, self._mask() if row else mask)
             if not drafts and panels is None:
-                sequence.keep_logits()
+                self._keep(logits)
             chosen.append(self._accepted(token))
-            if row == len(drafts):
+            if row == len(drafts) or token != drafts[row] or token in self.stop:
                 break
-            right = token == drafts[row]
-            if self._drafter is not None:
-                self._drafter.judge(row, right)
-            if not right or token in self.stop:
-                break
+        if drafts and self._drafter is not None:
+            self._drafter.commit(len(known), drafts, chosen, seconds)
         self._remember(logits, len(chosen) - 1, len(chosen))
         logits.released = bool(drafts)
         if sequence.cache.state is not None:  # all of the pass counts, or nothing of it
@@ -314,33 +302,32 @@ class Decoding:
         """The token after more forced ones than `_verified` takes."""
         sequence, mask = self.sequence, self._mask()
         masks, pick = self._masks(mask), self._picker(mask)
-        while (logits := self._compute(at, known, 1, masks, None, pick).logits) is None:
-            sequence.take_over(len(sequence.tokens))
+        request = Request(sequence, at, known, 1, masks, None, pick)
+        while (logits := self._compute(request).logits) is None:
+            sequence.adopt_prefix(len(sequence.tokens))
             at = sequence.n_cached
-            known = sequence.tokens[at:]
+            request = replace(request, start=at, ids=sequence.tokens[at:])
         token = self._choose(logits, 0, mask)
-        sequence.keep_logits()
+        self._keep(logits)
         return self._accepted(token)
 
-    def _compute(
-        self,
-        start: int,
-        ids: list[int],
-        outputs: int,
-        masks: Sequence[np.ndarray | None],
-        panels: np.ndarray | None,
-        pick: Callable[[np.ndarray], int] | None,
-    ) -> Rows:
+    def _compute(self, request: Request) -> StepResult:
         """A pass of several tokens, and its accounts."""
         sequence = self.sequence
-        rows = sequence.ask(start, ids, outputs, masks, panels, pick)
-        if not rows.computed:
-            return rows
-        self._passes += 1
-        self._spare(rows, panels)
-        self._settle()
-        self._cost += sequence.metrics.cost(rows, start)
-        return rows
+        result = sequence.engine.scheduler.compute(request)
+        if result.computed:
+            self._passes += 1
+            self._spare(result, request.panels)
+            self._settle()
+            self._cost += sequence.metrics.cost(result, request.start)
+        return result
+
+    def _keep(self, logits: Logits) -> None:
+        """The logits of the last pass are those after the last token.
+
+        What was chosen there is forgotten: who chooses again may do so in another way.
+        """
+        self.sequence.logits_at, logits.tokens = len(self.sequence.tokens), []
 
     def _draft(self, known: int) -> list[int]:
         """What may come after the `known` tokens of a pass, if that is worth a draft."""
@@ -348,7 +335,7 @@ class Decoding:
         if drafts is None or not self._may_undo():
             return []
         left = self.max_tokens - len(self._ids)
-        found = drafts.after(known, min(left, sequence.context - len(sequence.tokens)) - 1)
+        found = drafts.propose(known, min(left, sequence.context - len(sequence.tokens)) - 1)
         if self._lookahead is not None and found:
             found = found[: self._lookahead.allows(found)]
             if not found:
@@ -410,9 +397,9 @@ class Decoding:
         found = panels_of(mask, rows)
         return found[found < most]  # a constraint's last word may have bits behind the vocabulary
 
-    def _spare(self, rows: Rows, panels: np.ndarray | None) -> None:
+    def _spare(self, result: StepResult, panels: np.ndarray | None) -> None:
         """Count what a pass left out of the output head; one that others shared computes it all."""
-        if panels is not None and rows.shared is None:
+        if panels is not None and result.shared is None:
             self._spared += 1.0 - len(panels) / self._head_panels
 
     def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:

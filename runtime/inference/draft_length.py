@@ -21,7 +21,7 @@ sure.
 
 Both are measured while the model decodes. Drafts are compared with what was written whether they
 were computed or not, so p is known also where none are, and no draft is ever made to find it out.
-For r see `pass_latency.py`.
+r(n) is the time of the passes that there were; before the first what the machine's limits say.
 """
 
 from __future__ import annotations
@@ -31,20 +31,75 @@ from typing import TYPE_CHECKING
 
 from ..physics.costs import pass_cost, predict
 from .ngram_index import LONG
-from .pass_latency import MOST_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from .engine_core import EngineCore
-    from .pass_latency import PassLatency
 
+SLOWER = 1.1  # r before it was measured, times what the limits say
+WEIGHT = 0.1  # of the newest time among those of its kind
+MOST_ROWS = 128  # of a pass, for which r is known; beyond it every row costs as much as the next
 MARGIN = 1.08  # what drafting must give to be tried: looking at a draft takes its time too
 MEMORY = 1 / 48  # weight of the newest comparison, once there were many
 DOUBT = 6  # comparisons that what was assumed before the first is worth
 PATIENCE, PATIENCE_MOST = 256, 4096  # steps until a cost that forbids drafts is tried again
 FIRST = (0.2, 0.4, 0.65, 0.8, 0.9)  # p by the length in common, before any comparison
 HEAD_FIRST = (0.75, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.4)  # of a layer that drafts, by its drafts
+
+
+class PassLatency:
+    """Measured pass times of an engine, by number of tokens.
+
+    Attributes:
+        steps: passes of one token so far; step_s: what one takes, as a running mean.
+        least_s: what the limits allow it; 0: nobody has said so yet.
+    """
+
+    def __init__(self) -> None:
+        self.step_s = self.least_s = 0.0
+        self.steps = 0
+        self._ratio: dict[int, float] = {}
+        self._prior: list[float] = []
+
+    def set_limits(self, limits: Sequence[float]) -> None:
+        """Seconds that the machine's limits allow passes of 1 to `MOST_ROWS` tokens."""
+        self._prior = [1.0, 1.0, *(SLOWER * max(1.0, time / limits[0]) for time in limits[1:])]
+        self.least_s = limits[0]
+
+    def step(self, seconds: float) -> None:
+        """A pass of one token took so long."""
+        self.steps += 1
+        # One that was held up by another process must not make all others look cheap.
+        seconds = min(seconds, 2 * self.step_s) if self.step_s else seconds
+        self.step_s += (seconds - self.step_s) * max(WEIGHT, 1 / self.steps)
+
+    def several(self, tokens: int, seconds: float) -> None:
+        """A pass of `tokens` tokens did, of one sequence or of several."""
+        if not self.step_s or tokens > MOST_ROWS:
+            return
+        ratio = max(1.0, min(seconds / self.step_s, 2.0 * tokens))
+        known = self._ratio.get(tokens)
+        self._ratio[tokens] = ratio if known is None else known + (ratio - known) * 2 * WEIGHT
+
+    def forget(self) -> None:
+        """Believe half of what was measured, and half of what the limits say."""
+        self._ratio = {n: (r + self._prior[n]) / 2 for n, r in self._ratio.copy().items()}
+
+    def ratio(self, tokens: int) -> float:
+        """r(tokens): as measured, else from the nearest that was, else from the limits."""
+        if tokens <= 1:
+            return 1.0
+        if tokens > MOST_ROWS:
+            return self.ratio(MOST_ROWS) * tokens / MOST_ROWS
+        known = self._ratio.get(tokens)
+        if known is not None:
+            return known
+        prior = self._prior[tokens]
+        if not self._ratio:
+            return prior
+        near = min(tuple(self._ratio), key=lambda n: abs(n - tokens))
+        return max(1.0, prior * self._ratio[near] / self._prior[near])
 
 
 class DraftLengthPolicy:
@@ -86,7 +141,7 @@ class DraftLengthPolicy:
             return 0
         rows = self._engine.scheduler.beside
         chances = (self._right[_kind(same + k)] for k in range(most))
-        aim_s = self._engine.scheduler.draft_aim_s
+        aim_s = self._engine.scheduler.aim_s if rows else inf  # where nobody else waits
         best, self.worth, tokens = best_length(times, chances, rows, known, aim_s=aim_s)
         if best:
             self._patience.reset()
@@ -179,7 +234,7 @@ class HeadLengthPolicy:
         whole += cost.expert_bytes * cost.experts_used / max(1, cost.experts)
         draft = draft_s / times.step_s if draft_s else read_bytes / whole
         rows = self._engine.scheduler.beside
-        aim_s = self._engine.scheduler.draft_aim_s
+        aim_s = self._engine.scheduler.aim_s if rows else inf
         best, self.worth, _ = best_length(times, self._right[:most], rows, known, draft, aim_s)
         if best:
             self._patience.reset()

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 from ...traces.records import DraftRecord
 from .draft_head import MOST
 from .ngram_index import Match, NgramIndex, match_score
+from .sequence import Status
 from .speculative_config import VERIFY_ROWS, VERIFY_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
     from .draft_head import DraftHead
     from .draft_sources import Index
-    from .scheduled_sequence import ScheduledSequence
+    from .sequence import TokenSequence
 
 
 CHEAP_S = 300e-6  # a step that takes less than this is no dearer than finding out what to draft
@@ -30,10 +31,11 @@ class Drafter:
     Attributes:
         records: by source, what was drafted, and how much of it was chosen then.
         saved_s: seconds that this spared.
-        head: the model's own layer that drafts, if it may; it has to be told of `behind`.
+        head: the model's own layer that drafts, if it may; it needs the states of `behind`.
+        match: where what was proposed last comes from; None: nothing did.
     """
 
-    def __init__(self, sequence: ScheduledSequence, escaped: Callable[[], bool]) -> None:
+    def __init__(self, sequence: TokenSequence, escaped: Callable[[], bool]) -> None:
         """`escaped` tells whether what comes next is a part of a JSON string."""
         self._sequence, self._escaped = sequence, escaped
         self._ngrams, self._length_policy, self._normalized, self._head_policy = sequence.drafting
@@ -49,7 +51,7 @@ class Drafter:
         self._by_head = False
         self._measured = most == "auto"
         self._most = VERIFY_ROWS - 1 if most == "auto" else most
-        self._match: Match | None = None
+        self.match: Match | None = None
         self._where: NgramIndex | Index = self._ngrams  # what the place is one of
         self.records = {name: DraftRecord(source=name) for name in ("lookup", "mtp")}
         self.saved_s = 0.0
@@ -68,12 +70,12 @@ class Drafter:
         """So many tokens will there be: the last one was chosen by the row with this state."""
         self._behind = tokens, hidden
 
-    def after(self, known: int, room: int) -> list[int]:
+    def propose(self, known: int, room: int) -> list[int]:
         """What comes next, as far as it is worth a draft: `room` tokens at most.
 
         known: tokens that the pass computes in any case.
         """
-        self._match, self._by_head = None, False
+        self.match, self._by_head = None, False
         if self._measured and self._cheap:
             return []
         room = min(room, self._most, VERIFY_TOKENS - known)
@@ -81,7 +83,7 @@ class Drafter:
             return []
         found, worth = list[int](), 1.0
         if self._lookup and (match := self._find()) is not None:
-            self._match, policy = match, self._length_policy
+            self.match, policy = match, self._length_policy
             count = policy.count(match.same, known, room) if self._measured else room
             found, worth = self._where.draft(match, count), policy.worth
         if self.head is None or (found and not self._measured):
@@ -109,20 +111,15 @@ class Drafter:
         with sequence.engine.lock:
             sequence.computing = True  # before it is looked whether it was closed: its pages stay
             try:
-                if sequence.stopped:
+                if sequence.status is Status.STOPPED:
                     return []
                 found, seconds = head.draft(sequence, self._behind[1], count)
             finally:
                 sequence.engine.scheduler.computed(sequence)
         self.saved_s -= seconds
         if found:
-            self._match, self._by_head = None, True
+            self.match, self._by_head = None, True
         return found
-
-    @property
-    def _record(self) -> DraftRecord:
-        """Of what drafted last."""
-        return self.records["mtp" if self._by_head else "lookup"]
 
     def _find(self) -> Match | None:
         """The best place for what comes next: in the sequence, or in a copy of one of its texts."""
@@ -154,33 +151,34 @@ class Drafter:
 
     def refused(self) -> None:
         """What was drafted cannot come, so nothing is to be learned from it."""
-        self._match = None
+        self.match = None
 
-    def passed(self, known: int, drafts: int, seconds: float | None) -> None:
-        """A pass has computed so many drafts behind `known` tokens.
+    def commit(
+        self, known: int, drafts: Sequence[int], chosen: Sequence[int], seconds: float | None
+    ) -> None:
+        """Learn from a pass of `known` tokens and the drafts behind them.
 
-        seconds: what it took; None: others had rows in it, so that says nothing.
+        chosen: what was chosen from the last known token on. seconds: what the pass took; None:
+        that says nothing, since others had rows in it.
         """
-        self._record.drafted += drafts
-        self._record.passes += 1
-        if seconds is None:
+        match = self.match
+        if not drafts:
+            if match is not None:
+                right = chosen[0] == self._where.tokens[match.at]
+                self._length_policy.compare(match.same, right)
             return
-        self._latency.several(known + drafts, seconds)
-        self.saved_s += self._length_policy.saved(known, 0, seconds)
-
-    def judge(self, number: int, right: bool) -> None:
-        """Draft `number` of a pass was what is chosen, or was not."""
-        if self._by_head:
-            self._head_policy.compare(number, right)
-        elif self._match is not None:
-            self._length_policy.compare(self._match.same + number, right)
-        if right:
-            self._record.accepted += 1
-            self.saved_s += self._latency.step_s
-
-    def chosen(self, token: int) -> None:
-        """This came where nothing had been drafted."""
-        if self._match is not None:
-            self._length_policy.compare(
-                self._match.same, token == self._where.tokens[self._match.at]
-            )
+        record = self.records["mtp" if self._by_head else "lookup"]
+        record.drafted += len(drafts)
+        record.passes += 1
+        if seconds is not None:
+            self._latency.several(known + len(drafts), seconds)
+            self.saved_s += self._length_policy.saved(known, 0, seconds)
+        for number, (draft, token) in enumerate(zip(drafts, chosen, strict=False)):
+            right = token == draft
+            if self._by_head:
+                self._head_policy.compare(number, right)
+            elif match is not None:
+                self._length_policy.compare(match.same + number, right)
+            if right:
+                record.accepted += 1
+                self.saved_s += self._latency.step_s

@@ -9,16 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
 
 from ...errors import ContextOverflowError, SettingError
 from ..forward.kv import KVCache
-from .runner import Rows
+from .request import Request
 from .scheduler import IDLE_S
-from .session import Session
+from .sequence import TokenSequence
 
 if TYPE_CHECKING:
     from .engine_core import EngineCore
@@ -92,10 +92,10 @@ class Embedder:
         check = check or (lambda: None)
         total = np.zeros((1, self.width))
         states: list[np.ndarray] = []
-        with self._opened(ids, check) as session:
-            while session.n_cached < len(ids):
+        with self._opened(ids, check) as sequence:
+            while sequence.n_cached < len(ids):
                 check()
-                if (found := self._pass(session)) is None:
+                if (found := self._pass(sequence)) is None:
                     time.sleep(IDLE_S)
                     continue
                 at, rows = found
@@ -113,8 +113,8 @@ class Embedder:
         return found if pooling == "none" else found[0]
 
     @contextmanager
-    def _opened(self, ids: Sequence[int], check: Callable[[], None]) -> Iterator[Session]:
-        """A session with these tokens, none of them read, while no other text is read."""
+    def _opened(self, ids: Sequence[int], check: Callable[[], None]) -> Iterator[TokenSequence]:
+        """A sequence with these tokens, none of them read, while no other text is read."""
         engine, size = self._engine, len(ids)
         if not size:
             raise SettingError("an empty text has no vector")
@@ -126,24 +126,28 @@ class Embedder:
         while not self._lock.acquire(timeout=LOOK_S):
             check()
         try:
-            with closing(Session(engine, KVCache(engine.layout, size), size, ids)) as session:
-                session.entered = session.closes
-                with session.phase():
-                    yield session
+            sequence = TokenSequence(engine, KVCache(engine.layout, size), size, ids)
+            try:
+                sequence.begin(())
+                with sequence.phase():
+                    yield sequence
+            finally:
+                engine.scheduler.close(sequence)
         finally:
             self._lock.release()
 
-    def _pass(self, session: Session) -> tuple[int, np.ndarray] | None:
+    def _pass(self, sequence: TokenSequence) -> tuple[int, np.ndarray] | None:
         """The next states; None: there is no room yet."""
         engine = self._engine
         plan = engine.plans.hidden
         with engine.lock:
-            at = session.n_cached
-            most = min(plan.most_tokens, len(session.tokens) - at)
-            part = session.tokens[at : at + engine.scheduler.rows_aside(most, at)]
-            if not engine.scheduler.admit(Rows(session, at, part)):
+            at = sequence.n_cached
+            most = min(plan.most_tokens, len(sequence.tokens) - at)
+            part = sequence.tokens[at : at + engine.scheduler.rows_aside(most, at)]
+            request = Request(sequence, at, part)
+            if not engine.scheduler.admit(request):
                 return None
-            session.run_pass(plan, part, 0)
+            engine.scheduler.run_on(plan, request)
             return at, plan.graph.hidden[: len(part), : self.width] * self._scale
 
 

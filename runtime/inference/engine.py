@@ -157,7 +157,7 @@ class Engine(EngineCore, Closing):
         from .kv_snapshot import load
 
         session = self.session(context)
-        session.restore_error = load(self, session, folder, self.scheduler)
+        session.restore_error = load(self, session.sequence, folder, self.scheduler)
         return session
 
     @cached_property

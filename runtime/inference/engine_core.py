@@ -11,6 +11,7 @@ from .plan import Plans
 from .prefix_cache import PrefixCache
 from .runner import Runner
 from .scheduler import Scheduler
+from .shared_pass import SharedPass
 from .spill import Spill
 
 
@@ -32,9 +33,15 @@ class EngineCore(LoadedModel):
         self._draft_heads: dict[tuple[object, ...], DraftHead] = {}
         self.spill = Spill(self, options.spill)
         self.prefix_cache = PrefixCache(self.layout, self.spill.offer)
-        self.runner = Runner(self, self.plans, self.prefix_cache)
+        self.runner = Runner(self, self.plans)
+        self.runner.observers.append(self._observe)
         self.scheduler = Scheduler(self, self.plans, self.runner, self.prefix_cache)
         self.pool.abandoned = self.scheduler.abandoned
+
+    def _observe(self, done: SharedPass) -> None:
+        """Learn from a pass that several sequences shared."""
+        self.tuning.observe_mixed(done.expected, done.seconds)
+        self.pass_latency.several(done.rows, done.seconds)
 
     def draft_head(self, vocabulary: int) -> DraftHead | None:
         """The model's own layer that drafts, of so many tokens; None where it was not loaded."""

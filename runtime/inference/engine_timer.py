@@ -53,7 +53,7 @@ class EngineTimer:
             )
         self.session = self.engine.session(context=longest.end)
         # A decode here is one pass after the other, whatever there was to draft.
-        self.session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        self.session.sequence.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         self.ids = [chance.randrange(self.engine.tokenizer.n_vocab) for _ in range(longest.end)]
         self._known = 0  # tokens of the session that are the first of `ids`
 
@@ -62,7 +62,7 @@ class EngineTimer:
         """How the engine cuts its work."""
         plans = self.engine.plans
         return Passes(
-            chunk=self.session.most_tokens,
+            chunk=self.session.sequence.most_tokens,
             tile=self.engine.attention_tile,
             decode_barriers=plans.decode.tape.barriers,
             prefill_barriers=plans.prefill.tape.barriers,
@@ -86,7 +86,8 @@ class EngineTimer:
         session = self.session
         phase = session.last_phase
         assert phase is not None, "a phase has just ended"
-        spent = parts_of(session.measured, session.metrics.spent().active_threads)
+        sequence = session.sequence
+        spent = parts_of(sequence.measured, sequence.metrics.spent().active_threads)
         each = 1.0 / phase.passes if case.generate else 1.0
         parts = {name: part * each for name, part in spent.items()}
         return Timing(seconds, parts, phase.experts)

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from .tickets import Ticket
+from .pending import PendingRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,21 +18,21 @@ REST_S = 1.0  # after which a session that asks for nothing counts as resting: a
 
 
 def victims_for(
-    ticket: Ticket,
-    waiting: Sequence[Ticket],
+    pending: PendingRequest,
+    waiting: Sequence[PendingRequest],
     sequences: Iterable[TokenSequence],
     active: Collection[TokenSequence],
 ) -> list[TokenSequence]:
-    """Whose pages may be taken back for a ticket: who rests first, then who came last.
+    """Whose pages may be evicted for a request: who rests first, then who came last.
 
     Args:
-        ticket: of the sequence that lacks memory.
+        pending: request of the sequence that lacks memory.
         waiting: all that wait for a pass.
         sequences: all that there are.
         active: those in a phase.
     """
-    by_sequence = {other.rows.sequence: other for other in waiting}
-    now, mine = time.monotonic(), ticket.seniority
+    by_sequence = {other.request.sequence: other for other in waiting}
+    now, mine = time.monotonic(), pending.seniority
     resting = [
         sequence
         for sequence in list(sequences)
@@ -47,10 +47,10 @@ def victims_for(
     resting.sort(key=lambda sequence: sequence.used)
     later = [o for s, o in by_sequence.items() if s.cache.held and o.seniority > mine]
     later.sort(key=lambda other: other.seniority, reverse=True)
-    return [*resting, *(other.rows.sequence for other in later)]
+    return [*resting, *(other.request.sequence for other in later)]
 
 
-def suffices(
+def frees_enough(
     victims: Iterable[TokenSequence],
     sequence: TokenSequence,
     sequences: Iterable[TokenSequence],

@@ -39,7 +39,7 @@ from ...jit.kernels.kvcache import PAGE
 from .. import checked_files
 from ..checked_files import UnreadableError
 from ..forward.state import Checkpoint
-from .runner import Rows
+from .request import Request
 
 if TYPE_CHECKING:
     from ..forward.kv import KVCache
@@ -220,7 +220,7 @@ def load(
                 if not session.n_cached:
                     cache.clear()
         if not cache.goes_on(session.n_cached):
-            session.go_back(0)  # what its windows would see there was let go of
+            session.rollback(0)  # what its windows would see there was let go of
         cache.slide(session.n_cached)
     return wrong
 
@@ -228,7 +228,7 @@ def load(
 def _has_room(session: TokenSequence, ids: list[int], scheduler: Scheduler) -> bool:
     """Whether these tokens may follow those of a session, as if a pass were to compute them."""
     try:
-        return scheduler.admit(Rows(session, session.n_cached, ids))
+        return scheduler.admit(Request(session, session.n_cached, ids))
     except ContextOverflowError:
         return False
 

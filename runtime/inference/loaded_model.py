@@ -37,9 +37,9 @@ from ..weights.packed_cache import CacheStatus, pack_or_map
 from . import policy
 from .autotune import ActiveThreads, Autotuner, Overrides
 from .contention import ContentionMonitor
+from .draft_length import PassLatency
 from .logit_ranking import LogitRanker
 from .model_cost import layer_parts, model_cost
-from .pass_latency import PassLatency
 from .sampling import file_sampling
 from .speculative_config import SpeculativeConfig
 

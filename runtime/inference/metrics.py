@@ -14,7 +14,7 @@ from .layer_profile import layer_times
 
 if TYPE_CHECKING:
     from .loaded_model import LoadedModel
-    from .runner import Rows
+    from .request import StepResult
     from .sequence import TokenSequence
     from .shared_pass import SharedPass
 
@@ -84,28 +84,28 @@ class PhaseMetrics:
         """What a trace says of the shared passes since `reset`."""
         return [shared.event(place) for place, shared in self._shared]
 
-    def cost(self, rows: Rows, start: int) -> PassCost:
-        """Counts of a pass that computed `rows` from position `start` on.
+    def cost(self, result: StepResult, start: int) -> PassCost:
+        """Counts of a pass that computed rows from position `start` on.
 
         Of one that other sequences shared, this sequence's part: see `part_cost`.
         """
-        loaded, plan = self._loaded, rows.plan
+        loaded, plan, shared = self._loaded, result.plan, result.shared
         assert plan is not None, "a pass has computed them"
         tile = loaded.attention_tile
         model, read = loaded.cost, None
-        tokens, outputs = rows.computed, rows.outputs if rows.logits is not None else 0
-        if rows.shared is not None:
-            share = rows.shared.share(rows.place)
-            self._shared.append((rows.place, rows.shared))
+        tokens, outputs = result.computed, result.logits.count if result.logits is not None else 0
+        if shared is not None:
+            share = shared.share(result.place)
+            self._shared.append((result.place, shared))
             self._touched = [
-                a + share * b for a, b in zip(self._touched, rows.shared.experts, strict=True)
+                a + share * b for a, b in zip(self._touched, shared.experts, strict=True)
             ]
-            cost = rows.shared.cost(rows.place)
+            cost = shared.cost(result.place)
             self._part += cost
             return cost
         if model.experts and not plan.graph.decode:
-            self._touched = [a + b for a, b in zip(self._touched, rows.experts, strict=True)]
-            read = float(sum(rows.experts))
+            self._touched = [a + b for a, b in zip(self._touched, result.experts, strict=True)]
+            read = float(sum(result.experts))
         else:
             self.add_steps(1)
         return pass_cost(model, tokens, start, outputs, plan.tape.barriers, tile, read)
@@ -209,6 +209,20 @@ class PhaseMetrics:
             event.layers = layer_times(sequence.measured)
             self._judge_layers(event, cost, computed, start)
         sequence.last_phase = event
+        return event
+
+    def adopted(self, purpose: str, wall_s: float) -> PhaseEvent:
+        """The event of tokens that were taken over whole: all of the sequence, none computed here.
+
+        Args:
+            purpose: where they come from, e.g. ``fork``.
+            wall_s: what it took to have them.
+        """
+        sequence, nothing = self._sequence, PassCost()
+        at, ids = sequence.n_cached, list(sequence.tokens)
+        spent = Spent(active_threads=self._loaded.pool.active)
+        event = self.finish("prefill", purpose, ids, at, wall_s, spent, nothing, 0, "none")
+        event.tokens, event.predicted = 0, event.observed
         return event
 
     def _expected(

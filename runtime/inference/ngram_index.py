@@ -31,18 +31,13 @@ class NgramIndex:
 
     def __init__(self, tokens: list[int]) -> None:
         """`tokens` is the session's own list; `truncate` must hear before it gets shorter."""
-        self._tokens = tokens
+        self.tokens = tokens
         self._latest: dict[int, int] = {}  # by the tokens before a position, the last such
         self._earlier: list[int] = [-1] * WIDTH  # by position, the one before it of that kind
         self._last = Match(0, 0)
         self._end = 0  # where `_last` was found
         self._starts: list[int] = []
         self._ends: list[int] = []
-
-    @property
-    def tokens(self) -> list[int]:
-        """The list that was given."""
-        return self._tokens
 
     def prefer(self, sources: Sequence[tuple[int, int]]) -> None:
         """Positions, first and end and in order, whose tokens are the likeliest to be repeated."""
@@ -51,7 +46,7 @@ class NgramIndex:
 
     def find(self) -> Match | None:
         """The best place for what comes after the last token, if there is any."""
-        tokens = self._tokens
+        tokens = self.tokens
         end = len(tokens)
         if end <= WIDTH:
             return None
@@ -70,7 +65,7 @@ class NgramIndex:
 
     def draft(self, match: Match, count: int) -> list[int]:
         """The `count` tokens that followed; what repeats itself goes on doing so."""
-        found = self._tokens[match.at : match.at + count]
+        found = self.tokens[match.at : match.at + count]
         period = len(found)
         while len(found) < count:
             found.append(found[len(found) - period])
@@ -89,7 +84,7 @@ class NgramIndex:
 
     def _read(self, end: int) -> None:
         """Take in the positions that are new; the end itself has nothing after it yet."""
-        tokens, latest, earlier = self._tokens, self._latest, self._earlier
+        tokens, latest, earlier = self.tokens, self._latest, self._earlier
         start = len(earlier)
         if start >= end:
             return
@@ -103,7 +98,7 @@ class NgramIndex:
     def _key(self, at: int) -> int:
         """The tokens before a position, as one number."""
         key = 0
-        for token in self._tokens[at - WIDTH : at]:
+        for token in self.tokens[at - WIDTH : at]:
             key = key << _BITS | token
         return key
 
@@ -113,7 +108,7 @@ class NgramIndex:
         at = self._last.at + more
         if not self._end or more > LONG or at >= end:
             return None
-        if self._tokens[self._last.at : at] != self._tokens[self._end : end]:
+        if self.tokens[self._last.at : at] != self.tokens[self._end : end]:
             return None
         return Match(at, min(LONG, self._last.same + more))
 

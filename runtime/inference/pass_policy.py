@@ -5,8 +5,8 @@ a guaranteed share: many decodes with long contexts fill the deadline by themsel
 would starve. Of the prompts, those that can still meet their TTFT go first, then the shortest;
 waiting time counts too, so that none waits forever.
 
-Nothing here computes, waits or reads a clock: an engine's scheduler drives it with tickets that
-threads wait for, the planner's simulation with tickets of virtual time.
+Nothing here computes, waits or reads a clock: an engine's scheduler drives it with requests that
+threads wait for, the planner's simulation with requests of virtual time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SequenceView(Protocol):
         ...
 
 
-class RowsView(Protocol):
+class RequestView(Protocol):
     """Rows that are to be computed."""
 
     @property
@@ -93,11 +93,11 @@ class RowsView(Protocol):
         ...
 
 
-class TicketView(Protocol):
+class PendingView(Protocol):
     """Rows that wait."""
 
     @property
-    def rows(self) -> RowsView:
+    def request(self) -> RequestView:
         """Which."""
         ...
 
@@ -132,11 +132,11 @@ def urgency(work_s: float, waited_s: float) -> float:
     return work_s - lead - AGING * waited_s
 
 
-T = TypeVar("T", bound=TicketView)
+T = TypeVar("T", bound=PendingView)
 
 
 class PassPolicy(ABC, Generic[T]):
-    """Chooses the rows of the next pass; subclasses say what there is to know of a ticket.
+    """Chooses the rows of the next pass; subclasses say what there is to know of a pending.
 
     Attributes:
         deadline_s: the longest gap between two tokens of a sequence that passes aim at while they
@@ -163,7 +163,7 @@ class PassPolicy(ABC, Generic[T]):
 
     @abstractmethod
     def _now(self) -> float:
-        """The clock of `TicketView.began`."""
+        """The clock of `PendingView.began`."""
 
     @abstractmethod
     def _somebody_decodes(self) -> bool:
@@ -171,16 +171,16 @@ class PassPolicy(ABC, Generic[T]):
 
     @abstractmethod
     def _needed(
-        self, ticket: T, count: int, promised: int, picked: list[tuple[T, int]]
+        self, pending: T, count: int, promised: int, picked: list[tuple[T, int]]
     ) -> int | None:
-        """Bytes of pages that a ticket's rows need, once there is room; None: it has to wait."""
+        """Bytes of pages that a request's rows need, once there is room; None: it has to wait."""
 
     @abstractmethod
     def _expecting(self, picked: list[tuple[T, int]]) -> Callable[[Sequence[Part]], float]:
         """What says how many seconds a pass is expected to take, of these and a prompt's rows."""
 
     @abstractmethod
-    def _finds(self, ticket: T, picked: Collection[tuple[T, int]]) -> bool:
+    def _finds(self, pending: T, picked: Collection[tuple[T, int]]) -> bool:
         """Whether others have computed its next rows since, or are in this pass to do so."""
 
     # --- the policy
@@ -198,65 +198,65 @@ class PassPolicy(ABC, Generic[T]):
         outputs = taken = promised = 0
         most = self._most_rows
         why: PassEnd = "all"
-        for ticket in self._waiting:
-            rows = ticket.rows
-            start, count, wanted = rows.start, len(rows.ids), rows.outputs
-            if ticket in self._preempted:
+        for pending in self._waiting:
+            request = pending.request
+            start, count, wanted = request.start, len(request.ids), request.outputs
+            if pending in self._preempted:
                 continue  # for one before it
-            if start != rows.sequence.n_cached:
-                changed.append(ticket)
-            elif not ticket.decodes:
-                prompts.append(ticket)
+            if start != request.sequence.n_cached:
+                changed.append(pending)
+            elif not pending.decodes:
+                prompts.append(pending)
             elif outputs + wanted > ROWS or taken + count > most:
                 why = "limit"
             else:
-                if not rows.sequence.cache.ready(start, start + count, undo=wanted > 1):
-                    needed = self._needed(ticket, count, promised, picked)
+                if not request.sequence.cache.ready(start, start + count, undo=wanted > 1):
+                    needed = self._needed(pending, count, promised, picked)
                     if needed is None:
                         why = "memory"
                         continue
                     promised += needed
-                picked.append((ticket, count))
+                picked.append((pending, count))
                 outputs, taken = outputs + wanted, taken + count
         prompts.sort(key=self._urgency)
         room, end = self._room(picked, prompts, most - taken) if prompts else (0, why)
-        for ticket in prompts:
-            if ticket in self._preempted:
+        for pending in prompts:
+            if pending in self._preempted:
                 continue
-            if self._finds(ticket, picked):
-                changed.append(ticket)
+            if self._finds(pending, picked):
+                changed.append(pending)
                 why = "prefix"
                 continue
-            count = self._part(ticket.rows, room)
-            whole = count == len(ticket.rows.ids)
-            wanted = ticket.rows.outputs if whole else 0
+            count = self._part(pending.request, room)
+            whole = count == len(pending.request.ids)
+            wanted = pending.request.outputs if whole else 0
             if count < 1 or outputs + wanted > ROWS:
                 why = end if count < 1 else "limit"
                 break
-            needed = self._needed(ticket, count, promised, picked)
+            needed = self._needed(pending, count, promised, picked)
             if needed is None:
                 why = "memory"
                 continue
-            picked.append((ticket, count))
+            picked.append((pending, count))
             outputs, room, promised = outputs + wanted, room - count, promised + needed
             why = why if whole else end
         changed += self._preempted
         self._preempted, self._promised = [], promised
         return picked, changed, why
 
-    def _part(self, rows: RowsView, room: int) -> int:
+    def _part(self, request: RequestView, room: int) -> int:
         """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
-        most = min(room, rows.sequence.context)
-        return self._timing.next_chunk(len(rows.ids), most) if most > 0 else 0
+        most = min(room, request.sequence.context)
+        return self._timing.next_chunk(len(request.ids), most) if most > 0 else 0
 
-    def _urgency(self, ticket: T) -> float:
+    def _urgency(self, pending: T) -> float:
         """Seconds of work, less a lead where it can be done in time, less a part of those waited.
 
         Nobody waits for ever: one that is late goes before any that comes `LEAD_S / AGING` seconds
         after it, and `1 / AGING` more for each second that its work takes longer.
         """
-        rows, waited = ticket.rows, self._now() - ticket.began
-        return urgency(self._timing.pass_s(len(rows.ids), rows.sequence.n_cached), waited)
+        request, waited = pending.request, self._now() - pending.began
+        return urgency(self._timing.pass_s(len(request.ids), request.sequence.n_cached), waited)
 
     def _room(
         self, picked: list[tuple[T, int]], prompts: list[T], left: int
@@ -272,8 +272,8 @@ class PassPolicy(ABC, Generic[T]):
         end: PassEnd = "chunk" if tuning.chunk <= left else "limit"
         if not picked and not self._somebody_decodes():
             return high, end
-        others = [Part(n, t.rows.start, t.rows.outputs) for t, n in picked]
-        start = prompts[0].rows.start
+        others = [Part(n, t.request.start, t.request.outputs) for t, n in picked]
+        start = prompts[0].request.start
 
         expect_s = self._expecting(picked)
         beside = others or [Part(1, start, 1)]  # a decode that asks for nothing at the moment

@@ -71,17 +71,13 @@ class Plans:
     def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
         self._built: dict[tuple[object, ...], Plan] = {}
-        # The last ones, since they are asked for at every token.
-        self._decode: Plan[GraphBuilder] | None = None
+        # The last one, since it is asked for at every pass.
         self._prefill: tuple[int, object, Plan[GraphBuilder]] | None = None
 
     @property
     def decode(self) -> Plan[GraphBuilder]:
         """One row: each thread prepares the inputs for itself, and the greedy choice follows."""
-        found = self._decode
-        if found is None or found.graph.register_tiles is not self._loaded.tuning.tiles:
-            found = self._decode = self._plan("decode", 1, GraphBuilder)
-        return found
+        return self._plan("decode", 1, GraphBuilder)
 
     @property
     def prefill(self) -> Plan[GraphBuilder]:

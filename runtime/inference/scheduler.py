@@ -17,24 +17,26 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError
 from ...interrupts import held
+from ...jit.kernels.kvcache import PAGE
+from .eviction import frees_enough, victims_for
 from .pass_policy import PassPolicy
+from .pending import SAME, PendingRequest, same_prefix
+from .request import Batch, StepResult
+from .sequence import Status
 from .speculative_config import VERIFY_TOKENS
-from .tickets import SAME, Ticket, twins
-from .victims import suffices, victims_for
 
 if TYPE_CHECKING:
-    from ...traces.events import PassEnd
     from ..physics.costs import Part
     from .autotune import Autotuner
     from .loaded_model import LoadedModel
-    from .plan import Plans
+    from .plan import Plan, Plans
     from .prefix_cache import PrefixCache
-    from .runner import Rows, Runner
+    from .request import Request
+    from .runner import Runner
     from .sequence import TokenSequence
 
 GATHER_S = 10e-3  # that a pass waits at most for sessions that are about to ask for their next rows
@@ -43,7 +45,7 @@ FEW_ROWS = 16  # with which a pass of its own makes do beside decodes
 IDLE_S = 2e-3  # between looks for memory where nobody can go on
 
 
-class Scheduler(PassPolicy[Ticket]):
+class Scheduler(PassPolicy[PendingRequest]):
     """Puts rows into passes.
 
     Attributes:
@@ -52,6 +54,8 @@ class Scheduler(PassPolicy[Ticket]):
         preempted: how often a sequence's pages were taken back.
         parks: whether sequences that find no memory wait, and may have it taken back for others; a
             benchmark turns it off to see what that gives.
+        beside: rows of others in the last pass, as if all sequences in it had as many of them. So
+            the next pass is likely to be.
         mutex: while a sequence has it, its pages are not taken back. Never held during a pass.
     """
 
@@ -72,7 +76,8 @@ class Scheduler(PassPolicy[Ticket]):
         self._active: dict[TokenSequence, float] = {}  # in a phase: seconds between rows
         self._left: dict[TokenSequence, float] = {}  # when it got its last rows
         self._last_s = 0.0  # of the last pass
-        self._last = 1, 1  # its sequences and rows
+        self._picked: list[PendingRequest] = []  # those that the pass that runs has rows of
+        self.beside = 0
 
     def abandoned(self) -> bool:
         """After a fork: whether a thread that is not here has a lock, or leads, for ever."""
@@ -99,65 +104,133 @@ class Scheduler(PassPolicy[Ticket]):
                 self._left.pop(sequence, None)
                 self._active.pop(sequence, None)
 
-    def compute(self, rows: Rows) -> None:
-        """Have rows computed: all of them, or the first ones of a prompt; `rows` tells what came.
+    def compute(self, request: Request) -> StepResult:
+        """Have rows computed: all of them, or the first ones of a prompt.
 
         None are where another sequence has just computed the same: they can be taken over.
 
         Raises:
-            PassCancelledError: the sequence was stopped.
+            PassCancelledError: the sequence was stopped, or closed since its phase began.
             ModelError: the model's file was changed while in use.
             EngineError: the engine is closed, or was loaded before this process was forked.
         """
+        sequence = request.sequence
+        if sequence.status is Status.STOPPED or sequence.epoch != sequence.generation:
+            sequence.check_stop()
         # Before any lock: a thread of the process that this one was forked from may have it. Why
         # an engine of this process is closed, as when its file was changed, the pass says better.
         if self._loaded.pool.forked:
             self._loaded.pool.check_open()
+        logits, sequence.logits, sequence.logits_at = sequence.logits, None, -1
+        if logits is not None:
+            logits.released = True
         me = threading.get_ident()
         try:
             with self.mutex:
                 self._recover(me)
                 if not self._leading and len(self._active) < 2:
                     self._leading = me
-            if self._leading == me and self._run_alone(rows):
-                return
+            result = self._run_alone(request) if self._leading == me else None
         finally:
             if self._leading == me:
                 self._hand_over()
-        self._compute(rows, me)
+        if result is None:
+            result = self._wait_for(request, me)
+        sequence.used, sequence.logits = time.monotonic(), result.logits
+        if sequence.status is Status.STOPPED:
+            sequence.check_stop()
+        return result
 
     def _recover(self, me: int) -> None:
         """Take back what Ctrl-C left of this thread in the midst of leading, or of waiting."""
         if self._waiting:
-            for ticket in [one for one in self._waiting if one.thread == me and not one.taken]:
-                self._waiting.remove(ticket)
+            for one in [one for one in self._waiting if one.thread == me and not one.taken]:
+                self._waiting.remove(one)
         if self._leading == me:
             self._hand_over()
         if self._loaded.trying:
             self._loaded.give_back()
 
-    def _run_alone(self, rows: Rows) -> bool:
-        """Run rows of the only sequence that wants any; False: it needs others' memory."""
-        loaded, sequence, count = self._loaded, rows.sequence, len(rows.ids)
+    def _run_alone(self, request: Request) -> StepResult | None:
+        """Run rows of the only sequence that wants any; None: it needs others' memory."""
+        loaded, sequence, count = self._loaded, request.sequence, len(request.ids)
         if count > VERIFY_TOKENS:
-            count = self._part(rows, loaded.tuning.chunk)
+            count = self._part(request, loaded.tuning.chunk)
         with loaded.lock:
-            start, cache = rows.start, sequence.cache
+            start, end, cache = request.start, request.start + count, sequence.cache
+            undo = request.outputs > 1
             sequence.computing = True  # before it is looked whether it was closed: see `close`
             try:
-                if start != sequence.n_cached or sequence.stopped:
-                    return True
-                if not cache.ready(start, start + count, undo=rows.undo):
+                if start != sequence.n_cached or sequence.status is Status.STOPPED:
+                    return StepResult()
+                ready = cache.ready(start, end, undo=undo)
+                if not ready:
                     with self.mutex:
-                        if not self._promise(cache.wants(start, start + count, undo=rows.undo)):
-                            return False
+                        if not self._promise(cache.wants(start, end, undo=undo)):
+                            return None
                     sequence.admitted = sequence.admitted or time.monotonic()
                 self.passes += 1
-                self._last = 1, count
-                self._runner.run(rows, count)
+                self.beside = 0
+                return self.run(Batch(((request, count),)), writable=ready)[0]
             finally:
                 self.computed(sequence)
-        return True
+
+    def run_on(self, plan: Plan, request: Request) -> StepResult:
+        """Run all rows of a request by themselves, on a plan of its own."""
+        sequence = request.sequence
+        sequence.release_logits()
+        with self._loaded.lock:
+            sequence.computing = True
+            try:
+                result = self.run(Batch.whole(request), plan)[0]
+            finally:
+                self.computed(sequence)
+        sequence.used, sequence.logits = time.monotonic(), result.logits
+        return result
+
+    def run(
+        self, batch: Batch, plan: Plan | None = None, *, writable: bool = False
+    ) -> list[StepResult]:
+        """Run a batch and commit it; the caller has the engine's lock.
+
+        plan: another one than usual. writable: its pages are known to be its own.
+
+        Raises:
+            PassCancelledError: all of its sequences were stopped; nothing was computed.
+            ModelError: the model's file was changed while in use.
+        """
+        try:
+            for request, count in batch.parts:
+                start, cache = request.start, request.sequence.cache
+                assert start == request.sequence.n_cached, "it asked behind what is cached"
+                assert 0 < count <= len(request.ids), "a pass has rows of each"
+                if not writable or cache.state is not None:
+                    cache.make_writable(start, start + count, undo=request.outputs > 1)
+            self._loaded.layout.memory.promised = 0
+            results = self._runner.run(batch, plan)
+            for request, count in batch.parts:
+                self._commit(request.sequence, request.start + count, count)
+            return results
+        except BaseException:
+            # Of KV caches nothing has to be undone; states go back to where they are known.
+            if self._loaded.layout.states is not None:
+                for request, _ in batch.parts:
+                    sequence = request.sequence
+                    sequence.n_cached = sequence.cache.seek(sequence.n_cached)
+            raise
+
+    def _commit(self, sequence: TokenSequence, end: int, count: int) -> None:
+        """A pass has computed so many rows up to a position."""
+        # In this order: Ctrl-C in between costs that the rows are computed again.
+        if sequence.cache.state is not None:
+            sequence.cache.computed(end)
+        sequence.n_cached = end
+        # A page that is full is kept before its windows are let go of.
+        known = self._prefix_cache
+        if sequence.shares and known.running and (count > 1 or end % PAGE == 0):
+            known.add(sequence.cache, sequence.tokens, end, sequence.namespace)
+        if self._loaded.layout.window:
+            sequence.cache.slide(end)
 
     def _promise(self, nbytes: int) -> bool:
         """Whether there is room for the pages of a pass, which nobody else may take any more."""
@@ -174,7 +247,7 @@ class Scheduler(PassPolicy[Ticket]):
         if sequence.closing:
             with self.mutex:
                 if sequence.closing:
-                    sequence.forget()
+                    sequence.reset()
 
     def close(self, sequence: TokenSequence) -> None:
         """Let go of what a sequence has, from any thread: at once, or when its pass has ended.
@@ -182,79 +255,73 @@ class Scheduler(PassPolicy[Ticket]):
         Its rows are in no later pass: whoever asks for some finds it closed.
         """
         with self.mutex:
-            sequence.closes += 1
-            sequence.stopped = sequence.closing = True
+            sequence.generation += 1
+            sequence.status, sequence.closing = Status.STOPPED, True
             self.withdraw(sequence)
             if not sequence.computing and sequence.closing:
-                sequence.forget()
+                sequence.reset()
         self._runner.cancel(sequence)
 
-    @property
-    def draft_aim_s(self) -> float:
-        """Seconds up to which a pass is filled with drafts: no limit where nobody else waits."""
-        return self.aim_s if self.beside else inf
-
-    @property
-    def beside(self) -> int:
-        """Rows of others in the last pass, as if all sequences in it had as many of them.
-
-        So the next pass is likely to be.
-        """
-        sequences, rows = self._last
-        return rows - rows // sequences
+    def stop(self, sequence: TokenSequence) -> None:
+        """End its phase, from any thread."""
+        sequence.status = Status.STOPPED
+        self.withdraw(sequence)
+        self._runner.cancel(sequence)
 
     def withdraw(self, sequence: TokenSequence) -> None:
         """Take back the rows of a stopped sequence that wait for a pass, from any thread."""
         with self.mutex:
-            for ticket in self._waiting:
-                if ticket.rows.sequence is sequence and not ticket.taken:
-                    self._done(ticket)
+            for pending in self._waiting:
+                if pending.request.sequence is sequence and not pending.taken:
+                    self._done(pending)
                     return
 
-    def _compute(self, rows: Rows, me: int) -> None:
-        ticket = Ticket(rows)
+    def _wait_for(self, request: Request, me: int) -> StepResult:
+        """Wait until a pass has taken the request, or lead passes until then."""
+        pending = PendingRequest(request)
         with self.mutex:
-            if rows.sequence.stopped:  # since it asked
-                return
-            self._arrive(ticket)
+            if request.sequence.status is Status.STOPPED:  # since it asked
+                return pending.result
+            self._arrive(pending)
             if self._leading:
                 self._arrived.notify_all()
                 lead = False
             else:
                 lead, self._leading = True, me
         if not lead:
-            self._wait(ticket)
-        if lead or ticket.leads:  # also where it is done: somebody has to hand on the lead
-            self._lead(ticket)
-        if ticket.error is not None:
-            raise ticket.error
+            self._wait(pending)
+        if lead or pending.leads:  # also where it is done: somebody has to hand on the lead
+            self._lead(pending)
+        if pending.error is not None:
+            raise pending.error
+        return pending.result
 
     # --- waiting and leading
 
-    def _arrive(self, ticket: Ticket) -> None:
-        sequence = ticket.rows.sequence
+    def _arrive(self, pending: PendingRequest) -> None:
+        sequence = pending.request.sequence
         left = self._left.pop(sequence, None)
         if left is not None and sequence in self._active:
-            thought = ticket.since - left
+            thought = pending.since - left
             self._active[sequence] += 0.3 * (thought - self._active[sequence])
-        self._waiting.append(ticket)
+        self._waiting.append(pending)
 
-    def _wait(self, ticket: Ticket) -> None:
+    def _wait(self, pending: PendingRequest) -> None:
         """Until its rows are there, or it is to lead."""
         try:
-            ticket.flag.acquire()
+            pending.flag.acquire()
         except BaseException:  # Ctrl-C: its rows are taken back, once no pass has them
             with self.mutex:
-                if ticket in self._waiting and not ticket.taken:
-                    self._waiting.remove(ticket)
-                leads, taken = ticket.leads, ticket.taken
+                if pending in self._waiting and not pending.taken:
+                    self._waiting.remove(pending)
+                leads, taken = pending.leads, pending.taken
             if leads:
                 self._hand_over()
             elif taken:
-                ticket.flag.acquire()
+                pending.flag.acquire()
             raise
 
-    def _lead(self, mine: Ticket) -> None:
+    def _lead(self, mine: PendingRequest) -> None:
         """Run passes until its own rows are there."""
         try:
             while not mine.done:
@@ -277,66 +344,85 @@ class Scheduler(PassPolicy[Ticket]):
     # --- a pass
 
     def step(self) -> None:
-        """One pass, for those who wait."""
+        """One pass, for those who wait: gather, schedule, run and commit, wake."""
         self._gather()
-        picked: list[tuple[Ticket, int]] = []
-        changed: list[Ticket] = []
-        why: PassEnd = "all"
-        began, error = time.perf_counter(), None
-        memory = self._loaded.layout.memory
+        batch, changed, error = None, list[PendingRequest](), None
+        results: list[StepResult] = []
+        began = time.perf_counter()
         try:
             with self._loaded.lock:
-                with self.mutex:
-                    memory.promised = 0
-                    picked, changed, why = self._pick()
-                    memory.promised = self._promised
-                    for ticket, _ in picked:
-                        ticket.taken = ticket.rows.sequence.computing = True
-                if len(picked) == 1:
-                    self._runner.run(picked[0][0].rows, picked[0][1])
-                elif picked:
-                    self._runner.run_shared([(t.rows, n) for t, n in picked], why)
+                batch, changed = self._schedule()
+                if batch is not None:
+                    results = self.run(batch)
         except Exception as raised:
-            if not picked:
+            if batch is None:
                 raise
             error = raised
         finally:
-            ended = time.perf_counter()
-            with self.mutex:
-                if picked:
-                    self._last_s = ended - began
-                    self._last = len(picked), sum(count for _, count in picked)
-                    self.passes += 1
-                    self.shared += len(picked) > 1
-                elif not changed:
-                    with held():
-                        self._arrived.wait(IDLE_S)
-                for ticket, _ in picked:
-                    self.computed(ticket.rows.sequence)
-                    self._served(ticket, error, ended)
-                for ticket in changed:
-                    self._served(ticket, ticket.error, ended, again=True)
+            self._finish(batch, results, changed, error, began)
+
+    def _schedule(self) -> tuple[Batch | None, list[PendingRequest]]:
+        """The next pass, and who has to ask again; nobody else may have the pages that it needs."""
+        memory = self._loaded.layout.memory
+        with self.mutex:
+            memory.promised = 0
+            picked, changed, why = self._pick()
+            memory.promised = self._promised
+            self._picked = [pending for pending, _ in picked]
+            for pending in self._picked:
+                pending.taken = pending.request.sequence.computing = True
+        parts = tuple((pending.request, count) for pending, count in picked)
+        return (Batch(parts, why) if parts else None), changed
+
+    def _finish(
+        self,
+        batch: Batch | None,
+        results: list[StepResult],
+        changed: list[PendingRequest],
+        error: Exception | None,
+        began: float,
+    ) -> None:
+        """A pass is over: give its requests their results, and wake who waits for them."""
+        ended = time.perf_counter()
+        with self.mutex:
+            picked, self._picked = self._picked, []
+            if batch is not None:
+                sequences, rows = len(picked), sum(count for _, count in batch.parts)
+                self._last_s = ended - began
+                self.beside = rows - rows // sequences
+                self.passes += 1
+                self.shared += sequences > 1
+            elif not changed:
+                with held():
+                    self._arrived.wait(IDLE_S)
+            for n, pending in enumerate(picked):
+                if results:
+                    pending.result = results[n]
+                self.computed(pending.request.sequence)
+                self._served(pending, error, ended)
+            for pending in changed:
+                self._served(pending, pending.error, ended, again=True)
 
     def _served(
-        self, ticket: Ticket, error: Exception | None, now: float, *, again: bool = False
+        self, pending: PendingRequest, error: Exception | None, now: float, *, again: bool = False
     ) -> None:
         """Its pass is over: wake who waits for it."""
-        ticket.taken = False
-        if ticket.done:  # withdrawn meanwhile
+        pending.taken = False
+        if pending.done:  # withdrawn meanwhile
             return
-        if not ticket.rows.computed and error is None and not again:
+        if not pending.result.computed and error is None and not again:
             return  # Ctrl-C in the thread that led: another pass will take it
-        ticket.error = error
-        if ticket.rows.sequence in self._active:
-            self._left[ticket.rows.sequence] = now
-        self._done(ticket)
+        pending.error = error
+        if pending.request.sequence in self._active:
+            self._left[pending.request.sequence] = now
+        self._done(pending)
 
-    def _done(self, ticket: Ticket) -> None:
+    def _done(self, pending: PendingRequest) -> None:
         """It waits no longer."""
-        ticket.done = True
-        self._waiting.remove(ticket)
-        if not ticket.leads:
-            ticket.flag.release()
+        pending.done = True
+        self._waiting.remove(pending)
+        if not pending.leads:
+            pending.flag.release()
 
     def _gather(self) -> None:
         """Wait a moment for sequences that are about to ask for their next rows."""
@@ -370,35 +456,46 @@ class Scheduler(PassPolicy[Ticket]):
         return time.perf_counter()
 
     def _somebody_decodes(self) -> bool:
-        return any(sequence.decoding for sequence in self._active)
+        return any(sequence.status is Status.DECODE for sequence in self._active)
 
-    def _expecting(self, picked: list[tuple[Ticket, int]]) -> Callable[[Sequence[Part]], float]:
+    def _expecting(
+        self, picked: list[tuple[PendingRequest, int]]
+    ) -> Callable[[Sequence[Part]], float]:
         tuning = self._loaded.tuning
-        reading = self._runner.reading([(ticket.rows, n) for ticket, n in picked])
+        reading = self._runner.reading([(pending.request, n) for pending, n in picked])
         return lambda parts: tuning.expect_mixed(parts, reading)[1]
 
-    def _finds(self, ticket: Ticket, picked: Collection[tuple[Ticket, int]]) -> bool:
-        if self._known(ticket.rows):
+    def _finds(
+        self, pending: PendingRequest, picked: Collection[tuple[PendingRequest, int]]
+    ) -> bool:
+        if self._is_prefix_cached(pending.request):
             return True
         running = self._prefix_cache.running
-        return running and any(twins(ticket.rows, other.rows) for other, _ in picked)
+        return running and any(same_prefix(pending.request, other.request) for other, _ in picked)
 
     def _needed(
-        self, ticket: Ticket, count: int, promised: int, picked: list[tuple[Ticket, int]]
+        self,
+        pending: PendingRequest,
+        count: int,
+        promised: int,
+        picked: list[tuple[PendingRequest, int]],
     ) -> int | None:
-        """Bytes of pages that a ticket's rows need, once there is room; None: it has to wait.
+        """Bytes of pages that a request's rows need, once there is room; None: it has to wait.
 
         Room is made of what nobody has, then of sequences that rest, then of those that got theirs
         later. What is kept until a time is let go of before a sequence that has pages takes those
         of others, or where nobody could go on else; a new one waits. So who was first goes on to
         its end, and nobody computes again by turns. `promised`: bytes for others of this pass.
         """
-        sequence = ticket.rows.sequence
-        start, end, undo = sequence.n_cached, sequence.n_cached + count, ticket.rows.undo
+        sequence = pending.request.sequence
+        start, end = sequence.n_cached, sequence.n_cached + count
+        undo = pending.request.outputs > 1
         claimed = {
             page
             for other, rows in picked
-            for page in other.rows.sequence.cache.claims(other.rows.start, other.rows.start + rows)
+            for page in other.request.sequence.cache.claims(
+                other.request.start, other.request.start + rows
+            )
         }
         needed = sequence.cache.wants(start, end, claimed, undo=undo)
         memory = self._loaded.layout.memory
@@ -409,18 +506,18 @@ class Scheduler(PassPolicy[Ticket]):
             return needed
         kept = bool(sequence.admitted)
         self._prefix_cache.evict(memory.lacks(promised + needed), kept=kept)
-        here = {other.rows.sequence for other, _ in picked} | {sequence}
-        found = victims_for(ticket, self._waiting, self.sequences, self._active)
+        here = {other.request.sequence for other, _ in picked} | {sequence}
+        found = victims_for(pending, self._waiting, self.sequences, self._active)
         victims = [one for one in found if one not in here] if self.parks else []
         lacks, freed_by = memory.lacks(promised + needed), self._prefix_cache.freed_by
-        if suffices(victims, sequence, self.sequences, lacks, freed_by):
+        if frees_enough(victims, sequence, self.sequences, lacks, freed_by):
             for victim in victims:
                 if not memory.lacks(promised + needed):
                     break
-                self._take_back(victim)
+                self._preempt(victim)
                 self._prefix_cache.evict(memory.lacks(promised + needed))
         others = [s for s in list(self.sequences) if s.cache.held and s is not sequence]
-        mine = ticket.seniority
+        mine = pending.seniority
         alone = not (picked or others or any(other.seniority < mine for other in self._waiting))
         if alone or not self.parks:
             self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
@@ -438,18 +535,18 @@ class Scheduler(PassPolicy[Ticket]):
             return None
         others = memory.used - sum(page.nbytes for page in sequence.cache.held)
         whole = sequence.cache.needs(end, undo=undo) + max(0, others)
-        ticket.error = ContextOverflowError(
+        pending.error = ContextOverflowError(
             f"{end} tokens need {whole:,} bytes of KV cache, but there are "
             f"{memory.budget:,} for all; load the model with more kv_memory, or a smaller context"
         )
         assert memory.budget is not None, "nothing is lacking without one"
         rest, wants = memory.budget - memory.used, partial(sequence.cache.wants, undo=undo)
         more = bisect_right(range(start + 1, end), rest, key=lambda n: wants(start, n))
-        ticket.error.memory = end, start + more
-        self._preempted.append(ticket)
+        pending.error.memory = end, start + more
+        self._preempted.append(pending)
         return None
 
-    def admit(self, rows: Rows) -> bool:
+    def admit(self, request: Request) -> bool:
         """Make room for rows that their sequence has computed by a plan of its own.
 
         As for those that wait for a pass; the caller has the engine's lock until then. False: there
@@ -459,12 +556,12 @@ class Scheduler(PassPolicy[Ticket]):
             ContextOverflowError: there never will be.
         """
         with self.mutex:
-            ticket = Ticket(rows)
+            pending = PendingRequest(request)
             self._loaded.layout.memory.promised = 0
-            needed = self._needed(ticket, len(rows.ids), 0, [])
-            if ticket.error is not None:
-                self._preempted.remove(ticket)
-                raise ticket.error
+            needed = self._needed(pending, len(request.ids), 0, [])
+            if pending.error is not None:
+                self._preempted.remove(pending)
+                raise pending.error
             return needed is not None and self._promise(needed)
 
     def rows_aside(self, most: int, start: int) -> int:
@@ -477,18 +574,18 @@ class Scheduler(PassPolicy[Ticket]):
             rows //= 2
         return rows
 
-    def _take_back(self, sequence: TokenSequence) -> None:
+    def _preempt(self, sequence: TokenSequence) -> None:
         """Preempt a sequence: it computes its tokens again when it goes on."""
-        sequence.give_back()
+        sequence.evict()
         self.preempted += 1
-        for ticket in self._waiting:
-            if ticket.rows.sequence is sequence:
-                self._preempted.append(ticket)
+        for pending in self._waiting:
+            if pending.request.sequence is sequence:
+                self._preempted.append(pending)
 
-    def _known(self, rows: Rows) -> bool:
+    def _is_prefix_cached(self, request: Request) -> bool:
         """Whether another sequence has computed the next rows since they were asked for."""
-        sequence, least = rows.sequence, rows.sequence.n_cached + SAME
-        ids = sequence.tokens[:-1]  # as `take_over` looks: who is sent back has to find it
+        sequence, least = request.sequence, request.sequence.n_cached + SAME
+        ids = sequence.tokens[:-1]  # as `adopt_prefix` looks: who is sent back has to find it
         return (
             sequence.shares
             and len(ids) >= least

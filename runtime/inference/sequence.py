@@ -1,87 +1,234 @@
-"""Tokens and their KV cache: what passes and the scheduler know of a session."""
+"""Tokens and their KV cache: what phases, passes and the scheduler know of a session."""
 
 from __future__ import annotations
 
 import itertools
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from ...arguments import ProcessBound
+from ...errors import EngineError, PassCancelledError
+from .draft_length import DraftLengthPolicy, HeadLengthPolicy
+from .draft_sources import NormalizedSources
+from .metrics import PhaseMetrics
+from .ngram_index import NgramIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...jit.tape import TapeTimes
     from ...traces.events import PhaseEvent
     from ..forward.kv import KVCache
+    from .engine_core import EngineCore
     from .plan import Plan
+    from .request import Logits
 
 _NUMBERS = itertools.count(1)
+Drafting = tuple[NgramIndex, DraftLengthPolicy, NormalizedSources, HeadLengthPolicy]
+
+
+class Status(Enum):
+    """What a sequence is at."""
+
+    IDLE = auto()
+    """In no phase."""
+    PREFILL = auto()
+    """In a phase that asks for many rows."""
+    DECODE = auto()
+    """In a phase that waits for one token after the other."""
+    STOPPED = auto()
+    """Its phase is to end: nothing that it asks for is computed."""
 
 
 class TokenSequence(ProcessBound):
-    """Tokens and their KV cache. `ScheduledSequence` requests passes; `Session` is for callers.
-
-    Attributes:
-        tokens: every accepted token, in order.
-        n_cached: how many of them are in the KV cache.
-        context: most tokens that fit.
-        label: what traces of others call it, where they share passes: its run, if it has one.
-        shares: whether what it computes is kept for others that begin alike, and what they have
-            computed is taken over; see `prefix_cache.py`.
-        namespace: with whom it shares; "": with all that have none, and they with everybody.
-        decoding: whether somebody waits for one token after the other.
-        stopped: whether its phase is to end.
-        computing: whether a pass has rows of it, and may write on its pages.
-        closing: whether these are to be let go of when the pass has ended.
-        closes: how often it was closed; entered: what that was when its phase began.
-        began: when its phase did, in seconds of `time.perf_counter`.
-        used: when it last had rows computed, in seconds of `time.monotonic`.
-        admitted: when it got its first pages, of those that it has; 0: it has none.
-        measured: for each plan that it ran, what its own passes took.
-        profile: whether phases record their time by layer.
-        last_phase: what the last prefill or decode did.
-        recalled: bytes of pages that this phase has read from disk.
-        recomputed: tokens whose pages were taken back, since the last phase.
-    """
-
-    _instead = "Session.fork copies it here, Session.save and Engine.load_session elsewhere"
+    """Tokens and their KV cache. `Session` is for callers; `Prefill` and `Decoding` add to it."""
 
     def __init__(
-        self, cache: KVCache, context: int, tokens: Sequence[int] = (), n_cached: int = 0
+        self,
+        engine: EngineCore,
+        cache: KVCache,
+        context: int,
+        tokens: Sequence[int] = (),
+        n_cached: int = 0,
     ) -> None:
         """cache: holds the first `n_cached` of `tokens`."""
+        self.engine = engine
         self.cache = cache
         self.context = context
-        self.tokens, self.n_cached = list(tokens), n_cached
-        self.label = f"session {next(_NUMBERS)}"
-        self.namespace = ""
-        self.shares = self.decoding = self.stopped = self.profile = False
-        self.computing = self.closing = False
-        self.closes = self.entered = 0
+        """Maximum tokens."""
+        self.tokens = list(tokens)
+        """Every accepted token, in order."""
+        self.n_cached = n_cached
+        """How many of them are in the KV cache."""
+        self.status = Status.IDLE
+        """Whether it is in a phase, and in which."""
+        self.generation = self.epoch = 0
+        """How often it was closed, and how often it had been when its phase began."""
+        self.changes = 0
+        """How often tokens were added or taken other than by the decode that is under way."""
+        self.computing = False
+        """Whether a pass has rows of it, and may write on its pages."""
+        self.closing = False
+        """Whether these are to be let go of when the pass has ended. Not one status with
+        `computing`: each is set by a thread of its own, which then looks at the other."""
         self.began = time.perf_counter()
+        """When its phase did, in seconds of `time.perf_counter`."""
         self.used = time.monotonic()
+        """When it last had rows computed, in seconds of `time.monotonic`."""
         self.admitted = 0.0
+        """When it got its first pages, of those that it has; 0: it has none."""
+        self.recalled = 0
+        """Bytes of pages that this phase has read from disk."""
+        self.recomputed = 0
+        """Tokens whose pages were evicted, since the last phase."""
+        self.logits: Logits | None = None
+        """Of the last pass."""
+        self.logits_at = -1
+        """Number of tokens whose last one they belong to; -1: none of those that there are."""
         self.measured: dict[Plan, TapeTimes] = {}
+        """For each plan that it ran, what its own passes took."""
+        self.metrics = PhaseMetrics(engine, self)
+        """What its phases did."""
         self.last_phase: PhaseEvent | None = None
-        self.recalled = self.recomputed = 0
+        """What the last prefill or decode did."""
 
-    def give_back(self) -> None:
-        """Let go of all pages; the tokens stay, to be computed again. The caller has the mutex."""
-        self.recomputed += self.n_cached
-        self.cache.clear()
-        self.n_cached = 0
-        self.admitted = 0.0
+        # Set by callers.
+        self.label = f"session {next(_NUMBERS)}"
+        """What traces of others call it, where they share passes: its run, if it has one."""
+        self.shares = False
+        """Whether what it computes is kept for others that begin alike, and what they have computed
+        is taken over; see `prefix_cache.py`."""
+        self.namespace = ""
+        """With whom it shares; "": with all that have none, and they with everybody."""
+        self.opening = 0
+        """Of the first tokens, how many other processes' sessions will begin with, too; kept on
+        disk where that pays."""
+        self.speculative = engine.speculative
+        """How decodes need fewer passes than tokens; the engine's, if not set."""
+        self.draft_sources: Sequence[tuple[int, int]] = ()
+        """Ranges of positions, first and end, that are likely to be quoted."""
+        self.on_progress: Callable[[int, int, float], None] | None = None
+        """Called between the chunks of a prefill with (done, total, tokens/s)."""
+        self.profile = False
+        """Whether phases record their time by layer."""
 
-    def forget(self) -> None:
+        self._drafting: Drafting | None = None
+        engine.scheduler.register(self)  # last: it is whole now
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of a prefill's pass at most."""
+        return min(self.engine.tuning.chunk, self.context)
+
+    @property
+    def drafting(self) -> Drafting:
+        """Where tokens stood before, how many are worth a draft, how texts are copied, and how many
+        the model's own layer is to draft."""
+        if self._drafting is None or self._drafting[0].tokens is not self.tokens:
+            policy = DraftLengthPolicy(self.engine, self.tokens)
+            copies = NormalizedSources(self.engine.tokenizer)
+            own = HeadLengthPolicy(self.engine, policy)
+            self._drafting = NgramIndex(self.tokens), policy, copies, own
+        return self._drafting
+
+    # --- phases
+
+    @contextmanager
+    def phase(self, status: Status = Status.PREFILL) -> Iterator[None]:
+        """Rows will be asked for again and again; a stop that came before it is forgotten."""
+        self.status = status
+        with self.engine.scheduler.phase(self):
+            try:
+                yield
+            except PassCancelledError:
+                raise
+            except Exception as error:  # its tokens have gone in the midst of something
+                if self.epoch != self.generation:
+                    raise PassCancelledError("the session was closed") from error
+                raise
+            finally:
+                self.status = Status.IDLE
+
+    def check_stop(self) -> None:
+        """Raise PassCancelledError if `stop` or `close` was called in this phase."""
+        if self.epoch != self.generation:
+            raise PassCancelledError("the session was closed")
+        if self.status is Status.STOPPED:
+            self.status = Status.IDLE
+            raise PassCancelledError("stopped; the session keeps the tokens computed so far")
+
+    def wake(self) -> None:
+        """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
+        # Not in the midst of another session's pass, which would lose its active threads.
+        engine, me = self.engine, threading.get_ident()
+        engine.give_back()
+        engine.trying.add(me)
+        if engine.lock.acquire(blocking=False):
+            try:
+                engine.pool.wake()
+            finally:
+                engine.lock.release()
+        engine.trying.discard(me)
+
+    # --- tokens
+
+    def begin(self, ids: Sequence[int], generation: int | None = None) -> None:
+        """A phase begins, with these new tokens.
+
+        generation: how often it had been closed when they were given, if that was before.
+
+        Raises:
+            PassCancelledError: it was closed since; nothing has changed.
+        """
+        self.epoch = self.generation if generation is None else generation
+        self.changes += 1
+        self.append(ids)
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Append the tokens of a phase.
+
+        Raises:
+            PassCancelledError: the session was closed since the phase began; nothing has changed.
+        """
+        with self.engine.scheduler.mutex:  # a close empties the tokens meanwhile, or comes after
+            if self.epoch != self.generation:
+                raise PassCancelledError("the session was closed")
+            self.tokens.extend(ids)
+
+    def truncate(self, n: int) -> None:
+        """Forget every token after the first `n`."""
+        self.changes += 1
+        if self._drafting is not None:
+            self._drafting[0].truncate(n)
+        with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
+            del self.tokens[n:]
+            self.rollback(n)
+            self.cache.truncate(self.n_cached)
+        if self.logits_at != n:
+            self.logits_at = -1
+
+    def reset(self) -> None:
         """Let go of tokens and pages. The caller has the mutex, and no pass has rows of it."""
         self.closing = False
         self.tokens = []  # a new list: who is in the midst of a phase may look at the old one
         self.cache.clear()
         self.n_cached = 0
         self.admitted = 0.0
+        self._drafting = None
+        self.release_logits()  # else the next pass copies them, for nobody
 
-    def go_back(self, n: int) -> None:
+    # --- what is cached of them
+
+    def evict(self) -> None:
+        """Let go of all pages; the tokens stay, to be computed again. The caller has the mutex."""
+        self.recomputed += self.n_cached
+        self.cache.clear()
+        self.n_cached = 0
+        self.admitted = 0.0
+
+    def rollback(self, n: int) -> None:
         """Go on behind the first `n` positions, or fewer. The caller has the mutex.
 
         Fewer where a state is not known there, or where windows let go of what is seen from there.
@@ -92,5 +239,64 @@ class TokenSequence(ProcessBound):
         if self.n_cached > known:
             self.n_cached = known
             if not self.cache.goes_on(known):
-                self.give_back()
+                self.evict()
             self.cache.slide_back(self.n_cached)
+
+    def keep_cached(self, n: int) -> None:
+        """Count on no more than the first `n` positions of the KV cache."""
+        with self.engine.scheduler.mutex:
+            self.rollback(n)
+
+    def count_on(self, known: int, drafted: int) -> None:
+        """Of a pass that computed a draft behind `known` positions, count on so many tokens of it.
+
+        Not where the pages were taken back since.
+        """
+        with self.engine.scheduler.mutex:
+            if self.n_cached >= known:
+                self.n_cached = self.cache.seek(known + drafted)
+
+    def adopt_prefix(self, total: int, adopted: int = 0) -> int:
+        """Take over what is known of the tokens up to `total`; the last one is computed here.
+
+        Before many rows are asked for, each time: the scheduler sends back who could. Returns how
+        many tokens were taken over in a phase in which `adopted` had been before.
+        """
+        if not self.shares:
+            return adopted
+        with self.engine.scheduler.mutex:
+            if self.epoch != self.generation:  # closed since: what it had is of another text
+                return adopted
+            ids, before = self.tokens[: total - 1], self.n_cached
+            prefixes = self.engine.prefix_cache
+            self.n_cached = prefixes.adopt(self.cache, ids, before, self.namespace)
+            # What was taken over and evicted since does not count twice.
+            return min(adopted, before) + self.n_cached - before
+
+    def keep_prefix(self) -> None:
+        """Let others find what it has computed, if it shares."""
+        if self.shares:
+            with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
+                if self.n_cached:
+                    known = self.engine.prefix_cache
+                    known.add(self.cache, self.tokens, self.n_cached, self.namespace)
+
+    # --- logits
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether there are logits after the last token."""
+        return self.logits_at == len(self.tokens)
+
+    @property
+    def last_logits(self) -> Logits:
+        """The logits after the last token, as the pass left them."""
+        if self.logits is None or not self.has_logits:
+            raise EngineError("the last token has not been computed; compute it with prefill([])")
+        return self.logits
+
+    def release_logits(self) -> None:
+        """Nobody wants them any more."""
+        logits, self.logits, self.logits_at = self.logits, None, -1
+        if logits is not None:
+            logits.released = True

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...arguments import check_whole
+from ...arguments import ProcessBound, check_whole
 from ...errors import ContextOverflowError, EngineError, SettingError
-from ...traces.events import PassEvent, PhaseEvent
-from ..physics.costs import PassCost
 from .decoding import Constraint, Decoding
-from .metrics import Spent
+from .prefill import Prefill
+from .request import Request
 from .sampling import GREEDY, Sampling
-from .scheduled_sequence import ScheduledSequence
+from .sequence import TokenSequence
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ...traces.events import PhaseEvent
+    from ..forward.kv import KVCache
+    from .engine_core import EngineCore
     from .kv_snapshot import Saved
 
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
@@ -29,16 +31,46 @@ def _check_purpose(purpose: object) -> None:
         raise EngineError(f"purpose must be a string, not {purpose!r}")
 
 
-class Session(ScheduledSequence):
-    """Tokens and their KV cache. `Engine.session` makes them.
+class Session(ProcessBound):
+    """Tokens and their KV cache. `Engine.session` makes them."""
 
-    Attributes:
-        tokens: every accepted token, in order.
-        n_cached: how many of them are in the KV cache.
-        restore_error: why some of the saved session could not be used; empty otherwise.
-    """
+    __slots__ = ("__weakref__", "engine", "restore_error", "sequence")
+    _instead = "Session.fork copies it here, Session.save and Engine.load_session elsewhere"
 
-    restore_error = ""
+    def __init__(
+        self,
+        engine: EngineCore,
+        cache: KVCache,
+        context: int,
+        tokens: Sequence[int] = (),
+        n_cached: int = 0,
+    ) -> None:
+        """cache: holds the first `n_cached` of `tokens`."""
+        self.engine = engine
+        self.sequence = TokenSequence(engine, cache, context, tokens, n_cached)
+        """What is known of it, and its settings."""
+        self.restore_error = ""
+        """Why some of the saved session could not be used; empty otherwise."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """Every accepted token, in order."""
+        return self.sequence.tokens
+
+    @property
+    def n_cached(self) -> int:
+        """How many of them are in the KV cache."""
+        return self.sequence.n_cached
+
+    @property
+    def context(self) -> int:
+        """Maximum tokens."""
+        return self.sequence.context
+
+    @property
+    def last_phase(self) -> PhaseEvent | None:
+        """What the last prefill or decode did."""
+        return self.sequence.last_phase
 
     def prefill(
         self,
@@ -61,21 +93,20 @@ class Session(ScheduledSequence):
                 the next call.
             ModelError: the model's file was changed while in use.
         """
-        self.wake()
+        sequence = self.sequence
+        sequence.wake()
         ids = self.engine.as_ids(ids)
         _check_purpose(purpose)
         if check is not None and not callable(check):
             raise SettingError(f"check must be a function without arguments, not {check!r}")
-        total = len(self.tokens) + len(ids)
-        if total > self.context:
+        total = len(sequence.tokens) + len(ids)
+        if total > sequence.context:
             raise ContextOverflowError(
-                f"{len(ids)} new tokens after {len(self.tokens)} make {total}, but the context "
+                f"{len(ids)} new tokens after {total - len(ids)} make {total}, but the context "
                 f"holds {self.context}; shorten the input or load the model with a larger context"
             )
-        self.entered = self.closes
-        self.changes += 1
-        self.append(ids)
-        return self.compute(purpose, check, borders)
+        sequence.begin(ids)
+        return Prefill(sequence, purpose, check, borders).run()
 
     def decode(
         self,
@@ -97,7 +128,9 @@ class Session(ScheduledSequence):
             EngineError: no token can be chosen, or the session was changed while the iterator was
                 open.
         """
-        closes = self.closes  # what closes the session from here on ends the decode
+        generation = (
+            self.sequence.generation
+        )  # what closes the session from here on ends the decode
         if not self.tokens:
             raise EngineError("nothing to decode from: prefill some tokens first")
         check_whole(max_tokens, "max_tokens", EngineError, 1)
@@ -110,21 +143,14 @@ class Session(ScheduledSequence):
         if not isinstance(sampling, Sampling):
             raise EngineError(f"sampling must be a Sampling, not {sampling!r}")
         _check_purpose(purpose)
-        return Decoding(self, max_tokens, stop, constraint, sampling, purpose).run(closes)
+        decoding = Decoding(self.sequence, max_tokens, stop, constraint, sampling, purpose)
+        return decoding.run(generation)
 
     def truncate(self, n: int) -> None:
         """Forget every token after the first `n`."""
         if not (isinstance(n, int) and 0 <= n <= len(self.tokens)):
             raise EngineError(f"cannot keep {n!r} tokens of {len(self.tokens)}")
-        self.changes += 1
-        if self._drafting is not None:
-            self._drafting[0].truncate(n)
-        with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
-            del self.tokens[n:]
-            self.go_back(n)
-            self.cache.truncate(self.n_cached)
-        if self._logits_at != n:
-            self._logits_at = -1
+        self.sequence.truncate(n)
 
     def fork(self, n: int | None = None) -> Session:
         """Another session with the first `n` tokens of this one; with all, if not given.
@@ -136,23 +162,25 @@ class Session(ScheduledSequence):
             EngineError: the session has fewer tokens, or its engine is closed.
         """
         self.engine.pool.check_open()
+        sequence = self.sequence
         with self.engine.scheduler.mutex:
-            n = len(self.tokens) if n is None else n
-            if not (isinstance(n, int) and 0 <= n <= len(self.tokens)):
-                raise EngineError(f"cannot fork at token {n!r} of {len(self.tokens)}")
-            cached = min(self.n_cached, n)
-            if not self.cache.goes_on(cached):
+            n = len(sequence.tokens) if n is None else n
+            if not (isinstance(n, int) and 0 <= n <= len(sequence.tokens)):
+                raise EngineError(f"cannot fork at token {n!r} of {len(sequence.tokens)}")
+            cached = min(sequence.n_cached, n)
+            if not sequence.cache.goes_on(cached):
                 cached = 0
-            cache = self.cache.fork(cached)
+            cache = sequence.cache.fork(cached)
             known = cache.seek(cached)
-            other = Session(self.engine, cache, self.context, self.tokens[:n], known)
-            other.recomputed = cached - other.n_cached
-            if self.cache.state is not None and self._logits_at == n == other.n_cached:
+            other = Session(self.engine, cache, sequence.context, sequence.tokens[:n], known)
+            fork = other.sequence
+            fork.recomputed = cached - known
+            if sequence.cache.state is not None and sequence.logits_at == n == known:
                 # To compute the last token again would need the state before it.
-                assert self._logits is not None, "it has those behind this token"
-                other._logits, other._logits_at = self._logits.copy(), n
-            other.profile, other.speculative = self.profile, self.speculative
-            other.shares, other.namespace = self.shares, self.namespace
+                assert sequence.logits is not None, "it has those behind this token"
+                fork.logits, fork.logits_at = sequence.logits.copy(), n
+            fork.profile, fork.speculative = sequence.profile, sequence.speculative
+            fork.shares, fork.namespace = sequence.shares, sequence.namespace
         return other
 
     def save(self, folder: str | Path) -> Saved:
@@ -166,29 +194,11 @@ class Session(ScheduledSequence):
         from .kv_snapshot import save
 
         with self.engine.scheduler.mutex:
-            self.computing = True  # a close waits until its pages are written
+            self.sequence.computing = True  # a close waits until its pages are written
         try:
-            return save(self.engine, self, folder)
+            return save(self.engine, self.sequence, folder)
         finally:
-            self.engine.scheduler.computed(self)
-
-    def adopted_phase(self, purpose: str, wall_s: float) -> PhaseEvent:
-        """A phase event for adopted tokens: all that the session has, none computed here.
-
-        Args:
-            purpose: where they come from, e.g. ``fork``.
-            wall_s: what it took to have them.
-        """
-        at, nothing = self.n_cached, PassCost()
-        ids = list(self.tokens)
-        spent = Spent(active_threads=self.engine.pool.active)
-        event = self.metrics.finish("prefill", purpose, ids, at, wall_s, spent, nothing, 0, "none")
-        event.tokens, event.predicted = 0, event.observed
-        return event
-
-    def pass_events(self) -> list[PassEvent]:
-        """What a trace says of the passes that the last phase shared with other sessions."""
-        return self.metrics.pass_events()
+            self.engine.scheduler.computed(self.sequence)
 
     def stop(self) -> None:
         """End this session's prefill or decode, from any thread; it stays usable.
@@ -196,9 +206,7 @@ class Session(ScheduledSequence):
         Other sessions on the same engine continue. A pass of this session alone stops at once; in a
         shared pass its rows are ignored; rows waiting for a pass are withdrawn.
         """
-        self.stopped = True
-        self.engine.scheduler.withdraw(self)
-        self.engine.runner.cancel(self)
+        self.engine.scheduler.stop(self.sequence)
 
     def close(self) -> None:
         """Drop the tokens and free their pages, from any thread; the session stays usable.
@@ -206,12 +214,12 @@ class Session(ScheduledSequence):
         Without this, Python's garbage collection does it. A running prefill or decode ends as with
         `stop`; pages that a pass uses are freed when it ends.
         """
-        self.engine.scheduler.close(self)
+        self.engine.scheduler.close(self.sequence)
 
     @property
     def logits(self) -> np.ndarray:
         """Logits after the last token: float32 [n_vocab], a copy."""
-        return self.last_logits.copy().rows[-1]
+        return self.sequence.last_logits.copy().rows[-1]
 
     def logits_for(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
@@ -228,27 +236,28 @@ class Session(ScheduledSequence):
 
         Each piece is a copy: float32 [n, n_vocab].
         """
+        sequence, scheduler = self.sequence, self.engine.scheduler
         ids = self.engine.as_ids(ids)
-        if len(self.tokens) + len(ids) > self.context:
-            raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
-        self.entered = self.closes
-        self.changes += 1
-        if self.n_cached != len(self.tokens):
-            self.compute("resume")
-        with self.phase():
-            for at in range(0, len(ids), SCORE_CHUNK):
-                part = ids[at : at + SCORE_CHUNK]
-                at = len(self.tokens)
-                self.append(part)
-                logits = None
+        if len(sequence.tokens) + len(ids) > sequence.context:
+            raise ContextOverflowError(
+                f"{len(ids)} tokens do not fit a context of {sequence.context}"
+            )
+        sequence.begin(())
+        if sequence.n_cached != len(sequence.tokens):
+            Prefill(sequence, "resume").run()
+        with sequence.phase():
+            for first in range(0, len(ids), SCORE_CHUNK):
+                part = ids[first : first + SCORE_CHUNK]
+                at, logits = len(sequence.tokens), None
+                sequence.append(part)
                 while logits is None:
-                    if self.n_cached < at:  # pages were taken back
-                        self.take_over(at + 1)
-                    if (cached := self.n_cached) < at:
-                        self.ask(cached, self.tokens[cached:at], 0)
+                    if sequence.n_cached < at:  # pages were evicted
+                        sequence.adopt_prefix(at + 1)
+                    if (cached := sequence.n_cached) < at:
+                        scheduler.compute(Request(sequence, cached, sequence.tokens[cached:at]))
                     else:
-                        logits = self.ask(at, part, len(part)).logits
-                self._logits_at = -1  # of many rows
+                        logits = scheduler.compute(Request(sequence, at, part, len(part))).logits
+                sequence.logits_at = -1  # of many rows
                 yield logits.copy(slice(None)).rows
 
     def warmup(self) -> None:

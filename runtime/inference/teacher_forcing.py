@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ContextOverflowError, EngineError
 from .around import Around
 from .decoding import Constraint, Decoding
-from .runner import Logits
+from .request import Logits
 from .sampling import GREEDY, Sampling
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class TeacherForcedDecode(Decoding):
         sampling: Sampling,
         purpose: str,
     ) -> None:
-        super().__init__(session, len(ids), (), constraint, sampling, purpose)
+        super().__init__(session.sequence, len(ids), (), constraint, sampling, purpose)
         self._stop = sorted(stop)
         self._script = list(ids)
         self._at = 0

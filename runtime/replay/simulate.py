@@ -83,7 +83,9 @@ class Execution:
         fits = isinstance(recorded, int) and needed <= recorded <= engine.context
         self._session = engine.session(context=recorded if fits else needed)
         # What is drafted depends on what has paid so far: here the recorded passes are made.
-        self._session.speculative = replace(self._session.speculative, draft_tokens=0)
+        self._session.sequence.speculative = replace(
+            self._session.sequence.speculative, draft_tokens=0
+        )
         self.on_token: Callable[[], object] | None = None
         self._ids = TokenIds(engine.tokenizer.n_vocab)
         same = bool(header.model.sha256) and header.model.sha256 == engine.model.sha256

@@ -115,7 +115,7 @@ def agent_request(
         )
         running = generation.opened(_Running(agent))
         # Before anything is computed: other keys do not find what this one reads.
-        running.session.namespace = generation.namespace
+        running.session.sequence.namespace = generation.namespace
         if history:
             own = agent.config.system  # with what its harness adds
             first = [Message("system", own)] if own else []

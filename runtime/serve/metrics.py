@@ -139,7 +139,7 @@ class Metrics:
 
     def loaded(self, name: str, engine: Engine) -> None:
         """The engine of a model is there: its passes are counted."""
-        engine.runner.on_shared = lambda done: self._shared_pass(name, done)
+        engine.runner.observers.append(lambda done: self._shared_pass(name, done))
         with self._lock:
             self._engines.append((name, engine))
 

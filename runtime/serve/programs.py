@@ -217,7 +217,7 @@ def read_public(engine: Engine, prefixes: Iterable[list[int]]) -> None:
     for ids in prefixes:
         session = engine.session()
         try:
-            session.shares = True
+            session.sequence.shares = True
             session.prefill(ids, borders=[len(ids)])
             engine.prefix_cache.keep(ids, math.inf)
         finally:

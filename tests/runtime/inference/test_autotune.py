@@ -117,7 +117,7 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     """From some KV length on decode's attention is split: the tokens stay the same, and the phase
     in which it changed says so once, with the barriers of both plans."""
     session = engine.session()
-    session.speculative = SpeculativeConfig(draft_tokens=0)
+    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)
     session.prefill(IDS[:250])
     want, plain = list(session.decode(max_tokens=20)), session.last_phase
     monkeypatch.setattr(tuning_module, "choose_split", lambda k, tokens, start, n, tiles: Decision(
@@ -129,19 +129,21 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     try:
         session.truncate(0)
         session.prefill(IDS[:250])
-        splits = [plan for plan in session.measured if isinstance(plan.graph, SplitKVGraph)]
-        assert not any(session.measured[plan].passes for plan in splits)
+        splits = [
+            plan for plan in session.sequence.measured if isinstance(plan.graph, SplitKVGraph)
+        ]
+        assert not any(session.sequence.measured[plan].passes for plan in splits)
         assert list(session.decode(max_tokens=20)) == want
     finally:
         engine.tuning = old
         old.apply()
-    (split,) = (plan for plan in session.measured if isinstance(plan.graph, SplitKVGraph))
+    (split,) = (plan for plan in session.sequence.measured if isinstance(plan.graph, SplitKVGraph))
     phase = session.last_phase
     assert split.name == "decode"
     assert phase is not None
     assert plain is not None
     assert phase.tuning == ["kv_split of decode: on, as the test wants it"]
-    assert (session.measured[split].passes, phase.passes) == (13, 19)
+    assert (session.sequence.measured[split].passes, phase.passes) == (13, 19)
     assert split.tape.barriers == engine.plans.decode.tape.barriers + 2 * engine.cost.layers
     assert phase.tokens == plain.tokens
 
@@ -149,7 +151,7 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
 def test_threads_change_within_a_decode(engine: Engine) -> None:
     """A trial runs other numbers of threads in the midst of a text; the tokens stay the same."""
     session = engine.session()
-    session.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
+    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
     session.prefill(IDS[:50])
     want = list(session.decode(max_tokens=300))
     old, engine.tuning = engine.tuning, made(engine)
@@ -256,7 +258,8 @@ def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
     tuning, active_threads = engine.tuning, []
     monkeypatch.setattr(Pool, "parked", True)
     monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
-    monkeypatch.setattr(Pool, "clear_stop", lambda pool: active_threads.append(pool.active))
+    check = lambda: active_threads.append(engine.pool.active)  # noqa: E731
+    monkeypatch.setattr(engine.runner, "_check_files", check)
     monkeypatch.setattr(tuning, "pass_s", lambda tokens, start: tokens * 40e-6)
     monkeypatch.setattr(tuning, "_always", 2)
     phase = other.prefill(IDS[:20])

@@ -16,6 +16,7 @@ from hypothesis.errors import NoSuchExample
 
 from triplepoint.runtime.forward import kv
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.request import StepResult
 from triplepoint.runtime.inference.runner import Runner
 
 MODELS = ["nano", "qwen3moe", *tiny_models.CONFIGS]
@@ -119,17 +120,19 @@ def test_a_sum_in_another_order_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
     Here passes of several sequences go wrong by one unit in the last place of one logit.
     """
-    run_shared = Runner.run_shared
+    run = Runner.run
 
-    def slightly_off(runner: Runner, batch: Any) -> None:
-        run_shared(runner, batch)
-        for rows, _ in batch[1:2]:
-            if rows.logits is not None:
-                rows.logits.rows[0, 7] = np.nextafter(rows.logits.rows[0, 7], np.float32(np.inf))
+    def slightly_off(runner: Runner, batch: Any, plan: Any = None) -> list[StepResult]:
+        results = run(runner, batch, plan)
+        for result in results[1:2]:
+            if result.logits is not None:
+                rows = result.logits.rows
+                rows[0, 7] = np.nextafter(rows[0, 7], np.float32(np.inf))
+        return results
 
     with Engine.load("nano", threads=1, context=512) as engine:
         company = Company(engine)
-        monkeypatch.setattr(Runner, "run_shared", slightly_off)
+        monkeypatch.setattr(Runner, "run", slightly_off)
 
         def fails(schedule: list[Pass]) -> bool:
             try:

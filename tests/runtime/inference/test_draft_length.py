@@ -8,10 +8,14 @@ from itertools import pairwise
 
 import pytest
 
-from triplepoint.runtime.inference.draft_length import PATIENCE_MOST, DraftLengthPolicy
+from triplepoint.runtime.inference.draft_length import (
+    MOST_ROWS,
+    PATIENCE_MOST,
+    DraftLengthPolicy,
+    PassLatency,
+)
 from triplepoint.runtime.inference.drafting import Drafter
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.pass_latency import MOST_ROWS, PassLatency
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,7 @@ def test_company_makes_drafts_dear(engine: Engine, monkeypatch: pytest.MonkeyPat
     alone = pace.count(32, 1, 16)
     found = []
     for others in (1, 3, 7):
-        monkeypatch.setattr(engine.scheduler, "_last", (others + 1, others + 1))
+        monkeypatch.setattr(engine.scheduler, "beside", others)
         found.append(pace.count(32, 1, 16))
 
     assert alone >= found[0] >= found[1] >= found[2]
@@ -94,7 +98,7 @@ def test_steps_that_take_no_time_are_left_alone(
     """Where a step takes less than the thought of drafting, nothing is thought."""
     for step_s, cheap in ((50e-6, True), (0.010, False)):
         _length_policy(engine, FLAT, step_s)
-        assert Drafter(engine.session(), bool)._cheap == cheap
+        assert Drafter(engine.session().sequence, bool)._cheap == cheap
     # Before the first step it is told from the limits: what reading nano's weights takes.
     for gbps, cheap in ((1000.0, True), (1.0, False)):
         rates = dict.fromkeys(engine.machine.read_gbps, gbps)
@@ -102,7 +106,7 @@ def test_steps_that_take_no_time_are_left_alone(
             engine, "machine", dataclasses.replace(engine.machine, read_gbps=rates, barrier_s=1e-7)
         )
         engine.pass_latency = PassLatency()
-        assert Drafter(engine.session(), bool)._cheap == cheap
+        assert Drafter(engine.session().sequence, bool)._cheap == cheap
 
 
 def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:

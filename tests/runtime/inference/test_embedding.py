@@ -115,7 +115,7 @@ def test_pages_that_were_taken_back(last: Path) -> None:
             if looks == 3:
                 (mine,) = (s for s in engine.scheduler.sequences if s.cache.held)
                 with engine.scheduler.mutex:
-                    mine.give_back()
+                    mine.evict()
 
         np.testing.assert_array_equal(engine.embedder.vector(IDS, "mean", look), want)
         assert looks > 4

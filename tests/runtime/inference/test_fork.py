@@ -61,15 +61,15 @@ def test_whole_pages_are_shared(engine: Engine) -> None:
     """A fork brings no page; the first write brings one, where it goes on within a page."""
     session = _read(engine, IDS[:600])
     other = session.fork()
-    assert other.cache.pages.tolist() == session.cache.pages.tolist()
-    assert other.cache.shared_nbytes == session.cache.nbytes
+    assert other.sequence.cache.pages.tolist() == session.sequence.cache.pages.tolist()
+    assert other.sequence.cache.shared_nbytes == session.sequence.cache.nbytes
 
     assert other.prefill(RIGHT).tokens == 60
-    shared = other.cache.pages[:3] == session.cache.pages[:3]
+    shared = other.sequence.cache.pages[:3] == session.sequence.cache.pages[:3]
     assert shared.tolist() == [True, True, False]
-    before = session.cache.pages.tolist()
+    before = session.sequence.cache.pages.tolist()
     assert session.prefill(LEFT).tokens == 40  # now alone on the third page: no copy
-    assert session.cache.pages.tolist() == before
+    assert session.sequence.cache.pages.tolist() == before
 
 
 def test_truncate_and_write_on_either_side(engine: Engine) -> None:
@@ -104,10 +104,10 @@ def test_pages_are_let_go(engine: Engine) -> None:
     session = _read(engine, IDS[:300])
     other = session.fork()
     forks = [other.fork(), session.fork(200)]
-    assert session.cache.shared_nbytes == session.cache.nbytes
+    assert session.sequence.cache.shared_nbytes == session.sequence.cache.nbytes
     del other, forks
     gc.collect()
-    assert session.cache.shared_nbytes == 0
+    assert session.sequence.cache.shared_nbytes == 0
 
 
 def test_going_back_lets_go_too(engine: Engine) -> None:
@@ -115,8 +115,8 @@ def test_going_back_lets_go_too(engine: Engine) -> None:
     session = _read(engine, IDS[:600])
     other = session.fork()
     other.truncate(10)
-    assert other.cache.nbytes == session.cache.nbytes // 3
-    assert session.cache.shared_nbytes == session.cache.nbytes // 3
+    assert other.sequence.cache.nbytes == session.sequence.cache.nbytes // 3
+    assert session.sequence.cache.shared_nbytes == session.sequence.cache.nbytes // 3
 
 
 def test_forks_in_threads(engine: Engine) -> None:

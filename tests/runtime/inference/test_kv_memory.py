@@ -20,11 +20,11 @@ from triplepoint.runtime import checked_files
 from triplepoint.runtime.forward.kv import Page
 from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Rows
+from triplepoint.runtime.inference.pending import PendingRequest
+from triplepoint.runtime.inference.request import Request, StepResult
 from triplepoint.runtime.inference.sampling import GREEDY, Sampling
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
-from triplepoint.runtime.inference.tickets import Ticket
 from triplepoint.runtime.memory import HUGE_PAGE
 
 CHANCE = np.random.default_rng(4)
@@ -57,7 +57,7 @@ def test_a_first_token_waits_for_no_page_yet_to_come() -> None:
     """A short prompt touches nothing ahead; its decode does, and finds the page when it is due."""
     with Engine.load("nano", threads=2, context=1024) as engine:
         memory, session = engine.layout.memory, engine.session()
-        session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        session.sequence.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         session.prefill(PROMPTS[0][:36])
         assert not memory._spares
         steps = session.decode(max_tokens=PAGE, stop=())
@@ -70,7 +70,7 @@ def test_a_first_token_waits_for_no_page_yet_to_come() -> None:
         assert spare.touched == engine.layout.page_bytes
         for _ in range(10):
             next(steps)
-        assert len(session.cache.held) == 2
+        assert len(session.sequence.cache.held) == 2
         assert spare not in memory._spares
 
 
@@ -79,16 +79,16 @@ def test_nobody_takes_what_a_pass_is_promised(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, alone: bool
 ) -> None:
     """From its choice on, until its pages are there: another one may read some from disk."""
-    memory, run = engine.layout.memory, engine.runner.run
+    memory, run = engine.layout.memory, engine.scheduler.run
     lacking: list[int] = []
 
-    def looked(*given: Any, **more: Any) -> None:
+    def looked(*given: Any, **more: Any) -> list[StepResult]:
         lacking.append(memory.lacks(PAGES * HUGE_PAGE))
-        run(*given, **more)
+        return run(*given, **more)
 
-    monkeypatch.setattr(engine.runner, "run", looked)
+    monkeypatch.setattr(engine.scheduler, "run", looked)
     if not alone:
-        monkeypatch.setattr(engine.scheduler, "_run_alone", lambda _: False)
+        monkeypatch.setattr(engine.scheduler, "_run_alone", lambda _: None)
     session = engine.session()
     session.prefill(PROMPTS[0][: PAGE - 10])
 
@@ -100,30 +100,30 @@ def test_who_writes_behind_a_common_prompt_in_one_pass(engine: Engine) -> None:
     """One of them fills the page up that nobody else does; the copies of the others count."""
     prompt, cache = PROMPTS[0][: PAGE + 100], engine.prefix_cache
     first = engine.session()
-    first.shares = True
+    first.sequence.shares = True
     first.prefill(prompt)
-    first.keep_prefix()
+    first.sequence.keep_prefix()
     first.close()
-    tickets: list[tuple[Ticket, int]] = []
+    waiting: list[tuple[PendingRequest, int]] = []
     promised = 0
     sessions = [engine.session() for _ in range(7)]
     for n, session in enumerate(sessions):
-        session.shares = True
-        session.append([*prompt, n])
-        session.take_over(len(session.tokens))
-        ticket = Ticket(Rows(session, session.n_cached, [n]))
-        needed = engine.scheduler._needed(ticket, 1, promised, tickets)
+        session.sequence.shares = True
+        session.sequence.append([*prompt, n])
+        session.sequence.adopt_prefix(len(session.tokens))
+        pending = PendingRequest(Request(session.sequence, session.n_cached, [n]))
+        needed = engine.scheduler._needed(pending, 1, promised, waiting)
         if needed is not None:
-            tickets.append((ticket, 1))
+            waiting.append((pending, 1))
             promised += needed
     memory, before = engine.layout.memory, engine.layout.memory.used
-    for ticket, _ in tickets:
-        sequence = ticket.rows.sequence
+    for pending, _ in waiting:
+        sequence = pending.request.sequence
         sequence.cache.make_writable(sequence.n_cached, sequence.n_cached + 1)
 
     assert promised == memory.used - before == 4 * HUGE_PAGE
     assert memory.used == memory.budget
-    assert len(tickets) == 5, "the others have no room"
+    assert len(waiting) == 5, "the others have no room"
     for session in sessions:
         session.close()
     cache.clear()
@@ -135,7 +135,7 @@ def test_pages_are_counted(engine: Engine) -> None:
     memory = engine.layout.memory
     session = engine.session()
     session.prefill(PROMPTS[0])
-    assert memory.used == sum(page.nbytes for page in session.cache.held) > 0
+    assert memory.used == sum(page.nbytes for page in session.sequence.cache.held) > 0
     other, used = session.fork(), memory.used
     assert memory.used == used
     del session
@@ -186,21 +186,21 @@ def test_who_is_preempted_is_not_in_the_same_pass(engine: Engine) -> None:
     first.prefill(PROMPTS[0][:PAGE])
     second.prefill(CHANCE.integers(0, 2000, 5 * PAGE - 40).tolist())
     scheduler = engine.scheduler
-    tickets = [
-        Ticket(Rows(first, PAGE, [5], 1)),
-        Ticket(Rows(second, second.n_cached, list(range(100)), 1)),
+    waiting = [
+        PendingRequest(Request(first.sequence, PAGE, [5], 1)),
+        PendingRequest(Request(second.sequence, second.n_cached, list(range(100)), 1)),
     ]
     with scheduler.mutex:
-        scheduler._waiting += tickets
+        scheduler._waiting += waiting
         try:
             picked, changed, _ = scheduler._pick()
         finally:
             scheduler._waiting.clear()
 
-    assert picked == [(tickets[0], 1)]
-    assert changed == [tickets[1]]
-    assert (second.n_cached, second.admitted) == (0, 0.0)
-    assert first.admitted > 0
+    assert picked == [(waiting[0], 1)]
+    assert changed == [waiting[1]]
+    assert (second.n_cached, second.sequence.admitted) == (0, 0.0)
+    assert first.sequence.admitted > 0
 
 
 @pytest.mark.slow
@@ -211,13 +211,13 @@ def test_nobody_is_preempted_in_vain(engine: Engine) -> None:
     texts = CHANCE.integers(0, 2000, size).tolist()
     for session, start, end in ((first, 0, PAGE), (last, PAGE, 2 * PAGE), (busy, 2 * PAGE, size)):
         session.prefill(texts[start:end])
-    ticket = Ticket(Rows(first, PAGE, texts[: 2 * PAGE], 1))
-    with first.phase(), busy.phase(), scheduler.mutex:
-        scheduler._waiting += [ticket, Ticket(Rows(last, PAGE, [5], 1))]
+    pending = PendingRequest(Request(first.sequence, PAGE, texts[: 2 * PAGE], 1))
+    with first.sequence.phase(), busy.sequence.phase(), scheduler.mutex:
+        scheduler._waiting += [pending, PendingRequest(Request(last.sequence, PAGE, [5], 1))]
         try:
-            assert scheduler._needed(ticket, 2 * PAGE, 0, []) is None
+            assert scheduler._needed(pending, 2 * PAGE, 0, []) is None
             assert last.n_cached == PAGE
-            assert scheduler._needed(ticket, PAGE, 0, []) == HUGE_PAGE
+            assert scheduler._needed(pending, PAGE, 0, []) == HUGE_PAGE
             assert last.n_cached == 0
         finally:
             scheduler._waiting.clear()
@@ -252,7 +252,7 @@ def test_what_nobody_has_goes_before_sessions(engine: Engine) -> None:
     before = engine.scheduler.preempted
     for prompt in PROMPTS[:2]:
         session = engine.session()
-        session.shares = True
+        session.sequence.shares = True
         session.prefill(prompt)
         del session
     gc.collect()
@@ -386,7 +386,7 @@ def test_what_is_kept_waits_for_its_return(engine: Engine) -> None:
 
     def run(prompt: list[int]) -> None:
         session = engine.session()
-        session.shares = True
+        session.sequence.shares = True
         session.prefill(prompt)
         session.close()
 
@@ -410,14 +410,14 @@ def test_a_page_that_only_the_tree_has_beside_a_session_needs_no_copy() -> None:
         logits = want.logits.copy()
     with Engine.load("nano", threads=1, context=1024, kv_memory=3 * HUGE_PAGE, spill=0) as engine:
         session = engine.session()
-        session.shares = True
+        session.sequence.shares = True
         session.prefill(prompt)
         session.truncate(2 * PAGE + 9)
         session.prefill(other[:20])
         assert np.array_equal(session.logits, logits)
         session.close()
         again = engine.session()
-        again.shares = True
+        again.sequence.shares = True
         again.prefill(prompt[: 2 * PAGE + 9] + other[:20] + prompt[:50])  # goes on on its page
         assert again.n_cached == 2 * PAGE + 79
         with pytest.raises(ContextOverflowError, match=f"need {4 * HUGE_PAGE:,} bytes"):

@@ -75,7 +75,7 @@ def test_goes_on_bit_for_bit(engine: Engine, tmp_path: Path) -> None:
 def test_only_new_pages_are_written(one: Engine, tmp_path: Path) -> None:
     """A second save writes the page that has changed, and removes what it was before."""
     session = _read(one)
-    size = session.cache.page_bytes
+    size = session.sequence.cache.page_bytes
     assert session.save(tmp_path).written == 3 * size
     assert session.save(tmp_path).written == 0
     session.prefill(IDS[:10])

@@ -19,6 +19,7 @@ from triplepoint.runtime.inference.draft_length import DraftLengthPolicy, HeadLe
 from triplepoint.runtime.inference.drafting import Drafter
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.sampling import GREEDY, Sampling
+from triplepoint.runtime.inference.sequence import TokenSequence
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 
@@ -65,9 +66,9 @@ def _drafted(session: Session, count: int = 4) -> Drafted:
     engine = session.engine
     head = engine.draft_head(0)
     assert head is not None, "the file has the layer"
-    hidden = engine.runner.hidden(session.last_logits, -1)
+    hidden = engine.runner.hidden(session.sequence.last_logits, -1)
     session.tokens.append(int(session.logits.argmax()))
-    found, _ = head.draft(session, hidden, count)
+    found, _ = head.draft(session.sequence, hidden, count)
     session.tokens.pop()
     return found, head.last_logits.copy()
 
@@ -157,7 +158,7 @@ def _decode(
     if good >= 0 and monkeypatch is not None:
         without, _, _ = _decode(engine, 0, ids, sampling, steps=steps)
 
-        def draft(self: DraftHead, sequence: Session, hidden: np.ndarray, count: int):
+        def draft(self: DraftHead, sequence: TokenSequence, hidden: np.ndarray, count: int):
             found, seconds = real(self, sequence, hidden, count)
             done = len(sequence.tokens) - len(ids)
             right = without[done : done + min(good, len(found))]
@@ -166,7 +167,7 @@ def _decode(
 
         monkeypatch.setattr(DraftHead, "draft", draft)
     session = engine.session()
-    session.speculative = SpeculativeConfig(draft_tokens=most, draft_source="mtp")
+    session.sequence.speculative = SpeculativeConfig(draft_tokens=most, draft_source="mtp")
     session.prefill(ids)
     said = list(session.decode(max_tokens=steps, sampling=sampling))
     if monkeypatch is not None:
@@ -179,21 +180,21 @@ def test_pages_stay_while_the_layer_drafts(engine: Engine, monkeypatch: pytest.M
     """A session that is closed meanwhile lets go of them when that has ended."""
     stayed: list[bool] = []
 
-    def draft(self: DraftHead, sequence: Session, hidden: np.ndarray, count: int):
+    def draft(self: DraftHead, sequence: TokenSequence, hidden: np.ndarray, count: int):
         pages = [*sequence.cache.held]
-        sequence.close()
+        session.close()
         stayed.append(bool(pages) and [*sequence.cache.held] == pages)
         return [], 0.0
 
     monkeypatch.setattr(DraftHead, "draft", draft)
     session = engine.session()
-    session.speculative = SpeculativeConfig(draft_tokens=3, draft_source="mtp")
+    session.sequence.speculative = SpeculativeConfig(draft_tokens=3, draft_source="mtp")
     session.prefill(IDS[:50])
     with pytest.raises(PassCancelledError):
         list(session.decode(max_tokens=9))
 
     assert stayed == [True]
-    assert not [*session.cache.held]
+    assert not [*session.sequence.cache.held]
 
 
 @pytest.mark.slow
@@ -265,7 +266,7 @@ def test_both_sources(model: MakeModel) -> None:
         seen = []
         for source in ("lookup", "mtp", "auto"):
             session = engine.session()
-            session.speculative = replace(engine.speculative, draft_source=source)
+            session.sequence.speculative = replace(engine.speculative, draft_source=source)
             session.prefill(IDS[:9])
             said = list(session.decode(max_tokens=100, constraint=FewTokens()))
             assert session.last_phase is not None
@@ -288,9 +289,9 @@ def test_part_of_the_vocabulary(engine: Engine) -> None:
     few = engine.draft_head(64)
     assert few is not None
     named = set(engine.tokenizer.control_ids)
-    hidden = engine.runner.hidden(session.last_logits, -1)
+    hidden = engine.runner.hidden(session.sequence.last_logits, -1)
     session.tokens.append(int(session.logits.argmax()))
-    (token,), _ = few.draft(session, hidden, 1)
+    (token,), _ = few.draft(session.sequence, hidden, 1)
     session.tokens.pop()
     allowed = few.tokens
 

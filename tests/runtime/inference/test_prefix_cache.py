@@ -34,7 +34,7 @@ def engine(loaded: Engine) -> Iterator[Engine]:
 
 def _sharing(engine: Engine) -> Session:
     session = engine.session()
-    session.shares = True
+    session.sequence.shares = True
     return session
 
 
@@ -100,10 +100,10 @@ def test_the_owner_goes_on_without_a_copy(engine: Engine) -> None:
     first, second = _sharing(engine), _sharing(engine)
     first.prefill(IDS[:100])
     second.prefill(IDS[:101])
-    pages = first.cache.pages[:1].tolist()
+    pages = first.sequence.cache.pages[:1].tolist()
     first.prefill(IDS[100:120])
-    assert first.cache.pages[:1].tolist() == pages
-    assert second.cache.pages[:1].tolist() != pages
+    assert first.sequence.cache.pages[:1].tolist() == pages
+    assert second.sequence.cache.pages[:1].tolist() != pages
     for session in (first, second):
         assert np.array_equal(session.logits, _logits(engine, list(session.tokens)))
 
@@ -119,7 +119,7 @@ def test_memory_is_let_go_by_age(engine: Engine) -> None:
     _sharing(engine).prefill([*texts[1], 7])  # used again
     gc.collect()  # the sessions that are gone hold nothing
     cache = engine.prefix_cache
-    before, page = cache.nbytes, kept.cache.page_bytes
+    before, page = cache.nbytes, kept.sequence.cache.page_bytes
     assert cache.evict(1) >= page
     assert cache.nbytes < before
     assert cache.find(texts[2])[1] == PAGE, "the oldest leaf is gone, its beginning is not"
@@ -141,16 +141,16 @@ def test_a_page_that_two_nodes_hold_is_let_go_of(engine: Engine, namespace: str)
     first, second, third = (_sharing(engine) for _ in range(3))
     first.prefill(IDS[:100])
     first.close()
-    second.namespace = third.namespace = namespace
+    second.sequence.namespace = third.sequence.namespace = namespace
     second.prefill(IDS[:101])
-    page = second.cache.held[0]
+    page = second.sequence.cache.held[0]
     third.prefill([*IDS[:110], 7])
-    second.shares = False  # as in a decode, which takes nothing over
+    second.sequence.shares = False  # as in a decode, which takes nothing over
     second.prefill(IDS[101:150])
-    second.shares = True
-    second.keep_prefix()
+    second.sequence.shares = True
+    second.sequence.keep_prefix()
 
-    assert second.cache.held[0] is page
+    assert second.sequence.cache.held[0] is page
     assert page.refcount >= 3, "two nodes and a session"
     assert cache.nbytes == memory.used - before, "a page counts once"
     for session in (second, third):
@@ -196,9 +196,9 @@ def test_drafts_are_not_kept(engine: Engine) -> None:
     """A text that ends with its page has drafts on the next one: that is nobody's beginning yet."""
     first = _sharing(engine)
     first.prefill(IDS[:PAGE])
-    first.cache.make_writable(PAGE, PAGE + 4)
-    engine.prefix_cache.add(first.cache, first.tokens, PAGE + 4)
-    engine.prefix_cache.add(first.cache, first.tokens, PAGE + 4)
+    first.sequence.cache.make_writable(PAGE, PAGE + 4)
+    engine.prefix_cache.add(first.sequence.cache, first.tokens, PAGE + 4)
+    engine.prefix_cache.add(first.sequence.cache, first.tokens, PAGE + 4)
     second = _sharing(engine)
 
     assert second.prefill(IDS).shared_tokens == PAGE
@@ -252,7 +252,7 @@ def test_namespaces(engine: Engine, common: int) -> None:
 
     def found(namespace: str, ids: list[int]) -> int:
         session = _sharing(engine)
-        session.namespace = namespace
+        session.sequence.namespace = namespace
         shared = session.prefill(ids).shared_tokens
         assert np.array_equal(session.logits, _logits(engine, ids))
         return shared
@@ -270,13 +270,13 @@ def test_namespaces(engine: Engine, common: int) -> None:
 def test_forks_stay_in_their_namespace(engine: Engine) -> None:
     """What a fork computes is its namespace's."""
     session = _sharing(engine)
-    session.namespace = "a"
+    session.sequence.namespace = "a"
     session.prefill(IDS[:300])
     session.fork().prefill(IDS[300:400])
     other = _sharing(engine)
     assert other.prefill(IDS[:400]).shared_tokens == 0
     other = _sharing(engine)
-    other.namespace = "a"
+    other.sequence.namespace = "a"
     assert other.prefill([*IDS[:400], 1]).shared_tokens == 400
 
 
@@ -286,13 +286,13 @@ def test_what_letting_go_would_free(engine: Engine) -> None:
     first, second = _sharing(engine), _sharing(engine)
     first.prefill(IDS[: 2 * PAGE + 9])
     second.prefill(IDS[: PAGE + 9])
-    held = Counter(second.cache.held)
+    held = Counter(second.sequence.cache.held)
     assert cache.freed_by(held) < sum(page.nbytes for page in held)
-    both = Counter([*first.cache.held, *second.cache.held])
+    both = Counter([*first.sequence.cache.held, *second.sequence.cache.held])
     assert cache.freed_by(both) == sum(page.nbytes for page in both)
 
-    own = first.cache.held[-1]
-    cache.forget(second.cache.held[0])  # two sessions have it: it stays
+    own = first.sequence.cache.held[-1]
+    cache.forget(second.sequence.cache.held[0])  # two sessions have it: it stays
     assert cache.find(IDS)[1] == 2 * PAGE + 9
     cache.forget(own)
     assert cache.find(IDS)[1] == 2 * PAGE

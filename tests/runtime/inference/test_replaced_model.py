@@ -182,7 +182,7 @@ def test_prefixes_on_disk(
 
     def recalled(engine: Engine) -> int:
         session = engine.session()
-        session.shares = True
+        session.sequence.shares = True
         found = session.prefill(IDS).recalled_bytes
         session.close()
         engine.prefix_cache.evict(1 << 40)

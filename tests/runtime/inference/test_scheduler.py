@@ -17,9 +17,12 @@ from helpers.threads import frequent_switches, together
 from triplepoint import Agent, tool
 from triplepoint.errors import ModelError
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Rows, Runner
+from triplepoint.runtime.inference.pending import PendingRequest
+from triplepoint.runtime.inference.request import Batch, Request, StepResult
+from triplepoint.runtime.inference.runner import Runner
 from triplepoint.runtime.inference.sampling import Sampling
-from triplepoint.runtime.inference.scheduler import Scheduler, Ticket
+from triplepoint.runtime.inference.scheduler import Scheduler
+from triplepoint.runtime.inference.sequence import TokenSequence
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import VERIFY_TOKENS, SpeculativeConfig
 from triplepoint.runtime.physics.costs import Part
@@ -57,14 +60,15 @@ class Passes:
     """The passes of several sessions that an engine ran, as (sessions, rows)."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seen: list[list[tuple[Session, int]]] = []
-        run = Runner.run_shared
+        self.seen: list[list[tuple[TokenSequence, int]]] = []
+        run = Runner.run
 
-        def watched(runner: Runner, batch: Any, why: Any) -> None:
-            self.seen.append([(rows.sequence, count) for rows, count in batch])
-            run(runner, batch, why)
+        def watched(runner: Runner, batch: Batch, plan: Any = None) -> list[StepResult]:
+            if len(batch.parts) > 1:
+                self.seen.append([(one.sequence, count) for one, count in batch.parts])
+            return run(runner, batch, plan)
 
-        monkeypatch.setattr(Runner, "run_shared", watched)
+        monkeypatch.setattr(Runner, "run", watched)
 
 
 @pytest.mark.slow
@@ -93,7 +97,7 @@ def test_draftstogether(engine: Engine) -> None:
 
     def work(n: int) -> tuple[list[int], int]:
         session = engine.session()
-        session.speculative = SpeculativeConfig(draft_tokens=4 if n % 2 else 0)
+        session.sequence.speculative = SpeculativeConfig(draft_tokens=4 if n % 2 else 0)
         session.prefill([*text, n])
         ids = list(session.decode(max_tokens=STEPS))
         assert session.last_phase is not None
@@ -131,8 +135,13 @@ def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.Monke
             done.set()
         assert written.result() > 0
     assert got == want
-    shared = [dict(batch) for batch in passes.seen if decoder in dict(batch)]
-    beside = [rows for batch in shared for session, rows in batch.items() if session is not decoder]
+    shared = [dict(batch) for batch in passes.seen if decoder.sequence in dict(batch)]
+    beside = [
+        rows
+        for batch in shared
+        for session, rows in batch.items()
+        if session is not decoder.sequence
+    ]
     assert beside, "the prompt never shared a pass with the decode"
     assert max(beside) < engine.tuning.chunk
 
@@ -141,16 +150,16 @@ def test_the_rest_of_a_prompt_is_no_decode(engine: Engine) -> None:
     """A token or a draft goes whole into a pass; of a few rows of a prompt the deadline decides."""
     session = engine.session()
     ids = [1] * VERIFY_TOKENS
-    assert Ticket(Rows(session, 0, [1])).decodes
-    assert Ticket(Rows(session, 0, ids, len(ids))).decodes
-    assert not Ticket(Rows(session, 0, ids, 1)).decodes
+    assert PendingRequest(Request(session.sequence, 0, [1])).decodes
+    assert PendingRequest(Request(session.sequence, 0, ids, len(ids))).decodes
+    assert not PendingRequest(Request(session.sequence, 0, ids, 1)).decodes
 
 
 def test_a_choice_does_not_wait_for_a_pass(engine: Engine) -> None:
     """Tokens under a mask that was not known before are chosen beside another session's pass."""
     session = engine.session()
     session.prefill(PROMPTS[1])
-    logits = session.last_logits
+    logits = session.sequence.last_logits
     mask = np.full(engine.outputs.masks.shape[1], 0x55555555, np.uint32)
     want = engine.runner.choose(logits, 0, mask)
     passing, go_on = threading.Event(), threading.Event()
@@ -312,7 +321,7 @@ def test_a_prompt_gets_on_beside_a_decode_that_rests(
     seconds = lambda parts: 0.3 + 0.004 * sum(part.tokens for part in parts)  # noqa: E731
     monkeypatch.setattr(scheduler, "_expecting", lambda picked: seconds)
     monkeypatch.setattr(scheduler, "_somebody_decodes", lambda: True)
-    prompt: Any = SimpleNamespace(rows=SimpleNamespace(start=0))
+    prompt: Any = SimpleNamespace(request=SimpleNamespace(start=0))
 
     rows, why = scheduler._room([], [prompt], 512)
 
@@ -330,15 +339,15 @@ def test_logits_are_there_after_each_token(engine: Engine) -> None:
             return None
 
         def advance(self, token: int) -> None:
-            self.seen.append(session.has_logits)
+            self.seen.append(session.sequence.has_logits)
 
     session = engine.session()
-    session.speculative = SpeculativeConfig(draft_tokens=0)
+    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)
     session.prefill(PROMPTS[1])
     tokens = session.decode(max_tokens=8, constraint=Watch())
     for number, _ in enumerate(tokens):
         if number == 3:
-            session.keep_cached(session.n_cached - 4)
+            session.sequence.keep_cached(session.n_cached - 4)
 
     assert Watch.seen == [True] * 8
 
@@ -348,7 +357,7 @@ def test_phases_of_shared_passes_add_up(engine: Engine) -> None:
 
     def work(n: int) -> Any:
         session = engine.session()
-        session.speculative = SpeculativeConfig(draft_tokens=0)  # drafts are rows, too
+        session.sequence.speculative = SpeculativeConfig(draft_tokens=0)  # drafts are rows, too
         session.prefill(PROMPTS[n])
         list(session.decode(max_tokens=STEPS))
         return session.last_phase
@@ -401,22 +410,17 @@ def test_a_prompt_in_common_is_computed_once(
     own = [CHANCE.integers(0, 2000, 30 + n).tolist() for n in range(4)]
     want = [_run(engine, common + mine, 5) for mine in own]
     computed: list[int] = []
-    run, run_shared = Runner.run, Runner.run_shared
+    run = Runner.run
 
-    def alone(runner: Runner, rows: Any, count: int, plan: Any = None) -> None:
-        computed.append(count)
-        run(runner, rows, count, plan)
+    def watched(runner: Runner, batch: Batch, plan: Any = None) -> list[StepResult]:
+        computed.extend(count for _, count in batch.parts)
+        return run(runner, batch, plan)
 
-    def shared(runner: Runner, batch: Any, why: Any) -> None:
-        computed.extend(count for _, count in batch)
-        run_shared(runner, batch, why)
-
-    monkeypatch.setattr(Runner, "run", alone)
-    monkeypatch.setattr(Runner, "run_shared", shared)
+    monkeypatch.setattr(Runner, "run", watched)
 
     def work(n: int) -> tuple[list[int], int]:
         session = engine.session()
-        session.shares = True
+        session.sequence.shares = True
         phase = session.prefill(common + own[n])
         return list(session.decode(max_tokens=5)), phase.shared_tokens
 
@@ -432,7 +436,7 @@ def test_a_prompt_in_common_is_computed_once(
 def test_accepted_drafts_are_not_computed_again(engine: Engine) -> None:
     """Positions of a draft that was accepted are cached: a pass begins behind all of them."""
     session = engine.session()
-    session.speculative = SpeculativeConfig(draft_tokens=8)
+    session.sequence.speculative = SpeculativeConfig(draft_tokens=8)
     text = [5, 6, 7, 8] * 10
     session.prefill(text)
     for count, _ in enumerate(session.decode(max_tokens=60), 1):
@@ -478,14 +482,14 @@ def test_a_decode_that_starts_over_takes_over(
 
     sessions = [engine.session() for _ in range(2)]
     for session in sessions:
-        session.shares = True
+        session.sequence.shares = True
         session.prefill(PROMPTS[2])
     decode, beside = (session.decode(max_tokens=STEPS) for session in sessions)
     got = [next(decode), next(decode)]
     next(beside)
     monkeypatch.setattr(Scheduler, "step", counted)
     with engine.scheduler.mutex:
-        sessions[0].give_back()
+        sessions[0].sequence.evict()
 
     assert [*got, *decode] == want
 
@@ -495,4 +499,4 @@ def test_who_came_first_alone_is_first(engine: Engine) -> None:
     session = engine.session()
     session.prefill(PROMPTS[1])
 
-    assert 0 < session.admitted <= time.monotonic()
+    assert 0 < session.sequence.admitted <= time.monotonic()

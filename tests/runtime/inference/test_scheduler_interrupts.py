@@ -14,8 +14,8 @@ import pytest
 
 from triplepoint.errors import EngineError
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Rows
-from triplepoint.runtime.inference.scheduler import Ticket
+from triplepoint.runtime.inference.request import Request
+from triplepoint.runtime.inference.scheduler import PendingRequest
 
 PROMPTS = [np.random.default_rng(11).integers(0, 2000, 40).tolist()]
 
@@ -33,7 +33,7 @@ def test_what_an_interrupt_left_of_a_lead_is_taken_back(engine: Engine) -> None:
     scheduler._leading = threading.get_ident()
     engine.trying.add(threading.get_ident())
     engine.lock.acquire()
-    scheduler._waiting.append(Ticket(Rows(engine.session(), 0, [1, 2], 1)))
+    scheduler._waiting.append(PendingRequest(Request(engine.session().sequence, 0, [1, 2], 1)))
     assert len(list(session.decode(max_tokens=3))) == 3
     assert (scheduler._leading, scheduler._waiting) == (0, [])
     with ThreadPoolExecutor(1) as thread:
@@ -43,7 +43,7 @@ def test_what_an_interrupt_left_of_a_lead_is_taken_back(engine: Engine) -> None:
 
 def test_a_phase_that_an_interrupt_ended_in_part_ends_no_others(engine: Engine) -> None:
     """A sequence that is left in one of the books only is not looked up in the other."""
-    gone = engine.session()
+    gone = engine.session().sequence
     engine.scheduler._left[gone] = time.perf_counter() + 60
     try:
         sessions = [engine.session() for _ in range(3)]

@@ -14,7 +14,8 @@ from helpers.threads import frequent_switches, together
 
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Rows, Runner
+from triplepoint.runtime.inference.request import Batch, Request, StepResult
+from triplepoint.runtime.inference.runner import Runner
 from triplepoint.runtime.inference.session import Session
 
 CHANCE = np.random.default_rng(11)
@@ -73,11 +74,12 @@ class Held:
         self.begun, self.go_on = threading.Event(), threading.Event()
         run = Runner.run
 
-        def held(runner: Runner, rows: Any, count: int, plan: Any = None) -> None:
-            if rows.sequence is session and not self.begun.is_set():
+        def held(runner: Runner, batch: Batch, plan: Any = None) -> list[StepResult]:
+            mine = any(one.sequence is session.sequence for one, _ in batch.parts)
+            if mine and not self.begun.is_set():
                 self.begun.set()
                 assert self.go_on.wait(60)
-            run(runner, rows, count, plan)
+            return run(runner, batch, plan)
 
         monkeypatch.setattr(Runner, "run", held)
 
@@ -129,7 +131,7 @@ def test_the_lead_is_handed_on_by_who_was_stopped(
     def and_stop() -> None:
         with scheduler.mutex:
             hand_over()
-            if any(t.leads and t.rows.sequence is stopped for t in scheduler._waiting):
+            if any(t.leads and t.request.sequence is stopped.sequence for t in scheduler._waiting):
                 stopped.stop()
 
     monkeypatch.setattr(scheduler, "_hand_over", and_stop)
@@ -165,11 +167,11 @@ def test_a_shared_pass_ends_when_nobody_waits_for_it(
         assert engine.pool.stopped
         run_tape(runner, tape, times)
 
-    with pair[0].phase(), pair[1].phase():
-        batch = [(Rows(session, session.n_cached, [1], 1), 1) for session in pair]
+    with pair[0].sequence.phase(), pair[1].sequence.phase():
+        batch = Batch.whole(*(Request(s.sequence, s.n_cached, [1], 1) for s in pair))
         monkeypatch.setattr(Runner, "_run_tape", stopped_meanwhile)
         with engine.lock, pytest.raises(PassCancelledError):
-            engine.runner.run_shared(batch)
+            engine.scheduler.run(batch)
     assert not engine.pool.stopped
     assert [session.n_cached for session in pair] == [len(prompt) for prompt in PROMPTS[:2]]
 

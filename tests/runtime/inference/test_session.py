@@ -452,7 +452,7 @@ def test_what_was_prepared_is_not_built_again(
     plain.prefill(text)
     want = list(plain.decode(max_tokens=60))
     session = engine.session()
-    session.speculative = SpeculativeConfig(draft_tokens=4)
+    session.sequence.speculative = SpeculativeConfig(draft_tokens=4)
     session.warmup()
     monkeypatch.setattr(Plan, "__init__", lambda *_, **__: pytest.fail("built too late"))
     session.prefill(text)
@@ -468,7 +468,7 @@ def test_a_choice_leaves_the_threads_as_they_were(engine: Engine, session: Sessi
     """The choice of a token is run by the caller alone; passes by all, before and after."""
     session.prefill([3, 1, 4, 1, 5])
     active_threads = engine.pool.active
-    token = engine.runner.choose(session.last_logits, 0, None)
+    token = engine.runner.choose(session.sequence.last_logits, 0, None)
 
     assert engine.pool.active == active_threads
     assert token == np.argmax(session.logits)

@@ -88,14 +88,14 @@ def test_nothing_is_taken_over_after_a_close(
     """A session that is closed while it asks what others know stays empty."""
     with Engine.load(tiny_model("q8_0"), threads=2) as engine:
         first, second = engine.session(), engine.session()
-        first.shares = second.shares = True
+        first.sequence.shares = second.sequence.shares = True
         first.prefill(LONG)
-        second.append(LONG)
+        second.sequence.append(LONG)
         monkeypatch.setattr(engine.scheduler, "mutex", ClosesFirst(second))
 
-        second.take_over(len(LONG))
+        second.sequence.adopt_prefix(len(LONG))
 
-        assert (second.tokens, second.n_cached, list(second.cache.held)) == ([], 0, [])
+        assert (second.tokens, second.n_cached, list(second.sequence.cache.held)) == ([], 0, [])
         second.prefill(LONG[:60])
         assert list(second.decode(max_tokens=6)) == _alone(engine, LONG[:60], 6)
 
@@ -126,25 +126,25 @@ def test_pages_stay_until_the_pass_has_ended(
     held = Held(engine, monkeypatch)
     while True:  # a pass with its rows
         assert held.inside.wait(20)
-        if session.computing:
+        if session.sequence.computing:
             break
         held.inside.clear()
         held.go.set()
         time.sleep(0.001)
         held.go.clear()
-    pages = list(session.cache.held)
+    pages = list(session.sequence.cache.held)
 
     session.close()
 
     assert pages
-    assert [*session.cache.held][: len(pages)] == pages
+    assert [*session.sequence.cache.held][: len(pages)] == pages
     assert all(page.refcount for page in pages)
     held.go.set()
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
     assert isinstance(errors[0], PassCancelledError)
-    assert (session.tokens, session.n_cached, [*session.cache.held]) == ([], 0, [])
+    assert (session.tokens, session.n_cached, [*session.sequence.cache.held]) == ([], 0, [])
     assert found == (wanted if shared else [])
     other.close()
     assert memory.used == 0
@@ -226,7 +226,7 @@ def test_its_logits_are_nobodys(engine: Engine) -> None:
     """The next pass copies no logits of a session that is closed."""
     session, other = engine.session(), engine.session()
     session.prefill(PROMPT)
-    logits = session.last_logits
+    logits = session.sequence.last_logits
     session.close()
     other.prefill(PROMPT[::-1])
 

@@ -81,7 +81,7 @@ def test_a_phase_without_a_core_is_contended(
         assert phase.run_delay_share == (None if waited is None else float(contended))
         assert phase.contended is contended
         assert phase.label == phase.regime + " (contended)" * contended
-    assert session.adopted_phase("fork", 1.0).run_delay_share is None
+    assert session.sequence.metrics.adopted("fork", 1.0).run_delay_share is None
 
 
 def _decoded(session: Session) -> Iterator[PhaseEvent]:

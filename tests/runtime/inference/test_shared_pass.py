@@ -111,7 +111,7 @@ def test_why_a_pass_has_so_many_rows() -> None:
     seen: list[SharedPass] = []
     over = threading.Event()
     with Engine.load("nano", threads=2, context=4096) as engine:
-        engine.runner.on_shared = seen.append
+        engine.runner.observers.append(seen.append)
         engine.scheduler.deadline_s = 0.004
         decoder, reader = engine.session(), engine.session()
         decoder.prefill([1, 2, 3])

@@ -16,7 +16,7 @@ from triplepoint.jit.kernels.batch import COUNT, FROM, UNTIL, WALKS
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.forward import kv, shared_prefix
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Rows
+from triplepoint.runtime.inference.request import Batch, Request
 from triplepoint.runtime.inference.shared_pass import SharedPass
 
 CONTEXT = 640
@@ -119,13 +119,13 @@ def _decode(engine: Engine, sequences: int, pages: int, passes: int = 1) -> list
     first.prefill([5 + n % 900 for n in range(pages * PAGE)])
     sessions = [first.fork() for _ in range(sequences)]
     seen: list[SharedPass] = []
-    with engine.lock, engine.runner.watched(seen.append):
+    with engine.lock, engine.runner.observe(seen.append):
         for _ in range(passes):
             batch = []
             for n, session in enumerate(sessions):
                 session.tokens.append(7 + n)
-                batch.append((Rows(session, session.n_cached, session.tokens[-1:], 1), 1))
-            engine.runner.run_shared(batch)
+                batch.append(Request(session.sequence, session.n_cached, session.tokens[-1:], 1))
+            engine.scheduler.run(Batch.whole(*batch))
     return seen
 
 
@@ -198,13 +198,13 @@ def test_a_chunk_beside_decodes(engine: Engine) -> None:
     rows = [40, 1, 1]
     batch = []
     for n, (session, count) in enumerate(zip(sessions, rows, strict=True)):
-        session.tokens += range(9 + n, 9 + n + count)
-        batch.append((Rows(session, session.n_cached, session.tokens[-count:], 1), count))
+        session.sequence.tokens += range(9 + n, 9 + n + count)
+        batch.append(Request(session.sequence, session.n_cached, session.tokens[-count:], 1))
     with engine.lock:
-        engine.runner.run_shared(batch)
+        results = engine.scheduler.run(Batch.whole(*batch))
     tiles = -(-40 // token_tile(engine.network.config.heads.group))
     assert _pages_read(engine) == 3 + 2 + 4 * tiles
-    for (mine, _), session in zip(batch, sessions, strict=True):
+    for mine, session in zip(results, sessions, strict=True):
         assert mine.logits is not None
         alone = engine.session().logits_for(session.tokens)
         assert np.array_equal(mine.logits.rows[-1], alone[-1])

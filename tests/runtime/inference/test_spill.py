@@ -51,7 +51,7 @@ def _prefill(
     engine: Engine, ids: list[int], *, shares: bool = True
 ) -> tuple[PhaseEvent, np.ndarray]:
     session = engine.session()
-    session.shares = shares
+    session.sequence.shares = shares
     phase = session.prefill(ids)
     return phase, session.logits.copy()
 
@@ -61,7 +61,7 @@ def _open(engine: Engine, ids: list[int], opening: int = OPENING) -> tuple[Phase
     gc.collect()
     engine.prefix_cache.clear()
     session = engine.session()
-    session.shares, session.opening = True, opening
+    session.sequence.shares, session.sequence.opening = True, opening
     phase = session.prefill(ids)
     engine.spill.flush()
     return phase, session.logits.copy()
@@ -98,7 +98,7 @@ def test_namespaces(engine: Engine, folder: Path) -> None:
 
     def recalled(namespace: str) -> int:
         session = engine.session()
-        session.shares, session.namespace = True, namespace
+        session.sequence.shares, session.sequence.namespace = True, namespace
         found = session.prefill(TEXT).recalled_bytes
         session.close()
         _evict(engine)
@@ -214,7 +214,7 @@ def test_an_opening_comes_back_to_the_token(engine: Engine, folder: Path) -> Non
     first, want = _open(engine, TEXT)
     alone = engine.session()
     alone.prefill(TEXT[:OPENING])
-    pages = [alone.cache.page(number).tobytes() for number in range(2)]
+    pages = [alone.sequence.cache.page(number).tobytes() for number in range(2)]
 
     assert (first.shared_tokens, first.recalled_bytes) == (0, 0)
     assert sorted(path.read_bytes() for path in _files(folder)) == sorted(pages)
@@ -258,10 +258,10 @@ def test_an_opening_is_written_behind_pages_that_are_there(engine: Engine, folde
 def test_an_opening_that_shares_memory_is_not_written(engine: Engine, folder: Path) -> None:
     """A copied page may hold what somebody else said behind their common beginning."""
     held = engine.session()
-    held.shares = True
+    held.sequence.shares = True
     held.prefill([*TEXT[:20], *IDS[:200]])
     session = engine.session()
-    session.shares, session.opening = True, OPENING
+    session.sequence.shares, session.sequence.opening = True, OPENING
     assert session.prefill(TEXT).shared_tokens == 20
     engine.spill.flush()
     assert _files(folder) == []

@@ -13,7 +13,7 @@ from helpers import tiny_models as tiny
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.prefix_cache import MOST_STATES
-from triplepoint.runtime.inference.runner import Rows
+from triplepoint.runtime.inference.request import Batch, Request
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.memory import HUGE_PAGE
@@ -58,7 +58,7 @@ def _bordered(engine: Engine) -> Session:
     """IDS, with copies of the state behind 100, 200 and 300 tokens."""
     session = engine.session()
     session.prefill(IDS, borders=[100, 200, 300])
-    state = session.cache.state
+    state = session.sequence.cache.state
     assert state is not None
     assert [one.position for one in state.checkpoints] == [100, 200, 300]
     return session
@@ -243,15 +243,16 @@ def test_in_company(engine: Engine, expected: Expected) -> None:
     sessions = [engine.session() for _ in parts]
     sessions[1].prefill(IDS[:40])
     for session, part in zip(sessions, parts, strict=True):
-        session.tokens += part
-    batch = [
-        (Rows(session, session.n_cached, part, 1), len(part))
-        for session, part in zip(sessions, parts, strict=True)
-    ]
-    engine.runner.run_shared(batch)
-    for (rows, _), session in zip(batch, sessions, strict=True):
-        assert rows.logits is not None
-        assert np.array_equal(rows.logits.rows[-1], expected(session.tokens))
+        session.sequence.tokens += part
+    batch = Batch.whole(
+        *(
+            Request(session.sequence, session.n_cached, part, 1)
+            for session, part in zip(sessions, parts, strict=True)
+        )
+    )
+    for result, session in zip(engine.scheduler.run(batch), sessions, strict=True):
+        assert result.logits is not None
+        assert np.array_equal(result.logits.rows[-1], expected(session.tokens))
 
 
 def test_a_stopped_pass(engine: Engine, expected: Expected) -> None:
@@ -282,13 +283,13 @@ def test_a_stopped_pass(engine: Engine, expected: Expected) -> None:
 def test_shared_prefixes_need_a_state(engine: Engine, expected: Expected) -> None:
     """Pages that another session has computed are taken only up to where a state is known."""
     first = engine.session()
-    first.shares = True
+    first.sequence.shares = True
     first.prefill(IDS, borders=[120])
     second = engine.session()
-    second.shares = True
+    second.sequence.shares = True
     phase = second.prefill([*IDS[:300], *OTHER])
     third = engine.session()
-    third.shares = True
+    third.sequence.shares = True
     alone = third.prefill([*IDS[:110], *OTHER])
 
     assert phase.shared_tokens == 120
@@ -335,7 +336,7 @@ def test_pages_that_were_taken_back(engine: Engine, expected: Expected) -> None:
     """A session whose memory others needed computes everything again."""
     session = _bordered(engine)
     with engine.lock:
-        session.give_back()
+        session.sequence.evict()
     assert session.n_cached == 0
     session.prefill(OTHER)
 
@@ -348,7 +349,7 @@ def test_states_that_are_kept(path: Path, expected: Expected) -> None:
 
         def prefill(ids: list[int]) -> Session:
             session = engine.session()
-            session.shares = True
+            session.sequence.shares = True
             session.prefill(ids, borders=[len(ids) - 10])
             return session
 

@@ -46,7 +46,7 @@ def _logits(engine: Engine, ids: list[int]) -> np.ndarray:
 
 
 def _whole(session: Session) -> list[bool]:
-    return [page.whole for page in session.cache.held]
+    return [page.whole for page in session.sequence.cache.held]
 
 
 def test_memory_of_a_long_context(engine: Engine) -> None:
@@ -57,11 +57,11 @@ def test_memory_of_a_long_context(engine: Engine) -> None:
     session.prefill(IDS[:LONG])
 
     assert _whole(session) == [False] * 6 + [True] * 2
-    local = session.cache.held[-1].nbytes - layout.far_bytes
-    assert memory.used - before == session.cache.nbytes
+    local = session.sequence.cache.held[-1].nbytes - layout.far_bytes
+    assert memory.used - before == session.sequence.cache.nbytes
     whole = engine.session()
-    whole.cache.reserve(LONG)
-    assert whole.cache.nbytes - session.cache.nbytes == 6 * local
+    whole.sequence.cache.reserve(LONG)
+    assert whole.sequence.cache.nbytes - session.sequence.cache.nbytes == 6 * local
     del whole
 
 
@@ -96,11 +96,11 @@ def test_forks_keep_what_they_see(engine: Engine) -> None:
     late = early.fork()
     late.prefill(IDS[2 * PAGE + 10 : LONG])
     assert _whole(early) == [False, True, True]
-    assert early.cache.held[1] is late.cache.held[1]
+    assert early.sequence.cache.held[1] is late.sequence.cache.held[1]
     early.prefill([1])
     assert np.array_equal(early.logits, _logits(engine, [*IDS[: 2 * PAGE + 10], 1]))
     early.prefill(IDS[:PAGE])
-    assert not late.cache.held[1].whole
+    assert not late.sequence.cache.held[1].whole
     assert np.array_equal(late.logits, _logits(engine, IDS[:LONG]))
 
 
@@ -110,7 +110,7 @@ def sharing(engine: Engine) -> Iterator[Callable[[], Session]]:
 
     def make() -> Session:
         session = engine.session()
-        session.shares = True
+        session.sequence.shares = True
         return session
 
     yield make

@@ -224,7 +224,9 @@ def test_same_bits_with_attention_split(model: MakeModel, case: tuple[str, str])
             first = session.logits.copy()
             tokens = list(session.decode(max_tokens=16))
             session.prefill([])
-            splits = [plan for plan in session.measured if isinstance(plan.graph, SplitKVGraph)]
+            splits = [
+                plan for plan in session.sequence.measured if isinstance(plan.graph, SplitKVGraph)
+            ]
             assert bool(splits) == (split == "on")
             seen.append(
                 (first, tokens, session.logits.copy(), engine.session().logits_for(ids[240:]))
