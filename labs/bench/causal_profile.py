@@ -21,8 +21,8 @@ import numpy as np
 
 from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
-from triplepoint.runtime.inference.engine_timer import all_threads, parts_of
-from triplepoint.runtime.inference.request import Request
+from triplepoint.runtime.engine.engine_timer import all_threads, parts_of
+from triplepoint.runtime.engine.request import Request
 from triplepoint.runtime.physics.costs import Bound, PassCost, pass_cost, predict
 from triplepoint.runtime.physics.latency_model import attainable
 from triplepoint.runtime.physics.observation import Observation, observe
@@ -31,9 +31,9 @@ from triplepoint.runtime.physics.roofline_probe import RooflineProbe
 from .perturbed_graph import Perturbation, PerturbedGraph, perturbed
 
 if TYPE_CHECKING:
-    from triplepoint.runtime.inference.engine import Engine
-    from triplepoint.runtime.inference.plan import Plan
-    from triplepoint.runtime.inference.session import Session
+    from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.engine.plan import Plan
+    from triplepoint.runtime.engine.session import Session
     from triplepoint.runtime.physics.machine import MachineProfile
 
 TIE = 0.03  # of the time: what two resources differ by less is a tie

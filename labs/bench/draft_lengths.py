@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from triplepoint.runtime.inference.request import Request
-from triplepoint.runtime.inference.sequence import Status
+from triplepoint.runtime.engine.request import Request
+from triplepoint.runtime.engine.sequence import Status
 
 if TYPE_CHECKING:
-    from triplepoint.runtime.inference.draft_head import DraftHead
-    from triplepoint.runtime.inference.engine import Engine
-    from triplepoint.runtime.inference.session import Session
+    from triplepoint.runtime.engine.drafting.head import DraftHead
+    from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.engine.session import Session
 
 LENGTHS = range(1, 9)
 PROMPT = 64  # tokens before the passes

@@ -24,8 +24,8 @@ import numpy as np
 
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
 from triplepoint.runtime.conversation.toolcalls import ToolCall
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
-from triplepoint.runtime.inference.teacher_forcing import decode_teacher_forced
+from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
+from triplepoint.runtime.engine.teacher_forcing import decode_teacher_forced
 from triplepoint.tools.tool import ToolSet, tool
 
 from . import draft_lengths
@@ -33,8 +33,8 @@ from .command import Report, run_report
 from .draft_lengths import DraftCosts
 
 if TYPE_CHECKING:
-    from triplepoint.runtime.inference.engine import Engine
-    from triplepoint.runtime.inference.session import Session
+    from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.engine.session import Session
     from triplepoint.traces.events import PhaseEvent
 
 TOKENS = 240  # of an answer

@@ -30,7 +30,7 @@ from ..conversation.reasoning_tags import told_of
 from ..conversation.reply import Reply
 from ..conversation.requirement import Requirement, grammar_of
 from ..conversation.turn import Limits, Turn, TurnRequest, TurnResult
-from ..inference.sampling import Sampling
+from ..engine.sampling.settings import Sampling
 from .compaction import (
     compacted,
     dropped_text,
@@ -49,7 +49,7 @@ from .prompt import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from .config import AgentConfig
     from .run_context import RunContext
 

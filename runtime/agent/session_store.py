@@ -28,7 +28,7 @@ from .. import checked_files
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.reasoning_spans import Mark
-from ..inference import kv_snapshot
+from ..engine.kv import snapshot as kv_snapshot
 from .history import History
 from .local_conversation import LocalConversation
 from .run_metadata import write_continuation

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 
 from ...errors import SettingError
 from ...jit.kernels.kvcache import PAGE
+from ..engine.policy.pass_correction import PassCorrection
+from ..engine.request import Batch, Request, StepResult
+from ..engine.shared_pass import Forecasts
 from ..forward.logits import ROWS
-from ..inference.pass_correction import PassCorrection
-from ..inference.request import Batch, Request, StepResult
-from ..inference.shared_pass import Forecasts
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.sequence import TokenSequence
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.sequence import TokenSequence
+    from ..engine.session import Session
     from .compare import Baseline
 
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from ... import interrupts
 from ...errors import SettingError
-from ..inference.shared_pass import Forecasts
+from ..engine.shared_pass import Forecasts
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
 
 BEFORE = 128  # tokens that the decode has behind it
 SETTLED = 16  # of its tokens before the prompt begins

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..inference.engine_timer import EngineTimer
+from ..engine.engine_timer import EngineTimer
 from ..physics.costs import PassCost, Prediction, decode_cost, pass_cost, predict
 from ..physics.timed_passes import Case
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
     from ..physics.machine import MachineProfile
     from ..physics.roofline_probe import RooflineProbe
 

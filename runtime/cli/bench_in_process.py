@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..bench.load_client import Asks, Reply
     from ..bench.load_work import Work
     from ..conversation.messages import Role
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
     from ..serve.prompts import Prompts
 
 
@@ -44,7 +44,7 @@ class EngineClient:
     """Answers as a server does, by a session of its own for each request."""
 
     def __init__(self, engine: Engine, prompts: Prompts, options: Mapping[str, Any]) -> None:
-        from ..inference.sampling import Sampling
+        from ..engine.sampling.settings import Sampling
 
         self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
         self._session: Session | None = None

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..inference.around import Around
-from ..inference.sampler import Sampler
-from ..inference.sampling import Sampling
+from ..engine.around import Around
+from ..engine.sampling.sampler import Sampler
+from ..engine.sampling.settings import Sampling
 
 if TYPE_CHECKING:
-    from ..inference.decoding import Constraint
-    from ..inference.session import Session
+    from ..engine.decoding import Constraint
+    from ..engine.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,19 +27,19 @@ from ...jit.kernels.imatrix_accumulate import (
 )
 from ...jit.pool import aligned
 from ...jit.tape import PerThread
+from ..engine.plan import Plan
+from ..engine.request import Request
 from ..forward.descriptor import TOKENS
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, QuantizedActivation, padded
 from ..gguf.types import GGMLType
 from ..gguf.write import GGUFWriter
-from ..inference.plan import Plan
-from ..inference.request import Request
 from ..quantize.quantize import whole_file
 from ..weights.matrix import Matrix
 from .perplexity import chunks_of
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.kvcache import PAGE
-from ..inference.pass_policy import AGING, PassPolicy, seniority, urgency
-from ..inference.pending import SAME
+from ..engine.pending import SAME
+from ..engine.policy.pass_policy import AGING, PassPolicy, seniority, urgency
 from ..physics.costs import Part
 from .clock import Clock, middle
 from .programs import Program

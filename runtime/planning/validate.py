@@ -28,8 +28,8 @@ from .machine_sim import Policy
 from .programs import Program, Request
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.request import Batch, StepResult
+    from ..engine.engine import Engine
+    from ..engine.request import Batch, StepResult
 
 GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
 """How far a forecast may be off."""

@@ -41,9 +41,9 @@ from .request_ids import in_config
 
 if TYPE_CHECKING:
     from ..agent.events import AgentEvent
-    from ..inference.engine import Engine
-    from ..inference.sampling import Sampling
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.sampling.settings import Sampling
+    from ..engine.session import Session
     from .models import LoadedModel
     from .service import Service
 

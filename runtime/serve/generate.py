@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 from ...errors import ContextOverflowError, PassCancelledError
 from ..conversation.requirement import grammar_of
 from ..conversation.turn import Limits, Turn, TurnRequest, TurnResult
-from ..inference.sampling import Sampling
+from ..engine.sampling.settings import Sampling
 from .api_error import APIError, as_api_error, too_long
 from .events import (
     Closed,
@@ -33,8 +33,8 @@ from .prompts import Prompt
 from .telling import Telling
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
 
 Work: TypeAlias = "Callable[[Generation, Engine], None]"
 Emit: TypeAlias = Callable[[Event], None]

@@ -19,8 +19,8 @@ from .exposition import CONTENT_TYPE, Histogram, Labels, family, labeled, sample
 from .meter import Meters
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.shared_pass import SharedPass
+    from ..engine.engine import Engine
+    from ..engine.shared_pass import SharedPass
     from .models import Models
     from .request_record import RequestRecord
 

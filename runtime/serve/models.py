@@ -25,8 +25,8 @@ from ...errors import (
 )
 from ...traces import log
 from .. import memory
+from ..engine.engine import Engine, resolve_model
 from ..gguf.open import parts_of
-from ..inference.engine import Engine, resolve_model
 from .api_error import APIError, as_api_error, busy
 from .notes import note
 from .programs import read_public

@@ -23,7 +23,7 @@ import numpy as np
 from ..conversation.chat import Message
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 SESSION_HEADERS = (
     "x-claude-code-session-id",

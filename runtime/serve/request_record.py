@@ -17,8 +17,8 @@ from .events import Call, CallPart, Closed, Done, Event, Failed, PromptRead, Tex
 from .meter import Meters
 
 if TYPE_CHECKING:
-    from ..inference.session import Session
-    from ..inference.shared_pass import SharedPass
+    from ..engine.session import Session
+    from ..engine.shared_pass import SharedPass
     from .generate import GenerationRequest
 
 

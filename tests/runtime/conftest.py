@@ -18,11 +18,11 @@ from helpers.agents import LOG
 
 from triplepoint.errors import ContextOverflowError
 from triplepoint.runtime.conversation.grammar import Constraint, Mask
+from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
+from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
-from triplepoint.runtime.inference.sampling import Sampling
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces.events import PassEvent, PhaseEvent
 

@@ -15,7 +15,7 @@ from triplepoint.runtime.agent.events import Notice, PhaseFinished
 from triplepoint.runtime.conversation.ledger import DROPPED_THOUGHTS
 from triplepoint.runtime.conversation.turn import THINKING_END
 from triplepoint.runtime.convert.convert import convert
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import Trace
 

@@ -20,7 +20,7 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
 from triplepoint.runtime.agent.session_list import list_sessions
 from triplepoint.runtime.agent.session_store import SavedSession, last_session, open_session
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import Trace
 

@@ -12,9 +12,9 @@ from helpers import tiny_models as tiny
 from helpers.tiers import quick
 
 from triplepoint.errors import GGUFError, UnsupportedModelError
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.forward.split_kv import SplitKVGraph
-from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.session import Session
 
 IDS = np.random.default_rng(1).integers(0, tiny.VOCAB, 150).tolist()
 STEPS = 64

@@ -18,11 +18,11 @@ from helpers.trained_small import MODELS, Small, Talk, encoder, talk
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
 from triplepoint.runtime.agent.session_store import open_session
+from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.request import Batch, Request
+from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.request import Batch, Request
-from triplepoint.runtime.inference.session import Session
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.quantize.quantize import quantize
 
 CONTEXT, STEPS = 1024, 64

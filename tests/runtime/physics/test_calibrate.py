@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from triplepoint import Engine
-from triplepoint.runtime.inference.engine_timer import EngineTimer
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
+from triplepoint.runtime.engine.engine_timer import EngineTimer
 from triplepoint.runtime.physics import calibrate
 from triplepoint.runtime.physics.calibrate import Sampler, calibrated, case, quick_calibrate
 from triplepoint.runtime.physics.calibration import (

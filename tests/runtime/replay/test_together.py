@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.replay import examples
 from triplepoint.runtime.replay.simulate import Execution
 from triplepoint.runtime.replay.together import measure

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from helpers.real_headers import HEADERS
 
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.quantize.mixes import MIXES
 from triplepoint.runtime.quantize.quantize import _plan
 from triplepoint.runtime.synthetic import hybrids
