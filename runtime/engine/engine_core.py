@@ -5,7 +5,9 @@ from __future__ import annotations
 from ...jit.compile import Library
 from ...jit.pool import Pool
 from ..gguf.file import GGUFFile
+from ..physics.costs import pass_cost, predict
 from .drafting.head import DraftHead
+from .drafting.length import PassLatency
 from .kv.prefix_cache import PrefixCache
 from .kv.spill import Spill
 from .loaded_model import LoadedModel, LoadOptions
@@ -23,12 +25,14 @@ class EngineCore(LoadedModel):
         scheduler: puts rows of sequences into passes.
         prefix_cache: beginnings of texts that were computed, for those that share them.
         spill: those of them that are on disk.
+        pass_latency: what its passes take, as they were measured.
         speculative: how new sessions need fewer passes than tokens.
     """
 
     def __init__(self, gguf: GGUFFile, library: Library, pool: Pool, options: LoadOptions) -> None:
         super().__init__(gguf, library, pool, options)
         self.speculative = options.speculative
+        self.pass_latency = PassLatency()
         self.plans = Plans(self)
         self._draft_heads: dict[tuple[object, ...], DraftHead] = {}
         self.spill = Spill(self, options.spill)
@@ -42,6 +46,23 @@ class EngineCore(LoadedModel):
         """Learn from a pass that several sequences shared."""
         self.tuning.observe_mixed(done.expected, done.seconds)
         self.pass_latency.several(done.rows, done.seconds)
+
+    @property
+    def token_bytes(self) -> float:
+        """Bytes of weights that a pass of one token reads."""
+        cost = self.cost
+        experts = cost.expert_bytes * cost.experts_used / max(1, cost.experts)
+        return cost.body_bytes + cost.head_bytes + experts
+
+    def pass_limits(self, most: int, kv_length: int) -> list[float]:
+        """Seconds that the machine's limits allow passes of 1 to `most` tokens."""
+        times: list[float] = []
+        for tokens in range(1, most + 1):
+            plan = self.plans.decode if tokens == 1 else self.plans.prefill
+            barriers, tile = plan.tape.barriers, self.attention_tile
+            cost = pass_cost(self.cost, tokens, kv_length, tokens, barriers, tile)
+            times.append(predict(cost, self.cost, self.machine).limit_s)
+        return times
 
     def draft_head(self, vocabulary: int) -> DraftHead | None:
         """The model's own layer that drafts, of so many tokens; None where it was not loaded."""

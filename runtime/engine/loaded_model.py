@@ -35,7 +35,6 @@ from ..tokens.tokenizer import Tokenizer
 from ..weights.loader import WeightLoader
 from ..weights.packed_cache import CacheStatus, pack_or_map
 from .drafting.config import SpeculativeConfig
-from .drafting.length import PassLatency
 from .model_cost import layer_parts, model_cost
 from .policy import choices as policy
 from .policy.autotune import ActiveThreads, Autotuner, Overrides
@@ -115,7 +114,6 @@ class LoadedModel(ProcessBound):
         active_threads, contention: the threads that have a core; leaves out those whose core
             another has.
         tuning: how passes are run.
-        pass_latency: what its passes take, as they were measured.
         layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         attention_tile: tokens of a pass that share one read of the cache.
@@ -183,7 +181,6 @@ class LoadedModel(ProcessBound):
             self.outputs.hidden = self.network.mtp.wanted
         self.lock = threading.RLock()
         self.trying: set[int] = set()
-        self.pass_latency = PassLatency()
         self._gguf = gguf  # tables of embeddings are read from its mapping
         capacity = -(-self.context // PAGE) * PAGE
         tables = self.network.tables(capacity, self.context)

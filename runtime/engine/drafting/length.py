@@ -27,15 +27,13 @@ r(n) is the time of the passes that there were; before the first what the machin
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ...physics.costs import pass_cost, predict
 from .ngram_index import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..engine_core import EngineCore
 
 SLOWER = 1.1  # r before it was measured, times what the limits say
 WEIGHT = 0.1  # of the newest time among those of its kind
@@ -102,10 +100,44 @@ class PassLatency:
         return max(1.0, prior * self._ratio[near] / self._prior[near])
 
 
+class Company(Protocol):
+    """Who else has rows in passes: a `Scheduler`."""
+
+    @property
+    def beside(self) -> int:
+        """Rows of others in the last pass."""
+        ...
+
+    @property
+    def aim_s(self) -> float:
+        """Seconds up to which a pass is filled beside others."""
+        ...
+
+
+class DraftingEngine(Protocol):
+    """What an engine says of its passes."""
+
+    pass_latency: PassLatency
+
+    @property
+    def token_bytes(self) -> float:
+        """Bytes of weights that a pass of one token reads."""
+        ...
+
+    @property
+    def scheduler(self) -> Company:
+        """Who else has rows."""
+        ...
+
+    def pass_limits(self, most: int, kv_length: int) -> list[float]:
+        """Seconds that the machine's limits allow passes of 1 to `most` tokens."""
+        ...
+
+
 class DraftLengthPolicy:
     """How many tokens the decodes of one session draft."""
 
-    def __init__(self, engine: EngineCore, tokens: Sequence[int]) -> None:
+    def __init__(self, engine: DraftingEngine, tokens: Sequence[int]) -> None:
         """tokens: those of the sequence, which grow as it does."""
         self._engine, self._tokens = engine, tokens
         self._times = engine.pass_latency
@@ -119,7 +151,7 @@ class DraftLengthPolicy:
         """What passes take, with what the limits say of those that were not measured."""
         times = self._times
         if not times.least_s:
-            times.set_limits(_limits(self._engine, len(self._tokens)))
+            times.set_limits(self._engine.pass_limits(MOST_ROWS, len(self._tokens)))
         return times
 
     def saved(self, known: int, right: int, seconds: float) -> float:
@@ -208,7 +240,7 @@ class HeadLengthPolicy:
     where that proves too much, they are made again as a cost is tried again.
     """
 
-    def __init__(self, engine: EngineCore, lookup: DraftLengthPolicy) -> None:
+    def __init__(self, engine: DraftingEngine, lookup: DraftLengthPolicy) -> None:
         self._engine, self._lookup = engine, lookup
         self._right = list(HEAD_FIRST)
         self._seen = [DOUBT] * len(HEAD_FIRST)
@@ -229,10 +261,7 @@ class HeadLengthPolicy:
         times = self._lookup.times
         if not times.steps:
             return 0
-        cost = self._engine.cost
-        whole = cost.body_bytes + cost.head_bytes
-        whole += cost.expert_bytes * cost.experts_used / max(1, cost.experts)
-        draft = draft_s / times.step_s if draft_s else read_bytes / whole
+        draft = draft_s / times.step_s if draft_s else read_bytes / self._engine.token_bytes
         rows = self._engine.scheduler.beside
         aim_s = self._engine.scheduler.aim_s if rows else inf
         best, self.worth, _ = best_length(times, self._right[:most], rows, known, draft, aim_s)
@@ -244,18 +273,6 @@ class HeadLengthPolicy:
             self._seen = [DOUBT] * len(HEAD_FIRST)
             times.forget()
         return best
-
-
-def _limits(engine: EngineCore, kv_length: int) -> list[float]:
-    """Seconds that the machine's limits allow passes, by their number of tokens from 1 on."""
-    times: list[float] = []
-    for tokens in range(1, MOST_ROWS + 1):
-        plan = engine.plans.decode if tokens == 1 else engine.plans.prefill
-        cost = pass_cost(
-            engine.cost, tokens, kv_length, tokens, plan.tape.barriers, engine.attention_tile
-        )
-        times.append(predict(cost, engine.cost, engine.machine).limit_s)
-    return times
 
 
 def _kind(same: int) -> int:
