@@ -131,6 +131,21 @@ def allowed(mask: Mask | None, n_vocab: int) -> np.ndarray[Any, np.dtype[np.bool
     return np.unpackbits(mask.view(np.uint8), bitorder="little")[:n_vocab].astype(np.bool_)
 
 
+class ScriptedSequence:
+    """The settings that callers make, and accounts of no passes."""
+
+    def __init__(self) -> None:
+        self.on_progress = None
+        self.label = ""
+        self.speculative, self.draft_sources = SpeculativeConfig(), []
+        self.metrics = self
+        self.cache = SimpleNamespace(state=None)
+
+    def pass_events(self) -> list[PassEvent]:
+        """No pass was run."""
+        return []
+
+
 class ScriptedSession:
     """The session API over a list of replies; nothing is computed."""
 
@@ -139,9 +154,7 @@ class ScriptedSession:
         self.n_cached = 0
         self.context = context
         self.last_phase: PhaseEvent | None = None
-        self.on_progress = None
-        self.label = ""
-        self.speculative, self.draft_sources = SpeculativeConfig(), []
+        self.sequence = ScriptedSequence()
         self.prefills: list[list[int]] = []
         """What each prefill was given."""
         self.masks: list[bool] = []
@@ -151,10 +164,6 @@ class ScriptedSession:
 
     def warmup(self) -> None:
         """There is nothing to build."""
-
-    def pass_events(self) -> list[PassEvent]:
-        """No pass was run."""
-        return []
 
     def prefill(
         self,
