@@ -98,7 +98,7 @@ class LocalConversation(Conversation[Mark]):
         self.session = engine.session(context=config.context)
         sequence = self.session.sequence
         sequence.shares, sequence.profile = True, profile
-        self.session.warmup()
+        self.session.sequence.warmup()
         self.ledger = TokenLedger()
         self.sampling, self._maker = self._sampling(config.sampling or Sampling())
         self.sampling.check(engine.tokenizer.n_vocab)
@@ -168,11 +168,11 @@ class LocalConversation(Conversation[Mark]):
         super().fork_from(other)
         if not len(other.ledger):  # the first question finds what `prefill_system` has read
             self.session = other.session.fork()
-            self.session.warmup()
+            self.session.sequence.warmup()
             return None
         changed = other.ledger.first_difference(other.session.tokens)
         self.session = other.session.fork(None if changed is None else changed.position)
-        self.session.warmup()
+        self.session.sequence.warmup()
         self.ledger.ids, self.ledger.spans = list(other.ledger.ids), list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)
         return self.session.sequence.metrics.adopted("fork", time.perf_counter() - began)

@@ -62,6 +62,10 @@ class EngineSequence(TokenSequence):
             self._drafting = NgramIndex(self.tokens), policy, copies, own
         return self._drafting
 
+    def warmup(self) -> None:
+        """Make now the tuning decisions that the first phases would spend time on."""
+        self.engine.tuning.prepare()
+
     # --- phases
 
     @contextmanager

@@ -68,6 +68,15 @@ class Session(ProcessBound):
         return self.sequence.context
 
     @property
+    def shares(self) -> bool:
+        """Whether it takes over what others have computed of the same text, and they from it."""
+        return self.sequence.shares
+
+    @shares.setter
+    def shares(self, on: bool) -> None:
+        self.sequence.shares = on
+
+    @property
     def last_phase(self) -> PhaseEvent | None:
         """What the last prefill or decode did."""
         return self.sequence.last_phase
@@ -259,7 +268,3 @@ class Session(ProcessBound):
                         logits = scheduler.compute(Request(sequence, at, part, len(part))).logits
                 sequence.logits_at = -1  # of many rows
                 yield logits.copy(slice(None)).rows
-
-    def warmup(self) -> None:
-        """Make now the tuning decisions that the first phases would spend time on."""
-        self.engine.tuning.prepare()

@@ -141,6 +141,9 @@ class ScriptedSequence:
         self.metrics = self
         self.cache = SimpleNamespace(state=None)
 
+    def warmup(self) -> None:
+        """There is nothing to build."""
+
     def pass_events(self) -> list[PassEvent]:
         """No pass was run."""
         return []
@@ -161,9 +164,6 @@ class ScriptedSession:
         """Of each decoded token: whether it was constrained."""
         self._tokenizer = tokenizer
         self._replies = replies
-
-    def warmup(self) -> None:
-        """There is nothing to build."""
 
     def prefill(
         self,

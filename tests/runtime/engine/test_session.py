@@ -453,7 +453,7 @@ def test_what_was_prepared_is_not_built_again(
     want = list(plain.decode(max_tokens=60))
     session = engine.session()
     session.sequence.speculative = SpeculativeConfig(draft_tokens=4)
-    session.warmup()
+    session.sequence.warmup()
     monkeypatch.setattr(Plan, "__init__", lambda *_, **__: pytest.fail("built too late"))
     session.prefill(text)
     got = list(session.decode(max_tokens=60))
