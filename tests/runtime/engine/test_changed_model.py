@@ -207,7 +207,7 @@ def test_cut_between_the_look_and_the_read(path: Path) -> None:
                     except ModelError as error:
                         said(error)
                         came += 1
-                assert sigbus.faults[0] > before and not session.has_logits
+                assert sigbus.faults[0] > before and not session.sequence.has_logits
         print(came)
         """,
         NANO,
