@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from .runtime.agent.remote import RemoteEngine
     from .runtime.agent.result import RunResult, Usage
     from .runtime.agent.session_store import SavedSession, open_session
+    from .runtime.engine.engine import Engine
+    from .runtime.engine.sampling.settings import Sampling
+    from .runtime.engine.session import Session
     from .runtime.fleet.api import map as map  # not in __all__: `import *` would hide the builtin
-    from .runtime.inference.engine import Engine
-    from .runtime.inference.sampling import Sampling
-    from .runtime.inference.session import Session
     from .tools import (
         CommandTools,
         EditTools,
@@ -79,7 +79,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "runtime": ("replay",),
     "runtime.agent.agent": ("Agent",),
-    "runtime.inference.engine": ("Engine",),
+    "runtime.engine.engine": ("Engine",),
     "runtime.fleet.api": ("map",),
     "runtime.agent.events": (
         "AgentEvent",
@@ -95,8 +95,8 @@ _PLACES = {
     "runtime.agent.remote": ("RemoteEngine",),
     "runtime.agent.result": ("RunResult", "Usage"),
     "runtime.agent.session_store": ("SavedSession", "open_session"),
-    "runtime.inference.sampling": ("Sampling",),
-    "runtime.inference.session": ("Session",),
+    "runtime.engine.sampling.settings": ("Sampling",),
+    "runtime.engine.session": ("Session",),
     "tools": (
         "CommandTools",
         "EditTools",

@@ -104,6 +104,7 @@ class Closing:
 class ProcessBound:
     """An object that cannot be pickled or copied; `_instead` says what to do, for the message."""
 
+    __slots__ = ()
     _instead = "make another one in the other process"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:

@@ -106,7 +106,7 @@ def quick_profiles() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def no_spill() -> None:
     """Leave the user's disk alone: only the tests of it spill pages, to folders of their own."""
-    from triplepoint.runtime.inference import spill
+    from triplepoint.runtime.engine.kv import spill
 
     spill.MOST_BYTES = 0
 

@@ -41,7 +41,6 @@ from triplepoint import (
 from triplepoint.traces.events import MessageEvent
 
 RECORD = "a record that the package makes and hands out; nobody is asked for one"
-PASSES = "between a session, its decoding and the scheduler; docs/api.md has what callers use"
 RUNS = "between an agent, its runs and the command line; docs/api.md has what callers use"
 EXEMPT = {
     "AgentEvent": "a union of types for annotations",
@@ -68,29 +67,6 @@ EXEMPT = {
     "Engine.check_ids": "called by sessions with whole numbers",
     "SavedSession": "open_session makes them",
     "Session": "Engine.session makes them",
-    **{
-        f"Session.{name}": PASSES
-        for name in (
-            *(
-                "ask",
-                "check_stop",
-                "compute",
-                "give_back",
-                "go_back",
-            ),
-            *(
-                "append",
-                "keep_cached",
-                "keep_logits",
-                "keep_prefix",
-                "phase",
-                "wake",
-                "run_pass",
-            ),
-            "count_on",
-            "adopted_phase",
-        )
-    },
     "Agent.resume": RUNS,
     "Tool.preview": "takes what Tool.validate gave",
     "Tool.run": "takes what Tool.validate gave",

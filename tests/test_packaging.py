@@ -209,7 +209,7 @@ FLOORS = (
     "convert",
     "synthetic",
     "hub",
-    "inference",
+    "engine",
     "conversation",
     "evaluate",
     "evidence",

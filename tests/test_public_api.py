@@ -64,7 +64,7 @@ def test_importing_loads_nothing_heavy() -> None:
 
 def test_one_copy_in_memory() -> None:
     """The public class is the class of its module, loaded once."""
-    from triplepoint.runtime.inference import engine
+    from triplepoint.runtime.engine import engine
 
     assert triplepoint.Engine is engine.Engine
-    assert [m for m in sys.modules if m.endswith("inference.engine")] == [engine.__name__]
+    assert [m for m in sys.modules if m.endswith("engine.engine")] == [engine.__name__]

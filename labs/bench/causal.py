@@ -51,7 +51,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Calibrate, then measure each point; a row as soon as it is known."""
-    from triplepoint.runtime.inference.engine_timer import EngineTimer
+    from triplepoint.runtime.engine.engine_timer import EngineTimer
     from triplepoint.runtime.physics.calibrate import calibrated
     from triplepoint.runtime.physics.calibration import busy
 

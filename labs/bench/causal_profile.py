@@ -21,7 +21,8 @@ import numpy as np
 
 from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
-from triplepoint.runtime.inference.engine_timer import all_threads, parts_of
+from triplepoint.runtime.engine.engine_timer import all_threads, parts_of
+from triplepoint.runtime.engine.request import Request
 from triplepoint.runtime.physics.costs import Bound, PassCost, pass_cost, predict
 from triplepoint.runtime.physics.latency_model import attainable
 from triplepoint.runtime.physics.observation import Observation, observe
@@ -30,9 +31,9 @@ from triplepoint.runtime.physics.roofline_probe import RooflineProbe
 from .perturbed_graph import Perturbation, PerturbedGraph, perturbed
 
 if TYPE_CHECKING:
-    from triplepoint.runtime.inference.engine import Engine
-    from triplepoint.runtime.inference.plan import Plan
-    from triplepoint.runtime.inference.session import Session
+    from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.engine.plan import Plan
+    from triplepoint.runtime.engine.session import Session
     from triplepoint.runtime.physics.machine import MachineProfile
 
 TIE = 0.03  # of the time: what two resources differ by less is a tie
@@ -97,7 +98,7 @@ def measure(
     _fill(session, most)
     with engine.lock, all_threads(engine):
         for tokens in dict.fromkeys(tokens for tokens, _ in points):
-            turns = _Turns(session, min(tokens, session.most_tokens))
+            turns = _Turns(session, min(tokens, session.sequence.most_tokens))
             for start in (start for n, start in points if n == tokens):
                 yield _point(engine, turns, tokens, start, limits)
 
@@ -114,11 +115,11 @@ class _Turns:
         self.plans: dict[Perturbation, Plan[PerturbedGraph]] = {
             name: perturbed(session, name, tokens) for name in NAMES
         }
-        self.measured = session.measured
-        session.metrics.reset()  # they count the experts of each layer
+        self.measured = session.sequence.measured
+        session.sequence.metrics.reset()  # they count the experts of each layer
         self.most = tokens
         self._session = session
-        self._pages = session.cache.pages.copy()
+        self._pages = session.sequence.cache.pages.copy()
         self._shared = self._pages.copy()  # neighboring pages are one
         self._shared[1::2] = self._shared[: len(self._shared) - 1 : 2][: len(self._shared) // 2]
         chance = np.random.default_rng(1)
@@ -126,15 +127,17 @@ class _Turns:
 
     def run(self, name: Perturbation, todo: Sequence[tuple[int, int, int]]) -> float:
         """Seconds of passes of (tokens, start, outputs)."""
-        session, plan = self._session, self.plans[name]
-        session.cache.pages[:] = self._shared if name == "memory" else self._pages
+        sequence, plan = self._session.sequence, self.plans[name]
+        scheduler = sequence.engine.scheduler
+        sequence.cache.pages[:] = self._shared if name == "memory" else self._pages
         twice = name == "dispatch"  # its tape holds a pass twice
         if twice and todo[0][0] == 1:
             todo = todo[::2]
         started = time.perf_counter()
         for tokens, start, outputs in todo:  # as `Session.compute` does, its accounts included
-            session.n_cached = start
-            session.metrics.cost(session.run_pass(plan, self._ids[:tokens], outputs), start)
+            sequence.n_cached = start
+            result = scheduler.run_on(plan, Request(sequence, start, self._ids[:tokens], outputs))
+            sequence.metrics.cost(result, start)
         seconds = time.perf_counter() - started
         return seconds / 2 if twice and todo[0][0] > 1 else seconds
 
@@ -212,7 +215,7 @@ def _cost(
 
 def _fill(session: Session, positions: int) -> None:
     """Make pages for so many positions, and write to them: untouched ones are one page of zeros."""
-    cache = session.cache
+    cache = session.sequence.cache
     cache.reserve(positions)
     for address in cache.pages[: -(-positions // PAGE)].tolist():
         page = (ctypes.c_uint8 * cache.page_bytes).from_address(address)

@@ -12,7 +12,7 @@ from triplepoint.runtime.cli.bench_options import add_repetitions_option
 from triplepoint.runtime.cli.exit_codes import Exit, explain
 from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
 from triplepoint.runtime.cli.output import Output, log_shown
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 
 Report = tuple[Iterable[str], dict[str, Any]]
 """Lines to show, and the same as numbers."""

@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from triplepoint.runtime.engine.request import Request
+from triplepoint.runtime.engine.sequence import Status
+
 if TYPE_CHECKING:
-    from triplepoint.runtime.inference.draft_head import DraftHead
-    from triplepoint.runtime.inference.engine import Engine
-    from triplepoint.runtime.inference.session import Session
+    from triplepoint.runtime.engine.drafting.head import DraftHead
+    from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.engine.session import Session
 
 LENGTHS = range(1, 9)
 PROMPT = 64  # tokens before the passes
@@ -162,9 +165,10 @@ def _pass(session: Session, ids: list[int], count: int) -> float:
     session.truncate(PROMPT)
     part = ids[PROMPT : PROMPT + count]
     session.tokens.extend(part)
-    with session.phase(decoding=True):
+    with session.sequence.phase(Status.DECODE):
         began = time.perf_counter()
-        session.ask(PROMPT, part, count, (None,) * count)
+        request = Request(session.sequence, PROMPT, part, count, (None,) * count)
+        session.engine.scheduler.compute(request)
         return time.perf_counter() - began
 
 
@@ -173,7 +177,7 @@ def _draft(session: Session, ids: list[int], head: DraftHead) -> float:
     session.truncate(PROMPT)
     session.tokens.append(ids[PROMPT])
     hidden = np.ones(session.engine.outputs.hidden.shape[1], np.float32)
-    found, seconds = head.draft(session, hidden, 4)
+    found, seconds = head.draft(session.sequence, hidden, 4)
     session.tokens.pop()
     return seconds / max(1, len(found))
 

@@ -28,16 +28,16 @@ from triplepoint.jit.kernels.epilogue import GATES
 from triplepoint.jit.kernels.panels import FORMATS
 from triplepoint.jit.pool import aligned
 from triplepoint.jit.tape import Op, PerThread, Tape
+from triplepoint.runtime.engine.plan import Plan
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.forward.descriptor import ONE, OUTPUTS, TOKENS
 from triplepoint.runtime.forward.gemms import CHUNKS
 from triplepoint.runtime.forward.graph import GraphBuilder
-from triplepoint.runtime.inference.plan import Plan
 
 from . import perturb
 
 if TYPE_CHECKING:
-    from triplepoint.runtime.inference.session import Session
+    from triplepoint.runtime.engine.session import Session
 
 Perturbation = Literal["", "control", "memory", "compute", "dispatch"]
 PIECE = 1 << 20  # bytes of a piece for each thread: it is near when it is read again

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from triplepoint.runtime.conversation.repetition import Repetition, Words
+from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 _MOST_BYTES = 400_000  # of one file

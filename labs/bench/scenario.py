@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from triplepoint.errors import EngineError, SettingError
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
 from triplepoint.runtime.conversation.toolcalls import ToolCall
-from triplepoint.runtime.inference.teacher_forcing import decode_teacher_forced
+from triplepoint.runtime.engine.teacher_forcing import decode_teacher_forced
 
 from .command import Report, run_report
 from .speculation import OFF, ON, TOOLS, document, original, quoting
 
 if TYPE_CHECKING:
-    from triplepoint.runtime.inference.engine import Engine
-    from triplepoint.runtime.inference.session import Session
+    from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.engine.session import Session
     from triplepoint.traces.events import PhaseEvent
 
 PROMPT, RESULT, ANSWER, QUESTION, SECOND = 220, 5000, 160, 40, 60  # tokens
@@ -132,12 +132,12 @@ def _run_tape(
     engine: Engine, parts: Sequence[Step], grammar: CallGrammar, on: bool
 ) -> list[PhaseEvent]:
     session, phases = engine.session(), []
-    session.speculative = ON if on else OFF
+    session.sequence.speculative = ON if on else OFF
     for part in parts:
         start = len(session.tokens)
         if not part.said:
             phases.append(_feed(session, part.ids, whole=not on))
-            session.draft_sources = [(start, len(session.tokens))] if on else []
+            session.sequence.draft_sources = [(start, len(session.tokens))] if on else []
             continue
         constraint: TurnConstraint | None = grammar.constraint() if part.call else None
         phases.append(decode_teacher_forced(session, part.ids, constraint=constraint))

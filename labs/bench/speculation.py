@@ -24,8 +24,8 @@ import numpy as np
 
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
 from triplepoint.runtime.conversation.toolcalls import ToolCall
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
-from triplepoint.runtime.inference.teacher_forcing import decode_teacher_forced
+from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
+from triplepoint.runtime.engine.teacher_forcing import decode_teacher_forced
 from triplepoint.tools.tool import ToolSet, tool
 
 from . import draft_lengths
@@ -33,8 +33,8 @@ from .command import Report, run_report
 from .draft_lengths import DraftCosts
 
 if TYPE_CHECKING:
-    from triplepoint.runtime.inference.engine import Engine
-    from triplepoint.runtime.inference.session import Session
+    from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.engine.session import Session
     from triplepoint.traces.events import PhaseEvent
 
 TOKENS = 240  # of an answer
@@ -179,7 +179,10 @@ def answers(engine: Engine, repeat: int) -> list[Measured]:
         sessions = {}
         for speculative in (OFF, ON):
             session = sessions[speculative] = engine.session()
-            session.speculative, session.draft_sources = speculative, [(0, len(prompt))]
+            session.sequence.speculative, session.sequence.draft_sources = (
+                speculative,
+                [(0, len(prompt))],
+            )
             session.prefill(prompt)
         for _ in range(repeat):
             for speculative, into in ((OFF, measured.off), (ON, measured.on)):
@@ -214,7 +217,10 @@ def _call(
     turns = []
     for speculative, into in ((OFF, measured.off), (on, measured.on)):
         session = engine.session()
-        session.speculative, session.draft_sources = speculative, [(0, len(file_ids))]
+        session.sequence.speculative, session.sequence.draft_sources = (
+            speculative,
+            [(0, len(file_ids))],
+        )
         session.prefill(prompt)
         turns.append((session, into))
     for _ in range(repeat):
@@ -268,7 +274,7 @@ def grammar_cost(engine: Engine, repeat: int) -> list[tuple[str, float, float]]:
     grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
     opening = engine.tokenizer.encode(grammar.form.opening, special=True)
     session = engine.session()
-    session.speculative = OFF
+    session.sequence.speculative = OFF
     session.prefill([*engine.tokenizer.encode("Look. "), *opening])
     start, found = len(session.tokens), []
     for call in CALLS:

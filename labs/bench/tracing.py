@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triplepoint.runtime.agent.agent import Agent
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.traces.writer import TraceWriter
 
 if TYPE_CHECKING:

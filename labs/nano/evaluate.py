@@ -24,7 +24,7 @@ from .held_out import BANDS, EVALUATED, Case, cases
 from .writer import Round
 
 if TYPE_CHECKING:
-    from triplepoint.runtime.inference.engine import Engine
+    from triplepoint.runtime.engine.engine import Engine
 
 Judge = Callable[[Case, bool], tuple[bool, bool]]
 """(case, whether to show a wrong one) to whether its answers are right, and all its calls, too."""
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--misses", type=int, default=0, help="wrong cases to show of each")
     args = parser.parse_args()
     if args.engine:
-        from triplepoint.runtime.inference.engine import Engine
+        from triplepoint.runtime.engine.engine import Engine
 
         judge, encoder = agent_judge(Engine.load(args.engine))
     else:

@@ -34,7 +34,7 @@ from triplepoint.runtime.suites.verdict import (
 
 if TYPE_CHECKING:
     from triplepoint.runtime.agent.agent import Agent
-    from triplepoint.runtime.inference.engine import Engine
+    from triplepoint.runtime.engine.engine import Engine
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ _engine: Engine | None = None
 
 def _start(model: str) -> None:
     global _engine
-    from triplepoint.runtime.inference.engine import Engine
+    from triplepoint.runtime.engine.engine import Engine
 
     _engine = Engine.load(model, threads=1)
 
@@ -159,7 +159,7 @@ def judge(folders: list[Folder], model: str, workers: int = 1) -> Iterator[Verdi
             folder.write(roots[folder.name])
         jobs = [(roots[talk.folder], talk) for folder in folders for talk in folder.talks]
         if workers == 1:
-            from triplepoint.runtime.inference.engine import Engine
+            from triplepoint.runtime.engine.engine import Engine
 
             with Engine.load(model, threads=1) as engine:
                 for root, talk in jobs:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.run_metadata import run_start
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.replay.examples import SUFFIX, folder, root
 from triplepoint.traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
 from triplepoint.traces.reader import Trace

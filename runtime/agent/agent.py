@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from ..conversation.chat import Chat
     from ..conversation.grammar import CallGrammar
     from ..conversation.ledger import TokenLedger
-    from ..inference.engine import Engine
-    from ..inference.sampling import Sampling
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.sampling.settings import Sampling
+    from ..engine.session import Session
     from .conversation import Conversation
     from .remote import RemoteEngine
 

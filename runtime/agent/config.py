@@ -16,8 +16,8 @@ from ...errors import AgentError, SettingError
 from ...tools import Tool, formats
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.sampling import Sampling
+    from ..engine.engine import Engine
+    from ..engine.sampling.settings import Sampling
     from .remote import RemoteEngine
 
 ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
@@ -67,7 +67,7 @@ class AgentConfig:
         for name in ("compact", "repetition_stop", "answer_forms"):
             check_switch(getattr(self, name), name, SettingError)
         if self.sampling is not None:
-            from ..inference.sampling import Sampling
+            from ..engine.sampling.settings import Sampling
 
             if not isinstance(self.sampling, Sampling):
                 raise SettingError(f"sampling must be a Sampling, not {self.sampling!r}")
@@ -174,7 +174,7 @@ def engine_notes(config: AgentConfig, engine: Engine) -> list[str]:
 
 def sampling_notes(config: AgentConfig, engine: Engine) -> list[str]:
     """What the model's file decides of the sampling, and what of it is not used."""
-    from ..inference.sampling import Sampling
+    from ..engine.sampling.settings import Sampling
 
     given, found = config.sampling or Sampling(), engine.sampling
     used = [

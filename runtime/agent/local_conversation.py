@@ -30,7 +30,7 @@ from ..conversation.reasoning_tags import told_of
 from ..conversation.reply import Reply
 from ..conversation.requirement import Requirement, grammar_of
 from ..conversation.turn import Limits, Turn, TurnRequest, TurnResult
-from ..inference.sampling import Sampling
+from ..engine.sampling.settings import Sampling
 from .compaction import (
     compacted,
     dropped_text,
@@ -49,7 +49,7 @@ from .prompt import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from .config import AgentConfig
     from .run_context import RunContext
 
@@ -96,8 +96,9 @@ class LocalConversation(Conversation[Mark]):
         self.grammar = grammar_of(engine.tokenizer, self.required)
         self.left_out: list[str] = []
         self.session = engine.session(context=config.context)
-        self.session.shares, self.session.profile = True, profile
-        self.session.warmup()
+        sequence = self.session.sequence
+        sequence.shares, sequence.profile = True, profile
+        self.session.sequence.warmup()
         self.ledger = TokenLedger()
         self.sampling, self._maker = self._sampling(config.sampling or Sampling())
         self.sampling.check(engine.tokenizer.n_vocab)
@@ -167,14 +168,14 @@ class LocalConversation(Conversation[Mark]):
         super().fork_from(other)
         if not len(other.ledger):  # the first question finds what `prefill_system` has read
             self.session = other.session.fork()
-            self.session.warmup()
+            self.session.sequence.warmup()
             return None
         changed = other.ledger.first_difference(other.session.tokens)
         self.session = other.session.fork(None if changed is None else changed.position)
-        self.session.warmup()
+        self.session.sequence.warmup()
         self.ledger.ids, self.ledger.spans = list(other.ledger.ids), list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)
-        return self.session.adopted_phase("fork", time.perf_counter() - began)
+        return self.session.sequence.metrics.adopted("fork", time.perf_counter() - began)
 
     def prefill_system(self) -> int:
         """Prefill what all conversations begin with, in tokens (see `Agent.prefill_system`)."""
@@ -222,7 +223,7 @@ class LocalConversation(Conversation[Mark]):
             "sampling": self.sampling.as_dict(),
             "format": self.chat.form.name,
             "answer_forms": self.grammar.forms is not None,
-            **self.session.speculative.as_dict(),
+            **self.session.sequence.speculative.as_dict(),
         }
 
     def compact(
@@ -288,8 +289,9 @@ class LocalConversation(Conversation[Mark]):
         self, run: RunContext, new: Sequence[Message], purpose: str, room: int = 1
     ) -> Iterator[AgentEvent]:
         session, ledger, chat = self.session, self.ledger, self.chat
-        session.on_progress = run.on_progress
-        session.label = run.trace.run or session.label  # none where a recorded step is done again
+        session.sequence.on_progress = run.on_progress
+        if run.trace.run:  # none where a recorded step is done again
+            session.sequence.label = run.trace.run
         changed = ledger.first_difference(session.tokens)
         messages = [*self.messages, *new]
         noted = len(chat.notes)
@@ -332,7 +334,7 @@ class LocalConversation(Conversation[Mark]):
             cached = session.n_cached
             borders = resume_points(ledger, opening)
             asked = any(span.origin == "user" for span in ledger.spans)
-            session.opening = borders[0] if asked and not before else 0
+            session.sequence.opening = borders[0] if asked and not before else 0
             phase = session.prefill(
                 ledger.ids[keep:], purpose=purpose, check=run.check_stop, borders=borders
             )
@@ -352,7 +354,7 @@ class LocalConversation(Conversation[Mark]):
             kept=keep,
             cached=cached,
             miss=miss,
-            recurrent=phase.recomputed_tokens > 0 and session.cache.state is not None,
+            recurrent=phase.recomputed_tokens > 0 and session.sequence.cache.state is not None,
         )
         if reuse.miss is not None:
             self._why = CHANGED_SESSION
@@ -408,7 +410,7 @@ class LocalConversation(Conversation[Mark]):
         """Decode one turn of the model (see `Conversation.generate`)."""
         ledger, began = self.ledger, run.began
         left, before, config = run.tokens_left(), len(ledger), self.config
-        self.session.draft_sources = [
+        self.session.sequence.draft_sources = [
             (s.start, s.end) for s in ledger.spans if s.origin == "tool_result"
         ]
         request = TurnRequest(
@@ -508,7 +510,7 @@ class LocalConversation(Conversation[Mark]):
 
     def _record(self, run: RunContext, phase: PhaseEvent, purpose: str) -> PhaseEvent:
         """Put a phase of the session, its last one, into the trace."""
-        return run.log_phase(phase, purpose, self.session.pass_events())
+        return run.log_phase(phase, purpose, self.session.sequence.metrics.pass_events())
 
     def _check_room(self, before: int, room: int) -> None:
         session, ledger = self.session, self.ledger

@@ -22,7 +22,7 @@ from .local_conversation import LocalConversation
 
 if TYPE_CHECKING:
     from ...tools import Policy, ToolSet, Workspace
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from .config import AgentConfig
     from .conversation import Conversation
     from .remote import RemoteEngine
@@ -205,7 +205,7 @@ def _regime_map(setup: RunSetup) -> dict[str, Any]:
     modelled = getattr(setup.engine, "cost", None) is not None
     if not modelled or not isinstance(conversation, LocalConversation):
         return {}
-    from ..inference.regime_map import regime_map
+    from ..engine.regime_map import regime_map
 
     return regime_map(conversation.session)
 

@@ -28,7 +28,7 @@ from .. import checked_files
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.reasoning_spans import Mark
-from ..inference import kv_snapshot
+from ..engine.kv import snapshot as kv_snapshot
 from .history import History
 from .local_conversation import LocalConversation
 from .run_metadata import write_continuation
@@ -141,8 +141,9 @@ class SavedSession(ProcessBound):
         try:
             conversation.session = conversation.engine.load_session(self.folder, made.context)
             loaded = conversation.session
-            loaded.profile, loaded.speculative = made.profile, made.speculative
-            loaded.shares, loaded.namespace = made.shares, made.namespace
+            to, of = loaded.sequence, made.sequence
+            to.profile, to.speculative = of.profile, of.speculative
+            to.shares, to.namespace = of.shares, of.namespace
             why = loaded.restore_error
         except EngineError as error:
             why = str(error)
@@ -153,7 +154,7 @@ class SavedSession(ProcessBound):
         seconds = time.perf_counter() - began
         reused = conversation.session.n_cached
         if reused:
-            phase = conversation.session.adopted_phase("session", seconds)
+            phase = conversation.session.sequence.metrics.adopted("session", seconds)
             phase.turn = agent.turn
             agent.trace.write(phase)
         said = [
@@ -196,7 +197,7 @@ class SavedSession(ProcessBound):
             for path in self.folder.iterdir():
                 checked_files.sweep_unfinished(path, _CONVERSATION)
             if isinstance(conversation, LocalConversation):
-                cache = conversation.session.cache
+                cache = conversation.session.sequence.cache
                 _make_room(
                     self.folder, -(-conversation.session.n_cached // PAGE) * cache.page_bytes
                 )

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.reader import Trace
 from .. import memory
-from ..inference.engine_timer import EngineTimer
-from ..inference.policy import SPIN_MOST_S
+from ..engine.engine_timer import EngineTimer
+from ..engine.policy.choices import SPIN_MOST_S
 from ..physics.timed_passes import Case
 
 if TYPE_CHECKING:
-    from ..inference.autotune import Autotuner
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
+    from ..engine.policy.autotune import Autotuner
 
 POLICY = "policy"
 GROUPS: dict[str, Sequence[str]] = {

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 
 from ...errors import SettingError
 from ...jit.kernels.kvcache import PAGE
+from ..engine.policy.pass_correction import PassCorrection
+from ..engine.request import Batch, Request, StepResult
+from ..engine.shared_pass import Forecasts
 from ..forward.logits import ROWS
-from ..inference.pass_correction import PassCorrection
-from ..inference.runner import Rows
-from ..inference.shared_pass import Forecasts
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.sequence import TokenSequence
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.sequence import TokenSequence
+    from ..engine.session import Session
     from .compare import Baseline
 
 
@@ -124,8 +124,8 @@ def measure(
     sessions = [engine.session(prompt + generate) for _ in range(max(batches))]
     memory = engine.layout.memory
     own = shared // PAGE * PAGE  # from here on each has pages of its own
-    needed = sum(session.cache.wants(own, prompt + generate) for session in sessions)
-    needed += sessions[0].cache.wants(0, shared) if shared else 0
+    needed = sum(session.sequence.cache.wants(own, prompt + generate) for session in sessions)
+    needed += sessions[0].sequence.cache.wants(0, shared) if shared else 0
     if memory.lacks(needed):
         raise SettingError(
             f"{max(batches)} sequences of {prompt + generate} tokens need {needed:,} bytes of KV "
@@ -146,7 +146,7 @@ def measure(
                 part = [sessions[0].fork() for _ in range(one.batch)]
             _ = [session.truncate(shared) for session in part]
             twins: list[Session] = []
-            with engine.runner.watched((one.forecasts if round_ else Forecasts()).add):
+            with engine.runner.observe((one.forecasts if round_ else Forecasts()).add):
                 began = time.perf_counter()
                 tokens = _prefill(engine, part, prompts)
                 prompt_s = time.perf_counter() - began
@@ -169,25 +169,24 @@ def measure(
 
 def _prefill(engine: Engine, sessions: Sequence[Session], prompts: list[list[int]]) -> list[int]:
     """Compute the prompts, as many rows a pass as are usual; the first token of each decode."""
-    left: dict[TokenSequence, list[int]] = dict(zip(sessions, map(list, prompts), strict=False))
+    left = {session.sequence: list(ids) for session, ids in zip(sessions, prompts, strict=False)}
     first: dict[TokenSequence, int] = {}
     while left:
-        batch: list[tuple[Rows, int]] = []
+        batch: list[tuple[Request, int]] = []
         room = engine.tuning.chunk
-        for session, ids in left.items():
+        for sequence, ids in left.items():
             count = min(room, len(ids))
             if not count:
                 break
-            session.tokens += ids[:count]
-            batch.append((Rows(session, session.n_cached, ids, 1, (None,)), count))
+            sequence.tokens += ids[:count]
+            batch.append((Request(sequence, sequence.n_cached, ids, 1, (None,)), count))
             room -= count
-        _run(engine, batch)
-        for rows, count in batch:
-            del left[rows.sequence][:count]
-            if rows.logits is not None:
-                first[rows.sequence] = rows.logits.tokens[0]
-                del left[rows.sequence]
-    return [first[session] for session in sessions]
+        for (request, count), result in zip(batch, _run(engine, batch), strict=True):
+            del left[request.sequence][:count]
+            if result.logits is not None:
+                first[request.sequence] = result.logits.tokens[0]
+                del left[request.sequence]
+    return [first[session.sequence] for session in sessions]
 
 
 def _decode(
@@ -195,12 +194,12 @@ def _decode(
 ) -> list[int]:
     """Greedy tokens of all sequences, a row of each in every pass."""
     for _ in range(generate):
-        batch = []
+        batch = list[tuple[Request, int]]()
         for session, token in zip(sessions, tokens, strict=True):
             session.tokens.append(token)
-            batch.append((Rows(session, session.n_cached, [token], 1, (None,)), 1))
-        _run(engine, batch)
-        tokens = [rows.logits.tokens[0] for rows, _ in batch if rows.logits is not None]
+            batch.append((Request(session.sequence, session.n_cached, [token], 1, (None,)), 1))
+        results = _run(engine, batch)
+        tokens = [result.logits.tokens[0] for result in results if result.logits is not None]
     return tokens
 
 
@@ -217,18 +216,15 @@ def _apart(engine: Engine, sessions: Sequence[Session], tokens: list[int], gener
     # What such passes take is no matter of those whose predictions are told.
     learned, engine.tuning.correction = engine.tuning.correction, PassCorrection()
     try:
-        with engine.runner.watched(lambda _: None):
-            return _timed(engine, sessions, tokens, generate)
+        return _timed(engine, sessions, tokens, generate)
     finally:
         engine.runner.joins, engine.tuning.correction = True, learned
 
 
-def _run(engine: Engine, batch: list[tuple[Rows, int]]) -> None:
+def _run(engine: Engine, batch: list[tuple[Request, int]]) -> list[StepResult]:
     with engine.lock:
-        if len(batch) == 1:
-            engine.runner.run(*batch[0])
-        else:
-            engine.runner.run_shared(batch)
-    for rows, _ in batch:
-        if rows.logits is not None:
-            rows.logits.released = True
+        results = engine.scheduler.run(Batch(tuple(batch)))
+    for result in results:
+        if result.logits is not None:
+            result.logits.released = True
+    return results

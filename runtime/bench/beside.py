@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from ... import interrupts
 from ...errors import SettingError
-from ..inference.shared_pass import Forecasts
+from ..engine.shared_pass import Forecasts
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
 
 BEFORE = 128  # tokens that the decode has behind it
 SETTLED = 16  # of its tokens before the prompt begins
@@ -79,7 +79,7 @@ def measure(engine: Engine, prompt: int, repeat: int = 3) -> Beside:
     for _ in range(repeat):
         found.alone_s.append(_prompt(engine, long))
         session = engine.session()
-        session.speculative = replace(session.speculative, draft_tokens=0)
+        session.sequence.speculative = replace(session.sequence.speculative, draft_tokens=0)
         session.prefill(short)
         _round(engine, found, session, long)
     return found
@@ -110,7 +110,7 @@ def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) 
         finally:
             settled.set()
 
-    with engine.runner.watched(found.forecasts.add), ThreadPoolExecutor(1) as threads:
+    with engine.runner.observe(found.forecasts.add), ThreadPoolExecutor(1) as threads:
         with interrupts.held():
             decoding = threads.submit(decode)
         try:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...arguments import Closing
 from ...errors import EngineError, SettingError
-from ..inference.engine_timer import EngineTimer
+from ..engine.engine_timer import EngineTimer
 from .runner import Result, Samples, spent
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..physics.roofline_probe import RooflineProbe
     from ..physics.timed_passes import Case
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..inference.engine_timer import EngineTimer
+from ..engine.engine_timer import EngineTimer
 from ..physics.calibrate import TRIES, Sampler, case
 from ..physics.observation import observe
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..physics.calibration import Calibration
     from ..physics.latency_model import LatencyEstimate
     from ..physics.machine import MachineProfile

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..inference.engine_timer import EngineTimer
+from ..engine.engine_timer import EngineTimer
 from ..physics.costs import PassCost, Prediction, decode_cost, pass_cost, predict
 from ..physics.timed_passes import Case
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
     from ..physics.machine import MachineProfile
     from ..physics.roofline_probe import RooflineProbe
 
@@ -110,7 +110,7 @@ def spent(session: Session) -> dict[str, float]:
     assert phase is not None
     total = phase.wall_s * phase.threads
     shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-    for plan, times in session.measured.items():
+    for plan, times in session.sequence.measured.items():
         work = times.work_seconds().sum(axis=0) / total
         for op, share in zip(plan.graph.tape.ops, work, strict=True):
             shares[part_of(op.kernel.source.name)] += float(share)

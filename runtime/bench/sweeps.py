@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..inference.engine_timer import EngineTimer
+from ..engine.engine_timer import EngineTimer
 from ..physics.calibrate import Sampler
 from ..physics.costs import pass_cost
 from ..physics.timed_passes import Case
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 PROMPTS = (13, 36, 81, 182, 461, 1096, 1795, 4239, 8134)
 POSITIONS = (10, 100, 1000, 10_000, 17_000)
@@ -163,7 +163,7 @@ def by_layer(engine: Engine, repeat: int, prompt: int = LAYERS_PROMPT) -> Iterat
     """Milliseconds of each layer's two halves in one prefill: the median over its repeats."""
     length = min(prompt, engine.context - 2)
     timer = EngineTimer(engine, [Case(prompt=length)])
-    timer.session.profile = True
+    timer.session.sequence.profile = True
     rounds = []
     for n in range(repeat + 1):
         timer.measure(Case(prompt=length))

@@ -18,7 +18,7 @@ from .output import Output, read_answer
 if TYPE_CHECKING:
     from ...tools import Policy, Request, Tool, Workspace
     from ...tools.policy import Answer, Mode
-    from ..inference.sampling import Sampling
+    from ..engine.sampling.settings import Sampling
 
 _MOST_SHOWN = 4000  # characters of a preview
 _MOST_SCOPE = 200  # of what "always" would be for
@@ -373,7 +373,7 @@ def sampling_of(args: argparse.Namespace) -> Sampling | None:
     given["logit_bias"] = dict(args.logit_bias) if args.logit_bias else None
     if all(value is None for value in given.values()):
         return None
-    from ..inference.sampling import Sampling
+    from ..engine.sampling.settings import Sampling
 
     return Sampling(**given)
 
@@ -382,7 +382,7 @@ def _setting(name: str, flag: str, kind: Callable[[str], Any]) -> Callable[[str]
     """A function that reads a value and sees whether it makes sense."""
 
     def read(text: str) -> Any:
-        from ..inference.sampling import Sampling
+        from ..engine.sampling.settings import Sampling
 
         try:
             value = kind(text)

@@ -26,7 +26,7 @@ from .tables import Column, Form, Row, between, limits_of, notes, now, percent, 
 if TYPE_CHECKING:
     from ..bench.compare import Pair
     from ..bench.runner import Result
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..physics.timed_passes import Case
 
 COMMANDS = {

@@ -17,7 +17,7 @@ from .tables import Column, Form, rate, show_each
 
 if TYPE_CHECKING:
     from ..bench.ablation import Ablation, AgentRun, Compared
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..physics.timed_passes import Case
 
 BETTER = 1.03  # of the policy's speed: what a fixed setting may reach

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..bench.load_client import Asks, Reply
     from ..bench.load_work import Work
     from ..conversation.messages import Role
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
     from ..serve.prompts import Prompts
 
 
@@ -35,7 +35,7 @@ def engine_client(
     with load_calibrated(args, output) as engine:
         work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
         with closing(engine.session()) as session:
-            session.warmup()
+            session.sequence.warmup()
         prompts = Prompts(engine.tokenizer)
         yield lambda: EngineClient(engine, prompts, options)
 
@@ -44,7 +44,7 @@ class EngineClient:
     """Answers as a server does, by a session of its own for each request."""
 
     def __init__(self, engine: Engine, prompts: Prompts, options: Mapping[str, Any]) -> None:
-        from ..inference.sampling import Sampling
+        from ..engine.sampling.settings import Sampling
 
         self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
         self._session: Session | None = None
@@ -62,7 +62,7 @@ class EngineClient:
         try:
             prompt = self._prompts.prompt(talk)
             with closing(engine.session()) as session:
-                self._session, session.shares = session, True
+                self._session, session.sequence.shares = session, True
                 phase = session.prefill(prompt.ids, borders=prompt.borders)
                 reply.prompt, reply.cached = len(prompt.ids), phase.shared_tokens
                 stop = engine.tokenizer.stop_ids

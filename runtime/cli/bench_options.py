@@ -11,7 +11,7 @@ from .load_engine import DEFAULT_MODEL, add_engine_options
 from .options import add_number, add_numbers, add_option
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..physics.timed_passes import Case
 
 DEPTHS = (0, 512, 2048, 8192)

@@ -42,7 +42,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Calibrate, then predict and measure each point; a row as soon as it is known."""
     from ..bench import predictions
-    from ..inference.engine_timer import EngineTimer
+    from ..engine.engine_timer import EngineTimer
     from ..physics.calibrate import DECODES, calibrated
     from ..physics.calibration import busy
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from ..bench.load_work import Work
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 _START_S = 300.0  # a model may have to be written first
 PARALLEL = 32

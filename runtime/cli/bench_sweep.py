@@ -16,7 +16,7 @@ from .tables import Column, Form, Row, rate, show
 
 if TYPE_CHECKING:
     from ..bench.sweeps import Point
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 _FIRST = {
     "prompt": "prompt",

@@ -13,7 +13,7 @@ from .tables import Column, Form, between, notes, percent, rate, show_each
 from .traces import TRACE
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..replay.timing import Timed
 
 

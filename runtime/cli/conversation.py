@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
     from ..agent.session_list import SessionInfo
     from ..agent.session_store import SavedSession
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from .output import Output
 
 

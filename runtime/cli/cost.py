@@ -206,8 +206,8 @@ def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
     found = of_name(model, limits, reached=reached)
     if found is not None:
         return found
-    from ..inference.engine import Engine
-    from ..inference.engine_timer import EngineTimer
+    from ..engine.engine import Engine
+    from ..engine.engine_timer import EngineTimer
     from ..physics.calibrate import calibrated
     from .load_engine import model_path
 

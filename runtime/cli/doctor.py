@@ -141,7 +141,7 @@ def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
     from ...jit.compile import Library
     from ...jit.pool import Pool
     from ...jit.targets import resolve
-    from ..inference.policy import choose_pages
+    from ..engine.policy.choices import choose_pages
     from ..physics.huge_pages import page_gain
     from ..physics.machine import physical_cores
 

@@ -19,7 +19,7 @@ from .traces import default_folder
 
 if TYPE_CHECKING:
     from ...traces.events import RunStart
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..replay.workload import WorkItem
     from ..tokens.tokenizer import Tokenizer
 
@@ -93,7 +93,7 @@ def engine_of(
 
 def positions_for(header: RunStart, works: Sequence[WorkItem], model: str | None) -> int | None:
     """Positions to load the engine with: the recorded ones; for another model what is needed."""
-    from ..inference.loaded_model import DEFAULT_CONTEXT
+    from ..engine.loaded_model import DEFAULT_CONTEXT
     from ..replay.workload import positions
 
     needed = positions(works)
@@ -104,8 +104,8 @@ def positions_for(header: RunStart, works: Sequence[WorkItem], model: str | None
 
 def tokenizer_of(header: RunStart) -> Tokenizer:
     """Return the tokenizer of a run's model; a ModelError where its file is not here any more."""
+    from ..engine.engine import resolve_model
     from ..gguf.open import open_gguf
-    from ..inference.engine import resolve_model
     from ..tokens.tokenizer import Tokenizer
 
     with open_gguf(resolve_model(model_of(header))) as gguf:

@@ -16,7 +16,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..suites.definition import Model, Suite, Task
     from ..suites.report import Section
     from ..suites.results import Row

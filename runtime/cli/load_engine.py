@@ -16,7 +16,7 @@ from .output import Output, read_answer
 
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 MODEL = "a GGUF file, a pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
 DEFAULT_MODEL = "default: what `triplepoint use` set, else nano"
@@ -149,7 +149,7 @@ def load_calibrated(args: argparse.Namespace, output: Output, model: str | None 
     engine = load_engine(args, output)
     known = engine.calibration
     if known is None or busy(known, engine.machine):
-        from ..inference.engine_timer import EngineTimer
+        from ..engine.engine_timer import EngineTimer
         from ..physics.calibrate import quick_calibrate
 
         quick_calibrate(EngineTimer(engine))
@@ -195,7 +195,7 @@ def _chosen_path(args: argparse.Namespace, output: Output) -> str | Path:
     name = choose_model(args)
     if not (source := getattr(args, "chosen_by", "")):
         return model_path(name, output)
-    from ..inference.engine import resolve_model
+    from ..engine.engine import resolve_model
 
     try:
         return resolve_model(model_path(name, output))
@@ -207,7 +207,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model with the threads, target, KV format and context that were asked for."""
     if "numpy" not in sys.modules:
         require_address_space(320_000_000, "importing numpy and LLVM")
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
     keep = getattr(args, "cache_packed_weights", False)
     with output.progress:

@@ -24,11 +24,11 @@ from .options import add_file, add_number, add_switch, within
 from .output import Output
 
 if TYPE_CHECKING:
+    from ..engine.engine import Engine
     from ..fleet.answering import Recipe
     from ..fleet.api import Fleet
     from ..fleet.mapping import MapReport
     from ..fleet.rows import Row
-    from ..inference.engine import Engine
 
 _TOLD_EVERY_S = 30.0  # where no terminal shows the progress
 

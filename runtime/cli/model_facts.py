@@ -12,11 +12,11 @@ from ...jit.kernels.kvcache import KVFormat
 from ...jit.targets import named
 from ...tools import ToolSet
 from ..conversation.chat import Chat
+from ..engine.model_cost import size_up
 from ..forward.kv import KVLayout
 from ..forward.tensors import HeadShape
 from ..gguf.file import GGUFFile
 from ..gguf.open import open_gguf
-from ..inference.model_cost import size_up
 from ..models.blocks import Attention, Half, Recurrence
 from ..models.decoder import Decoder
 from ..physics.costs import ModelCost

@@ -17,7 +17,7 @@ from .plan_options import add_options
 from .tables import plain
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..planning.clock import Corrections
     from ..planning.fleet import Result, Scenario
     from ..planning.forecaster import Forecaster
@@ -274,7 +274,7 @@ def _fields(name: str, one: Result) -> dict[str, Any]:
 
 def _engine(args: argparse.Namespace, output: Output) -> Engine:
     """The model, with its calibration where one is kept, or with a quick one."""
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from .load_engine import model_path
 
     if not args.model:
@@ -299,7 +299,7 @@ def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) ->
 
 
 def _calibrated(engine: Engine) -> Forecaster:
-    from ..inference.engine_timer import EngineTimer
+    from ..engine.engine_timer import EngineTimer
     from ..physics import calibration
     from ..physics.calibrate import calibrated
     from ..planning.forecaster import of_engine

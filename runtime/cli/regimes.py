@@ -24,7 +24,7 @@ from .options import add_file, add_switch
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..physics.calibration import Calibration
     from ..physics.costs import ModelCost
     from ..regimes.diagram import Diagram, Picture, Step
@@ -166,7 +166,7 @@ def _picture(
     args: argparse.Namespace, output: Output, engine: Engine, path: list[Step]
 ) -> tuple[Picture, Calibration]:
     from ..bench import predictions
-    from ..inference.engine_timer import EngineTimer
+    from ..engine.engine_timer import EngineTimer
     from ..physics.calibrate import DECODES, calibrated
     from ..physics.calibration import busy
     from ..regimes.diagram import Picture, diagram

@@ -17,7 +17,7 @@ from .transcript import show_header
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ...traces.reader import Trace
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..replay.report import PerfPhase, PerfReport, Sums
 
 
@@ -53,7 +53,7 @@ def _measured(
 
 
 def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfReport:
-    from ..inference.engine_timer import EngineTimer
+    from ..engine.engine_timer import EngineTimer
     from ..physics.calibrate import calibrated
     from ..physics.machine import DOUBT
     from ..replay import simulate

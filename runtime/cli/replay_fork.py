@@ -54,7 +54,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
     """A new agent with the recorded settings, but for those that were given."""
     from ..agent.agent import Agent
     from ..agent.structured_output import OutputType
-    from ..inference.sampling import Sampling
+    from ..engine.sampling.settings import Sampling
 
     config = header.config
     system, output_type = config.get("system"), config.get("output")

@@ -16,7 +16,7 @@ from .transcript import show_header
 if TYPE_CHECKING:
     from ...traces.events import RunStart
     from ...traces.reader import Trace
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from ..replay.live_tools import LiveTools
     from ..replay.replay import PhaseCheck, VerifyReport
 

@@ -19,7 +19,7 @@ from .output import Output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 
 _MOST_TEXT = 1 << 20  # bytes of a file of keys, and of a system prompt
@@ -205,8 +205,8 @@ def named_models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
         ModelError: there is no such model.
     """
     from ..config import default_model
+    from ..engine.engine import resolve_model
     from ..gguf.open import open_gguf
-    from ..inference.engine import resolve_model
     from ..models import architecture_of
 
     models: dict[str, str] = {}

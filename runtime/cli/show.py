@@ -42,8 +42,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     from ...jit.targets import chosen
     from ..bench.reach import known_here, speed
+    from ..engine.engine import resolve_model
     from ..hub.model_info import read_model_info
-    from ..inference.engine import resolve_model
     from .model_facts import read_model_facts
 
     path, target = resolve_model(model_path(args.name, output)), chosen().name

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..agent.agent import Agent
     from ..agent.remote import RemoteEngine
     from ..conversation.messages import Message
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 
 _NO_ANSWER = "(no answer)"

@@ -19,7 +19,7 @@ def suggest_model(agent: Agent, answer: str, output: Output) -> None:
     if not is_refusal(answer):
         return
     from ..config import default_model
-    from ..inference.engine import NANO, Engine
+    from ..engine.engine import NANO, Engine
 
     engine = agent.engine
     if not (isinstance(engine, Engine) and engine.model.path == NANO):

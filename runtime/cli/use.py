@@ -22,8 +22,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """See that the model is here, and a model, and write it down."""
     from ...errors import ModelError
     from ..config import BUILT_IN, keep_model
+    from ..engine.engine import resolve_model
     from ..gguf.open import open_gguf
-    from ..inference.engine import resolve_model
     from ..models import architecture_of
     from ..synthetic.write import SyntheticModel
 

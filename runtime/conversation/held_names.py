@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...tools.paths import one_form
-from ..inference.around import Around
+from ..engine.around import Around
 from .kept import Kept
 from .name_trie import Ids, NameTrie, TokenIndex
 from .reply import ReplyReader

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..inference.around import Around
-from ..inference.sampler import Sampler
-from ..inference.sampling import Sampling
+from ..engine.around import Around
+from ..engine.sampling.sampler import Sampler
+from ..engine.sampling.settings import Sampling
 
 if TYPE_CHECKING:
-    from ..inference.decoding import Constraint
-    from ..inference.session import Session
+    from ..engine.decoding import Constraint
+    from ..engine.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class LogprobRecorder(Around):
 
     def advance(self, token: int) -> None:
         """See `Constraint.advance`; the logits that it came from are still there."""
-        if self._session.has_logits:
+        if self._session.sequence.has_logits:
             self._noted.append(self._after(token) if self._sampler else self._before(token))
         super().advance(token)
 

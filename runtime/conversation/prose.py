@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..inference.around import Around
+from ..engine.around import Around
 
 if TYPE_CHECKING:
-    from ..inference.decoding import Constraint
+    from ..engine.decoding import Constraint
     from ..tokens.tokenizer import Tokenizer
     from .grammar import Mask
 

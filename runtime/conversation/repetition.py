@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
-from ..inference.draft_sources import without_numbers
+from ..engine.drafting.copies import without_numbers
 
 WIDTH = 6  # tokens that must have been written in that order
 LOOK_BACK = 64  # tokens

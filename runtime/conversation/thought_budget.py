@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..inference.around import Around
-from ..inference.decoding import LookaheadConstraint
+from ..engine.around import Around
+from ..engine.decoding import LookaheadConstraint
 
 if TYPE_CHECKING:
-    from ..inference.decoding import Constraint
+    from ..engine.decoding import Constraint
     from ..tokens.tokenizer import Tokenizer
     from .reasoning_tags import Thinking
 

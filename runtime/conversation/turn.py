@@ -24,8 +24,8 @@ from pydantic_core import from_json
 
 from ...errors import ContextOverflowError, GrammarError
 from ...tools.schema_tool import schema_problem
-from ..inference.around import EndsLater
-from ..inference.speculative_config import SpeculativeConfig
+from ..engine.around import EndsLater
+from ..engine.drafting.config import SpeculativeConfig
 from .call_check import fits
 from .plain_reader import PlainReader
 from .prose import Prose
@@ -35,9 +35,9 @@ from .requirement import Requirement, grammar_of
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
-    from ..inference.decoding import Constraint
-    from ..inference.sampling import Sampling
-    from ..inference.session import Session
+    from ..engine.decoding import Constraint
+    from ..engine.sampling.settings import Sampling
+    from ..engine.session import Session
     from ..tokens.tokenizer import Tokenizer
     from .grammar import CallGrammar
     from .logprobs import LogprobRecorder
@@ -271,7 +271,7 @@ class Turn:
             after = sampling if request.sampled_probs else None
             self.recorder = LogprobRecorder(session, constraint, request.logprobs, after)
             constraint = self.recorder
-            session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+            session.sequence.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         self._repetition: RepetitionStop | None = None
         if request.stops_repetition:
             self._repetition = RepetitionStop(tokenizer.decode, given or list)

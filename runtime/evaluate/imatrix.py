@@ -27,18 +27,19 @@ from ...jit.kernels.imatrix_accumulate import (
 )
 from ...jit.pool import aligned
 from ...jit.tape import PerThread
+from ..engine.plan import Plan
+from ..engine.request import Request
 from ..forward.descriptor import TOKENS
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, QuantizedActivation, padded
 from ..gguf.types import GGMLType
 from ..gguf.write import GGUFWriter
-from ..inference.plan import Plan
 from ..quantize.quantize import whole_file
 from ..weights.matrix import Matrix
 from .perplexity import chunks_of
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 
 @dataclass(slots=True)
@@ -200,14 +201,15 @@ def collect(
     """
     chunks = chunks_of(ids, size, engine.tokenizer, most)
     session = engine.session(size)
-    watch = Plan(engine, "imatrix", session.most_tokens, WatchingGraph)
+    sequence = session.sequence
+    watch = Plan(engine, "imatrix", sequence.most_tokens, WatchingGraph)
     seen = watch.graph.seen
     for n, chunk in enumerate(chunks):
         session.truncate(0)
         for at in range(0, len(chunk), watch.most_tokens):
             part = chunk[at : at + watch.most_tokens]
-            session.append(part)
-            session.run_pass(watch, part, 0)
+            sequence.append(part)
+            engine.scheduler.run_on(watch, Request(sequence, sequence.n_cached, part))
             for each in seen:
                 each.drain(len(part))
         if on_chunk:

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError
-from ..inference.engine import Engine
-from ..inference.session import Session
+from ..engine.engine import Engine
+from ..engine.session import Session
 from ..tokens.tokenizer import Tokenizer
 
 

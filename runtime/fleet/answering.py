@@ -36,8 +36,8 @@ from ..agent.remote import RemoteEngine
 if TYPE_CHECKING:
     from ...tools import Tool, Workspace
     from ..agent.result import RunResult, Usage
-    from ..inference.engine import Engine
-    from ..inference.sampling import Sampling
+    from ..engine.engine import Engine
+    from ..engine.sampling.settings import Sampling
     from .rows import Row
 
 Status = Literal["answered", "limit", "error", "retry", "away", "dropped", "cancelled"]

@@ -27,7 +27,7 @@ from .rows import Row, make_rows, read_rows
 from .workers import PATIENCE_S, LocalWorker, Post, ServerWorker, Work, Worker
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from .ray_cluster import RayPool
 
 Order = Literal["input", "done"]
@@ -153,7 +153,7 @@ class Fleet:
             return self.engine
         if self.load is not None:
             return self.load(model)
-        from ..inference.engine import Engine
+        from ..engine.engine import Engine
 
         return Engine.load(model or self.model or default_model().value, **self.options)
 
@@ -437,7 +437,7 @@ def _rows(given: object) -> list[Row]:
 
 
 def _check_options(given: Mapping[Any, Any]) -> None:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
     known = set(inspect.signature(Engine.load).parameters) - {"model"}
     for name in given:

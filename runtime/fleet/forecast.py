@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 TYPICAL_PROMPT, TYPICAL_RESULT, TYPICAL_REPLY = 400, 400, 64
 """Tokens of a row of which nothing is known: prompt, result of a tool, each of two replies."""

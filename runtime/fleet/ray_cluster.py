@@ -100,7 +100,7 @@ class EngineActor:
         return outcome
 
     def _engine_of(self, model: str | None) -> Any:
-        from ..inference.engine import Engine
+        from ..engine.engine import Engine
 
         with self._lock:
             if self._engine is None or self._model != model:
@@ -483,7 +483,7 @@ def _let_speak(yes: bool) -> None:
 
 def _memory_of(model: str | None, options: dict[str, Any]) -> int:
     """Bytes that an engine is expected to take, as far as the model's file is known here."""
-    from ..inference.engine import resolve_model
+    from ..engine.engine import resolve_model
 
     try:
         size = resolve_model(model or default_model().value).stat().st_size

@@ -23,7 +23,7 @@ from .dispatch import Station, Task
 from .forecast import predict_row_s
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
     from .rows import Row
 
 LoadEngine = Callable[["str | None"], "Engine"]

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from operator import add, attrgetter
 from typing import Literal, NamedTuple
 
 from .machine import MachineProfile
@@ -246,8 +247,10 @@ class PassCost:
         return self.kv_read_bytes + self.kv_write_bytes + self.state_bytes
 
     def __add__(self, other: PassCost) -> PassCost:
-        counts = fields(self)
-        return PassCost(*(getattr(self, one.name) + getattr(other, one.name) for one in counts))
+        return PassCost(*map(add, _counts(self), _counts(other)))
+
+
+_counts = attrgetter(*(one.name for one in fields(PassCost)))
 
 
 def pass_cost(

@@ -17,6 +17,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,7 +90,7 @@ class MachineProfile:
     w8a8_gops: float = 0.0
     run_delay: dict[str, float] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def doubtful(self) -> bool:
         """Whether other work disturbed a figure in all of its measurements."""
         return any(self._doubt_of(name) > 1 for name in {**self.spread, **self.run_delay})

@@ -37,7 +37,8 @@ class Observation:
         there were 1 % less arithmetic, that would be c^p / (c^p + m^p) % less, and likewise for
         reading. p = OVERLAP.
         """
-        compute, memory = (t**OVERLAP for t in self.attained or (self.mfu, self.mbu))
+        compute_s, memory_s = self.attained or (self.mfu, self.mbu)
+        compute, memory = compute_s**OVERLAP, memory_s**OVERLAP
         arithmetic = compute / (compute + memory) if compute + memory else 0.5
         inside = max(0.0, 1.0 - self.dispatch_share - self.rows_share)
         return {
@@ -50,7 +51,7 @@ class Observation:
     def bound(self) -> Bound:
         """The resource of which a little less would save the most: the largest of `shares`."""
         shares = self.shares
-        return max(shares, key=lambda name: shares[name])
+        return max(shares, key=shares.__getitem__)
 
     @property
     def limit_share(self) -> float:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ...arguments import is_file
 from ...errors import SettingError
-from ..inference.pass_correction import kind_of
+from ..engine.policy.pass_correction import kind_of
 from ..physics.costs import AttentionLayers, ModelCost, Part
 from ..physics.latency_model import Efficiency, Passes, class_middle, even_part, expect_mixed
 from ..physics.machine import MachineProfile

@@ -20,7 +20,7 @@ from ..synthetic.write import PREFIX, SyntheticModel
 from .cost import Speeds, Usage
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 MOST_CONTEXT = 1 << 24  # tokens of a step
 

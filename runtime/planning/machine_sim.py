@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.kvcache import PAGE
-from ..inference.pass_policy import AGING, PassPolicy, seniority, urgency
-from ..inference.tickets import SAME
+from ..engine.pending import SAME
+from ..engine.policy.pass_policy import AGING, PassPolicy, seniority, urgency
 from ..physics.costs import Part
 from .clock import Clock, middle
 from .programs import Program
@@ -53,19 +53,39 @@ class Policy:
 
 
 class _Sequence:
-    """A conversation on the machine: its ticket, rows, sequence and cache at once, as the policy
+    """A conversation on the machine: its request, sequence and cache at once, as the policy
     sees them."""
 
     __slots__ = (
-        "admitted", "arrived", "asked", "at", "began", "borrowed", "cache", "context", "decodes",
-        "first", "ids", "left", "n_cached", "number", "outputs", "pages", "program", "resumes",
-        "rows", "sequence", "start", "total", "work",
+        "admitted",
+        "arrived",
+        "asked",
+        "at",
+        "began",
+        "borrowed",
+        "cache",
+        "context",
+        "decodes",
+        "first",
+        "ids",
+        "left",
+        "n_cached",
+        "number",
+        "outputs",
+        "pages",
+        "program",
+        "request",
+        "resumes",
+        "sequence",
+        "start",
+        "total",
+        "work",
     )  # fmt: skip
 
     def __init__(self, program: Program, arrived: float, policy: Policy, number: int) -> None:
         self.program, self.arrived, self.context = program, arrived, policy.context
         self.number = number  # by which it came
-        self.rows = self.sequence = self.cache = self
+        self.request = self.sequence = self.cache = self
         self.at = 0  # request
         self.n_cached = self.total = self.start = self.pages = 0
         self.left = 0  # tokens of the reply
@@ -89,10 +109,10 @@ def _seniority(sequence: _Sequence) -> tuple[bool, float, int]:
     return *seniority(sequence.admitted, sequence.asked), sequence.number
 
 
-def _frees(one: _Sequence, ticket: _Sequence) -> bool:
+def _frees(one: _Sequence, pending: _Sequence) -> bool:
     """Whether one has pages that could be another's: its own, or of a beginning of others."""
-    others = one.pages > 0 and one.program.group != ticket.program.group
-    return one is not ticket and (others or one.pages > one.borrowed)
+    others = one.pages > 0 and one.program.group != pending.program.group
+    return one is not pending and (others or one.pages > one.borrowed)
 
 
 _Picked = list[tuple[_Sequence, int]]
@@ -154,8 +174,8 @@ class SimulatedMachine(PassPolicy[_Sequence]):
     def _expecting(self, picked: _Picked) -> Callable[[Sequence[Part]], float]:
         return self.clock.expected_s
 
-    def _finds(self, ticket: _Sequence, picked: Collection[tuple[_Sequence, int]]) -> bool:
-        program, at = ticket.program, ticket.n_cached
+    def _finds(self, pending: _Sequence, picked: Collection[tuple[_Sequence, int]]) -> bool:
+        program, at = pending.program, pending.n_cached
         if not self.policy.share or program.group < 0 or program.shared < at + SAME:
             return False
         if self._known.get(program.group, 0) >= at + SAME:
@@ -165,25 +185,25 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             for other, _ in picked
         )
 
-    def _needed(self, ticket: _Sequence, count: int, promised: int, picked: _Picked) -> int | None:
-        pages = -(-(ticket.n_cached + count) // PAGE) - ticket.pages
+    def _needed(self, pending: _Sequence, count: int, promised: int, picked: _Picked) -> int | None:
+        pages = -(-(pending.n_cached + count) // PAGE) - pending.pages
         if pages <= 0:
             return 0
         wanted = self._used + promised + pages
         if wanted > self._most:
             self._evict(wanted - self._most)
-            self._forget(ticket, promised + pages)
-            self._preempt(ticket, promised + pages, picked)
+            self._forget(pending, promised + pages)
+            self._preempt(pending, promised + pages, picked)
         if self._used + promised + pages <= self._most:
-            ticket.admitted = ticket.admitted or max(self.now, _SOON)
+            pending.admitted = pending.admitted or max(self.now, _SOON)
             return pages
-        if not picked and not any(_frees(one, ticket) for one in self._waiting):
-            self._fail(ticket)
+        if not picked and not any(_frees(one, pending) for one in self._waiting):
+            self._fail(pending)
         return None
 
-    def _urgency(self, ticket: _Sequence) -> float:
+    def _urgency(self, pending: _Sequence) -> float:
         """The same as the policy has it; a prompt's work is looked up once."""
-        return urgency(ticket.work, self.now - ticket.began)
+        return urgency(pending.work, self.now - pending.began)
 
     def _room(self, picked: _Picked, prompts: list[_Sequence], left: int) -> tuple[int, PassEnd]:
         """The same as the policy has it; looked up where it was asked for before."""
@@ -206,21 +226,21 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             pages -= self._let_go(sequence)
             self.tally.evicted += 1
 
-    def _forget(self, ticket: _Sequence, pages: int) -> None:
+    def _forget(self, pending: _Sequence, pages: int) -> None:
         """Where so many are missing: shared beginnings that nobody goes on from are let go."""
         if self._used + pages > self._most:
             used = {one.program.group for one in self._waiting if one.pages}
-            for group in self._common.keys() - used - {ticket.program.group}:
+            for group in self._common.keys() - used - {pending.program.group}:
                 self._used -= self._common.pop(group)
                 del self._known[group]
 
-    def _preempt(self, ticket: _Sequence, pages: int, picked: _Picked) -> None:
+    def _preempt(self, pending: _Sequence, pages: int, picked: _Picked) -> None:
         """Take pages from those that got theirs later; they compute their tokens again."""
-        mine, inside = _seniority(ticket), {one for one, _ in picked}
+        mine, inside = _seniority(pending), {one for one, _ in picked}
         later = [
             one
             for one in self._waiting
-            if _frees(one, ticket) and one not in inside and _seniority(one) > mine
+            if _frees(one, pending) and one not in inside and _seniority(one) > mine
         ]
         for victim in sorted(later, key=_seniority, reverse=True):
             if self._used + pages <= self._most:
@@ -228,7 +248,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             self._let_go(victim)
             self.tally.preempted += 1
             self._preempted.append(victim)
-            self._forget(ticket, pages)
+            self._forget(pending, pages)
 
     def _let_go(self, sequence: _Sequence) -> int:
         pages = sequence.pages - min(sequence.pages, sequence.borrowed)

@@ -28,7 +28,8 @@ from .machine_sim import Policy
 from .programs import Program, Request
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
+    from ..engine.request import Batch, StepResult
 
 GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
 """How far a forecast may be off."""
@@ -41,33 +42,27 @@ def watching(engine: Engine) -> Iterator[list[Seen]]:
     """The passes that the engine runs meanwhile, in their order."""
     runner, found, lock = engine.runner, list[Seen](), threading.Lock()
     times: list[tuple[tuple[Part, ...], float, float, float]] = []
-    run, run_shared = runner.run, runner.run_shared
+    run = runner.run
 
-    def timed(parts: tuple[Part, ...], began: float, expected: float = 0.0) -> None:
+    def timed(parts: tuple[Part, ...], began: float, expected: float) -> None:
         with lock:
             times.append((parts, began, time.perf_counter(), expected))
 
-    def alone(rows: Any, count: int, plan: Any = None) -> None:
-        outputs = rows.outputs if count == len(rows.ids) else 0
-        parts = (Part(count, rows.start, outputs),)
-        began = time.perf_counter()
-        run(rows, count, plan)
-        timed(parts, began)
-
-    def shared(batch: Sequence[tuple[Any, int]], why: str = "all") -> None:
+    def watched(batch: Batch, plan: Any = None) -> list[StepResult]:
         parts = tuple(
-            Part(n, rows.start, rows.outputs if n == len(rows.ids) else 0) for rows, n in batch
+            Part(n, one.start, one.outputs if n == len(one.ids) else 0) for one, n in batch.parts
         )
-        expected = engine.tuning.expect_mixed(parts)[1]
+        expected = engine.tuning.expect_mixed(parts)[1] if len(parts) > 1 else 0.0
         began = time.perf_counter()
-        run_shared(batch, why)
+        results = run(batch, plan)
         timed(parts, began, expected)
+        return results
 
-    runner.run, runner.run_shared = alone, shared
+    runner.run = watched
     try:
         yield found
     finally:
-        runner.run, runner.run_shared = run, run_shared
+        runner.run = run
         for n, (parts, began, ended, expected) in enumerate(times):
             following = times[n + 1][1] if n + 1 < len(times) else ended
             found.append(Seen(parts, ended - began, following - ended, expected))

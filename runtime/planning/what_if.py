@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..inference.policy import at_best
+from ..engine.policy.choices import at_best
 from .fleet import Result, Scenario, simulate
 
 FASTER_DRAM = 1.25

@@ -12,8 +12,8 @@ from ..conversation.turn import Limits, TurnRequest
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent, RunStart
     from ...traces.reader import Trace
-    from ..inference.engine import Engine
-    from ..inference.sampling import Sampling
+    from ..engine.engine import Engine
+    from ..engine.sampling.settings import Sampling
 
 
 class RecordedTurns:
@@ -86,7 +86,7 @@ def sampling_of(phase: PhaseEvent) -> Sampling:
     Raises:
         ReplayError: this version cannot sample like that.
     """
-    from ..inference.sampling import GREEDY, Sampling
+    from ..engine.sampling.settings import GREEDY, Sampling
 
     if not phase.sampling:
         return GREEDY

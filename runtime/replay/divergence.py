@@ -9,8 +9,8 @@ from ...traces.events import PhaseEvent, RunStart
 from .constraints import sampling_of
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
 
 ROUNDING = 1e-2
 """Share of the logits' range below which two tokens are as near as sums in another order."""

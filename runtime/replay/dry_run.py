@@ -33,6 +33,20 @@ def next_prompt(agent: Agent[Any], task: str) -> TokenLedger:
         return fork.ledger
 
 
+class _Sequence:
+    """Takes what a conversation sets of a sequence; no pass is run."""
+
+    def __init__(self) -> None:
+        self.on_progress: Any = None
+        self.opening, self.label = 0, ""
+        self.draft_sources: Sequence[tuple[int, int]] = ()
+        self.metrics = self
+
+    def pass_events(self) -> list[PassEvent]:
+        """No pass was run."""
+        return []
+
+
 class DryRunSession:
     """The part of `Session` that a conversation needs, without an engine.
 
@@ -47,8 +61,7 @@ class DryRunSession:
         self.n_cached = 0
         self.script: list[int] = []
         self.last_phase: PhaseEvent | None = None
-        self.on_progress: Any = None
-        self.label = ""
+        self.sequence = _Sequence()
 
     def prefill(
         self,
@@ -71,10 +84,6 @@ class DryRunSession:
         self.tokens += ids
         self.n_cached = len(self.tokens)
         return self._phase("prefill", purpose, before)
-
-    def pass_events(self) -> list[PassEvent]:
-        """No pass was run."""
-        return []
 
     def decode(self, **_: Any) -> Iterator[int]:
         """Give the script."""

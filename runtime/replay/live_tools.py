@@ -15,7 +15,7 @@ from ..conversation.toolcalls import ToolCall
 from ..evidence import Gatherer
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 
 class LiveTools:

@@ -21,7 +21,7 @@ from .workload import check_replayable, chosen_run
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 
 CONTEXT = 16  # tokens before a difference that are shown

@@ -21,8 +21,8 @@ from .workload import TokenIds, WorkItem, chosen_run, positions, work_items
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-    from ..inference.decoding import Constraint
-    from ..inference.engine import Engine
+    from ..engine.decoding import Constraint
+    from ..engine.engine import Engine
     from ..physics.calibration import Calibration
     from ..physics.costs import ModelCost
     from ..physics.machine import MachineProfile
@@ -83,7 +83,9 @@ class Execution:
         fits = isinstance(recorded, int) and needed <= recorded <= engine.context
         self._session = engine.session(context=recorded if fits else needed)
         # What is drafted depends on what has paid so far: here the recorded passes are made.
-        self._session.speculative = replace(self._session.speculative, draft_tokens=0)
+        self._session.sequence.speculative = replace(
+            self._session.sequence.speculative, draft_tokens=0
+        )
         self.on_token: Callable[[], object] | None = None
         self._ids = TokenIds(engine.tokenizer.n_vocab)
         same = bool(header.model.sha256) and header.model.sha256 == engine.model.sha256
@@ -107,7 +109,7 @@ class Execution:
 
     def run(self, work: WorkItem) -> PhaseEvent:
         """Do one phase; what is missing before it is filled in, on nobody's clock."""
-        from ..inference.teacher_forcing import ForcedConstraint, decode_teacher_forced
+        from ..engine.teacher_forcing import ForcedConstraint, decode_teacher_forced
 
         phase, session = work.recorded, self._session
         if phase.kv_before != session.n_cached:

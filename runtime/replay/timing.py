@@ -12,7 +12,7 @@ from .simulate import run_workload
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 
 @dataclass

@@ -20,14 +20,14 @@ import numpy as np
 
 from ...errors import SettingError
 from ...interrupts import completed, held
+from ..engine.shared_pass import Forecasts
 from ..forward.logits import ROWS
-from ..inference.shared_pass import Forecasts
 from .simulate import Execution
 from .workload import chosen_run, work_items
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 
 @dataclass

@@ -25,7 +25,7 @@ from .programs import session_of
 from .telemetry import parent_of
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 DEADLINE_HEADER = "x-ttft-deadline-ms"
 NAMESPACE = "triplepoint.namespace"

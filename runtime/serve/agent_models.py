@@ -41,9 +41,9 @@ from .request_ids import in_config
 
 if TYPE_CHECKING:
     from ..agent.events import AgentEvent
-    from ..inference.engine import Engine
-    from ..inference.sampling import Sampling
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.sampling.settings import Sampling
+    from ..engine.session import Session
     from .models import LoadedModel
     from .service import Service
 
@@ -115,7 +115,7 @@ def agent_request(
         )
         running = generation.opened(_Running(agent))
         # Before anything is computed: other keys do not find what this one reads.
-        running.session.namespace = generation.namespace
+        running.session.sequence.namespace = generation.namespace
         if history:
             own = agent.config.system  # with what its harness adds
             first = [Message("system", own)] if own else []

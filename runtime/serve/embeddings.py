@@ -13,8 +13,8 @@ from pydantic_core import to_json
 from starlette.requests import Request
 
 from ...errors import ContextOverflowError, SettingError
-from ..inference.embedding import Pooling, normalized
-from ..inference.sampling import Sampling
+from ..engine.embedding import Pooling, normalized
+from ..engine.sampling.settings import Sampling
 from .api_error import APIError, too_long
 from .completions import Piece, Prompts, ids_of, prompts_of
 from .events import Done, Event, PromptRead
@@ -25,7 +25,7 @@ from .settings import Limits
 from .wire import Answer, Body, Writer, read_body
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 
 class VectorBody(Body):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 from ...errors import ContextOverflowError, PassCancelledError
 from ..conversation.requirement import grammar_of
 from ..conversation.turn import Limits, Turn, TurnRequest, TurnResult
-from ..inference.sampling import Sampling
+from ..engine.sampling.settings import Sampling
 from .api_error import APIError, as_api_error, too_long
 from .events import (
     Closed,
@@ -33,8 +33,8 @@ from .prompts import Prompt
 from .telling import Telling
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
 
 Work: TypeAlias = "Callable[[Generation, Engine], None]"
 Emit: TypeAlias = Callable[[Event], None]
@@ -232,9 +232,10 @@ class Generation:
             raise too_long(len(ids), context, request.prompt.param)
         request.sampling.check(engine.tokenizer.n_vocab)
         session = self.opened(engine.session())
-        session.shares, session.namespace = request.cached, self.namespace
+        sequence = session.sequence
+        sequence.shares, sequence.namespace = request.cached, self.namespace
         if self._record is not None:
-            session.label = self._record.id
+            session.sequence.label = self._record.id
         self._tell_progress(session, ids, emit=request.progress)
         try:
             phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
@@ -275,7 +276,7 @@ class Generation:
         """Tell between its passes how far a prompt is read."""
         began = time.perf_counter()
         cached = 0
-        if session.shares:
+        if session.sequence.shares:
             cached = session.engine.prefix_cache.count(list(ids), self.namespace)
 
         def told(done: int, _total: int, _rate: float) -> None:
@@ -285,7 +286,7 @@ class Generation:
             if emit:
                 self._emit(PromptProgress(len(ids), min(cached, done), done, spent))
 
-        session.on_progress = told
+        session.sequence.on_progress = told
 
     def opened(self, one: S) -> S:
         """What is to be stopped with the request, and closed at its end."""
@@ -337,7 +338,8 @@ class Generation:
             note(why, self._notes)
             prompt = again(first.reply.answer, problem)
             session = self.opened(engine.session())
-            session.shares, session.namespace = request.cached, self.namespace
+            sequence = session.sequence
+            sequence.shares, sequence.namespace = request.cached, self.namespace
             with contextlib.suppress(ContextOverflowError):  # the first answer stays
                 session.prefill(prompt.ids, check=self.check, borders=prompt.borders)
                 events = []

@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from ..inference.sampling import Sampling
+from ..engine.sampling.settings import Sampling
 from ..tokens.tokenizer import Tokenizer
 from .agent_models import agent_request
 from .anthropic_messages import (

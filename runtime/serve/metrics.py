@@ -19,8 +19,8 @@ from .exposition import CONTENT_TYPE, Histogram, Labels, family, labeled, sample
 from .meter import Meters
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.shared_pass import SharedPass
+    from ..engine.engine import Engine
+    from ..engine.shared_pass import SharedPass
     from .models import Models
     from .request_record import RequestRecord
 
@@ -139,7 +139,7 @@ class Metrics:
 
     def loaded(self, name: str, engine: Engine) -> None:
         """The engine of a model is there: its passes are counted."""
-        engine.runner.on_shared = lambda done: self._shared_pass(name, done)
+        engine.runner.observers.append(lambda done: self._shared_pass(name, done))
         with self._lock:
             self._engines.append((name, engine))
 

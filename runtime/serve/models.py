@@ -25,8 +25,8 @@ from ...errors import (
 )
 from ...traces import log
 from .. import memory
+from ..engine.engine import Engine, resolve_model
 from ..gguf.open import parts_of
-from ..inference.engine import Engine, resolve_model
 from .api_error import APIError, as_api_error, busy
 from .notes import note
 from .programs import read_public
@@ -334,7 +334,7 @@ class Models:
         with contextlib.ExitStack() as stack:
             stack.callback(self._close, engine)
             with contextlib.closing(engine.session()) as session:
-                session.warmup()
+                session.sequence.warmup()
             model = LoadedModel(entry.name, engine)
             read_public(engine, map(model.prompts.beginning, self._settings.public))
             stack.pop_all()

@@ -23,7 +23,7 @@ import numpy as np
 from ..conversation.chat import Message
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 SESSION_HEADERS = (
     "x-claude-code-session-id",
@@ -217,7 +217,7 @@ def read_public(engine: Engine, prefixes: Iterable[list[int]]) -> None:
     for ids in prefixes:
         session = engine.session()
         try:
-            session.shares = True
+            session.sequence.shares = True
             session.prefill(ids, borders=[len(ids)])
             engine.prefix_cache.keep(ids, math.inf)
         finally:

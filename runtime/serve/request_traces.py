@@ -29,8 +29,8 @@ from ...traces.writer import TraceWriter, new_run_id
 from ..agent.history import History
 from ..agent.run_metadata import start_on
 from ..conversation.requirement import Requirement
+from ..engine.regime_map import regime_map
 from ..files import make_folder
-from ..inference.regime_map import regime_map
 from .request_ids import in_config
 from .request_record import Answered
 

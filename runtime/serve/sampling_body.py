@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ..inference.fill_sampling import MOST as FILLS
-from ..inference.sampling import LLAMA_ORDER, MAX_REPEATED, MAX_STOP, MAX_STOPS, Sampling
+from ..engine.sampling.fill_sampling import MOST as FILLS
+from ..engine.sampling.settings import LLAMA_ORDER, MAX_REPEATED, MAX_STOP, MAX_STOPS, Sampling
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
 from .llama_parameters import LlamaBody, OutputFormatBody

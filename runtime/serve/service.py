@@ -32,7 +32,7 @@ from .telemetry import Telemetry
 from .telemetry_metrics import TelemetryMetrics
 
 if TYPE_CHECKING:
-    from ..inference.session import Session
+    from ..engine.session import Session
 
 T = TypeVar("T")
 

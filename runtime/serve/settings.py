@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from ...arguments import check_whole, is_number
 from ...errors import SettingError
 from ..agent.harness.defaults import checked
-from ..inference.embedding import POOLINGS
+from ..engine.embedding import POOLINGS
 
 PORT = 11435
 KEEP_ALIVE_S = 30 * 60.0

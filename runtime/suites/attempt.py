@@ -16,7 +16,7 @@ from ...tools import Workspace
 from ...tools.groups import make_group
 from ..agent.agent import Agent
 from ..agent.events import RunFinished, ToolCallFinished, ToolCallStarted
-from ..inference.sampling import Sampling
+from ..engine.sampling.settings import Sampling
 from .checks import Judge, Outcome, run_check, snapshot
 from .definition import WRITING, Question, Setting, Suite, Task
 from .folders import folder_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...tools import Tool
     from ..agent.remote import RemoteEngine
     from ..agent.result import Usage
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 Row = dict[str, Any]
 _SAMPLED = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")

@@ -29,17 +29,17 @@ from ..agent.harness.defaults import DEFAULTS
 from ..agent.harness.tuned import Tuned
 from ..agent.prefix_reuse import common_prefix
 from ..agent.run_metadata import versions
+from ..engine.sampling.settings import Sampling
 from ..evaluate.perplexity import log_probabilities
 from ..evidence.gather import Gatherer
-from ..inference.sampling import Sampling
 from ..replay.dry_run import next_prompt
 from .attempt import let_go
 from .fresh_questions import Question, fresh
 from .statistics import wilson
 
 if TYPE_CHECKING:
-    from ..inference.engine import Engine
-    from ..inference.session import Session
+    from ..engine.engine import Engine
+    from ..engine.session import Session
 
 Settings = dict[str, bool | int]
 

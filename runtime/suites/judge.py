@@ -11,7 +11,7 @@ from .attempt import let_go
 
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 _SYSTEM = (
     "You grade answers. You are given a question, an answer to it and a criterion. Say in one "

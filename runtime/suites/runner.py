@@ -21,7 +21,7 @@ from .results import Key, ResultsFile, Row, key_of
 
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
-    from ..inference.engine import Engine
+    from ..engine.engine import Engine
 
 Load = Callable[[Model], "Engine | RemoteEngine"]
 Told = Callable[[Row, int, int], None]

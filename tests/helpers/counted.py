@@ -20,13 +20,13 @@ from triplepoint.jit.kernels.batch import COUNT, START
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
 from triplepoint.jit.tape import Op
 from triplepoint.runtime import models
+from triplepoint.runtime.engine.model_cost import model_cost
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.forward.graph import GraphBuilder
 from triplepoint.runtime.forward.kv import KVLayout
 from triplepoint.runtime.forward.state import StateLayout
 from triplepoint.runtime.forward.tensors import Workspace
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.model_cost import model_cost
 from triplepoint.runtime.memory import Arena
 from triplepoint.runtime.models.decoder import Decoder
 from triplepoint.runtime.physics.costs import ModelCost

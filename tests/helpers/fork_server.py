@@ -27,7 +27,7 @@ WARM = (
     *("numpy", "llvmlite.binding", "jinja2", "llguidance", "tokenizers", "rich.console", "httpx"),
     *(f"triplepoint.runtime.cli.{verb}" for verb in ("run", "chat", "bench", "replay", "regimes")),
     *("triplepoint.__main__", "triplepoint.runtime.cli.trace", "triplepoint.runtime.cli.doctor"),
-    *("triplepoint.runtime.inference.engine", "triplepoint.runtime.agent.agent"),
+    *("triplepoint.runtime.engine.engine", "triplepoint.runtime.agent.agent"),
 )
 
 

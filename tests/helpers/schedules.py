@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Rows
-from triplepoint.runtime.inference.session import Session
-from triplepoint.runtime.inference.shared_pass import SharedPass
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.request import Batch, Request
+from triplepoint.runtime.engine.session import Session
+from triplepoint.runtime.engine.shared_pass import SharedPass
 
 SEQUENCES = 5
 LENGTH = 330  # positions of a sequence: past the end of a page
@@ -94,7 +94,7 @@ class Company:
         sessions = [self.begin(n) for n in range(len(self.ids))]
         compared = 0
         for number, moves in enumerate(schedule):
-            batch: list[tuple[int, Rows]] = []
+            batch: list[tuple[int, Request]] = []
             left = self.engine.plans.prefill.most_tokens  # as the scheduler keeps to it
             for n, move in moves.items():
                 session = sessions[n]
@@ -112,28 +112,24 @@ class Company:
             compared += self._pass(number, batch)
         return compared
 
-    def _pass(self, number: int, batch: list[tuple[int, Rows]]) -> int:
+    def _pass(self, number: int, batch: list[tuple[int, Request]]) -> int:
         if not batch:
             return 0
-        runner = self.engine.runner
         with self.engine.lock:
-            if len(batch) == 1:
-                runner.run(batch[0][1], len(batch[0][1].ids))
-            else:
-                runner.run_shared([(rows, len(rows.ids)) for _, rows in batch])
+            results = self.engine.scheduler.run(Batch.whole(*(one for _, one in batch)))
         compared = 0
-        for n, rows in batch:
-            session = rows.sequence
+        for (n, request), result in zip(batch, results, strict=True):
+            session = request.sequence
             assert session.n_cached == len(session.tokens)
-            if rows.logits is None:
+            if result.logits is None:
                 continue
-            first = session.n_cached - rows.outputs
+            first = session.n_cached - request.outputs
             want = self.want[n][first : session.n_cached]
-            for at, (got, row) in enumerate(zip(rows.logits.rows, want, strict=True), first):
+            for at, (got, row) in enumerate(zip(result.logits.rows, want, strict=True), first):
                 assert np.array_equal(got, row), f"pass {number}, sequence {n}, position {at}"
                 compared += 1
             greedy = want.argmax(axis=1).tolist()
-            assert rows.logits.tokens == greedy, f"pass {number}, sequence {n}: the choice"
+            assert result.logits.tokens == greedy, f"pass {number}, sequence {n}: the choice"
         return compared
 
 
@@ -153,7 +149,7 @@ class Family(Company):
         super().__init__(engine, seed)
         self.joined = 0
         self.first = engine.session()
-        self.first.shares = True
+        self.first.sequence.shares = True
         self.first.prefill(self.ids[0][: self.alike[0]])
 
     def texts(self, rng: np.random.Generator, n_vocab: int) -> list[list[int]]:
@@ -164,25 +160,25 @@ class Family(Company):
         session = self.first.fork(self.alike[n])
         if n % 2 or not session.n_cached:
             session = self.engine.session()
-            session.shares = True
-            session.tokens = self.ids[n][: self.alike[n] + 30]
-            session.take_over(len(session.tokens))
+            session.sequence.shares = True
+            session.sequence.tokens = self.ids[n][: self.alike[n] + 30]
+            session.sequence.adopt_prefix(len(session.tokens))
             del session.tokens[session.n_cached :]
         return session
 
     def run(self, schedule: list[Pass]) -> int:
-        with self.engine.runner.watched(self._saw):
+        with self.engine.runner.observe(self._saw):
             return super().run(schedule)
 
     def _saw(self, done: SharedPass) -> None:
         self.joined += any(one.positions for one in done.together)
 
 
-def _rows_of(session: Session, ids: list[int], move: Go) -> Rows | None:
+def _rows_of(session: Session, ids: list[int], move: Go) -> Request | None:
     at = session.n_cached
     part = ids[at : at + move.rows]
     if not part:
         return None
-    session.tokens = ids[: at + len(part)]
+    session.sequence.tokens = ids[: at + len(part)]
     outputs = min(move.outputs, len(part))
-    return Rows(session, at, part, outputs, [None] * outputs)
+    return Request(session.sequence, at, part, outputs, [None] * outputs)

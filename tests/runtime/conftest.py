@@ -18,11 +18,11 @@ from helpers.agents import LOG
 
 from triplepoint.errors import ContextOverflowError
 from triplepoint.runtime.conversation.grammar import Constraint, Mask
+from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
+from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
-from triplepoint.runtime.inference.sampling import Sampling
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces.events import PassEvent, PhaseEvent
 
@@ -131,6 +131,24 @@ def allowed(mask: Mask | None, n_vocab: int) -> np.ndarray[Any, np.dtype[np.bool
     return np.unpackbits(mask.view(np.uint8), bitorder="little")[:n_vocab].astype(np.bool_)
 
 
+class ScriptedSequence:
+    """The settings that callers make, and accounts of no passes."""
+
+    def __init__(self) -> None:
+        self.on_progress = None
+        self.label = ""
+        self.speculative, self.draft_sources = SpeculativeConfig(), []
+        self.metrics = self
+        self.cache = SimpleNamespace(state=None)
+
+    def warmup(self) -> None:
+        """There is nothing to build."""
+
+    def pass_events(self) -> list[PassEvent]:
+        """No pass was run."""
+        return []
+
+
 class ScriptedSession:
     """The session API over a list of replies; nothing is computed."""
 
@@ -139,22 +157,13 @@ class ScriptedSession:
         self.n_cached = 0
         self.context = context
         self.last_phase: PhaseEvent | None = None
-        self.on_progress = None
-        self.label = ""
-        self.speculative, self.draft_sources = SpeculativeConfig(), []
+        self.sequence = ScriptedSequence()
         self.prefills: list[list[int]] = []
         """What each prefill was given."""
         self.masks: list[bool] = []
         """Of each decoded token: whether it was constrained."""
         self._tokenizer = tokenizer
         self._replies = replies
-
-    def warmup(self) -> None:
-        """There is nothing to build."""
-
-    def pass_events(self) -> list[PassEvent]:
-        """No pass was run."""
-        return []
 
     def prefill(
         self,

@@ -12,7 +12,7 @@ from .merged import Harness
 from .policy import Policy
 
 if TYPE_CHECKING:
-    from ...inference.engine import Engine
+    from ...engine.engine import Engine
     from ..remote import RemoteEngine
 
 TOKENS = 1500  # of evidence

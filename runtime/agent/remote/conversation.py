@@ -18,7 +18,7 @@ from ...conversation.chat import Message
 from ...conversation.ledger import Reuse
 from ...conversation.repetition import RepetitionStop, Words
 from ...conversation.reply import Reply
-from ...inference.sampling import GREEDY
+from ...engine.sampling.settings import GREEDY
 from ..conversation import Conversation
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 from ..prompt import INTERRUPTED_CALL, counted, cut_part

@@ -16,6 +16,7 @@ from labs.bench.perturbed_graph import Perturbation, perturbed
 from triplepoint import Engine
 from triplepoint.jit.kernels.batch import COUNT, START
 from triplepoint.jit.tape import Op
+from triplepoint.runtime.engine.request import Request
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.physics.observation import Observation
 
@@ -67,7 +68,7 @@ def test_half_of_the_products(engine: Engine) -> None:
     """Of 8 tokens 4 are multiplied and attend; of one every second piece is only read."""
     session = engine.session()
     many, one = (perturbed(session, "compute", tokens) for tokens in (8, 1))
-    many.graph.set_pass([Span(session.cache.table, 100, list(range(8)), 1)])
+    many.graph.set_pass([Span(session.sequence.cache.table, 100, list(range(8)), 1)])
 
     counts = {int(op.args[4][0]) for op in products(many.graph.tape.ops) if op.name != "output"}
     assert counts == {4}
@@ -97,7 +98,7 @@ def test_what_is_not_halved_is_the_pass(engine: Engine) -> None:
     for name in ("", "control"):
         other = engine.session()
         plan = perturbed(other, name, len(ids))
-        other.run_pass(plan, ids, 1)
+        engine.scheduler.run_on(plan, Request(other.sequence, 0, ids, 1))
         assert np.array_equal(engine.outputs.logits[0, : engine.outputs.n_vocab], want), name
 
 
@@ -108,8 +109,8 @@ def test_experts_are_the_same_in_all_passes(mixture: Engine) -> None:
         touched = {}
         for name in ("", *NAMES):
             plan = perturbed(session, name, tokens)
-            session.n_cached = 0
-            session.run_pass(plan, list(range(tokens)), 1)
+            session.sequence.n_cached = 0
+            mixture.scheduler.run_on(plan, Request(session.sequence, 0, list(range(tokens)), 1))
             touched[name] = [int(count[0]) for count in plan.graph.experts_hit]
         assert touched[""] == touched["control"] == touched["memory"] == touched["compute"]
         assert sum(touched[""]) > 0 or tokens == 1

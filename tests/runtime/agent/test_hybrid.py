@@ -15,7 +15,7 @@ from triplepoint.runtime.agent.events import Notice, PhaseFinished
 from triplepoint.runtime.conversation.ledger import DROPPED_THOUGHTS
 from triplepoint.runtime.conversation.turn import THINKING_END
 from triplepoint.runtime.convert.convert import convert
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import Trace
 
@@ -101,8 +101,8 @@ def test_what_a_lost_state_costs_is_said(engine: Engine) -> None:
     """Without copies all is computed again, and counted as read again."""
     agent = Agent(engine, system="Be brief.", trace=False, max_tokens=12)
     _ask(agent, LONG)
-    assert agent.session.cache.state is not None
-    agent.session.cache.state.checkpoints.clear()
+    assert agent.session.sequence.cache.state is not None
+    agent.session.sequence.cache.state.checkpoints.clear()
     engine.prefix_cache.clear()
     finished = _ask(agent, "Why?")
 
@@ -122,7 +122,7 @@ def test_branch(engine: Engine) -> None:
     _ask(other, "Why?")
     assert other.session.tokens == said
     alone = Agent(engine, system="Be brief.", trace=False, max_tokens=8)
-    alone.session.shares = False
+    alone.session.sequence.shares = False
     _ask(alone, LONG)
     _ask(alone, "Why?")
 

@@ -14,7 +14,7 @@ from helpers.agents import END, MakeEngine
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import Notice, PhaseFinished
 from triplepoint.runtime.conversation.chat import Chat, Message
-from triplepoint.runtime.inference.engine import NANO, Engine
+from triplepoint.runtime.engine.engine import NANO, Engine
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import FileTools, ToolSet
 from triplepoint.traces import Trace

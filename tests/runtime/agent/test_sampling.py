@@ -9,7 +9,7 @@ import pytest
 from helpers.agents import END, MakeEngine, call, run_all
 
 from triplepoint import Agent, Engine, Sampling, TextDelta, Trace
-from triplepoint.runtime.inference.sampling import file_sampling
+from triplepoint.runtime.engine.sampling.settings import file_sampling
 from triplepoint.runtime.replay.replay import verify
 
 HOT = Sampling(temperature=4.0, top_k=50, top_p=0.98, repeat_penalty=1.2, seed=3)

@@ -20,7 +20,7 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
 from triplepoint.runtime.agent.session_list import list_sessions
 from triplepoint.runtime.agent.session_store import SavedSession, last_session, open_session
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import Trace
 
@@ -317,7 +317,7 @@ def test_the_oldest_caches_make_room(
     """Beyond the limit the KV cache that was used longest ago goes; what was said stays."""
     agent = _agent(engine, work)
     _ask(agent, FIRST)
-    monkeypatch.setattr(session_store, "MOST_BYTES", 2 * agent.session.cache.page_bytes)
+    monkeypatch.setattr(session_store, "MOST_BYTES", 2 * agent.session.sequence.cache.page_bytes)
     held: SavedSession | None = None
     for at, name in enumerate(("oldest", "old", "held", "new")):
         with open_session(name, root) as kept:
@@ -407,12 +407,12 @@ def test_it_shares_as_a_new_one_does(engine: Engine, work: Path, root: Path) -> 
     """What a session that goes on computes is there for others, as its forks, and the reverse."""
     _kept(engine, work, root)
     agent = _agent(engine, work)
-    assert agent.session.shares
+    assert agent.session.sequence.shares
     with open_session("it", root) as kept:
         kept.resume(agent)
 
-    assert agent.session.shares
-    assert agent.fork(trace=False).session.shares
+    assert agent.session.sequence.shares
+    assert agent.fork(trace=False).session.sequence.shares
 
 
 def test_files_that_go_meanwhile(
@@ -460,7 +460,7 @@ def test_states_make_room_too(
     state.write_bytes(bytes(1000))
     agent = _agent(engine, work)
     _ask(agent, FIRST)
-    monkeypatch.setattr(session_store, "MOST_BYTES", 2 * agent.session.cache.page_bytes)
+    monkeypatch.setattr(session_store, "MOST_BYTES", 2 * agent.session.sequence.cache.page_bytes)
     with open_session("another", root) as kept:
         kept.save(agent)
 

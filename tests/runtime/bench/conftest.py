@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from triplepoint import Engine
-from triplepoint.runtime.inference.engine_timer import EngineTimer
+from triplepoint.runtime.engine.engine_timer import EngineTimer
 from triplepoint.runtime.physics.calibrate import calibrate
 from triplepoint.runtime.physics.calibration import Calibration
 

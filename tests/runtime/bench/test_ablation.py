@@ -13,7 +13,7 @@ from triplepoint.runtime.bench.ablation import POLICY, Ablation, AgentRun, Compa
 from triplepoint.runtime.cli import main
 from triplepoint.runtime.cli.bench_ablation import _check
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.physics.timed_passes import Case
 from triplepoint.traces import Trace
 

@@ -16,7 +16,8 @@ from triplepoint.errors import SettingError
 from triplepoint.runtime.bench import batch
 from triplepoint.runtime.bench.batch import measure
 from triplepoint.runtime.bench.compare import Baseline
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.request import Batch, StepResult
 
 FAKE = Path(__file__).parents[2] / "helpers" / "fake_llama"
 
@@ -41,7 +42,7 @@ def test_each_size_has_its_rounds(engine: Engine) -> None:
     assert len(four.forecasts.held) == 2 * (1 + 5)
     assert four.forecasts.alike(1e9) == 1.0
     assert 0.0 <= four.forecasts.within(0.15) <= 1.0
-    assert engine.runner.on_shared is None
+    assert len(engine.runner.observers) == 1, "the engine's own"
 
 
 def test_what_is_decoded_is_what_sessions_decode(engine: Engine) -> None:
@@ -63,13 +64,14 @@ def test_what_is_decoded_is_what_sessions_decode(engine: Engine) -> None:
 def test_prompts_that_begin_alike(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shared is computed once; decodes are timed reading it together, then apart."""
     joined: list[bool] = []
-    run = engine.runner.run_shared
+    run = engine.runner.run
 
-    def watched(rows: Any, why: str = "all") -> None:
-        joined.append(engine.runner.joins)
-        run(rows, why)
+    def watched(batch: Batch, plan: Any = None) -> list[StepResult]:
+        if len(batch.parts) > 1:
+            joined.append(engine.runner.joins)
+        return run(batch, plan)
 
-    monkeypatch.setattr(engine.runner, "run_shared", watched)
+    monkeypatch.setattr(engine.runner, "run", watched)
     before = engine.layout.memory.used
     one, four = measure(engine, [1, 4], 300, 5, repeat=2, shared=280)
     del joined[: len(joined) // 3]  # the round that does not count

@@ -6,7 +6,7 @@ import pytest
 
 from triplepoint.errors import SettingError
 from triplepoint.runtime.bench.beside import measure
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import triplepoint as package
 from triplepoint.errors import EngineError
 from triplepoint.runtime.bench.compare import Baseline, Pair, PairedBenchmark
 from triplepoint.runtime.bench.runner import Result
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.physics.timed_passes import Case
 
 NANO = Path(package.__file__).parent / "runtime" / "nano" / "nano.gguf"

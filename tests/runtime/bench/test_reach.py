@@ -11,9 +11,9 @@ from helpers.real_headers import HEADERS, N_VOCAB, write_header
 from triplepoint import Engine
 from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime.bench.reach import FLUENT, KV, best, best_here, cost_of, reach, sized
+from triplepoint.runtime.engine.model_cost import size_up
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
-from triplepoint.runtime.inference.model_cost import size_up
 from triplepoint.runtime.physics import calibration
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.latency_model import Efficiency, Passes, tile_tokens

@@ -14,9 +14,9 @@ import triplepoint as package
 from triplepoint.errors import EngineError
 from triplepoint.runtime.bench import runner as bench
 from triplepoint.runtime.bench.runner import Result
-from triplepoint.runtime.inference import engine_timer
-from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.engine import engine_timer
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.physics.machine import LEVELS
 from triplepoint.runtime.physics.timed_passes import Case
 

@@ -17,10 +17,10 @@ from triplepoint.runtime.agent.harness.examples import EXAMPLES
 from triplepoint.runtime.agent.harness.tuned import Tuned, keep, tuned_for
 from triplepoint.runtime.cli import doctor_agent, main
 from triplepoint.runtime.cli.exit_codes import Exit
+from triplepoint.runtime.engine.engine import resolve_model
 from triplepoint.runtime.gguf.filehash import remember, sha256
 from triplepoint.runtime.hub.aliases import known_models
 from triplepoint.runtime.hub.cache import CachedRepo
-from triplepoint.runtime.inference.engine import resolve_model
 from triplepoint.runtime.physics import machine
 from triplepoint.runtime.suites import harness_tuning
 from triplepoint.runtime.suites.fresh_questions import fresh

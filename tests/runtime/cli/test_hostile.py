@@ -34,7 +34,7 @@ from triplepoint.runtime.cli import attaching, slash_commands
 from triplepoint.runtime.agent.remote import engine
 from triplepoint.runtime.bench import compare, kernels, predictions
 from triplepoint.runtime.bench import reach, runner
-from triplepoint.runtime.inference import engine_timer
+from triplepoint.runtime.engine import engine_timer
 from triplepoint.runtime.physics import calibrate
 from triplepoint.runtime.evaluate import imatrix
 from triplepoint.runtime.hub import find, pull

@@ -17,8 +17,8 @@ import pytest
 from helpers.fake_hub import FakeHub, FakeRepo, serving
 
 from triplepoint import Engine
+from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.hub.progress import size_text
-from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.weights import packed_cache
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -15,7 +15,7 @@ import pytest
 from triplepoint.runtime.cli import regimes
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.regimes import BUSY, RECALIBRATE, _steps
-from triplepoint.runtime.inference.policy import CHUNKS
+from triplepoint.runtime.engine.policy.choices import CHUNKS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

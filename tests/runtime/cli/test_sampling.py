@@ -11,7 +11,7 @@ import pytest
 
 from triplepoint.runtime.cli.agent_options import sampling_of
 from triplepoint.runtime.cli.arguments import build_parser
-from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.engine.sampling.settings import Sampling
 
 Run = Callable[..., "CompletedProcess[str]"]
 

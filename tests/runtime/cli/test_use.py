@@ -13,7 +13,7 @@ from helpers.fake_hub import FakeHub, FakeRepo, serving
 
 from triplepoint import Engine
 from triplepoint.runtime.config import config_path
-from triplepoint.runtime.inference.engine import NANO
+from triplepoint.runtime.engine.engine import NANO
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Command = Callable[..., tuple[int, str, str]]

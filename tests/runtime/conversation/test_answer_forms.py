@@ -10,7 +10,7 @@ import pytest
 
 from triplepoint.errors import GrammarError
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 FORMS = 'ANSWER: "It says " QUOTE "." | "Line " NUMBER "."'

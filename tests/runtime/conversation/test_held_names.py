@@ -12,7 +12,7 @@ from triplepoint.runtime.conversation.held_names import HeldNames
 from triplepoint.runtime.conversation.reasoning_tags import Thinking
 from triplepoint.runtime.conversation.requirement import Requirement, grammar_of
 from triplepoint.runtime.conversation.turn import TurnRequest
-from triplepoint.runtime.inference.sampling import GREEDY
+from triplepoint.runtime.engine.sampling.settings import GREEDY
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 PATHS = ["./", "logs/", "logs/app.log", "app.log", 'say "hi".txt', "Zoë.md", "made//", "a\\b"]

@@ -17,7 +17,7 @@ from triplepoint.runtime.agent.events import PhaseFinished, TextDelta, ThinkingD
 from triplepoint.runtime.conversation.chat import Chat, Message
 from triplepoint.runtime.conversation.reasoning_spans import THOUGHT
 from triplepoint.runtime.conversation.reasoning_tags import Thinking, thinking_of
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces import Trace
 from triplepoint.traces.events import MessageEvent

@@ -17,7 +17,7 @@ from triplepoint.runtime.conversation.turn import (
     TurnRequest,
     TurnResult,
 )
-from triplepoint.runtime.inference.sampling import GREEDY
+from triplepoint.runtime.engine.sampling.settings import GREEDY
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 READ = {"type": "function", "function": {"name": "read_file", "parameters": PARAMETERS}}

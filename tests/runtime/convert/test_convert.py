@@ -15,9 +15,9 @@ from helpers.checkpoints import byte_tokenizer, split_regex, stored, write_check
 
 from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.convert.convert import convert
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.sampling.settings import Sampling, file_sampling
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.sampling import Sampling, file_sampling
 
 ORACLE = "torch and transformers are not installed"
 

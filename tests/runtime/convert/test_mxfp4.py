@@ -14,8 +14,8 @@ from helpers.checkpoints import QWEN2, byte_tokenizer, safetensors, split_regex,
 
 from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.convert.convert import convert
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.hub.model_info import read_model_info
-from triplepoint.runtime.inference.engine import Engine
 
 ORACLE = "torch and transformers are not installed"
 EXPERTS = "model.layers.{}.mlp.experts."

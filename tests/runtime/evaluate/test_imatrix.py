@@ -12,8 +12,8 @@ from helpers import tiny_models, tiny_qwen3moe
 
 from triplepoint.errors import ModelError
 from triplepoint.runtime.convert.mapping import map_checkpoint
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.evaluate.imatrix import Collected, collect
-from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.quantize.importance import Importance
 from triplepoint.runtime.quantize.quantize import quantize
 

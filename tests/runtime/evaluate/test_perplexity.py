@@ -12,6 +12,7 @@ import pytest
 from helpers.tiny_qwen3 import write_tiny
 
 from triplepoint.errors import ContextOverflowError, ModelError
+from triplepoint.runtime.engine.engine import NANO, Engine
 from triplepoint.runtime.evaluate.perplexity import (
     Mean,
     chunks_of,
@@ -19,7 +20,6 @@ from triplepoint.runtime.evaluate.perplexity import (
     perplexity,
     text_ids,
 )
-from triplepoint.runtime.inference.engine import NANO, Engine
 
 SIZE = 64
 

@@ -10,8 +10,8 @@ from helpers.qwen3_numpy import divergence
 from helpers.tiny_qwen3 import VOCAB, write_tiny
 
 from triplepoint.jit import targets
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.forward.kv import KVCache, KVLayout
-from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.physics.costs import pass_cost, predict
 
 KL = 2e-3  # most that q8 may cost against bf16, mean over the positions

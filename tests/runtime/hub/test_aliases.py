@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.errors import ModelError
+from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.gguf.types import GGMLType
 from triplepoint.runtime.hub import makers
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
@@ -17,7 +18,6 @@ from triplepoint.runtime.hub.makers import maker_sampling
 from triplepoint.runtime.hub.model_info import unsupported_quant
 from triplepoint.runtime.hub.names import is_hub_name, is_repo, parse_name
 from triplepoint.runtime.hub.variants import quant_of
-from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.synthetic.shapes import SHAPES, Shape
 from triplepoint.runtime.synthetic.write import SyntheticModel
 

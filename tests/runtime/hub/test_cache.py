@@ -19,6 +19,7 @@ from helpers.tiny_qwen3 import write_tiny
 
 from triplepoint import Engine
 from triplepoint.errors import ModelError, UnsupportedModelError
+from triplepoint.runtime.engine.engine import NANO, resolve_model
 from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.gguf.file import GGMLType
 from triplepoint.runtime.gguf.write import GGUFWriter
@@ -30,7 +31,6 @@ from triplepoint.runtime.hub.pull import pull
 from triplepoint.runtime.hub.remove import remove
 from triplepoint.runtime.hub.settings import HubSettings
 from triplepoint.runtime.hub.variants import ChoiceError
-from triplepoint.runtime.inference.engine import NANO, resolve_model
 from triplepoint.runtime.models import REFUSED
 
 ONE = ModelName("org/one")

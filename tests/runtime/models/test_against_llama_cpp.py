@@ -16,7 +16,7 @@ from helpers import tiny_models as tiny
 from helpers.peer_logits import theirs as theirs_of
 from helpers.qwen3_numpy import divergence
 
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from helpers import tiny_models as tiny
 from helpers.tiers import quick
 
 from triplepoint.errors import GGUFError, UnsupportedModelError
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.forward.split_kv import SplitKVGraph
-from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.session import Session
 
 IDS = np.random.default_rng(1).integers(0, tiny.VOCAB, 150).tolist()
 STEPS = 64
@@ -224,7 +224,9 @@ def test_same_bits_with_attention_split(model: MakeModel, case: tuple[str, str])
             first = session.logits.copy()
             tokens = list(session.decode(max_tokens=16))
             session.prefill([])
-            splits = [plan for plan in session.measured if isinstance(plan.graph, SplitKVGraph)]
+            splits = [
+                plan for plan in session.sequence.measured if isinstance(plan.graph, SplitKVGraph)
+            ]
             assert bool(splits) == (split == "on")
             seen.append(
                 (first, tokens, session.logits.copy(), engine.session().logits_for(ids[240:]))

@@ -17,7 +17,7 @@ from helpers.peer_logits import theirs
 from helpers.qwen3_numpy import divergence
 from helpers.tiers import quick
 
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 
 IDS = np.random.default_rng(1).integers(0, tiny.VOCAB, 256).tolist()
 NEAR = 1.05  # of llama.cpp's divergence

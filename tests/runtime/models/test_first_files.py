@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from helpers import tiny_models as tiny
 
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 
 
 def _logits(engine: Engine) -> np.ndarray:

@@ -12,8 +12,8 @@ from helpers import tiny_models as tiny
 from helpers.lies import lies, told
 
 from triplepoint.errors import EngineError, TriplepointError
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.engine import Engine
 
 MODELS = ("llama", "qwen2-yarn", "gemma3", "phi3-long")
 IDS = list(range(20))

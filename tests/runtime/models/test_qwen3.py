@@ -11,8 +11,8 @@ from helpers import tiny_qwen3 as tiny
 from helpers.qwen3_numpy import divergence
 
 from triplepoint.jit import targets
-from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.session import Session
 
 MakeModel = Callable[[str], Path]
 IDS = np.random.default_rng(1).integers(0, tiny.VOCAB, 150).tolist()

@@ -12,7 +12,7 @@ from helpers import tiny_qwen3moe as tiny
 
 from triplepoint.errors import GGUFError
 from triplepoint.jit import targets
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.physics.costs import decode_cost, pass_cost
 
 TARGETS = [target.name for target in targets.runnable()]

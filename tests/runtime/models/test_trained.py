@@ -25,8 +25,8 @@ from labs.nano.batches import Encoder
 from labs.nano.bpe import Vocabulary
 from labs.nano.corpus import FAMILIES
 from labs.nano.held_out import BANDS, Case, cases
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.quantize.quantize import quantize
 
 MODEL = Path(triplepoint.runtime.nano.__file__).with_name("nano.gguf")

@@ -18,11 +18,11 @@ from helpers.trained_small import MODELS, Small, Talk, encoder, talk
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
 from triplepoint.runtime.agent.session_store import open_session
+from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.request import Batch, Request
+from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Rows
-from triplepoint.runtime.inference.session import Session
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.quantize.quantize import quantize
 
 CONTEXT, STEPS = 1024, 64
@@ -164,12 +164,12 @@ def test_in_company(engine: Engine, expected: Expected, talks: list[Talk]) -> No
     parts = [one.ids[n : n + 30] for one, n in zip(talks, (0, 100, 140), strict=False)]
     batch = []
     for session, part in zip(sessions, parts, strict=True):
-        batch.append((Rows(session, len(session.tokens), part, 1), len(part)))
-        session.tokens += part
-    engine.runner.run_shared(batch)
-    for (rows, _), session in zip(batch, sessions, strict=True):
-        assert rows.logits is not None
-        assert np.array_equal(rows.logits.rows[-1], expected(session.tokens))
+        batch.append(Request(session.sequence, len(session.tokens), part, 1))
+        session.sequence.tokens += part
+    results = engine.scheduler.run(Batch.whole(*batch))
+    for result, session in zip(results, sessions, strict=True):
+        assert result.logits is not None
+        assert np.array_equal(result.logits.rows[-1], expected(session.tokens))
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from triplepoint import Engine
-from triplepoint.runtime.inference.engine_timer import EngineTimer
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
+from triplepoint.runtime.engine.engine_timer import EngineTimer
 from triplepoint.runtime.physics import calibrate
 from triplepoint.runtime.physics.calibrate import Sampler, calibrated, case, quick_calibrate
 from triplepoint.runtime.physics.calibration import (
@@ -119,7 +119,7 @@ def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
     assert min(e.row_s, e.decode_rows_s, e.barrier_s, e.decode_barrier_s) > 0
     assert 0 <= e.extra_tokens <= 16
     assert 0 <= e.waiting <= 0.05
-    assert found.passes.chunk == engine.session().most_tokens
+    assert found.passes.chunk == engine.session().sequence.most_tokens
     assert found.passes.prefill_barriers == engine.plans.prefill.tape.barriers
     assert found.passes.decode_barriers == engine.plans.decode.tape.barriers
 
@@ -204,7 +204,7 @@ def test_passes_are_played_by_what_was_just_measured(
 def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibration) -> None:
     """With a calibration bound and seconds are its own; without one the roofline's."""
     session = engine.session(200)
-    session.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
+    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
     engine.calibration = found
     phase = session.prefill(list(range(40)))
     expected = found.estimate(engine.cost, 40, 0)
@@ -227,7 +227,7 @@ def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibrati
 def test_layers_have_bounds_of_their_own(engine: Engine) -> None:
     """With a profile every layer says what it reached, and nothing else does."""
     session = engine.session(200)
-    session.profile = True
+    session.sequence.profile = True
     phase = session.prefill(list(range(64)))
 
     outside, *layers = phase.layers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triplepoint.runtime.inference.engine import NANO
+from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.quantize.quantize import quantize, row_maker
 from triplepoint.runtime.quantize.rows import RowMaker
 

@@ -15,10 +15,10 @@ from helpers.tiny_qwen3 import write_tiny
 from helpers.tiny_qwen3moe import write_tiny as write_tiny_moe
 
 from triplepoint.errors import GGUFError, ModelError, UnsupportedModelError
+from triplepoint.runtime.engine.engine import NANO, Engine
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import GGMLType
 from triplepoint.runtime.gguf.write import GGUFWriter
-from triplepoint.runtime.inference.engine import NANO, Engine
 from triplepoint.runtime.quantize.quantize import quantize, whole_file
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 

@@ -16,8 +16,8 @@ from triplepoint.errors import PassCancelledError, ReplayError
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import AgentEvent, TextDelta
 from triplepoint.runtime.agent.local_conversation import LocalConversation
-from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.replay.divergence import likely_cause, what_differs
 from triplepoint.runtime.replay.live_tools import LiveTools
 from triplepoint.runtime.replay.replay import PhaseCheck, verify

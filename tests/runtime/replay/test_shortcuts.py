@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint import Agent, Engine, Trace
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import timeline
 

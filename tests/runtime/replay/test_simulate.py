@@ -12,7 +12,7 @@ import pytest
 
 from triplepoint import Agent, Engine, Trace, replay
 from triplepoint.errors import ContextOverflowError, ReplayError
-from triplepoint.runtime.inference.teacher_forcing import ForcedConstraint, decode_teacher_forced
+from triplepoint.runtime.engine.teacher_forcing import ForcedConstraint, decode_teacher_forced
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.latency_model import Efficiency, Passes
 from triplepoint.runtime.replay.machine_file import read_machine

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.replay import examples
 from triplepoint.runtime.replay.simulate import Execution
 from triplepoint.runtime.replay.together import measure
@@ -22,7 +22,7 @@ def test_both_ways_do_the_same_work() -> None:
     decoded = sum(phase.tokens for phase in trace.phases if phase.phase == "decode")
     with Engine.load("nano", threads=2) as engine:
         alone, together = measure(engine, [trace], 3, repeat=1)
-        assert engine.runner.on_shared is None
+        assert len(engine.runner.observers) == 1, "the engine's own"
         with pytest.raises(SettingError, match="1 to 64 agents can be measured, not 65"):
             measure(engine, [trace], 65)
 

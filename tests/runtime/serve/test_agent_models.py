@@ -20,8 +20,8 @@ from triplepoint.runtime.agent.harness import defaults, tuned
 from triplepoint.runtime.agent.harness.examples import EXAMPLES
 from triplepoint.runtime.agent.harness.tuned import Tuned
 from triplepoint.runtime.conversation.messages import Message
-from triplepoint.runtime.inference.engine import NANO
-from triplepoint.runtime.inference.prefix_cache import PrefixCache
+from triplepoint.runtime.engine.engine import NANO
+from triplepoint.runtime.engine.kv.prefix_cache import PrefixCache
 from triplepoint.runtime.replay import verify
 from triplepoint.runtime.serve.admission import Line
 from triplepoint.runtime.serve.agent_models import without_notes

@@ -11,7 +11,7 @@ import pytest
 
 from triplepoint import Engine
 from triplepoint.runtime.conversation.messages import Message
-from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.memory import HUGE_PAGE
 from triplepoint.runtime.serve.chat_writer import ChatWriter
 from triplepoint.runtime.serve.events import Call, Closed, Done, Event, Failed, Text

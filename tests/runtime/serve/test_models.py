@@ -19,7 +19,7 @@ from helpers.splits import split_gguf
 
 from triplepoint import Engine, ModelError
 from triplepoint.errors import EngineError, SettingError
-from triplepoint.runtime.inference.engine import NANO
+from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.serve import app
 from triplepoint.runtime.serve.api_error import APIError
 from triplepoint.runtime.serve.models import Models

@@ -15,7 +15,7 @@ import pytest
 from helpers.serving import SETTINGS, Server
 
 from triplepoint import Engine
-from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.replay import verify
 from triplepoint.runtime.replay.fork import history_of
 from triplepoint.runtime.serve.api_error import APIError

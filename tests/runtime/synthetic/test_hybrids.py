@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from helpers.real_headers import HEADERS
 
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.quantize.mixes import MIXES
 from triplepoint.runtime.quantize.quantize import _plan
 from triplepoint.runtime.synthetic import hybrids
@@ -80,7 +80,7 @@ def run_small(name: str, shape: Shape, folder: Path) -> PhaseEvent:
     SyntheticModel(name, "q4_0", shape).write(path)
     with Engine.load(path, threads=1, context=512) as engine:
         session = engine.session()
-        session.profile = True
+        session.sequence.profile = True
         session.prefill(list(range(300)))
         phase = session.last_phase
         assert np.isfinite(session.logits).all()

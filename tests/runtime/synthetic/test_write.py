@@ -17,9 +17,9 @@ import pytest
 from helpers.tiers import quick
 
 from triplepoint.errors import ModelError
+from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import GGMLType, TokenType
-from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.synthetic import write as synthetic
 from triplepoint.runtime.synthetic.vocabulary import CHAT_TEMPLATE, N_VOCAB
 from triplepoint.runtime.synthetic.write import QUANTS, SHAPES, SyntheticModel, synthetic_path

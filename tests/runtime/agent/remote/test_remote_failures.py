@@ -26,7 +26,7 @@ from triplepoint import (
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.agent.prompt import INTERRUPTED_CALL
 from triplepoint.runtime.agent.remote import conversation
-from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.engine.sampling.settings import Sampling
 
 QUESTION = "What is in a.txt?"
 

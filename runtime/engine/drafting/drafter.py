@@ -1,0 +1,184 @@
+"""The drafts of one decode: what they are, and what became of them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ....traces.records import DraftRecord
+from ..sequence import Status
+from .config import VERIFY_ROWS, VERIFY_TOKENS
+from .head import MOST
+from .ngram_index import Match, NgramIndex, match_score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from ..engine_sequence import EngineSequence
+    from .copies import Index
+    from .head import DraftHead
+
+
+CHEAP_S = 300e-6  # a step that takes less than this is no dearer than finding out what to draft
+COPY_S = 4e-6  # to write a token of a text as it would be copied, and to cut that into tokens
+
+
+class Drafter:
+    """What a decode drafts before its passes.
+
+    Attributes:
+        records: by source, what was drafted, and how much of it was chosen then.
+        saved_s: seconds that this spared.
+        head: the model's own layer that drafts, if it may; it needs the states of `behind`.
+        match: where what was proposed last comes from; None: nothing did.
+    """
+
+    def __init__(self, sequence: EngineSequence, escaped: Callable[[], bool]) -> None:
+        """`escaped` tells whether what comes next is a part of a JSON string."""
+        self._sequence, self._escaped = sequence, escaped
+        self._ngrams, self._length_policy, self._normalized, self._head_policy = sequence.drafting
+        self._ngrams.prefer(sequence.draft_sources)
+        self._fresh = True
+        self._began, self._ready_at = time.perf_counter(), -1.0
+        config, engine = sequence.speculative, sequence.engine
+        self._latency = engine.pass_latency
+        self._lookup, most = config.draft_source != "mtp", config.draft_tokens
+        by_head = engine.network.mtp is not None and config.mtp
+        self.head = engine.draft_head(config.draft_vocabulary) if by_head else None
+        self._behind: tuple[int, np.ndarray] | None = None
+        self._by_head = False
+        self._measured = most == "auto"
+        self._most = VERIFY_ROWS - 1 if most == "auto" else most
+        self.match: Match | None = None
+        self._where: NgramIndex | Index = self._ngrams  # what the place is one of
+        self.records = {name: DraftRecord(source=name) for name in ("lookup", "mtp")}
+        self.saved_s = 0.0
+
+    @property
+    def made(self) -> int:
+        """Tokens that were drafted."""
+        return sum(record.drafted for record in self.records.values())
+
+    @property
+    def right(self) -> int:
+        """Those of them that were chosen then."""
+        return sum(record.accepted for record in self.records.values())
+
+    def behind(self, tokens: int, hidden: np.ndarray) -> None:
+        """So many tokens will there be: the last one was chosen by the row with this state."""
+        self._behind = tokens, hidden
+
+    def propose(self, known: int, room: int) -> list[int]:
+        """What comes next, as far as it is worth a draft: `room` tokens at most.
+
+        known: tokens that the pass computes in any case.
+        """
+        self.match, self._by_head = None, False
+        if self._measured and self._cheap:
+            return []
+        room = min(room, self._most, VERIFY_TOKENS - known)
+        if room < 1:
+            return []
+        found, worth = list[int](), 1.0
+        if self._lookup and (match := self._find()) is not None:
+            self.match, policy = match, self._length_policy
+            count = policy.count(match.same, known, room) if self._measured else room
+            found, worth = self._where.draft(match, count), policy.worth
+        if self.head is None or (found and not self._measured):
+            return found
+        return self._ask_head(self.head, known, min(room, MOST), worth if found else 1.0) or found
+
+    @property
+    def _cheap(self) -> bool:
+        """Whether steps are too short for drafts to be thought of."""
+        known = self._latency
+        if known.steps > 4:
+            return known.step_s < CHEAP_S
+        return 2 * self._length_policy.times.least_s < CHEAP_S
+
+    def _ask_head(self, head: DraftHead, known: int, room: int, worth: float) -> list[int]:
+        """What the model's own layer drafts, if that is worth more."""
+        sequence, policy = self._sequence, self._head_policy
+        if self._behind is None or self._behind[0] != len(sequence.tokens):
+            return []  # a token was forced since
+        count = room
+        if self._measured:
+            count = policy.count(known, room, head.draft_s, head.read_bytes)
+            if not count or policy.worth <= worth:
+                return []
+        with sequence.engine.lock:
+            sequence.computing = True  # before it is looked whether it was closed: its pages stay
+            try:
+                if sequence.status is Status.STOPPED:
+                    return []
+                found, seconds = head.draft(sequence, self._behind[1], count)
+            finally:
+                sequence.engine.scheduler.computed(sequence)
+        self.saved_s -= seconds
+        if found:
+            self.match, self._by_head = None, True
+        return found
+
+    def _find(self) -> Match | None:
+        """The best place for what comes next: in the sequence, or in a copy of one of its texts."""
+        tokens, match = self._sequence.tokens, self._ngrams.find()
+        self._where = self._ngrams
+        if not self._sequence.draft_sources:
+            return match
+        if self._fresh and not self._prepare(tokens):
+            return match
+        index = self._normalized.index(self._escaped())
+        copy = index.find(tokens)
+        if copy is None:
+            return match
+        if match is None or match_score(copy.same, True) >= self._ngrams.value(match):
+            self._where, match = index, copy
+        return match
+
+    def _prepare(self, tokens: list[int]) -> bool:
+        """Write the texts as they would be copied, once the decode has lasted as long as that."""
+        if self._measured and time.perf_counter() < self._ready_at:
+            return False
+        texts = [tokens[first:end] for first, end in self._sequence.draft_sources]
+        if self._measured and self._ready_at < 0:
+            self._ready_at = self._began + COPY_S * self._normalized.missing(texts)
+            return self._prepare(tokens)
+        self._normalized.of(texts)
+        self._fresh = False
+        return True
+
+    def refused(self) -> None:
+        """What was drafted cannot come, so nothing is to be learned from it."""
+        self.match = None
+
+    def commit(
+        self, known: int, drafts: Sequence[int], chosen: Sequence[int], seconds: float | None
+    ) -> None:
+        """Learn from a pass of `known` tokens and the drafts behind them.
+
+        chosen: what was chosen from the last known token on. seconds: what the pass took; None:
+        that says nothing, since others had rows in it.
+        """
+        match = self.match
+        if not drafts:
+            if match is not None:
+                right = chosen[0] == self._where.tokens[match.at]
+                self._length_policy.compare(match.same, right)
+            return
+        record = self.records["mtp" if self._by_head else "lookup"]
+        record.drafted += len(drafts)
+        record.passes += 1
+        if seconds is not None:
+            self._latency.several(known + len(drafts), seconds)
+            self.saved_s += self._length_policy.saved(known, 0, seconds)
+        for number, (draft, token) in enumerate(zip(drafts, chosen, strict=False)):
+            right = token == draft
+            if self._by_head:
+                self._head_policy.compare(number, right)
+            elif match is not None:
+                self._length_policy.compare(match.same + number, right)
+            if right:
+                record.accepted += 1
+                self.saved_s += self._latency.step_s

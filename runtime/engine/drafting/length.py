@@ -1,0 +1,280 @@
+"""How many tokens a pass should draft, from what passes cost and how many drafts were right.
+
+With p the share of drafts that are right at a place with so many tokens in common, and r(n) how
+much longer a pass of n tokens takes than one of one, k drafts give
+
+    (1 + p + … + p^k) / r(1 + k)
+
+tokens in the time of one. The k where that is largest is taken, and none if it is not above
+`MARGIN`.
+
+In a pass that others share with n rows, a row more costs what it costs behind those, and what a
+draft gives is a part of what the pass gives to all, each row of theirs being a token:
+
+    (n + 1 + p + … + p^k) / (n + 1) × r(n + 1) / r(n + 1 + k)
+
+What makes the drafts takes time as well: each costs d in the same unit, 0 where they are copied,
+and r(n) becomes r(n) + k d.
+
+So a sequence alone drafts far, since a pass is bound by memory, and many draft only what is nearly
+sure.
+
+Both are measured while the model decodes. Drafts are compared with what was written whether they
+were computed or not, so p is known also where none are, and no draft is ever made to find it out.
+r(n) is the time of the passes that there were; before the first what the machine's limits say.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from .ngram_index import LONG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+SLOWER = 1.1  # r before it was measured, times what the limits say
+WEIGHT = 0.1  # of the newest time among those of its kind
+MOST_ROWS = 128  # of a pass, for which r is known; beyond it every row costs as much as the next
+MARGIN = 1.08  # what drafting must give to be tried: looking at a draft takes its time too
+MEMORY = 1 / 48  # weight of the newest comparison, once there were many
+DOUBT = 6  # comparisons that what was assumed before the first is worth
+PATIENCE, PATIENCE_MOST = 256, 4096  # steps until a cost that forbids drafts is tried again
+FIRST = (0.2, 0.4, 0.65, 0.8, 0.9)  # p by the length in common, before any comparison
+HEAD_FIRST = (0.75, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.4)  # of a layer that drafts, by its drafts
+
+
+class PassLatency:
+    """Measured pass times of an engine, by number of tokens.
+
+    Attributes:
+        steps: passes of one token so far; step_s: what one takes, as a running mean.
+        least_s: what the limits allow it; 0: nobody has said so yet.
+    """
+
+    def __init__(self) -> None:
+        self.step_s = self.least_s = 0.0
+        self.steps = 0
+        self._ratio: dict[int, float] = {}
+        self._prior: list[float] = []
+
+    def set_limits(self, limits: Sequence[float]) -> None:
+        """Seconds that the machine's limits allow passes of 1 to `MOST_ROWS` tokens."""
+        self._prior = [1.0, 1.0, *(SLOWER * max(1.0, time / limits[0]) for time in limits[1:])]
+        self.least_s = limits[0]
+
+    def step(self, seconds: float) -> None:
+        """A pass of one token took so long."""
+        self.steps += 1
+        # One that was held up by another process must not make all others look cheap.
+        seconds = min(seconds, 2 * self.step_s) if self.step_s else seconds
+        self.step_s += (seconds - self.step_s) * max(WEIGHT, 1 / self.steps)
+
+    def several(self, tokens: int, seconds: float) -> None:
+        """A pass of `tokens` tokens did, of one sequence or of several."""
+        if not self.step_s or tokens > MOST_ROWS:
+            return
+        ratio = max(1.0, min(seconds / self.step_s, 2.0 * tokens))
+        known = self._ratio.get(tokens)
+        self._ratio[tokens] = ratio if known is None else known + (ratio - known) * 2 * WEIGHT
+
+    def forget(self) -> None:
+        """Believe half of what was measured, and half of what the limits say."""
+        self._ratio = {n: (r + self._prior[n]) / 2 for n, r in self._ratio.copy().items()}
+
+    def ratio(self, tokens: int) -> float:
+        """r(tokens): as measured, else from the nearest that was, else from the limits."""
+        if tokens <= 1:
+            return 1.0
+        if tokens > MOST_ROWS:
+            return self.ratio(MOST_ROWS) * tokens / MOST_ROWS
+        known = self._ratio.get(tokens)
+        if known is not None:
+            return known
+        prior = self._prior[tokens]
+        if not self._ratio:
+            return prior
+        near = min(tuple(self._ratio), key=lambda n: abs(n - tokens))
+        return max(1.0, prior * self._ratio[near] / self._prior[near])
+
+
+class Company(Protocol):
+    """Who else has rows in passes: a `Scheduler`."""
+
+    @property
+    def beside(self) -> int:
+        """Rows of others in the last pass."""
+        ...
+
+    @property
+    def aim_s(self) -> float:
+        """Seconds up to which a pass is filled beside others."""
+        ...
+
+
+class DraftingEngine(Protocol):
+    """What an engine says of its passes."""
+
+    pass_latency: PassLatency
+
+    @property
+    def token_bytes(self) -> float:
+        """Bytes of weights that a pass of one token reads."""
+        ...
+
+    @property
+    def scheduler(self) -> Company:
+        """Who else has rows."""
+        ...
+
+    def pass_limits(self, most: int, kv_length: int) -> list[float]:
+        """Seconds that the machine's limits allow passes of 1 to `most` tokens."""
+        ...
+
+
+class DraftLengthPolicy:
+    """How many tokens the decodes of one session draft."""
+
+    def __init__(self, engine: DraftingEngine, tokens: Sequence[int]) -> None:
+        """tokens: those of the sequence, which grow as it does."""
+        self._engine, self._tokens = engine, tokens
+        self._times = engine.pass_latency
+        self._right = list(FIRST)
+        self._seen = [DOUBT] * len(FIRST)
+        self._patience = Patience()
+        self.worth = 1.0  # what the last count gives
+
+    @property
+    def times(self) -> PassLatency:
+        """What passes take, with what the limits say of those that were not measured."""
+        times = self._times
+        if not times.least_s:
+            times.set_limits(self._engine.pass_limits(MOST_ROWS, len(self._tokens)))
+        return times
+
+    def saved(self, known: int, right: int, seconds: float) -> float:
+        """Seconds that a pass took less than if it had been made without its drafts."""
+        times = self.times
+        return (right + times.ratio(known)) * times.step_s - seconds
+
+    def compare(self, same: int, right: bool) -> None:
+        """A draft at a place with `same` tokens in common was right, or was not."""
+        kind = _kind(same)
+        self._seen[kind] += 1
+        weight = max(MEMORY, 1 / self._seen[kind])
+        self._right[kind] += ((1.0 if right else 0.0) - self._right[kind]) * weight
+
+    def count(self, same: int, known: int, most: int) -> int:
+        """How many tokens to draft at a place with `same` in common, behind `known` others."""
+        times = self.times
+        if not times.steps:
+            return 0
+        rows = self._engine.scheduler.beside
+        chances = (self._right[_kind(same + k)] for k in range(most))
+        aim_s = self._engine.scheduler.aim_s if rows else inf  # where nobody else waits
+        best, self.worth, tokens = best_length(times, chances, rows, known, aim_s=aim_s)
+        if best:
+            self._patience.reset()
+        elif tokens > 1.5 and self._patience.over():  # only the cost of a pass speaks against it
+            self._times.forget()
+        return best
+
+
+def best_length(
+    times: PassLatency,
+    chances: Iterable[float],
+    rows: int,
+    known: int,
+    draft: float = 0.0,
+    aim_s: float = inf,
+) -> tuple[int, float, float]:
+    """How many to draft, what that gives, and the most tokens that it would give for nothing.
+
+    chances: of each draft, if those before it were right. rows, known: of others in the pass, and
+    of this sequence. draft: what making one costs, in passes of one token. aim_s: the longest pass
+    that a draft may make.
+    """
+    before = times.ratio(rows + known)
+    best, gain, most = 0, 1.0 + (MARGIN - 1.0) / (rows + 1), 0.0
+    tokens = chance = 1.0
+    for k, right in enumerate(chances, 1):
+        chance *= right
+        tokens += chance
+        if chance < 0.05:
+            break
+        most = tokens
+        if times.step_s * times.ratio(rows + known + k) > aim_s:
+            break
+        worth = (rows + tokens) / (rows + 1)
+        worth *= before / (times.ratio(rows + known + k) + k * draft)
+        if worth > gain:
+            best, gain = k, worth
+    return best, gain if best else 1.0, most
+
+
+class Patience:
+    """Steps until what forbids drafts is tried again: twice as many each time."""
+
+    def __init__(self) -> None:
+        self._waited, self._most = 0, PATIENCE
+
+    def reset(self) -> None:
+        """Drafts are made."""
+        self._waited = 0
+
+    def over(self) -> bool:
+        """One more step without; whether it is time."""
+        self._waited += 1
+        if self._waited < self._most:
+            return False
+        self._waited, self._most = 0, min(2 * self._most, PATIENCE_MOST)
+        return True
+
+
+class HeadLengthPolicy:
+    """How many tokens the decodes of one session have drafted by the model's own layer.
+
+    p is known of drafts that were made only: they begin with what such layers reach in general, and
+    where that proves too much, they are made again as a cost is tried again.
+    """
+
+    def __init__(self, engine: DraftingEngine, lookup: DraftLengthPolicy) -> None:
+        self._engine, self._lookup = engine, lookup
+        self._right = list(HEAD_FIRST)
+        self._seen = [DOUBT] * len(HEAD_FIRST)
+        self._patience = Patience()
+        self.worth = 1.0
+
+    def compare(self, number: int, right: bool) -> None:
+        """Draft `number` of a pass was right, those before it were."""
+        self._seen[number] += 1
+        weight = max(MEMORY, 1 / self._seen[number])
+        self._right[number] += ((1.0 if right else 0.0) - self._right[number]) * weight
+
+    def count(self, known: int, most: int, draft_s: float, read_bytes: float) -> int:
+        """How many tokens to draft behind `known` others.
+
+        draft_s: what a draft takes; 0: nobody knows, but it reads so many bytes of weights.
+        """
+        times = self._lookup.times
+        if not times.steps:
+            return 0
+        draft = draft_s / times.step_s if draft_s else read_bytes / self._engine.token_bytes
+        rows = self._engine.scheduler.beside
+        aim_s = self._engine.scheduler.aim_s if rows else inf
+        best, self.worth, _ = best_length(times, self._right[:most], rows, known, draft, aim_s)
+        if best:
+            self._patience.reset()
+        elif self._patience.over():
+            pairs = zip(self._right, HEAD_FIRST, strict=True)
+            self._right = [(mine + first) / 2 for mine, first in pairs]
+            self._seen = [DOUBT] * len(HEAD_FIRST)
+            times.forget()
+        return best
+
+
+def _kind(same: int) -> int:
+    """Places by their length in common: from 3, 4, 8, 16 and `LONG` tokens on."""
+    return min(same, LONG).bit_length() - 2

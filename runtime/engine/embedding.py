@@ -1,0 +1,171 @@
+"""Vectors of texts: the normed hidden states behind the last layer, pooled.
+
+The states come from passes of a plan of their own, which has no output head: what sequences
+decode beside them does not change, and costs nothing more. One text is read at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+import numpy as np
+
+from ...errors import ContextOverflowError, SettingError
+from ..forward.kv import KVCache
+from .engine_sequence import EngineSequence
+from .request import Request
+from .scheduler import IDLE_S
+
+if TYPE_CHECKING:
+    from .engine_core import EngineCore
+
+Pooling = Literal["none", "mean", "cls", "last"]
+"""All states; their mean; that of the first token; that of the last one."""
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+VECTORS = POOLINGS[1:]
+"""Those that give one vector per text."""
+_RANK = 4  # of `{arch}.pooling_type`: the others are the places in `POOLINGS`
+LOOK_S = 0.05  # between looks whether a text that waits for others is still wanted
+
+
+class Embedder:
+    """Reads texts for their vectors.
+
+    Attributes:
+        pooling: what the model's file says (`{arch}.pooling_type`); None: nothing that is known.
+        add_eos: whether a text ends with the token that ends texts: models whose vector is that of
+            the last token learned it there.
+    """
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine, self._lock = engine, threading.Lock()
+        gguf = engine.network.gguf
+        kind = gguf.integer(f"{engine.network.architecture}.pooling_type", -1, low=-1, high=_RANK)
+        self.pooling: Pooling | None = POOLINGS[kind] if 0 <= kind < _RANK else None
+        self.add_eos = gguf.boolean("tokenizer.ggml.add_eos_token", False)
+        self.width = engine.network.config.width
+        self._scale = np.float32(engine.network.logit_scale)
+
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text, between those that begin and end one, where the model has them."""
+        tokenizer = self._engine.tokenizer
+        ids = tokenizer.encode(text, special=True)
+        if tokenizer.add_bos and tokenizer.bos is not None:
+            ids.insert(0, tokenizer.bos)
+        if self.add_eos and tokenizer.eos is not None:
+            ids.append(tokenizer.eos)
+        return ids
+
+    def pooling_of(self, wanted: str | None) -> Pooling:
+        """How vectors are made: as is wanted, else as the model's file says.
+
+        Raises:
+            SettingError: there is no such way, or nobody says it.
+        """
+        if wanted is not None:
+            if wanted not in POOLINGS:
+                raise SettingError(f"pooling must be one of {', '.join(POOLINGS)}, not {wanted!r}")
+            return cast(Pooling, wanted)
+        if self.pooling is None:
+            model = self._engine.model
+            raise SettingError(
+                f"{model.name} does not say how to pool its states into a vector "
+                f"({model.architecture}.pooling_type); give pooling: mean, cls or last"
+            )
+        return self.pooling
+
+    def vector(
+        self, ids: Sequence[int], pooling: Pooling, check: Callable[[], None] | None = None
+    ) -> np.ndarray:
+        """float32 [width], not normalized; [len(ids), width] where nothing is pooled.
+
+        check: called before each pass; what it raises ends it.
+
+        Raises:
+            ContextOverflowError: they do not fit.
+            SettingError: there are none.
+        """
+        check = check or (lambda: None)
+        total = np.zeros((1, self.width))
+        states: list[np.ndarray] = []
+        with self._opened(ids, check) as sequence:
+            while sequence.n_cached < len(ids):
+                check()
+                if (found := self._pass(sequence)) is None:
+                    time.sleep(IDLE_S)
+                    continue
+                at, rows = found
+                if at == 0:  # also where its pages were taken back for others
+                    total, states = np.zeros((1, self.width)), []
+                if pooling == "mean":  # row after row: the same bits for all sizes of passes
+                    total = np.concatenate([total, rows]).sum(0, keepdims=True)
+                elif pooling == "none":
+                    states.append(rows)
+                elif pooling == "last" or at == 0:
+                    states = [rows[-1:] if pooling == "last" else rows[:1]]
+        if pooling == "mean":
+            return (total[0] / len(ids)).astype(np.float32)
+        found = np.concatenate(states)
+        return found if pooling == "none" else found[0]
+
+    @contextmanager
+    def _opened(self, ids: Sequence[int], check: Callable[[], None]) -> Iterator[EngineSequence]:
+        """A sequence with these tokens, none of them read, while no other text is read."""
+        engine, size = self._engine, len(ids)
+        if not size:
+            raise SettingError("an empty text has no vector")
+        if size > engine.context:
+            raise ContextOverflowError(
+                f"the text has {size} tokens, but the context holds {engine.context}"
+            )
+        engine.check_ids(ids)
+        while not self._lock.acquire(timeout=LOOK_S):
+            check()
+        try:
+            sequence = EngineSequence(engine, KVCache(engine.layout, size), size, ids)
+            try:
+                sequence.begin(())
+                with sequence.phase():
+                    yield sequence
+            finally:
+                engine.scheduler.close(sequence)
+        finally:
+            self._lock.release()
+
+    def _pass(self, sequence: EngineSequence) -> tuple[int, np.ndarray] | None:
+        """The next states; None: there is no room yet."""
+        engine = self._engine
+        plan = engine.plans.hidden
+        with engine.lock:
+            at = sequence.n_cached
+            most = min(plan.most_tokens, len(sequence.tokens) - at)
+            part = sequence.tokens[at : at + engine.scheduler.rows_aside(most, at)]
+            request = Request(sequence, at, part)
+            if not engine.scheduler.admit(request):
+                return None
+            engine.scheduler.run_on(plan, request)
+            return at, plan.graph.hidden[: len(part), : self.width] * self._scale
+
+
+def normalized(vector: np.ndarray, norm: int = 2) -> np.ndarray:
+    """float32 of the same shape, as llama-server scales it: its last axis has the length 1.
+
+    Args:
+        vector: float32 [width], or rows of it.
+        norm: -1: as it is; 0: by the largest value, which becomes 32,760; 1: by the sum of all;
+            2: Euclidean; more: the p-norm.
+    """
+    wide = np.abs(vector.astype(np.float64))
+    if norm == -1:
+        return vector
+    if norm == 0:
+        length = wide.max(-1, keepdims=True) / 32760.0
+    else:
+        length = (wide**norm).sum(-1, keepdims=True) ** (1.0 / norm)
+    return np.divide(vector, length, where=length > 0, out=np.zeros(vector.shape)).astype(
+        np.float32
+    )

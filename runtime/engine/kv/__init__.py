@@ -1,0 +1,1 @@
+"""What is kept of KV caches beyond one sequence: prefixes that others share, on disk, in files."""

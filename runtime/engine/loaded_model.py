@@ -1,0 +1,294 @@
+"""A model in memory, ready for passes: kernels, packed weights, threads, the machine's profile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import index
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...arguments import ProcessBound, as_list
+from ...errors import EngineError, GGUFError, SettingError
+from ...jit.compile import Library
+from ...jit.kernels.attention import token_tile
+from ...jit.kernels.kvcache import PAGE, KVFormat
+from ...jit.pool import Pool
+from .. import memory, models
+from ..cgroups import require_address_space
+from ..forward.kv import KVLayout
+from ..forward.kv_memory import KVMemory
+from ..forward.logits import OutputBuffers
+from ..forward.state import StateLayout
+from ..forward.tensors import Workspace
+from ..gguf.file import GGUFFile
+from ..gguf.mapped_file_guard import MappedFileGuard, sha256_of
+from ..physics import calibration, register_tiles, thread_sweep
+from ..physics.calibration import Calibration
+from ..physics.costs import LayerParts, ModelCost
+from ..physics.huge_pages import page_gain
+from ..physics.latency_model import Efficiency, Passes
+from ..physics.machine import MachineProfile, profile
+from ..tokens.tokenizer import Tokenizer
+from ..weights.loader import WeightLoader
+from ..weights.packed_cache import CacheStatus, pack_or_map
+from .drafting.config import SpeculativeConfig
+from .model_cost import layer_parts, model_cost
+from .policy import choices as policy
+from .policy.autotune import ActiveThreads, Autotuner, Overrides
+from .policy.contention import ContentionMonitor
+from .sampling.logit_ranking import LogitRanker
+from .sampling.settings import file_sampling
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DEFAULT_CONTEXT = 32768
+"""Positions, if the model has as many: a page costs nothing until it is used."""
+KV_SHARE = 0.75  # of the memory that is free once the weights are there, for KV caches at most
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Facts about the model file that was loaded, whatever its path names now.
+
+    Attributes:
+        quant: the type that most weights have, e.g. ``Q4_0``.
+        parameters: weights in all tensors.
+        context_length: positions that the model was trained for.
+        nbytes: size of the file, or of all parts of a split one.
+        parts: the files of a split model; `path` is the first.
+        files: what was loaded, held open.
+    """
+
+    name: str
+    path: Path
+    architecture: str
+    quant: str
+    parameters: int
+    n_layers: int
+    context_length: int
+    nbytes: int
+    parts: tuple[Path, ...] = ()
+    files: tuple[MappedFileGuard, ...] = field(default=(), repr=False, compare=False)
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the file; of the digests of its parts if it is split. Remembered on disk.
+
+        Raises:
+            ModelError: the file was overwritten before it was hashed.
+        """
+        return sha256_of(self.files)
+
+    def __getstate__(self) -> dict[str, object]:
+        """The facts, without the open files: a copy, or another process, cannot have those."""
+        return {**self.__dict__, "sha256": self.sha256, "files": ()}
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model is loaded: see `Engine.load`."""
+
+    kv: KVFormat
+    context: int | None
+    progress: Callable[[float], None] | None
+    cache_packed_weights: bool
+    fixed: Overrides
+    kv_memory: int | None
+    spill: int | None
+    speculative: SpeculativeConfig
+
+
+class LoadedModel(ProcessBound):
+    """What passes are made of. Only one runs at a time.
+
+    Attributes:
+        model: facts about the model file.
+        tokenizer: text to ids and back.
+        target: the CPU feature set that the kernels were generated for.
+        machine: measured limits of this machine.
+        threads: threads that run a pass.
+        active_threads, contention: the threads that have a core; leaves out those whose core
+            another has.
+        tuning: how passes are run.
+        layout: what the pages of KV caches are made of.
+        kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
+        attention_tile: tokens of a pass that share one read of the cache.
+        packed_cache: the packed copy of the weights on disk, if one was asked for.
+        sampling: what the model's file says of it (`general.sampling.*`).
+        sampling_notes: what of that makes no sense, or is not done here.
+        lock: held while a pass runs.
+        trying: threads that take it without `with`: an interrupt may come right behind that.
+    """
+
+    _instead = "call Engine.load there; in this process, agents and sessions share an engine"
+
+    def __init__(self, gguf: GGUFFile, library: Library, pool: Pool, options: LoadOptions) -> None:
+        """Use `Engine.load`."""
+        self.library, self.pool = library, pool
+        self.active_threads = ActiveThreads(pool)
+        self.contention = ContentionMonitor(self.active_threads)
+        self.target = library.target
+        self.threads = pool.threads
+        self.kv: KVFormat = options.kv
+        self.tokenizer = Tokenizer.from_gguf(gguf)
+        weights = WeightLoader(gguf, library)
+        self.network = models.build(gguf, weights, mtp=options.speculative.mtp)
+        drafts = options.speculative
+        if drafts.mtp and not drafts.lookup and self.network.mtp is None:
+            raise SettingError(
+                "draft_source='mtp' needs a model with an MTP head, which this one lacks; give "
+                "'auto', or 'lookup' to draft from the context"
+            )
+        if self.tokenizer.n_vocab != self.network.config.n_vocab:
+            raise GGUFError(
+                f"it has {self.tokenizer.n_vocab:,} tokens, but its embedding table has "
+                f"{self.network.config.n_vocab:,} rows",
+                field="tokenizer.ggml.tokens",
+                offset=None,
+                path=gguf.path,
+            )
+        config = self.network.config
+        self.attention_tile = token_tile(config.heads.group)
+        self.model = _info(gguf, config.layers, config.context)
+        context = options.context
+        self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
+        if self.context > config.context:
+            raise SettingError(
+                f"a context of {self.context} tokens is too long; {self.model.name} was made for "
+                f"{config.context} at most"
+            )
+        # Measured first: what they read for that is free again before the weights need room.
+        fixed = options.fixed
+        pages = policy.override(fixed.pages) or policy.choose_pages(page_gain(library, pool))
+        memory.advise_huge_pages(bool(pages.value))
+        self.machine: MachineProfile = profile(library, pool)
+        # Beside weights, as measured with nano and vocabularies of 49,152 and 151,936 tokens.
+        beside = 100_000_000 + 3_000 * self.tokenizer.n_vocab
+        require_address_space(weights.arena_bytes + beside, self.model.name)
+        self.packed_cache: CacheStatus | None = None
+        if options.cache_packed_weights:
+            self.weights, self.packed_cache = pack_or_map(weights, pool, options.progress)
+        else:
+            self.weights = weights.pack_all(pool, options.progress)
+        self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
+        self.buffers = Workspace()
+        self.outputs = OutputBuffers(config.n_vocab)
+        if self.network.mtp is not None:
+            self.outputs.hidden = self.network.mtp.wanted
+        self.lock = threading.RLock()
+        self.trying: set[int] = set()
+        self._gguf = gguf  # tables of embeddings are read from its mapping
+        capacity = -(-self.context // PAGE) * PAGE
+        tables = self.network.tables(capacity, self.context)
+        available = memory.available_bytes()
+        if self.packed_cache is not None and self.packed_cache.mapped:
+            # Pages of a file count as available, but passes read these.
+            available = max(available - self.packed_cache.copy.nbytes, available // 8)
+        room = KVMemory(budget=options.kv_memory or int(KV_SHARE * available))
+        shapes, windows = zip(*self.network.cached, strict=True)
+        states = StateLayout.of(found) if (found := self.network.states) else None
+        kept = self.network.kept
+        self.layout = KVLayout(self.kv, shapes, capacity, tables, room, windows, states, kept)
+        self.tuning = Autotuner(
+            pool, self.active_threads, self.contention, self._known(), fixed, pages
+        )
+
+    def check_ids(self, ids: Sequence[int]) -> None:
+        """Raise EngineError if a token id is none of the vocabulary."""
+        most = self.outputs.n_vocab
+        bad = next((i for i in ids if not 0 <= i < most), None)
+        if bad is not None:
+            raise EngineError(f"token id {bad} is not in the vocabulary of {most}")
+
+    def give_back(self) -> None:
+        """Release the lock where an interrupt came right behind this thread's taking it."""
+        if (thread := threading.get_ident()) in self.trying:
+            self.trying.discard(thread)
+            if self.lock._is_owned():  # pyright: ignore[reportAttributeAccessIssue]
+                self.lock.release()
+
+    def as_ids(self, ids: object) -> list[int]:
+        """Token ids that a caller gave.
+
+        Raises:
+            EngineError: they are none of the vocabulary.
+        """
+        try:
+            found = [index(i) for i in as_list(ids, "token ids must be a list", EngineError)]
+        except TypeError as error:
+            raise EngineError(f"a token id must be a whole number: {error}") from None
+        self.check_ids(found)
+        return found
+
+    @property
+    def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
+        """Rotary tables: cos and sin of each, float32 [positions, rotated dims / 2]."""
+        return self.layout.tables
+
+    @cached_property
+    def cost(self) -> ModelCost:
+        """The model as the cost model sees it."""
+        return model_cost(self.network, self.layout)
+
+    @cached_property
+    def layer_parts(self) -> list[LayerParts]:
+        """The same of each layer."""
+        return layer_parts(self.network, self.layout)
+
+    @cached_property
+    def logit_ranker(self) -> LogitRanker:
+        """What samplers look at logits with; of one session at a time, under `lock`."""
+        return LogitRanker(self.outputs.n_vocab, self.library, self.pool)
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """What this model's kernels reach on this machine; None where it was not measured yet."""
+        return calibration.load(calibration.path_of(self.cost, self.machine, self.kv))
+
+    @property
+    def attained(self) -> tuple[MachineProfile, Efficiency]:
+        """The machine's limits and what kernels reach of them: this model's, or a typical one's."""
+        known = self.calibration
+        return (known.machine, known.efficiency) if known else (self.machine, Efficiency())
+
+    def apply_calibration(self, found: Calibration) -> None:
+        """Take what was measured of this model, and choose anew by it how passes are run."""
+        self.calibration = found
+        self.tuning = self.tuning.renewed(self._known())
+
+    def _known(self) -> policy.TuningInputs:
+        """What settings are chosen from: measured limits, and what kernels reach of them."""
+        swept = thread_sweep.load(self.library)
+        profiles = [p for p in swept.profiles if not p.doubtful] if swept is not None else ()
+        layers, kept = self.network.config.layers, self.calibration
+        passes = Passes(1, self.attention_tile, 5 * layers + 4, 8 * layers + 4)
+        if kept is not None:
+            passes = kept.passes
+        machines = policy.by_threads(self.machine, profiles)
+        plan = register_tiles.load(self.library) or register_tiles.default(self.target)
+        return policy.TuningInputs(self.cost, machines, self.attained[1], passes, self.target, plan)
+
+
+def _info(gguf: GGUFFile, layers: int, context: int) -> ModelInfo:
+    totals: dict[str, int] = {}
+    for tensor in gguf.tensors.values():
+        count = 1
+        for n in tensor.shape:
+            count *= int(n)
+        totals[tensor.type.name] = totals.get(tensor.type.name, 0) + count
+    return ModelInfo(
+        name=gguf.string("general.name", "") or gguf.path.stem,
+        path=gguf.path,
+        architecture=gguf.string("general.architecture"),
+        quant=max(totals, key=lambda name: totals[name]),
+        parameters=sum(totals.values()),
+        n_layers=layers,
+        context_length=context,
+        nbytes=gguf.nbytes,
+        parts=gguf.parts,
+        files=gguf.files,
+    )

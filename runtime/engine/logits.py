@@ -1,0 +1,65 @@
+"""Logits that a pass leaves behind, until another one needs their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..forward.logits import OutputBuffers
+
+
+@dataclass(eq=False, slots=True)
+class Logits:
+    """Logits that a pass gave to one sequence.
+
+    They lie where every pass of the engine leaves its own. Before another one needs that place they
+    are copied, unless nobody wants them any more.
+    """
+
+    buffers: OutputBuffers = field(repr=False)
+    """The engine's."""
+    first: int
+    """Their first row in these; -1: they were copied."""
+    count: int
+    """Rows of them."""
+    tokens: list[int]
+    """Chosen greedily in the rows for which a mask was given beforehand; -1: none could be."""
+    released: bool = False
+    """Nobody wants them any more."""
+    copies: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    """Of `rows` and `hidden`, where they were copied."""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """float32 [count, n_vocab], valid until the next pass of the engine."""
+        if self.copies is not None:
+            return self.copies[0]
+        rows = slice(self.first, self.first + self.count)
+        return self.buffers.logits[rows, : self.buffers.n_vocab]
+
+    @property
+    def hidden(self) -> np.ndarray:
+        """float32 [count, width], see `OutputBuffers.hidden`; valid as long as `rows` is."""
+        if self.copies is not None:
+            return self.copies[1]
+        return self.buffers.hidden[self.first : self.first + self.count]
+
+    def copy(self, rows: slice = slice(-1, None)) -> Logits:
+        """The last row, or others, for whoever wants them longer; also while other threads run
+        passes.
+
+        `make_room` comes before the pass that overwrites them: if they are where they were, what
+        was copied is whole.
+        """
+        while True:
+            first = self.first
+            found = self.rows[rows].copy(), self.hidden[rows].copy()
+            if self.first == first:
+                return Logits(self.buffers, -1, len(found[0]), [], copies=found)
+
+    def make_room(self) -> None:
+        """Another pass is about to overwrite them."""
+        self.copies, self.first = (self.rows.copy(), self.hidden.copy()), -1

@@ -1,0 +1,510 @@
+"""Execution policy: chosen when a model is loaded, corrected by what is seen, written down.
+
+| setting | chosen from | corrected by |
+|---|---|---|
+| threads of a pass | profiles by number of threads, the model, tokens and KV length | trials in \
+decode (`online_ab.py`); cores that others have (`contention.py`); threads that wake late |
+| tokens of a prefill pass | profile and model | |
+| attention of a short pass split by parts of the KV cache | the model's KV heads, threads, KV \
+length and profile, before each pass | |
+| spinning between passes | expected time of a decode pass | threads that park within a decode |
+| tiles of the GEMMs | what was measured of other ones here | |
+| large pages | what they were measured to bring here | |
+| time of a pass of k tokens, for speculation | cost model | times of phases |
+
+A setting that was given is left alone. None changes a bit of the results: that holds for chunks,
+tiles and threads by the way that kernels add up. Corrections are bounded: threads of decode move
+one way, spinning is raised twice at most and then given up, and each correction is a line of the
+phase in which it was made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ....errors import SettingError
+from ....jit.pool import SPIN_BARRIER_S, Pool
+from ...forward.shared_prefix import ALONE, APART, Reading
+from ...forward.split_kv import TOKENS as SPLIT_TOKENS
+from ...physics.costs import Part
+from ...physics.latency_model import (
+    LatencyEstimate,
+    class_middle,
+    even_part,
+    expect_mixed,
+    length_class,
+)
+from ...physics.register_tiles import MOST, constants
+from .choices import (
+    SPIN_MOST_S,
+    Decision,
+    TuningInputs,
+    at_best,
+    choose_chunk,
+    choose_max_single_tile,
+    choose_spin,
+    choose_split,
+    choose_threads,
+    choose_tile,
+    neighbors,
+    override,
+)
+from .contention import ContentionMonitor
+from .online_ab import OnlineABTest
+from .pass_correction import PassCorrection
+
+KEYS = ("threads", "chunk", "kv_split", "spin", "tile", "max_single_tile", "pages", "adaptive")
+SEEN = 64  # passes that wait to be compared with what the cost model says of them
+DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
+AWAKE_S = 100e-6  # in which a thread that was woken has its core, unless another process is there
+LATE_S = 2e-3  # a pass that the caller runs alone in this time does not wait for the others
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Settings that were given; None: chosen here.
+
+    Attributes:
+        threads: of every pass.
+        chunk: tokens of a prefill pass at most.
+        kv_split: whether attention of short passes is shared out by parts of the KV cache.
+        spin: seconds between two passes before a thread parks.
+        tile: tokens of a GEMM's register tile; max_single_tile: tokens up to which a pass is one
+            tile.
+        pages: whether the system is asked for large pages.
+        adaptive: whether choices are corrected by what is seen.
+    """
+
+    threads: int | None = None
+    chunk: int | None = None
+    kv_split: bool | None = None
+    spin: float | None = None
+    tile: int | None = None
+    max_single_tile: int | None = None
+    pages: bool | None = None
+    adaptive: bool = True
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> Overrides:
+        """From values, or from texts such as ``512``, ``300us``, ``on``.
+
+        Raises:
+            SettingError: an unknown setting, or a value that it cannot have.
+        """
+        found: dict[str, Any] = {}
+        for key, value in (given or {}).items():
+            if key not in KEYS:
+                raise SettingError(f"unknown setting {key!r}; known: {', '.join(KEYS)}")
+            found[key] = _value(key, value)
+        return cls(**found)
+
+
+def _value(key: str, value: Any) -> int | float | bool:
+    text = str(value).strip().lower()
+    if key in ("pages", "adaptive", "kv_split"):
+        if text not in ("on", "off", "true", "false"):
+            raise SettingError(f"{key} must be on or off, not {value!r}")
+        return text in ("on", "true")
+    if key == "spin":
+        unit = next((u for u in ("us", "ms", "s") if text.endswith(u)), "")
+        try:
+            seconds = float(text.removesuffix(unit)) * {"us": 1e-6, "ms": 1e-3}.get(unit, 1.0)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= 10:
+            raise SettingError(f"spin must be a time up to 10 s, such as 300us, not {value!r}")
+        return seconds
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    most = {"threads": 256, "tile": MOST, "max_single_tile": MOST}.get(key, 8192)
+    if not 1 <= number <= most:
+        raise SettingError(f"{key} must be from 1 to {most}, not {value!r}")
+    return number
+
+
+class ActiveThreads:
+    """The threads of a pool that have a core: what `ContentionMonitor` decides on.
+
+    Attributes:
+        threads, worker_ids: as of `Pool`.
+        active: so many of them may run.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool, self.worker_ids = pool, pool.worker_ids
+        self.active = self.threads = pool.threads
+
+    @property
+    def elastic(self) -> bool:
+        """Whether passes go on without threads that have no core."""
+        return self.pool.elastic
+
+    @elastic.setter
+    def elastic(self, on: bool) -> None:
+        self.pool.set_elastic(on)
+
+    @property
+    def all_run(self) -> bool:
+        """Whether nothing was changed because a core was taken."""
+        return self.active == self.threads and not self.pool.elastic
+
+    def put_last(self, worker: int) -> None:
+        """Swap the core of a worker with that of the last one that may run."""
+        if 0 <= worker < self.active - 2:
+            self.pool.swap_cores(worker, self.active - 2)
+
+
+class Autotuner:
+    """The settings of one engine.
+
+    Attributes:
+        chunk: tokens of a prefill pass at most.
+        spin: seconds that a thread spins between two passes.
+        tiles: constants of the GEMMs' kernels, where their tiles are not the usual ones.
+        fixed: what was given.
+        trial: what the pass that runs is to be told to when it ends (`after`); None: nothing.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        thread_set: ActiveThreads,
+        contention: ContentionMonitor,
+        known: TuningInputs,
+        fixed: Overrides,
+        pages: Decision,
+    ) -> None:
+        self.pool, self.active_threads, self.contention = pool, thread_set, contention
+        self.known, self.fixed = known, fixed
+        self._chunk = override(fixed.chunk) or choose_chunk(known, 1 << 20)
+        self._spin = override(fixed.spin) or choose_spin(known)
+        self._pages = override(fixed.pages) or pages
+        self._tile = override(fixed.tile) or choose_tile(known)
+        self._max_single_tile = override(fixed.max_single_tile) or choose_max_single_tile(
+            known, int(self._tile.value)
+        )
+        self.tiles = constants(
+            known.target, int(self._tile.value), int(self._max_single_tile.value)
+        )
+        self.chunk, self.spin = int(self._chunk.value), float(self._spin.value)
+        self._always = min(fixed.threads, pool.threads) if fixed.threads else None
+        if fixed.threads is None and (len(known.machines) == 1 or pool.threads == 1):
+            self._always = pool.threads
+        alone = fixed.threads is not None or pool.threads == 1
+        self._decode_always = self._always if alone else None
+        self._prefill: dict[tuple[int, int], int] = {}
+        self._decode: dict[int, OnlineABTest] = {}
+        self._correction = PassCorrection()
+        self._seen: deque[tuple[int, int, float]] = deque()  # what it does not know of yet
+        self._expected: dict[tuple[int, int], float] = {}
+        self._mixed: dict[tuple[Any, ...], LatencyEstimate] = {}
+        self._splits: dict[tuple[int, int, int, int], Decision] = {}
+        self._decode_split = False
+        self._raised = 0  # times that spinning was raised; -1: given up
+        self._contended = len(contention.changes)
+        self._lines: list[str] = []
+        self.trial: OnlineABTest | None = None
+        self._patience, self._late = AWAKE_S, 0  # passes that were not run by all
+        self.apply()
+
+    def override(self, more: Mapping[str, Any]) -> Autotuner:
+        """The same with more settings given, and nothing learned yet."""
+        fixed = {key: getattr(self.fixed, key) for key in KEYS}
+        known = {key: value for key, value in {**fixed, **more}.items() if value is not None}
+        return Autotuner(
+            self.pool,
+            self.active_threads,
+            self.contention,
+            self.known,
+            Overrides.of(known),
+            self._pages,
+        )
+
+    def renewed(self, known: TuningInputs) -> Autotuner:
+        """The settings that follow from new measurements; what was given stays given."""
+        return Autotuner(
+            self.pool, self.active_threads, self.contention, known, self.fixed, self._pages
+        )
+
+    @property
+    def large_pages(self) -> bool:
+        """Whether the system is asked for large pages."""
+        return bool(self._pages.value)
+
+    def apply(self) -> None:
+        """Put these settings to work on the pool: at first, and when another engine's had it."""
+        self.pool.set_spin(SPIN_BARRIER_S, self.spin)
+        self._parks = self.pool.parks
+
+    def prepare(self) -> None:
+        """Choose now for passes behind little cache: else the first of each kind does, 0.2 ms."""
+        if not self._always:
+            for bits in range(2, self.chunk.bit_length() + 1):
+                self._prefill_threads(min(3 << bits - 2, self.chunk), 0)
+        if not self._decode_always and 0 not in self._decode:
+            self._decode[0] = self._trials(0)
+
+    # --- before and after each pass
+
+    def before(self, tokens: int, start: int, tiles: int = 0) -> bool:
+        """Set the threads of a pass of `tokens` tokens at context `start`; whether it is split.
+
+        tiles: see `choose_split`.
+        """
+        if time.perf_counter() >= self.contention.next_look:
+            self.contention.look()
+        want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
+        count = min(want, self.active_threads.active)
+        if count > 1 and not self.pool.elastic and self.pool.parked:
+            count = self._awake(count, tokens, start)
+        if count != self.pool.active:
+            self.pool.set_active(count)
+        if self.trial is not None:
+            self._began = time.perf_counter()
+        return tokens <= SPLIT_TOKENS and self.split(tokens, start, tiles)
+
+    def after(self) -> None:
+        """That pass, of a `trial`, has been run to its end."""
+        assert self.trial is not None, "the pass is of no trial"
+        if not self.active_threads.all_run:
+            self.trial.interrupted()
+        else:
+            self.trial.took(time.perf_counter() - self._began)
+            if self.trial.changes:
+                self._lines += self.trial.changes
+                self.trial.changes = []
+        self.trial = None
+
+    def _awake(self, count: int, tokens: int, start: int) -> int:
+        """How many of `count` threads run a pass when some of them sleep.
+
+        Where one does not come, a short pass is run by the caller alone: to wait for the end of
+        another process's slice, 3 to 4 ms, would take longer. Whoever came late has the next one.
+        """
+        if self.fixed.threads is not None or not (self.fixed.adaptive and self.contention.on):
+            return count
+        patience, self._patience = self._patience, AWAKE_S
+        if self.pool.await_workers(patience) or count * self.pass_s(tokens, start) > LATE_S:
+            return count
+        self._patience = 0.0  # they have been waited for once
+        self._late += 1
+        if self.trial is not None:
+            self.trial.interrupted()
+            self.trial = None
+        return 1
+
+    def _decode_threads(self, start: int) -> int:
+        if self._decode_always:
+            return self._decode_always
+        kind = (start >> DEPTH).bit_length()
+        found = self._decode.get(kind)
+        if found is None:
+            found = self._decode[kind] = self._trials(start)
+        if not found.todo or not self.active_threads.all_run:
+            return found.threads
+        threads = found.next()
+        self.trial = found if found.timed else None
+        return threads
+
+    def _trials(self, start: int) -> OnlineABTest:
+        threads = int(choose_threads(self.known, 1, start).value)
+        if not self.fixed.adaptive:
+            return OnlineABTest(threads, [])
+        return OnlineABTest(threads, neighbors(self.known, start, threads, self.pool.threads))
+
+    def _prefill_threads(self, tokens: int, start: int) -> int:
+        if self._always:
+            return self._always
+        kind = tokens.bit_length(), (start >> DEPTH).bit_length()
+        found = self._prefill.get(kind)
+        if found is None:
+            found = self._prefill[kind] = int(choose_threads(self.known, tokens, start).value)
+        return found
+
+    def split(self, tokens: int, start: int, tiles: int = 0) -> bool:
+        """Whether the attention of that pass, a short one, is shared out by parts of the cache.
+
+        tiles: see `choose_split`.
+        """
+        given, threads = self.fixed.kv_split, self.pool.active
+        if given is not None:
+            return given
+        if threads == 1 or (tokens == 1 and self.known.model.kv_heads % threads == 0):
+            return False
+        key = tokens, length_class(start), threads, tiles
+        found = self._splits.get(key)
+        if found is None:
+            found = self._splits[key] = choose_split(self.known, *key)
+        split = bool(found.value)
+        if tokens == 1 and split != self._decode_split and self.trial is None:
+            self._decode_split = split
+            line = f"kv_split of decode: {'on' if split else 'off'}, {found.why}"
+            if line not in self._lines:
+                self._lines.append(line)
+        return split
+
+    def next_chunk(self, tokens: int, most: int) -> int:
+        """Tokens of the next pass when so many are left and a plan takes `most`."""
+        return even_part(tokens, min(most, self.chunk))
+
+    # --- what was seen of a phase
+
+    def observe(self, tokens: int, start: int, seconds: float) -> None:
+        """A pass of `tokens` tokens at context `start` took so long."""
+        if self.fixed.adaptive and seconds > 0:
+            self._seen.append((tokens, start, seconds))
+            if len(self._seen) > SEEN:
+                _ = self.correction
+
+    @property
+    def correction(self) -> PassCorrection:
+        """How far the cost model is off; to ask it takes 0.1 ms, so that is done when needed."""
+        with suppress(IndexError):  # another thread may have taken the last one
+            while self._seen:
+                tokens, start, seconds = self._seen.popleft()
+                self._correction.add(tokens, seconds / self._expect(tokens, start))
+        return self._correction
+
+    @correction.setter
+    def correction(self, other: PassCorrection) -> None:
+        self._seen.clear()
+        self._correction = other
+
+    def pass_s(self, tokens: int, start: int) -> float:
+        """Seconds that a pass of `tokens` tokens at context `start` will take.
+
+        From the cost model, times what passes of about as many rows took of late over what it
+        said of them.
+        """
+        return self.correction.factor(tokens) * self._expect(tokens, start)
+
+    def expect_mixed(
+        self, parts: Sequence[Part], reading: Reading = APART
+    ) -> tuple[LatencyEstimate, float]:
+        """What the cost model says of a pass with unequal rows of several sequences, and seconds.
+
+        reading: what the first of them read together. The seconds are corrected by what such
+        passes of about as many rows took of late.
+        """
+        # One for all decodes, since time grows with the KV length in a straight line; of a few
+        # lengths, so that many passes have the same.
+        ones = behind = 0
+        others: list[Part] = []
+        for tokens, start, outputs, _, _ in parts:
+            if tokens == outputs == 1:
+                ones, behind = ones + 1, behind + start
+            else:
+                span = ones + len(others)
+                common, readers = reading.spans[span] if span < len(reading.spans) else ALONE
+                start = class_middle(start, common)
+                others.append(Part(tokens, start, outputs, common, round(readers, 1)))
+        threads = min(self.active_threads.active, self.known.most)
+        joined, (common, readers) = reading.ones
+        at = class_middle(behind // ones, common) if ones else 0
+        key = threads, ones, at, reading.ones, tuple(others)
+        found = self._mixed.get(key)
+        if found is None:
+            if len(self._mixed) > 4096:
+                self._mixed.clear()
+            known = self.known
+            machine = known.machines.get(threads) or at_best(known.machines[known.most], threads)
+            joined = min(ones, joined)
+            alike = [Part(1, at, 1, min(common, at), readers)] * joined
+            rows = [Part(1, at, 1)] * (ones - joined) + alike + others
+            found = expect_mixed(known.model, machine, known.reached, known.passes, rows)
+            self._mixed[key] = found
+        return found, found.seconds * self.correction.factor(found.tokens)
+
+    def observe_mixed(self, expected: LatencyEstimate, seconds: float) -> None:
+        """A pass of which the cost model said that took so long."""
+        if self.fixed.adaptive and seconds > 0:
+            self.correction.add(expected.tokens, seconds / expected.seconds)
+
+    def _expect(self, tokens: int, start: int) -> float:
+        """The cost model's word, for a KV length rounded down to one of a few steps."""
+        key = tokens, length_class(start)
+        found = self._expected.get(key)
+        if found is None:
+            if len(self._expected) > 4096:
+                self._expected.clear()
+            found = self._expected[key] = self.known.seconds(*key)
+        return found
+
+    def phase(self, decode: bool, tokens: int, start: int, passes: int, wall_s: float) -> list[str]:
+        """A phase has ended: learn from it. Returns what was corrected since the last one."""
+        if decode and passes and tokens - passes in (0, 1):
+            self.observe(1, start + passes // 2, wall_s / passes)
+        elif passes == 1 and tokens > 1:
+            self.observe(tokens, start, wall_s)
+        self._correct_spin(decode, passes)
+        for change in self.contention.changes[self._contended :]:
+            self._lines.append(change.text)
+        self._contended = len(self.contention.changes)
+        if self._late:
+            count = "a pass" if self._late == 1 else f"{self._late} passes"
+            self._lines.append(f"threads: 1 in {count}, whose other threads had no core when woken")
+            self._late = 0
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _correct_spin(self, decode: bool, passes: int) -> None:
+        """Within a decode, workers should not park: what comes between passes is our own work."""
+        parks, self._parks = self.pool.parks - self._parks, self.pool.parks
+        running = self.pool.active - 1
+        if not (self.fixed.adaptive and self.fixed.spin is None and decode and running):
+            return
+        if self._raised < 0 or passes < 8 or parks < passes * running / 2:
+            return
+        if self.spin < SPIN_MOST_S and self._raised < 2:
+            self._raised += 1
+            self.spin = min(SPIN_MOST_S, 8 * self.spin)
+            why = f"threads parked {parks} times in {passes} passes"
+        else:  # whatever comes in between takes longer: spinning is in vain
+            self._raised = -1
+            self.spin = float(self._spin.value)
+            why = "longer spinning did not pay off"
+        self.apply()
+        self._lines.append(f"spin: {self.spin * 1e6:.0f} µs, {why}")
+
+    # --- for traces and people
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """Each setting: its value as it was chosen, and why."""
+        return {name: {"value": c.value, "why": c.why} for name, c in self._choices.items()}
+
+    @cached_property
+    def _choices(self) -> dict[str, Decision]:
+        decode, short = (self._threads_choice(n) for n in (1, 16))
+        return {
+            "decode threads": decode,
+            "short prefill threads": short,
+            "prefill threads": self._threads_choice(self.chunk),
+            "prefill chunk": self._chunk,
+            "kv split": self._split_choice(int(decode.value)),
+            "spin_s": self._spin,
+            "tile": self._tile,
+            "max single tile": self._max_single_tile,
+            "large pages": self._pages,
+            "adaptive": Decision(self.fixed.adaptive, "corrected by what is seen"),
+        }
+
+    def _threads_choice(self, tokens: int) -> Decision:
+        if self.fixed.threads:
+            return Decision(min(self.fixed.threads, self.pool.threads), "given")
+        return choose_threads(self.known, tokens, 0)
+
+    def _split_choice(self, threads: int) -> Decision:
+        """The KV length from which on decode's attention is split; False: it never is."""
+        if self.fixed.kv_split is not None:
+            return Decision(self.fixed.kv_split, "given")
+        lengths = [1 << n for n in range(8, 18)]
+        found = [choose_split(self.known, 1, start, threads) for start in lengths]
+        at = next((n for n, choice in enumerate(found) if choice.value), None)
+        if at is None:
+            return Decision(False, found[-1].why)
+        return Decision(lengths[at], f"KV length from which decode is split: {found[at].why}")

@@ -1,0 +1,294 @@
+"""The scheduler's policy, apart from its threads: which rows the next pass takes, and how many.
+
+Decodes go first, and all of them. Prefill chunks fill the rest of the pass up to the deadline, with
+a guaranteed share: many decodes with long contexts fill the deadline by themselves, and prompts
+would starve. Of the prompts, those that can still meet their TTFT go first, then the shortest;
+waiting time counts too, so that none waits forever.
+
+Nothing here computes, waits or reads a clock: an engine's scheduler drives it with requests that
+threads wait for, the planner's simulation with requests of virtual time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence, Sized
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from ...forward.logits import ROWS
+from ...physics.costs import Part
+
+if TYPE_CHECKING:
+    from ....traces.events import PassEnd
+
+DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
+HEADROOM = 0.85  # of the deadline, up to which a pass is filled: predictions err
+SHARE = 1 / 3  # of a pass's time that prompts may take in any case, even beyond the deadline
+IN_TIME_S = 2.0  # to a first token, as goodput has it
+LEAD_S = 5.0  # seconds of work by which a prompt goes before others that can still be in time
+AGING = 0.05  # seconds of work that a second of waiting is worth
+
+
+def seniority(admitted: float, asked: float) -> tuple[bool, float]:
+    """The order in which sequences may have memory: those that have some, then those that ask.
+
+    Args:
+        admitted: when it got memory first; 0: never.
+        asked: since when it waits.
+    """
+    return (False, admitted) if admitted else (True, asked)
+
+
+class CacheView(Protocol):
+    """A sequence's KV cache."""
+
+    def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
+        """Whether it has what it takes for these positions, and for itself alone.
+
+        undo: also to take them back, as drafts may be.
+        """
+        ...
+
+
+class SequenceView(Protocol):
+    """Whose rows they are."""
+
+    @property
+    def n_cached(self) -> int:
+        """Positions that are cached."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """Positions that it may have."""
+        ...
+
+    @property
+    def cache(self) -> CacheView:
+        """Its KV cache."""
+        ...
+
+
+class RequestView(Protocol):
+    """Rows that are to be computed."""
+
+    @property
+    def start(self) -> int:
+        """Position of the first."""
+        ...
+
+    @property
+    def ids(self) -> Sized:
+        """Their tokens."""
+        ...
+
+    @property
+    def outputs(self) -> int:
+        """Of how many logits are wanted."""
+        ...
+
+    @property
+    def sequence(self) -> SequenceView:
+        """Whose they are."""
+        ...
+
+
+class PendingView(Protocol):
+    """Rows that wait."""
+
+    @property
+    def request(self) -> RequestView:
+        """Which."""
+        ...
+
+    @property
+    def decodes(self) -> bool:
+        """Whether they go whole into the next pass."""
+        ...
+
+    @property
+    def began(self) -> float:
+        """When the prompt that they belong to began to wait."""
+        ...
+
+
+class Timing(Protocol):
+    """What passes are expected to take, and how prompts are cut: an `Autotuner`, or like one."""
+
+    chunk: int
+
+    def next_chunk(self, tokens: int, most: int) -> int:
+        """Tokens of the next pass when so many are left and a plan takes `most`."""
+        ...
+
+    def pass_s(self, tokens: int, start: int) -> float:
+        """Seconds of a pass of one sequence."""
+        ...
+
+
+def urgency(work_s: float, waited_s: float) -> float:
+    """Who goes first among prompts, the least: see `PassPolicy._urgency`."""
+    lead = LEAD_S if waited_s + work_s <= IN_TIME_S else 0.0
+    return work_s - lead - AGING * waited_s
+
+
+T = TypeVar("T", bound=PendingView)
+
+
+class PassPolicy(ABC, Generic[T]):
+    """Chooses the rows of the next pass; subclasses say what there is to know of a pending.
+
+    Attributes:
+        deadline_s: the longest gap between two tokens of a sequence that passes aim at while they
+            compute prompts beside it.
+    """
+
+    def __init__(self) -> None:
+        self.deadline_s = DEADLINE_S
+        self._waiting: list[T] = []
+        self._preempted: list[T] = []  # while passes are put together
+        self._promised = 0  # bytes of pages that the last one needs
+
+    # --- what is to be said
+
+    @property
+    @abstractmethod
+    def _timing(self) -> Timing:
+        """The clock's predictions."""
+
+    @property
+    @abstractmethod
+    def _most_rows(self) -> int:
+        """Rows of a pass at most."""
+
+    @abstractmethod
+    def _now(self) -> float:
+        """The clock of `PendingView.began`."""
+
+    @abstractmethod
+    def _somebody_decodes(self) -> bool:
+        """Whether a sequence is in a decode, whether it has asked for its next row or not."""
+
+    @abstractmethod
+    def _needed(
+        self, pending: T, count: int, promised: int, picked: list[tuple[T, int]]
+    ) -> int | None:
+        """Bytes of pages that a request's rows need, once there is room; None: it has to wait."""
+
+    @abstractmethod
+    def _expecting(self, picked: list[tuple[T, int]]) -> Callable[[Sequence[Part]], float]:
+        """What says how many seconds a pass is expected to take, of these and a prompt's rows."""
+
+    @abstractmethod
+    def _finds(self, pending: T, picked: Collection[tuple[T, int]]) -> bool:
+        """Whether others have computed its next rows since, or are in this pass to do so."""
+
+    # --- the policy
+
+    @property
+    def aim_s(self) -> float:
+        """Seconds up to which a pass is filled where somebody waits for the token after it."""
+        return HEADROOM * self.deadline_s
+
+    def _pick(self) -> tuple[list[tuple[T, int]], list[T], PassEnd]:
+        """Who is in the next pass, with how many rows; who has to ask again; why no more rows."""
+        changed: list[T] = []
+        prompts: list[T] = []
+        picked: list[tuple[T, int]] = []
+        outputs = taken = promised = 0
+        most = self._most_rows
+        why: PassEnd = "all"
+        for pending in self._waiting:
+            request = pending.request
+            start, count, wanted = request.start, len(request.ids), request.outputs
+            if pending in self._preempted:
+                continue  # for one before it
+            if start != request.sequence.n_cached:
+                changed.append(pending)
+            elif not pending.decodes:
+                prompts.append(pending)
+            elif outputs + wanted > ROWS or taken + count > most:
+                why = "limit"
+            else:
+                if not request.sequence.cache.ready(start, start + count, undo=wanted > 1):
+                    needed = self._needed(pending, count, promised, picked)
+                    if needed is None:
+                        why = "memory"
+                        continue
+                    promised += needed
+                picked.append((pending, count))
+                outputs, taken = outputs + wanted, taken + count
+        prompts.sort(key=self._urgency)
+        room, end = self._room(picked, prompts, most - taken) if prompts else (0, why)
+        for pending in prompts:
+            if pending in self._preempted:
+                continue
+            if self._finds(pending, picked):
+                changed.append(pending)
+                why = "prefix"
+                continue
+            count = self._part(pending.request, room)
+            whole = count == len(pending.request.ids)
+            wanted = pending.request.outputs if whole else 0
+            if count < 1 or outputs + wanted > ROWS:
+                why = end if count < 1 else "limit"
+                break
+            needed = self._needed(pending, count, promised, picked)
+            if needed is None:
+                why = "memory"
+                continue
+            picked.append((pending, count))
+            outputs, room, promised = outputs + wanted, room - count, promised + needed
+            why = why if whole else end
+        changed += self._preempted
+        self._preempted, self._promised = [], promised
+        return picked, changed, why
+
+    def _part(self, request: RequestView, room: int) -> int:
+        """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
+        most = min(room, request.sequence.context)
+        return self._timing.next_chunk(len(request.ids), most) if most > 0 else 0
+
+    def _urgency(self, pending: T) -> float:
+        """Seconds of work, less a lead where it can be done in time, less a part of those waited.
+
+        Nobody waits for ever: one that is late goes before any that comes `LEAD_S / AGING` seconds
+        after it, and `1 / AGING` more for each second that its work takes longer.
+        """
+        request, waited = pending.request, self._now() - pending.began
+        return urgency(self._timing.pass_s(len(request.ids), request.sequence.n_cached), waited)
+
+    def _room(
+        self, picked: list[tuple[T, int]], prompts: list[T], left: int
+    ) -> tuple[int, PassEnd]:
+        """Rows of prompts that fit into a pass that has room for `left`, and what ends them.
+
+        Beside those who decode, the most with which it is predicted to end by the deadline, or
+        that leave the decodes the rest of its time but for `SHARE`: as if all were the first
+        prompt's.
+        """
+        tuning = self._timing
+        high = min(tuning.chunk, left)
+        end: PassEnd = "chunk" if tuning.chunk <= left else "limit"
+        if not picked and not self._somebody_decodes():
+            return high, end
+        others = [Part(n, t.request.start, t.request.outputs) for t, n in picked]
+        start = prompts[0].request.start
+
+        expect_s = self._expecting(picked)
+        beside = others or [Part(1, start, 1)]  # a decode that asks for nothing at the moment
+        limit_s = max(self.aim_s, expect_s(beside) / (1.0 - SHARE))
+
+        def fits(count: int) -> bool:
+            return expect_s([*others, Part(count, start, 1)]) <= limit_s
+
+        if high < 1 or fits(high):
+            return high, end
+        low = 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if fits(middle):
+                low = middle
+            else:
+                high = middle - 1
+        return low, "deadline"

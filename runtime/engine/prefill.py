@@ -1,0 +1,168 @@
+"""The prefill loop: what is not cached of a sequence's tokens, in passes up to its end.
+
+What others have computed of the same text is taken over, and what is on disk of it read back,
+before anything is computed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ...jit.kernels.kvcache import PAGE
+from ..forward.state import EVERY
+from ..physics.costs import PassCost
+from .request import Request
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...traces.events import PhaseEvent
+    from .engine_sequence import EngineSequence
+
+
+class Prefill:
+    """One prefill of a sequence: see `Session.prefill`."""
+
+    def __init__(
+        self,
+        sequence: EngineSequence,
+        purpose: str,
+        check: Callable[[], None] | None = None,
+        borders: Sequence[int] = (),
+    ) -> None:
+        self.sequence = sequence
+        self.purpose = purpose
+        self.check = check
+        self.borders = borders
+        self._adopted = 0  # tokens of this phase that another sequence had computed
+
+    def run(self) -> PhaseEvent:
+        """Compute tokens[n_cached:] in chunks, logits for the last one."""
+        sequence, engine = self.sequence, self.sequence.engine
+        metrics, scheduler = sequence.metrics, engine.scheduler
+        cost, passes, plan_name = PassCost(), 0, engine.plans.prefill.name
+        total = len(sequence.tokens)
+        if total and not sequence.has_logits:
+            # They come with the last token: it is computed again where all is cached.
+            sequence.keep_cached(total - 1)
+        before = sequence.n_cached
+        with sequence.phase():
+            if self.check is not None:
+                self.check()
+            metrics.reset()
+            started = time.perf_counter()
+            self._adopted = sequence.adopt_prefix(total)
+            if sequence.shares and sequence.cache.state is None:  # no page is of use without one
+                self._recall(total)
+            first, adopted = sequence.n_cached // PAGE, self._adopted
+            opening = self._opening_to_keep(total)
+            while sequence.n_cached < total:
+                self._adopted = sequence.adopt_prefix(total, self._adopted)
+                at = sequence.n_cached
+                end = self._pass_end(at, total, opening)
+                ids = sequence.tokens[at:end]
+                result = scheduler.compute(Request(sequence, at, ids, int(end == total)))
+                if not result.computed:
+                    continue
+                self._keep_state(self.borders or (total,))
+                if opening and sequence.n_cached == opening:
+                    self._keep_opening(opening, first, adopted)
+                cost += metrics.cost(result, at)
+                if passes == 0 and result.plan is not None:
+                    # One token is not worth its own plan name unless it is all there was.
+                    plan_name = result.plan.name
+                passes += 1
+                if sequence.on_progress and sequence.n_cached < total:
+                    done = sequence.n_cached - before
+                    rate = done / (time.perf_counter() - started)
+                    sequence.on_progress(done, total - before, rate)
+            wall = time.perf_counter() - started
+            sequence.logits_at = total or -1
+            spent = metrics.spent()
+        ids, adopted = sequence.tokens[before:total], min(self._adopted, total - before)
+        return metrics.finish(
+            "prefill", self.purpose, ids, before, wall, spent, cost, passes, plan_name, adopted
+        )
+
+    def _pass_end(self, at: int, total: int, opening: int) -> int:
+        """Where passes from position `at` on have to end at the latest."""
+        ends = (opening,) if self.sequence.cache.state is None else self.borders
+        return min((n for n in ends if at < n < total), default=total)
+
+    def _keep_state(self, borders: Sequence[int]) -> None:
+        """Keep a copy of the state where a text is likely to be gone on from."""
+        sequence, state = self.sequence, self.sequence.cache.state
+        if state is None:
+            return
+        at = sequence.n_cached
+        last = state.checkpoints[-1].position if state.checkpoints else 0
+        if at not in borders and at - last < EVERY:
+            return
+        with sequence.engine.lock:
+            if state.position == at:  # pages may be taken back meanwhile
+                state.keep()
+                sequence.keep_prefix()
+
+    # --- what others have computed
+
+    def _recall(self, total: int) -> None:
+        """Read back what is on disk of the tokens that follow; the last one is computed here."""
+        sequence = self.sequence
+        before, sequence.recalled = sequence.n_cached, 0
+        opening = sequence.opening if before < sequence.opening < total else 0
+        if total <= (before // PAGE + 1) * PAGE and not opening:  # no page of them is whole
+            return
+        spill, ids = sequence.engine.spill, sequence.tokens[: total - 1]
+        for number, end, data in spill.recall(ids, before // PAGE, sequence.namespace, opening):
+            if not self._load_page(number, end, data):
+                break
+            sequence.recalled += len(data)
+        self._adopted += sequence.n_cached - before
+
+    def _load_page(self, number: int, end: int, data: np.ndarray) -> bool:
+        """Go on behind the page with this number, as it was read from disk, if there is room.
+
+        end: how many tokens it ends behind.
+        """
+        sequence, engine = self.sequence, self.sequence.engine
+        with engine.scheduler.mutex:
+            if sequence.epoch != sequence.generation:
+                return False
+            if sequence.n_cached // PAGE != number or sequence.n_cached >= end:
+                return False
+            if not engine.prefix_cache.make_room(len(data)):
+                return False
+            if not sequence.cache.goes_on(number * PAGE):
+                return False
+            sequence.cache.clear(number)
+            sequence.cache.append(data)
+            sequence.n_cached = end
+            sequence.admitted = sequence.admitted or time.monotonic()
+        return True
+
+    # --- what other processes' sessions begin with
+
+    def _opening_to_keep(self, total: int) -> int:
+        """Where the opening ends, if all pages behind what is cached of it will be new; else 0."""
+        sequence = self.sequence
+        at, end = sequence.n_cached, sequence.opening
+        new = at % PAGE == 0 and at == len(sequence.cache.held) * PAGE
+        shared = sequence.shares and sequence.cache.state is None
+        wanted = shared and new and at < end < total and sequence.engine.spill.wants(end, at)
+        return end if wanted else 0
+
+    def _keep_opening(self, end: int, first: int, adopted: int) -> None:
+        """Have the opening's pages written, unless something of other sessions' is on them.
+
+        first: the first page that was computed here; adopted: what `_adopted` was then.
+        """
+        sequence, engine = self.sequence, self.sequence.engine
+        with engine.scheduler.mutex:  # pages may be taken back meanwhile
+            pages = sequence.cache.held[first : -(-end // PAGE)]
+            whole = all(page.whole for page in pages)
+            if sequence.n_cached != end or self._adopted != adopted or not whole:
+                return
+            copies = [page.data.copy() for page in pages]
+        engine.spill.keep(sequence.tokens[:end], first, copies, sequence.namespace)

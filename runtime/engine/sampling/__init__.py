@@ -1,0 +1,1 @@
+"""How a token is drawn from logits: settings, penalties, filters, and the draw."""
