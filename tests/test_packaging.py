@@ -197,6 +197,8 @@ FLOORS = (
     "config",
     "cgroups",
     "proxies",
+    "sse",
+    "remote",
     "memory",
     "checked_files",
     "gguf",

@@ -18,7 +18,7 @@ from ...tools import Tool, formats
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..inference.sampling import Sampling
-    from .remote import RemoteEngine
+    from ..remote import RemoteEngine
 
 ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from ..http.api_error import busy, by_anthropic
 from ..models.loading import LoadedModel
-from ..requests.exposition import CONTENT_TYPE
+from ..requests.registry import CONTENT_TYPE
 from ..requests.service import Service
 
 

@@ -6,14 +6,15 @@ Those of vLLM and llama.cpp mean what they mean there; what they have no name fo
 
 from __future__ import annotations
 
-import threading
+import operator
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from .exposition import Histogram, Labels, family, labeled, sample
+from ....traces.export_otlp import PROVIDER
 from .meter import Meters
+from .registry import Registry, family, sample
 
 if TYPE_CHECKING:
     from ...inference.engine import Engine
@@ -68,153 +69,177 @@ _COUNTERS = {
     "triplepoint_drafted_tokens_total": "Drafted tokens",
     "triplepoint_accepted_tokens_total": "Accepted draft tokens",
 }
-_OF_ENGINES: dict[str, tuple[str, str, Callable[[Engine], float]]] = {
+_OF_ENGINES: dict[str, tuple[str, Callable[[Engine], float]]] = {
     "vllm:kv_cache_usage_perc": (
-        "gauge",
         "Used share of the KV cache memory, 0 to 1",
         lambda engine: engine.layout.memory.used / (engine.layout.memory.budget or float("inf")),
     ),
-    "vllm:num_preemptions_total": (
-        "counter",
-        "Sequences preempted for memory",
-        lambda engine: engine.scheduler.preempted,
-    ),
-    "triplepoint_passes_total": ("counter", "Passes", lambda engine: engine.scheduler.passes),
-    "triplepoint_kv_used_bytes": (
-        "gauge",
-        "Memory used by KV cache pages",
-        lambda engine: engine.layout.memory.used,
-    ),
     "triplepoint_kv_budget_bytes": (
-        "gauge",
         "Memory allowed for KV cache pages",
         lambda engine: engine.layout.memory.budget or 0,
     ),
-    "triplepoint_prefix_cache_bytes": (
-        "gauge",
-        "Memory used by the prefix cache",
-        lambda engine: engine.prefix_cache.nbytes,
-    ),
-    "triplepoint_evicted_pages_total": (
-        "counter",
-        "Pages evicted from the prefix cache",
-        lambda engine: engine.prefix_cache.evicted_pages,
-    ),
-    "triplepoint_spill_written_bytes_total": (
-        "counter",
-        "KV cache bytes written to disk",
-        lambda engine: engine.spill.written,
-    ),
-    "triplepoint_spill_recalled_bytes_total": (
-        "counter",
-        "KV cache bytes read back from disk",
-        lambda engine: engine.spill.recalled,
-    ),
+    **{
+        name: (text, operator.attrgetter(where))
+        for name, text, where in (
+            ("vllm:num_preemptions_total", "Sequences preempted for memory", "scheduler.preempted"),
+            ("triplepoint_passes_total", "Passes", "scheduler.passes"),
+            ("triplepoint_kv_used_bytes", "Memory used by KV cache pages", "layout.memory.used"),
+            (
+                "triplepoint_prefix_cache_bytes",
+                "Memory used by the prefix cache",
+                "prefix_cache.nbytes",
+            ),
+            (
+                "triplepoint_evicted_pages_total",
+                "Pages evicted from the prefix cache",
+                "prefix_cache.evicted_pages",
+            ),
+            (
+                "triplepoint_spill_written_bytes_total",
+                "KV cache bytes written to disk",
+                "spill.written",
+            ),
+            (
+                "triplepoint_spill_recalled_bytes_total",
+                "KV cache bytes read back from disk",
+                "spill.recalled",
+            ),
+        )
+    },
 }
+"""Of engines: the meaning of each, and where it is; those that end in ``_total`` are counters."""
+
+_DURATION = tuple(0.01 * 2**n for n in range(14))
+OTLP = {
+    "gen_ai.server.request.duration": ("s", _DURATION, "Time from a request's arrival to its end"),
+    "gen_ai.client.operation.duration": (
+        "s",
+        _DURATION,
+        "Time from a request's arrival to its end, under the name for clients",
+    ),
+    "gen_ai.server.time_to_first_token": (
+        "s",
+        _LATENCY,
+        "Time from a request's arrival to its first token",
+    ),
+    "gen_ai.server.time_per_output_token": (
+        "s",
+        (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5),
+        "Time per token after the first",
+    ),
+    "gen_ai.client.token.usage": (
+        "{token}",
+        tuple(float(4**n) for n in range(14)),
+        "Tokens of a prompt and of its answers",
+    ),
+    "triplepoint.request.queue_time": (
+        "s",
+        _DURATION,
+        "Time from a request's arrival until work on it starts",
+    ),
+    "triplepoint.phase.duration": ("s", _DURATION, "Time of prefills and decodes by regime"),
+}
+"""Histograms for OpenTelemetry, named as the GenAI conventions do: unit, bounds and meaning."""
 
 
 class Metrics:
-    """The numbers of one server. Safe to use from several threads.
-
-    Attributes:
-        live: requests that have not ended.
-        recent: those that have, the last ones.
-        meters: count tokens as they come.
-        on_ended: hears of each that has, while all is known of it.
-    """
+    """The numbers of one server. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self.live: dict[str, RequestRecord] = {}
+        """Requests that have not ended."""
         self.recent: deque[RequestRecord] = deque(maxlen=RECENT)
+        """Those that have, the last ones."""
         self.meters = Meters()
-        self.on_ended: Callable[[RequestRecord], None] | None = None
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, Labels]] = Counter()
-        self._histograms: dict[tuple[str, Labels], Histogram] = {}
+        """Count tokens as they come."""
+        bounds = {name: found[0] for name, found in _HISTOGRAMS.items()}
+        self.registry = Registry(bounds | {name: found[1] for name, found in OTLP.items()})
+        self._lock = self.registry.lock
         self._engines: list[tuple[str, Engine]] = []
         self._closed: Counter[tuple[str, str]] = Counter()  # of engines, by name and model
 
     def loaded(self, name: str, engine: Engine) -> None:
-        """The engine of a model is there: its passes are counted."""
+        """Count the passes of the engine of a model from now on."""
         engine.runner.on_shared = lambda done: self._shared_pass(name, done)
         with self._lock:
             self._engines.append((name, engine))
 
     def closed(self, engine: Engine) -> None:
-        """It has computed for the last time; what it did goes on to count."""
+        """Keep the counts of an engine that has computed for the last time."""
         with self._lock:
             (mine,) = [one for one in self._engines if one[1] is engine]
             self._engines.remove(mine)
-            self._closed.update(_done_by(*mine))
+            self._closed.update(_counters_of(*mine))
 
     def arrived(self, record: RequestRecord) -> None:
-        """A request has come."""
+        """Take in a request that has come."""
         with self._lock:
             self.live[record.id] = record
 
     def refused(self, model: str, status: int) -> None:
-        """A request has come for which there is no place."""
+        """Count a request for which there is no place."""
         with self._lock:
             self._count_failure(model, status)
 
     def ended(self, record: RequestRecord) -> None:
-        """It has ended; nothing is added to it any more."""
+        """Count a request that has ended; nothing is added to it any more."""
         record.ended = time.perf_counter()
         with self._lock:
             if self.live.pop(record.id, None) is not None:
                 self.recent.append(record)
                 self._count_request(record)
-                if self.on_ended is not None:
-                    self.on_ended(record)
+                self._observe_for_otlp(record)
         record.slim()
 
     def records(self) -> list[RequestRecord]:
-        """Ended and live requests, by their arrival."""
+        """Return ended and live requests, by their arrival."""
         with self._lock:
             return sorted([*self.recent, *self.live.values()], key=lambda one: one.arrived)
 
     def rates(self) -> dict[str, float]:
-        """Tokens a second over the last seconds: read and not found in caches, and written."""
+        """Return tokens a second, of late: read and not found in caches, and written."""
         meters = self.meters
         return {"prompt": meters.prompt.rate(), "generation": meters.generation.rate()}
 
     def render(self, models: Models) -> str:
-        """All of it in Prometheus' text format."""
+        """Return all of it in Prometheus' text format."""
+        registry, names = self.registry, models.names
+        parts: list[str] = []
         with self._lock:
-            counts = dict(self._counts)
+            counters = {name: registry.counter(name) for name in _COUNTERS}
             live = list(self.live.values())
             done = Counter(self._closed)
             for one in self._engines:
-                done.update(_done_by(*one))
-            parts = [self._histogram_family(name) for name in _HISTOGRAMS]
-        running = Counter(one.model for one in live if one.started is not None)
-        waiting = Counter(one.model for one in live if one.started is None)
-        names = models.names
-        for name, found, text in (
-            ("vllm:num_requests_running", running, "Running requests"),
-            ("vllm:num_requests_waiting", waiting, "Queued requests"),
-        ):
-            lines = [sample(name, (("model_name", one),), found[one]) for one in names]
-            parts.append(family(name, "gauge", text, lines))
-        sums: Counter[str] = Counter()
+                done.update(_counters_of(*one))
+            for name, (_, text) in _HISTOGRAMS.items():
+                found = registry.histogram(name).items()
+                lines = [line for labels, one in found for line in one.samples(name, labels)]
+                parts.append(family(name, "histogram", text, lines))
+
+        def add(name: str, kind: str, text: str, values: Mapping[str, float]) -> None:
+            lines = [sample(name, (("model_name", n),), value) for n, value in values.items()]
+            parts.append(family(name, kind, text, lines))
+
+        started = Counter((one.model, one.started is not None) for one in live)
+        running, waiting = ({n: started[n, began] for n in names} for began in (True, False))
+        add("vllm:num_requests_running", "gauge", "Running requests", running)
+        add("vllm:num_requests_waiting", "gauge", "Queued requests", waiting)
         for name, text in _COUNTERS.items():
-            mine = [(labels, value) for (key, labels), value in counts.items() if key == name]
-            sums[name] = sum(value for _, value in mine)  # pyright: ignore[reportArgumentType]
-            mine = mine or [((("model_name", one),), 0.0) for one in names]
-            lines = [sample(name, labels, value) for labels, value in mine]
+            found = counters[name] or {(("model_name", one),): 0.0 for one in names}
+            lines = [sample(name, labels, value) for labels, value in found.items()]
             parts.append(family(name, "counter", text, lines))
         engines = [(one.name, one.engine) for one in models.loaded()]
-        for name, (kind, text, value) in _OF_ENGINES.items():
-            now = [(n, value(engine)) for n, engine in engines]
-            if kind == "counter":
-                now = [(n, done[name, n]) for n in names if (name, n) in done]
-            lines = [sample(name, (("model_name", n),), number) for n, number in now]
-            parts.append(family(name, kind, text, lines))
+        for name, (text, value) in _OF_ENGINES.items():
+            if name.endswith("_total"):
+                add(name, "counter", text, {n: done[name, n] for n in names if (name, n) in done})
+            else:
+                add(name, "gauge", text, {n: value(engine) for n, engine in engines})
+        sums = {name: sum(found.values()) for name, found in counters.items()}
         passes = sum(done["triplepoint_passes_total", n] for n in names)
         for name, kind, text, number in (
             *_llama_counts(sums, passes),
-            ("requests_processing", "gauge", "Running requests", running.total()),
-            ("requests_deferred", "gauge", "Queued requests", waiting.total()),
+            ("requests_processing", "gauge", "Running requests", sum(running.values())),
+            ("requests_deferred", "gauge", "Queued requests", sum(waiting.values())),
         ):
             name = f"llamacpp:{name}"
             parts.append(family(name, kind, text, [sample(name, (), number)]))
@@ -222,56 +247,44 @@ class Metrics:
 
     # --- counting; the caller has the lock
 
-    def _count(self, name: str, amount: float, **labels: str) -> None:
-        self._counts[name, labeled(labels)] += amount  # pyright: ignore[reportArgumentType]
-
-    def _observe(self, name: str, value: float, model: str) -> None:
-        key = name, (("model_name", model),)
-        if key not in self._histograms:
-            self._histograms[key] = Histogram(_HISTOGRAMS[name][0])
-        self._histograms[key].observe(value)
-
-    def _histogram_family(self, name: str) -> str:
-        found = [(key[1], one) for key, one in self._histograms.items() if key[0] == name]
-        lines = [line for labels, one in found for line in one.samples(name, labels)]
-        return family(name, "histogram", _HISTOGRAMS[name][1], lines)
-
     def _count_failure(self, model: str, status: int) -> None:
-        name = "triplepoint_requests_failed_total"
-        self._count(name, 1, model_name=model, status=str(status))
+        labels = {"model_name": model, "status": str(status)}
+        self.registry.count("triplepoint_requests_failed_total", 1, labels)
 
     def _count_request(self, record: RequestRecord) -> None:
-        model, ended = record.model, record.ended or 0.0
+        registry, ended = self.registry, record.ended or 0.0
+        own = {"model_name": record.model}
         if record.error is not None:
-            self._count_failure(model, record.error.status)
+            self._count_failure(record.model, record.error.status)
         elif record.cancelled:
-            self._count("triplepoint_requests_cancelled_total", 1, model_name=model)
+            registry.count("triplepoint_requests_cancelled_total", 1, own)
         else:
-            self._observe("vllm:e2e_request_latency_seconds", ended - record.arrived, model)
+            took = ended - record.arrived
+            registry.observe("vllm:e2e_request_latency_seconds", took, own)
         if record.started is not None:
             waited = record.started - record.arrived
-            self._observe("vllm:request_queue_time_seconds", waited, model)
+            registry.observe("vllm:request_queue_time_seconds", waited, own)
         for _, spent in record.written.values():
-            self._count("triplepoint_tokens_predicted_seconds_total", spent, model_name=model)
+            registry.count("triplepoint_tokens_predicted_seconds_total", spent, own)
         for done in record.done:
-            self._count(
-                "vllm:request_success_total", 1, model_name=model, finished_reason=done.reason
-            )
+            labels = {**own, "finished_reason": done.reason}
+            registry.count("vllm:request_success_total", 1, labels)
         if (read := record.read) is not None:
-            self._count("vllm:prompt_tokens_total", read.tokens, model_name=model)
-            self._count("vllm:prefix_cache_queries_total", read.tokens, model_name=model)
-            self._count("vllm:prefix_cache_hits_total", read.cached, model_name=model)
-            self._count("triplepoint_prompt_seconds_total", read.seconds, model_name=model)
-        self._count("vllm:generation_tokens_total", record.tokens, model_name=model)
+            registry.count("vllm:prompt_tokens_total", read.tokens, own)
+            registry.count("vllm:prefix_cache_queries_total", read.tokens, own)
+            registry.count("vllm:prefix_cache_hits_total", read.cached, own)
+            registry.count("triplepoint_prompt_seconds_total", read.seconds, own)
+        registry.count("vllm:generation_tokens_total", record.tokens, own)
         if record.first is not None:
-            self._observe("vllm:time_to_first_token_seconds", record.first - record.arrived, model)
+            first = record.first - record.arrived
+            registry.observe("vllm:time_to_first_token_seconds", first, own)
             for gap in record.gaps:
-                self._observe("vllm:inter_token_latency_seconds", gap, model)
+                registry.observe("vllm:inter_token_latency_seconds", gap, own)
             if record.tokens > 1 and not record.cancelled and record.error is None:
                 each = (ended - record.first) / (record.tokens - 1)
-                self._observe("vllm:request_time_per_output_token_seconds", each, model)
+                registry.observe("vllm:request_time_per_output_token_seconds", each, own)
         for one in record.phases:
-            event, labels = one.event, {"model_name": model, "regime": one.event.regime}
+            event, labels = one.event, {**own, "regime": one.event.regime}
             for name, amount in (
                 ("phases_total", 1),
                 ("phase_passes_total", event.passes),
@@ -279,11 +292,45 @@ class Metrics:
                 ("phase_seconds_total", event.wall_s),
                 ("phase_predicted_seconds_total", event.predicted_wall_s),
             ):
-                self._count(f"triplepoint_{name}", amount, **labels)
+                registry.count(f"triplepoint_{name}", amount, labels)
             for name in ("recomputed_tokens", "drafted_tokens", "accepted_tokens"):
-                self._count(f"triplepoint_{name}_total", getattr(event, name), model_name=model)
+                registry.count(f"triplepoint_{name}_total", getattr(event, name), own)
+
+    def _observe_for_otlp(self, record: RequestRecord) -> None:
+        observe, request, ended = self.registry.observe, record.request, record.ended or 0.0
+        about = {
+            "gen_ai.operation.name": "chat" if request is None else request.operation,
+            "gen_ai.provider.name": PROVIDER,
+            "gen_ai.request.model": record.model,
+            "gen_ai.response.model": record.model,
+        }
+        failed: dict[str, str] = {}
+        if record.error is not None:
+            failed = {"error.type": record.error.code or str(record.error.status)}
+        elif record.cancelled:
+            failed = {"error.type": "cancelled"}
+        for side in ("server.request", "client.operation"):
+            observe(f"gen_ai.{side}.duration", ended - record.arrived, about | failed)
+        if record.started is not None:
+            observe("triplepoint.request.queue_time", record.started - record.arrived, about)
+        if record.first is not None and not failed:
+            observe("gen_ai.server.time_to_first_token", record.first - record.arrived, about)
+            if record.tokens > 1:
+                each = (ended - record.first) / (record.tokens - 1)
+                observe("gen_ai.server.time_per_output_token", each, about)
+        if record.read is not None:
+            for kind, tokens in (("input", record.read.tokens), ("output", record.tokens)):
+                observe("gen_ai.client.token.usage", tokens, {**about, "gen_ai.token.type": kind})
+        for one in record.phases:
+            labels = {
+                "gen_ai.request.model": record.model,
+                "triplepoint.phase": one.event.phase,
+                "triplepoint.regime": one.event.regime,
+            }
+            observe("triplepoint.phase.duration", one.event.wall_s, labels)
 
     def _shared_pass(self, model: str, done: SharedPass) -> None:
+        registry, own = self.registry, {"model_name": model}
         with self._lock:
             for name, amount in (
                 ("shared_passes_total", 1),
@@ -291,19 +338,19 @@ class Metrics:
                 ("shared_pass_seconds_total", done.seconds),
                 ("shared_pass_predicted_seconds_total", done.expected_s),
             ):
-                self._count(f"triplepoint_{name}", amount, model_name=model, end=done.why)
+                registry.count(f"triplepoint_{name}", amount, {**own, "end": done.why})
             if done.expected_s > 0:
                 ratio = done.seconds / done.expected_s
-                self._observe("triplepoint_shared_pass_prediction_ratio", ratio, model)
+                registry.observe("triplepoint_shared_pass_prediction_ratio", ratio, own)
 
 
-def _done_by(model: str, engine: Engine) -> Counter[tuple[str, str]]:
-    """The counters of an engine."""
-    found: Counter[tuple[str, str]] = Counter()
-    for name, (kind, _, value) in _OF_ENGINES.items():
-        if kind == "counter":
-            found[name, model] = value(engine)  # pyright: ignore[reportArgumentType]
-    return found
+def _counters_of(model: str, engine: Engine) -> dict[tuple[str, str], int]:
+    """Return the counters of an engine."""
+    return {
+        (name, model): int(value(engine))
+        for name, (_, value) in _OF_ENGINES.items()
+        if name.endswith("_total")
+    }
 
 
 def _llama_counts(sums: Mapping[str, float], passes: int) -> Iterator[tuple[str, str, str, float]]:

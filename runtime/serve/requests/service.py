@@ -29,8 +29,7 @@ from .metrics import Metrics
 from .programs import Programs
 from .request_record import RequestRecord
 from .request_traces import RequestTraces, events_of
-from .telemetry import Telemetry
-from .telemetry_metrics import TelemetryMetrics
+from .telemetry import Telemetry, TelemetryMetrics
 
 if TYPE_CHECKING:
     from ...inference.session import Session
@@ -280,10 +279,10 @@ class Service:
         self._askers, self._asking = anyio.CapacityLimiter(parallel), 0
         self.telemetry_metrics: TelemetryMetrics | None = None
         if settings.otlp_metrics is not None:
+            url, period_s = settings.otlp_metrics, settings.otlp_period_s
             self.telemetry_metrics = TelemetryMetrics(
-                settings.otlp_metrics, settings.otlp_period_s, lambda: self.load
+                url, period_s, metrics.registry, lambda: self.load
             )
-            metrics.on_ended = self.telemetry_metrics.count
 
     @property
     def load(self) -> tuple[int, int]:

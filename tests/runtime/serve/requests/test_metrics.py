@@ -13,8 +13,8 @@ from helpers.serving import LONG_CHAT, Server
 
 from triplepoint.runtime.serve.models.events import Done
 from triplepoint.runtime.serve.requests import meter
-from triplepoint.runtime.serve.requests.exposition import Histogram, sample
 from triplepoint.runtime.serve.requests.meter import Meters
+from triplepoint.runtime.serve.requests.registry import Histogram, sample
 from triplepoint.runtime.serve.requests.request_record import RequestRecord
 from triplepoint.runtime.serve.settings import Limits
 

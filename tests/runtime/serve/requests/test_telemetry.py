@@ -14,9 +14,9 @@ from helpers.serving import Server
 
 from triplepoint.errors import SettingError
 from triplepoint.runtime.serve.models.events import PromptRead
+from triplepoint.runtime.serve.requests.metrics import Metrics
 from triplepoint.runtime.serve.requests.request_record import RequestRecord
-from triplepoint.runtime.serve.requests.telemetry import parent_of
-from triplepoint.runtime.serve.requests.telemetry_metrics import TelemetryMetrics
+from triplepoint.runtime.serve.requests.telemetry import TelemetryMetrics, parent_of
 from triplepoint.runtime.serve.settings import ServerSettings
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -191,10 +191,12 @@ def test_what_protobuf_says_of_metrics() -> None:
         "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2",
         reason="pip install opentelemetry-proto",
     )
-    made = TelemetryMetrics("http://127.0.0.1:9/", 1000.0, lambda: (1, 2))
+    metrics = Metrics()
+    made = TelemetryMetrics("http://127.0.0.1:9/", 1000.0, metrics.registry, lambda: (1, 2))
     record = RequestRecord("nano")
     record.read = PromptRead(10, 4, 0.1)
-    made.count(record)
+    metrics.arrived(record)
+    metrics.ended(record)
     document = made.document()
     made.close()
     read = json_format.ParseDict(document, service.ExportMetricsServiceRequest())

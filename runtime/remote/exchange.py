@@ -11,16 +11,16 @@ import contextlib
 import email.utils
 import json
 import queue
-import re
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .... import interrupts
-from ....arguments import without_surrogates
-from ....errors import ContextOverflowError, EngineError
-from ...proxies import through_proxy
+from ... import interrupts
+from ...arguments import without_surrogates
+from ...errors import ContextOverflowError, EngineError
+from ..proxies import through_proxy
+from ..sse import DONE, EventReader, EventTooLongError
 
 if TYPE_CHECKING:
     import httpx
@@ -29,15 +29,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_LINE = 4 * 2**20  # bytes of one event of a stream
-MAX_STREAM = 256 * 2**20  # bytes of all of them
+MAX_STREAM = 256 * 2**20  # bytes of all events of a stream
 MAX_ANSWER = 4 * 2**20  # bytes of an answer that is no stream
 MAX_SHOWN = 4096  # bytes of what is no stream that are looked at
-DONE = "[DONE]"  # data of the last event of a stream
 MAX_FETCH = 60.0  # seconds for a whole answer that is no stream
 MAX_WAIT = 30.0  # seconds that a server may tell us to wait before the next try
 
-_BREAK = re.compile(rb"\r\n|\n|\r")
 _BUSY = (429, 502, 503, 504)
 _POLL_S = 0.05  # seconds between two checks whether to stop
 _OPTIONAL = ("max_tokens", "temperature")  # what a request does without, where it is refused
@@ -247,83 +244,29 @@ def _said(error: Exception) -> str:
 
 
 async def _events(server: Server, response: httpx.Response) -> AsyncIterator[object]:
-    """What each server-sent event holds, read as JSON, up to ``[DONE]``, which is yielded too."""
-    held, begins = bytearray(), bytearray()
-    total = 0
-    came = False
-    event = _Event(server)
-    async for piece in response.aiter_bytes():
-        if not came:
-            begins = (begins + piece)[:MAX_SHOWN]
-        seeks = held.endswith(b"\r") or _BREAK.search(piece)  # not through all of a long line again
-        held += piece
-        total += len(piece)
-        lines: list[Any] = []
-        if seeks:
-            # A line break at the end may be the first half of one.
-            cut = len(held) - held.endswith(b"\r")
-            *lines, rest = _BREAK.split(held[:cut])
-            held = rest + held[cut:]
-        if len(held) > MAX_LINE or total > MAX_STREAM:
-            raise EngineError("the server's stream is longer than any answer")
-        for line in lines:
-            came = came or line.startswith(b"data:")
-            for value in event.read(line):
+    """What each server-sent event holds, up to ``[DONE]``, which is yielded too."""
+    begins, total = bytearray(), 0
+    reader = EventReader()
+    try:
+        async for piece in response.aiter_bytes():
+            if not reader.found:
+                begins = (begins + piece)[:MAX_SHOWN]
+            total += len(piece)
+            for value in reader.feed(piece):
                 yield value
                 if value == DONE:  # a server may keep the connection
                     return
-    for line in (*_BREAK.split(held), b""):
-        came = came or line.startswith(b"data:")
-        for value in event.read(line):
+            if total > MAX_STREAM:
+                raise EventTooLongError
+        for value in reader.end():
             yield value
-    if begins.strip() and not came:
+    except EventTooLongError:
+        raise EngineError("the server's stream is longer than any answer") from None
+    except ValueError as error:
+        raise _broken(server, str(error)) from None
+    if begins.strip() and not reader.found:
         said = _message(_error_in(begins))
         raise EngineError(f"{server.url} does not answer with a stream of events: {said}")
-
-
-class _Event:
-    """Puts an event together of its lines.
-
-    A line of data that is whole is an event, as some servers leave out the empty line that would
-    end it; one that is not goes on in the next.
-    """
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._data: list[bytes] = []
-        self._size = 0
-
-    def read(self, line: bytes | bytearray) -> Iterator[object]:
-        """The event that a line ends, if it ends one.
-
-        Raises:
-            EngineError: it is not JSON, or too long.
-        """
-        if line.startswith(b"data:"):
-            data = bytes(line[5:]).strip()
-            if not self._data:
-                try:
-                    if data:  # else it keeps the connection
-                        yield _value(data)
-                    return
-                except (ValueError, RecursionError):
-                    pass
-            self._data.append(data)
-            self._size += len(data)
-            if self._size > MAX_LINE:
-                raise EngineError("the server's stream is longer than any answer")
-        elif not line and self._data:
-            data, self._data, self._size = b"\n".join(self._data), [], 0
-            try:
-                yield _value(data)
-            except (ValueError, RecursionError):
-                shown = data.decode("utf-8", "replace")[:80]
-                raise _broken(self._server, f"an event that is not JSON: {shown!r}") from None
-
-
-def _value(data: bytes) -> object:
-    text = data.decode("utf-8", "replace")
-    return DONE if text == DONE else json.loads(text)
 
 
 def _parsed(server: Server, chunk: object) -> dict[str, Any]:

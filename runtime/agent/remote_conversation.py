@@ -12,23 +12,23 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....errors import ContextOverflowError, EngineError
-from ....traces.events import PhaseEvent
-from ...conversation.chat import Message
-from ...conversation.ledger import Reuse
-from ...conversation.repetition import RepetitionStop, Words
-from ...conversation.reply import Reply
-from ...inference.sampling import GREEDY
-from ..conversation import Conversation
-from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
-from ..prompt import INTERRUPTED_CALL, counted, cut_part
-from .reply import StreamedReply, sendable
-from .sse_client import BusyError, Exchange, ParameterRefusedError
+from ...errors import ContextOverflowError, EngineError
+from ...traces.events import PhaseEvent
+from ..conversation.chat import Message
+from ..conversation.ledger import Reuse
+from ..conversation.repetition import RepetitionStop, Words
+from ..conversation.reply import Reply
+from ..inference.sampling import GREEDY
+from ..remote.exchange import BusyError, Exchange, ParameterRefusedError
+from .conversation import Conversation
+from .events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
+from .prompt import INTERRUPTED_CALL, counted, cut_part
+from .streamed_reply import StreamedReply, sendable
 
 if TYPE_CHECKING:
-    from ..config import AgentConfig
-    from ..run_context import RunContext
-    from .engine import RemoteEngine
+    from ..remote.engine import RemoteEngine
+    from .config import AgentConfig
+    from .run_context import RunContext
 
 _SILENT = "(interrupted)"  # many templates want user and assistant in turns
 _FIRST_WAIT = 0.5  # seconds before the second try, doubled each time

@@ -12,7 +12,7 @@ from helpers.agents import agent_on
 from helpers.openai_server import calls, delta, openai_server, text
 
 from triplepoint import EngineError, open_session
-from triplepoint.runtime.agent.remote.reply import StreamedReply
+from triplepoint.runtime.agent.streamed_reply import StreamedReply
 
 READ = '{"path": "a.txt"}'
 HEAD, TAIL = READ[:6], READ[6:]

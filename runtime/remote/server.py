@@ -6,8 +6,8 @@ import ipaddress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from ....arguments import is_number
-from ....errors import EngineError, SettingError
+from ...arguments import is_number
+from ...errors import EngineError, SettingError
 
 if TYPE_CHECKING:
     import ssl

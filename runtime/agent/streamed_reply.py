@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ....arguments import without_surrogates
-from ...conversation.formats import FORMATS
-from ...conversation.reasoning_tags import Thinking
-from ...conversation.stop_strings import overlap
-from ...conversation.toolcalls import MOST_LEVELS, ToolCall, ToolFormat, is_flat
+from ...arguments import without_surrogates
+from ..conversation.formats import FORMATS
+from ..conversation.reasoning_tags import Thinking
+from ..conversation.stop_strings import overlap
+from ..conversation.toolcalls import MOST_LEVELS, ToolCall, ToolFormat, is_flat
 
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 

@@ -23,9 +23,9 @@ from triplepoint import (
     open_session,
     tool,
 )
+from triplepoint.runtime.agent import remote_conversation as conversation
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.agent.prompt import INTERRUPTED_CALL
-from triplepoint.runtime.agent.remote import conversation
 from triplepoint.runtime.inference.sampling import Sampling
 
 QUESTION = "What is in a.txt?"
@@ -448,7 +448,7 @@ def test_a_server_without_a_list_of_models_runs() -> None:
 
 def test_a_list_of_models_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is waited for without end where a byte comes now and then, as comments do."""
-    monkeypatch.setattr("triplepoint.runtime.agent.remote.sse_client.MAX_FETCH", 0.3)
+    monkeypatch.setattr("triplepoint.runtime.remote.exchange.MAX_FETCH", 0.3)
     with openai_server() as server:
         server.models = [30.0]
         with pytest.raises(ModelError, match=r"/models has not come to its end in 0\.3 seconds"):
@@ -458,7 +458,7 @@ def test_a_list_of_models_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_silent_list_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time that is told is the one that was waited."""
-    monkeypatch.setattr("triplepoint.runtime.agent.remote.engine.CONNECT", 0.2)
+    monkeypatch.setattr("triplepoint.runtime.remote.engine.CONNECT", 0.2)
     over = threading.Event()
 
     class Stuck(list):

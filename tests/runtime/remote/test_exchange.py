@@ -13,8 +13,9 @@ import pytest
 from helpers.openai_server import delta, openai_server
 
 from triplepoint import EngineError
-from triplepoint.runtime.agent.remote.server import Server
-from triplepoint.runtime.agent.remote.sse_client import MAX_LINE, BusyError, Exchange, fetch_json
+from triplepoint.runtime.remote.exchange import BusyError, Exchange, fetch_json
+from triplepoint.runtime.remote.server import Server
+from triplepoint.runtime.sse import MAX_EVENT
 
 ONE, TWO = delta(content="é 😀"), delta("stop", content=" end")
 SPREAD = json.dumps(ONE, indent=1, ensure_ascii=False).split("\n")
@@ -77,7 +78,7 @@ def test_an_event_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that are together longer than any event end the stream."""
     line = b"data: [" + b"1," * 50_000 + b"\n"
     with pytest.raises(EngineError, match="longer than any answer"):
-        chunks_of(monkeypatch, [line] * (MAX_LINE // len(line) + 2))
+        chunks_of(monkeypatch, [line] * (MAX_EVENT // len(line) + 2))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ....arguments import check_whole
-from ....errors import EngineError, ModelError, SettingError
+from ...arguments import check_whole
+from ...errors import EngineError, ModelError, SettingError
 from .server import CONNECT, SILENCE, Server
 
 CONTEXT = 32768  # tokens, where nothing is said: no such server tells it in a common way
@@ -100,7 +100,7 @@ class RemoteEngine:
 
     def _first_model(self) -> str:
         """The first model that the server lists."""
-        from .sse_client import BusyError, KeyRefusedError, fetch_json
+        from .exchange import BusyError, KeyRefusedError, fetch_json
 
         try:
             answer = fetch_json(self.server, "/models", timeout=CONNECT)
