@@ -27,8 +27,7 @@ from ...tokens.segments import Segment
 from ...tokens.tokenizer import Tokenizer
 from ..http.api_error import APIError, as_api_error, too_long
 from ..http.notes import note
-from .normalize import normalize
-from .turns import in_call_order, in_turns
+from .turns import in_call_order, in_turns, normalize
 
 MOST_KEPT = 32  # templates, of as many sets of tools
 _KEEPS = {"keep_past_thinking", "clear_thinking", "truncate_history_thinking"}

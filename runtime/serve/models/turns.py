@@ -7,12 +7,17 @@ after another, one turn of the assistant as many items.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...conversation.chat import Message
 from ...conversation.toolcalls import ToolCall
+
+if TYPE_CHECKING:
+    pass
 
 
 class Turns:
@@ -112,3 +117,32 @@ def in_call_order(messages: Iterable[Message]) -> list[Message]:
             part.sort(key=lambda one: places.get(one.call_id, len(places)))
         made += part
     return made
+
+
+_BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*", re.MULTILINE)
+_NONCE = re.compile(r"\bcch=[0-9A-Za-z]+")
+_BUILD = re.compile(r"\b(cc_version=\d+\.\d+\.\d+)\.[0-9A-Za-z]+")
+
+
+def normalize(messages: Sequence[Message]) -> tuple[list[Message], tuple[str, ...]]:
+    """The messages with constants for what clients change from request to request in system
+    prompts, so that their beginnings stay the same; and what that was.
+    """
+    made: list[Message] = []
+    notes: dict[str, None] = {}
+    for message in messages:
+        if message.role == "system" and ("cch=" in message.content):
+            content = _constant(message.content)
+            if content != message.content:
+                notes["cch"] = None
+                message = replace(message, content=content)
+        made.append(message)
+    return made, tuple(notes)
+
+
+def _constant(text: str) -> str:
+    def line(found: re.Match[str]) -> str:
+        return _NONCE.sub("cch=0", _BUILD.sub(r"\1.0", found[0]))
+
+    first, end, rest = text.partition("\n")
+    return _BILLING.sub(line, _NONCE.sub("cch=0", first) + end + rest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ....traces.export_otlp import PROVIDER
@@ -17,6 +17,7 @@ from .meter import Meters
 from .registry import Registry, family, sample
 
 if TYPE_CHECKING:
+    from ....traces.events import PhaseEvent
     from ...inference.engine import Engine
     from ...inference.shared_pass import SharedPass
     from ..models.loading import Models
@@ -29,22 +30,14 @@ _LONG = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 
 _RATIO = (0.25, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2, 4)
 
 _HISTOGRAMS = {
-    "vllm:time_to_first_token_seconds": (_LONG, "Time from a request's arrival to its first token"),
+    "vllm:time_to_first_token_seconds": (_LONG, "Time from arrival to the first token"),
     "vllm:inter_token_latency_seconds": (_LATENCY, "Time between two pieces of an answer"),
-    "vllm:request_time_per_output_token_seconds": (
-        _LATENCY,
-        "(E2E - TTFT) / (tokens - 1) of a request",
-    ),
-    "vllm:e2e_request_latency_seconds": (_LONG, "Time from a request's arrival to its end"),
-    "vllm:request_queue_time_seconds": (
-        _LONG,
-        "Time from a request's arrival until work on it starts",
-    ),
-    "triplepoint_shared_pass_prediction_ratio": (
-        _RATIO,
-        "Time of a pass of several sequences, divided by its prediction",
-    ),
+    "vllm:request_time_per_output_token_seconds": (_LATENCY, "(E2E - TTFT) / (tokens - 1)"),
+    "vllm:e2e_request_latency_seconds": (_LONG, "Time from arrival to the end"),
+    "vllm:request_queue_time_seconds": (_LONG, "Time from arrival until work starts"),
+    "triplepoint_shared_pass_prediction_ratio": (_RATIO, "Time of a shared pass / its prediction"),
 }
+"""Of requests, unless they say else: bounds and meaning."""
 _COUNTERS = {
     "vllm:prompt_tokens_total": "Prompt tokens, including those found in the prefix cache",
     "vllm:generation_tokens_total": "Generated tokens",
@@ -69,74 +62,28 @@ _COUNTERS = {
     "triplepoint_drafted_tokens_total": "Drafted tokens",
     "triplepoint_accepted_tokens_total": "Accepted draft tokens",
 }
-_OF_ENGINES: dict[str, tuple[str, Callable[[Engine], float]]] = {
-    "vllm:kv_cache_usage_perc": (
-        "Used share of the KV cache memory, 0 to 1",
-        lambda engine: engine.layout.memory.used / (engine.layout.memory.budget or float("inf")),
-    ),
-    "triplepoint_kv_budget_bytes": (
-        "Memory allowed for KV cache pages",
-        lambda engine: engine.layout.memory.budget or 0,
-    ),
-    **{
-        name: (text, operator.attrgetter(where))
-        for name, text, where in (
-            ("vllm:num_preemptions_total", "Sequences preempted for memory", "scheduler.preempted"),
-            ("triplepoint_passes_total", "Passes", "scheduler.passes"),
-            ("triplepoint_kv_used_bytes", "Memory used by KV cache pages", "layout.memory.used"),
-            (
-                "triplepoint_prefix_cache_bytes",
-                "Memory used by the prefix cache",
-                "prefix_cache.nbytes",
-            ),
-            (
-                "triplepoint_evicted_pages_total",
-                "Pages evicted from the prefix cache",
-                "prefix_cache.evicted_pages",
-            ),
-            (
-                "triplepoint_spill_written_bytes_total",
-                "KV cache bytes written to disk",
-                "spill.written",
-            ),
-            (
-                "triplepoint_spill_recalled_bytes_total",
-                "KV cache bytes read back from disk",
-                "spill.recalled",
-            ),
-        )
-    },
+_OF_ENGINES = {
+    "vllm:kv_cache_usage_perc": ("", "Used share of the KV cache memory, 0 to 1"),
+    "vllm:num_preemptions_total": ("scheduler.preempted", "Sequences preempted for memory"),
+    "triplepoint_passes_total": ("scheduler.passes", "Passes"),
+    "triplepoint_kv_used_bytes": ("layout.memory.used", "Memory used by KV cache pages"),
+    "triplepoint_kv_budget_bytes": ("layout.memory.budget", "Memory allowed for KV cache pages"),
+    "triplepoint_prefix_cache_bytes": ("prefix_cache.nbytes", "Memory used by the prefix cache"),
+    "triplepoint_evicted_pages_total": ("prefix_cache.evicted_pages", "Evicted prefix cache pages"),
+    "triplepoint_spill_written_bytes_total": ("spill.written", "KV cache bytes written to disk"),
+    "triplepoint_spill_recalled_bytes_total": ("spill.recalled", "KV cache bytes read from disk"),
 }
-"""Of engines: the meaning of each, and where it is; those that end in ``_total`` are counters."""
-
+"""Of engines: where each is, and its meaning; those that end in ``_total`` are counters."""
 _DURATION = tuple(0.01 * 2**n for n in range(14))
+_EACH = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+_TOKENS = tuple(float(4**n) for n in range(14))
 OTLP = {
-    "gen_ai.server.request.duration": ("s", _DURATION, "Time from a request's arrival to its end"),
-    "gen_ai.client.operation.duration": (
-        "s",
-        _DURATION,
-        "Time from a request's arrival to its end, under the name for clients",
-    ),
-    "gen_ai.server.time_to_first_token": (
-        "s",
-        _LATENCY,
-        "Time from a request's arrival to its first token",
-    ),
-    "gen_ai.server.time_per_output_token": (
-        "s",
-        (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5),
-        "Time per token after the first",
-    ),
-    "gen_ai.client.token.usage": (
-        "{token}",
-        tuple(float(4**n) for n in range(14)),
-        "Tokens of a prompt and of its answers",
-    ),
-    "triplepoint.request.queue_time": (
-        "s",
-        _DURATION,
-        "Time from a request's arrival until work on it starts",
-    ),
+    "gen_ai.server.request.duration": ("s", _DURATION, "Time from arrival to the end"),
+    "gen_ai.client.operation.duration": ("s", _DURATION, "The same under the name for clients"),
+    "gen_ai.server.time_to_first_token": ("s", _LATENCY, "Time from arrival to the first token"),
+    "gen_ai.server.time_per_output_token": ("s", _EACH, "Time per token after the first"),
+    "gen_ai.client.token.usage": ("{token}", _TOKENS, "Tokens of a prompt and of its answers"),
+    "triplepoint.request.queue_time": ("s", _DURATION, "Time from arrival until work starts"),
     "triplepoint.phase.duration": ("s", _DURATION, "Time of prefills and decodes by regime"),
 }
 """Histograms for OpenTelemetry, named as the GenAI conventions do: unit, bounds and meaning."""
@@ -188,7 +135,6 @@ class Metrics:
             if self.live.pop(record.id, None) is not None:
                 self.recent.append(record)
                 self._count_request(record)
-                self._observe_for_otlp(record)
         record.slim()
 
     def records(self) -> list[RequestRecord]:
@@ -229,11 +175,11 @@ class Metrics:
             lines = [sample(name, labels, value) for labels, value in found.items()]
             parts.append(family(name, "counter", text, lines))
         engines = [(one.name, one.engine) for one in models.loaded()]
-        for name, (text, value) in _OF_ENGINES.items():
+        for name, (_, text) in _OF_ENGINES.items():
             if name.endswith("_total"):
                 add(name, "counter", text, {n: done[name, n] for n in names if (name, n) in done})
             else:
-                add(name, "gauge", text, {n: value(engine) for n, engine in engines})
+                add(name, "gauge", text, {n: _value(name, engine) for n, engine in engines})
         sums = {name: sum(found.values()) for name, found in counters.items()}
         passes = sum(done["triplepoint_passes_total", n] for n in names)
         for name, kind, text, number in (
@@ -252,82 +198,71 @@ class Metrics:
         self.registry.count("triplepoint_requests_failed_total", 1, labels)
 
     def _count_request(self, record: RequestRecord) -> None:
-        registry, ended = self.registry, record.ended or 0.0
-        own = {"model_name": record.model}
-        if record.error is not None:
-            self._count_failure(record.model, record.error.status)
-        elif record.cancelled:
-            registry.count("triplepoint_requests_cancelled_total", 1, own)
-        else:
-            took = ended - record.arrived
-            registry.observe("vllm:e2e_request_latency_seconds", took, own)
-        if record.started is not None:
-            waited = record.started - record.arrived
-            registry.observe("vllm:request_queue_time_seconds", waited, own)
-        for _, spent in record.written.values():
-            registry.count("triplepoint_tokens_predicted_seconds_total", spent, own)
-        for done in record.done:
-            labels = {**own, "finished_reason": done.reason}
-            registry.count("vllm:request_success_total", 1, labels)
-        if (read := record.read) is not None:
-            registry.count("vllm:prompt_tokens_total", read.tokens, own)
-            registry.count("vllm:prefix_cache_queries_total", read.tokens, own)
-            registry.count("vllm:prefix_cache_hits_total", read.cached, own)
-            registry.count("triplepoint_prompt_seconds_total", read.seconds, own)
-        registry.count("vllm:generation_tokens_total", record.tokens, own)
-        if record.first is not None:
-            first = record.first - record.arrived
-            registry.observe("vllm:time_to_first_token_seconds", first, own)
-            for gap in record.gaps:
-                registry.observe("vllm:inter_token_latency_seconds", gap, own)
-            if record.tokens > 1 and not record.cancelled and record.error is None:
-                each = (ended - record.first) / (record.tokens - 1)
-                registry.observe("vllm:request_time_per_output_token_seconds", each, own)
-        for one in record.phases:
-            event, labels = one.event, {**own, "regime": one.event.regime}
-            for name, amount in (
-                ("phases_total", 1),
-                ("phase_passes_total", event.passes),
-                ("phase_tokens_total", event.tokens),
-                ("phase_seconds_total", event.wall_s),
-                ("phase_predicted_seconds_total", event.predicted_wall_s),
-            ):
-                registry.count(f"triplepoint_{name}", amount, labels)
-            for name in ("recomputed_tokens", "drafted_tokens", "accepted_tokens"):
-                registry.count(f"triplepoint_{name}_total", getattr(event, name), own)
-
-    def _observe_for_otlp(self, record: RequestRecord) -> None:
-        observe, request, ended = self.registry.observe, record.request, record.ended or 0.0
+        count, observe, ended = self.registry.count, self.registry.observe, record.ended or 0.0
+        own, took = {"model_name": record.model}, ended - record.arrived
         about = {
-            "gen_ai.operation.name": "chat" if request is None else request.operation,
+            "gen_ai.operation.name": record.request.operation if record.request else "chat",
             "gen_ai.provider.name": PROVIDER,
             "gen_ai.request.model": record.model,
             "gen_ai.response.model": record.model,
         }
         failed: dict[str, str] = {}
         if record.error is not None:
+            self._count_failure(record.model, record.error.status)
             failed = {"error.type": record.error.code or str(record.error.status)}
         elif record.cancelled:
+            count("triplepoint_requests_cancelled_total", 1, own)
             failed = {"error.type": "cancelled"}
+        else:
+            observe("vllm:e2e_request_latency_seconds", took, own)
         for side in ("server.request", "client.operation"):
-            observe(f"gen_ai.{side}.duration", ended - record.arrived, about | failed)
+            observe(f"gen_ai.{side}.duration", took, about | failed)
         if record.started is not None:
-            observe("triplepoint.request.queue_time", record.started - record.arrived, about)
-        if record.first is not None and not failed:
-            observe("gen_ai.server.time_to_first_token", record.first - record.arrived, about)
-            if record.tokens > 1:
-                each = (ended - record.first) / (record.tokens - 1)
-                observe("gen_ai.server.time_per_output_token", each, about)
-        if record.read is not None:
-            for kind, tokens in (("input", record.read.tokens), ("output", record.tokens)):
+            waited = record.started - record.arrived
+            observe("vllm:request_queue_time_seconds", waited, own)
+            observe("triplepoint.request.queue_time", waited, about)
+        for _, spent in record.written.values():
+            count("triplepoint_tokens_predicted_seconds_total", spent, own)
+        for done in record.done:
+            labels = {**own, "finished_reason": done.reason}
+            count("vllm:request_success_total", 1, labels)
+        if (read := record.read) is not None:
+            count("vllm:prompt_tokens_total", read.tokens, own)
+            count("vllm:prefix_cache_queries_total", read.tokens, own)
+            count("vllm:prefix_cache_hits_total", read.cached, own)
+            count("triplepoint_prompt_seconds_total", read.seconds, own)
+            for kind, tokens in (("input", read.tokens), ("output", record.tokens)):
                 observe("gen_ai.client.token.usage", tokens, {**about, "gen_ai.token.type": kind})
+        count("vllm:generation_tokens_total", record.tokens, own)
+        if record.first is not None:
+            first = record.first - record.arrived
+            observe("vllm:time_to_first_token_seconds", first, own)
+            for gap in record.gaps:
+                observe("vllm:inter_token_latency_seconds", gap, own)
+            if not failed:
+                observe("gen_ai.server.time_to_first_token", first, about)
+            if record.tokens > 1 and not failed:
+                each = (ended - record.first) / (record.tokens - 1)
+                observe("vllm:request_time_per_output_token_seconds", each, own)
+                observe("gen_ai.server.time_per_output_token", each, about)
         for one in record.phases:
-            labels = {
-                "gen_ai.request.model": record.model,
-                "triplepoint.phase": one.event.phase,
-                "triplepoint.regime": one.event.regime,
-            }
-            observe("triplepoint.phase.duration", one.event.wall_s, labels)
+            self._count_phase(record.model, one.event)
+
+    def _count_phase(self, model: str, phase: PhaseEvent) -> None:
+        count, own = self.registry.count, {"model_name": model}
+        for name, amount in (
+            ("phases_total", 1),
+            ("phase_passes_total", phase.passes),
+            ("phase_tokens_total", phase.tokens),
+            ("phase_seconds_total", phase.wall_s),
+            ("phase_predicted_seconds_total", phase.predicted_wall_s),
+        ):
+            count(f"triplepoint_{name}", amount, {**own, "regime": phase.regime})
+        for name in ("recomputed_tokens", "drafted_tokens", "accepted_tokens"):
+            count(f"triplepoint_{name}_total", getattr(phase, name), own)
+        labels = {"gen_ai.request.model": model, "triplepoint.phase": phase.phase}
+        labels["triplepoint.regime"] = phase.regime
+        self.registry.observe("triplepoint.phase.duration", phase.wall_s, labels)
 
     def _shared_pass(self, model: str, done: SharedPass) -> None:
         registry, own = self.registry, {"model_name": model}
@@ -344,13 +279,18 @@ class Metrics:
                 registry.observe("triplepoint_shared_pass_prediction_ratio", ratio, own)
 
 
+def _value(name: str, engine: Engine) -> float:
+    """Return one of `_OF_ENGINES`."""
+    memory = engine.layout.memory
+    if where := _OF_ENGINES[name][0]:
+        return operator.attrgetter(where)(engine) or 0
+    return memory.used / (memory.budget or float("inf"))
+
+
 def _counters_of(model: str, engine: Engine) -> dict[tuple[str, str], int]:
     """Return the counters of an engine."""
-    return {
-        (name, model): int(value(engine))
-        for name, (_, value) in _OF_ENGINES.items()
-        if name.endswith("_total")
-    }
+    names = [name for name in _OF_ENGINES if name.endswith("_total")]
+    return {(name, model): int(_value(name, engine)) for name in names}
 
 
 def _llama_counts(sums: Mapping[str, float], passes: int) -> Iterator[tuple[str, str, str, float]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Discriminator, Field, Tag
@@ -10,12 +11,16 @@ from pydantic import AliasChoices, ConfigDict, Discriminator, Field, Tag
 from ...conversation.chat import Message
 from ...conversation.grammar import CallChoice
 from ...conversation.toolcalls import ToolCall
+from ..http.api_error import APIError
 from ..settings import Limits
 from .body import Body, WireModel
-from .placeholders import OtherPart
 from .tools import Offered, arguments_of, check_size, joined
 
 _OR_INPUT = AliasChoices("arguments", "input")  # of a custom tool
+MAX_FACTS, MAX_FACT = 4, 80  # of a part that its placeholder shows, and characters of each
+_THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
+_FACTS = ("name", "tool_name", "title", "filename", "media_type", "url", "image_url", "query")
+_TEXTS = ("text", "content", "output", "refusal")
 
 
 class Lenient(WireModel):
@@ -40,6 +45,40 @@ def kind_of(*known: str) -> Discriminator:
         return found if found in known else "other"
 
     return Discriminator(kind)
+
+
+class OtherPart(WireModel):
+    """An image, a document, a call of a tool that another server ran, …, with all that it has.
+
+    Once it is past, a text takes its place: a client sends its whole history with each request, and
+    to refuse a past part is to refuse all of them.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    type: str
+
+    def text_at(self, where: str, *, newest: bool = False) -> str:
+        """The text in its place: what it is, and the texts in it; none of another model's thoughts.
+
+        Raises:
+            APIError: it has no text and is of the `newest` question; `where` names it.
+        """
+        found = list(_strings(self.model_dump()))
+        facts = [re.sub("(?s)^data:|;.*", "", fact) for key, fact in found if key in _FACTS]
+        head = " ".join(dict.fromkeys(fact[:MAX_FACT] for fact in [self.type, *facts][:MAX_FACTS]))
+        texts = joined(text for key, text in found if key in _TEXTS)
+        if self.type in _THOUGHTS:
+            return ""
+        if texts:
+            return texts if self.type == "refusal" else f"[{head}]\n{texts}"
+        if newest:
+            raise APIError(
+                f"content of type {self.type!r:.50} is not supported: these models take only text",
+                param=f"{where}.type",
+                code="unsupported_content",
+            )
+        return f"[{head}, which is not text]"
 
 
 Part = Annotated[
@@ -277,3 +316,14 @@ def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | N
     schema = form.json_schema.schema_ or {"type": "object"}
     check_size(schema, "response_format.json_schema.schema", limits)
     return schema
+
+
+def _strings(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The strings in a part and its inner parts, with their keys."""
+    for key, value in part.items():
+        if isinstance(value, str):
+            plain = key == "data" and part.get("type") == "text"  # a document of plain text
+            yield "text" if plain else key, value
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, Mapping):
+                yield from _strings(inner)

@@ -14,8 +14,7 @@ from ....conversation.chat import Message
 from ....conversation.grammar import CallChoice
 from ...http.api_error import APIError
 from ...models.turns import Turns
-from ..messages import Content, Lenient, TextPart, kind_of, text_of
-from ..placeholders import OtherPart
+from ..messages import Content, Lenient, OtherPart, TextPart, kind_of, text_of
 from ..tools import Offered, joined
 
 _HEADER = "x-anthropic-billing-header:"

@@ -12,8 +12,7 @@ from ....conversation.grammar import CallChoice
 from ...http.api_error import APIError
 from ...models.turns import Turns
 from ...settings import Limits
-from ..messages import Content, Lenient, text_of
-from ..placeholders import OtherPart
+from ..messages import Content, Lenient, OtherPart, text_of
 from ..tools import Offered, arguments_of, check_size
 
 

@@ -13,7 +13,7 @@ from helpers.serving import Server
 from triplepoint import Engine
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.conversation.chat import Message
-from triplepoint.runtime.serve.models.normalize import normalize
+from triplepoint.runtime.serve.models.turns import normalize
 from triplepoint.runtime.serve.requests import programs
 from triplepoint.runtime.serve.requests.admission import DEADLINE_HEADER
 from triplepoint.runtime.serve.requests.programs import Programs, session_of
