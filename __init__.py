@@ -51,13 +51,13 @@ if TYPE_CHECKING:
         ToolCallFinished,
         ToolCallStarted,
     )
-    from .runtime.agent.remote import RemoteEngine
     from .runtime.agent.result import RunResult, Usage
     from .runtime.agent.session_store import SavedSession, open_session
     from .runtime.engine.engine import Engine
     from .runtime.engine.sampling.settings import Sampling
     from .runtime.engine.session import Session
     from .runtime.fleet.api import map as map  # not in __all__: `import *` would hide the builtin
+    from .runtime.remote import RemoteEngine
     from .tools import (
         CommandTools,
         EditTools,
@@ -92,7 +92,7 @@ _PLACES = {
         "ToolCallFinished",
         "ToolCallStarted",
     ),
-    "runtime.agent.remote": ("RemoteEngine",),
+    "runtime.remote": ("RemoteEngine",),
     "runtime.agent.result": ("RunResult", "Usage"),
     "runtime.agent.session_store": ("SavedSession", "open_session"),
     "runtime.engine.sampling.settings": ("Sampling",),

@@ -57,7 +57,7 @@ LONG = (
     "runtime/models/test_trained.py",
     "runtime/models/test_exactness.py",
     "runtime/nano/test_accuracy.py",
-    "runtime/serve/test_openapi.py",
+    "runtime/serve/app/test_openapi.py",
     "runtime/cli/test_regimes.py",
 )
 

@@ -333,7 +333,7 @@ def server_of(model: str, threads: int | None) -> Iterator[Post]:
     """`triplepoint serve`'s application in this process, with a model."""
     from starlette.testclient import TestClient
 
-    from triplepoint.runtime.serve.app import build_app
+    from triplepoint.runtime.serve.app.application import build_app
     from triplepoint.runtime.serve.settings import ServerSettings
 
     settings = ServerSettings({"model": model}, trace="off")

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..engine.sampling.settings import Sampling
     from ..engine.session import Session
+    from ..remote import RemoteEngine
     from .conversation import Conversation
-    from .remote import RemoteEngine
 
 Output = TypeVar("Output", default=str)
 
@@ -476,7 +476,7 @@ class Agent(Generic[Output], ProcessBound):
             system = self.output.added_to(system)
         config = replace(self.config, system=system)
         if is_remote(self.engine):
-            from .remote.conversation import RemoteConversation
+            from .remote_conversation import RemoteConversation
 
             conversation = RemoteConversation(self.engine, config, tools.schemas())
         else:

@@ -18,7 +18,7 @@ from ...tools import Tool, formats
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..engine.sampling.settings import Sampling
-    from .remote import RemoteEngine
+    from ..remote import RemoteEngine
 
 ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
 

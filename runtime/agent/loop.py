@@ -30,6 +30,7 @@ from ...traces.events import RunEnd, ToolEvent, TurnEnd
 from ..conversation.chat import Message
 from ..conversation.reply import Reply
 from ..conversation.toolcalls import ToolCall
+from ..conversation.turn import MISFIT
 from .absence import says_absent
 from .events import (
     AgentEvent,
@@ -40,7 +41,7 @@ from .events import (
     ToolCallStarted,
 )
 from .harness.policy import Context, Looked
-from .prompt import INTERRUPTED_CALL, MISFIT, REPEATS_ITSELF, counted, cut_part
+from .prompt import INTERRUPTED_CALL, REPEATS_ITSELF, counted, cut_part
 from .result import RunResult, Status
 from .run_metadata import run_start
 from .tool_executor import ToolExecutor

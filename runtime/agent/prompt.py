@@ -39,9 +39,6 @@ LEFT_BY_STOP = "the run was stopped before the tool had returned"
 NOT_BEGUN = "the run had ended before the tool was called"
 """What it says of one that was allowed too late."""
 
-MISFIT = "That answer does not fit: {problem}. Answer again, with all that it needs."
-"""What the model is told once when an answer is not of the declared type."""
-
 REPEATS_ITSELF = (
     "That tool call repeated itself without end and was not run. "
     "Make a shorter call, or answer from what you have."

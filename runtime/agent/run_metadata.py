@@ -23,9 +23,9 @@ from .local_conversation import LocalConversation
 if TYPE_CHECKING:
     from ...tools import Policy, ToolSet, Workspace
     from ..engine.engine import Engine
+    from ..remote import RemoteEngine
     from .config import AgentConfig
     from .conversation import Conversation
-    from .remote import RemoteEngine
     from .structured_output import OutputType
     from .tool_output import ToolOutputStore
 

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ...errors import EngineError, SettingError
+from ..sse import DONE, EventReader
 
 _BROKEN = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
 SILENCE_S = 600.0  # after which a server is given up
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 @dataclass(slots=True)
@@ -129,11 +128,14 @@ class HttpClient:
             reply.error = f"HTTP {answer.status}: {said[:200]}"
             return
         ended = False
-        for data, now in _events(answer):
-            if data == b"[DONE]":
-                ended = True
-            else:
-                _take(json.loads(data), reply, now)
+        reader = EventReader()
+        while data := answer.read1(1 << 16):
+            now = time.perf_counter()
+            for event in reader.feed(data):
+                if event == DONE:
+                    ended = True
+                elif isinstance(event, dict):
+                    _take(event, reply, now)
         reply.written = reply.written or len(reply.times)
         if not ended and not reply.error:
             reply.error = "the stream broke off"
@@ -147,16 +149,6 @@ class HttpClient:
     def close(self) -> None:
         """See `Asks.close`."""
         self._connection.close()
-
-
-def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[bytes, float]]:
-    """The data of each event, and when it came. A line may end in any of the three ways."""
-    rest = b""
-    while data := answer.read1(1 << 16):
-        now = time.perf_counter()
-        # An end that came in halves makes an empty line more, which says nothing.
-        *lines, rest = _LINE_END.split(rest + data)
-        yield from ((line[5:].strip(), now) for line in lines if line.startswith(b"data:"))
 
 
 def _take(chunk: dict[str, Any], reply: Reply, now: float) -> None:

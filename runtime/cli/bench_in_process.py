@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..conversation.messages import Role
     from ..engine.engine import Engine
     from ..engine.session import Session
-    from ..serve.prompts import Prompts
+    from ..serve.models.prompts import Prompts
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def engine_client(
     Raises:
         SettingError: the work does not fit its context.
     """
-    from ..serve.prompts import Prompts
+    from ..serve.models.prompts import Prompts
 
     with load_calibrated(args, output) as engine:
         work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
@@ -53,7 +53,7 @@ class EngineClient:
         """See `Asks.ask`."""
         from ..bench.load_client import Reply
         from ..conversation.chat import Message
-        from ..serve.prompts import Conversation
+        from ..serve.models.prompts import Conversation
 
         reply, engine = Reply(time.perf_counter()), self._engine
         said = [Message(cast("Role", one["role"]), one["content"]) for one in messages]

@@ -83,7 +83,7 @@ def _check_room(url: str, work: Work) -> None:
 
 def _serve(args: argparse.Namespace, models: dict[str, str], out: Connection) -> None:
     """Serve until SIGTERM, in a process that does nothing else."""
-    from ..serve.run import serve
+    from ..serve.app.run import serve
     from ..serve.settings import Limits, ServerSettings
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who has started it

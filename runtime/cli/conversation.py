@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from ...tools import Workspace
     from ...traces.events import PhaseEvent
     from ..agent.agent import Agent, RunResult
-    from ..agent.remote import RemoteEngine
     from ..agent.session_list import SessionInfo
     from ..agent.session_store import SavedSession
     from ..engine.engine import Engine
+    from ..remote import RemoteEngine
     from .output import Output
 
 

@@ -15,8 +15,8 @@ from .options import add_file, add_number, add_switch, share
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..agent.remote import RemoteEngine
     from ..engine.engine import Engine
+    from ..remote import RemoteEngine
     from ..suites.definition import Model, Suite, Task
     from ..suites.report import Section
     from ..suites.results import Row

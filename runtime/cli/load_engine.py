@@ -15,8 +15,8 @@ from .options import add_number, add_switch
 from .output import Output, read_answer
 
 if TYPE_CHECKING:
-    from ..agent.remote import RemoteEngine
     from ..engine.engine import Engine
+    from ..remote import RemoteEngine
 
 MODEL = "a GGUF file, a pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
 DEFAULT_MODEL = "default: what `triplepoint use` set, else nano"
@@ -165,8 +165,8 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
         if getattr(args, "show_prompt", False):
             return load_engine(args, output)
         return load_calibrated(args, output)  # for the predictions in its traces
-    from ..agent.remote import RemoteEngine
-    from ..agent.remote.engine import CONTEXT
+    from ..remote import RemoteEngine
+    from ..remote.engine import CONTEXT
 
     address, _, name = args.model.partition("#")
     key = os.environ.get("TRIPLEPOINT_API_KEY")

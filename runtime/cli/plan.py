@@ -285,7 +285,7 @@ def _engine(args: argparse.Namespace, output: Output) -> Engine:
 def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) -> Any:
     from ..bench.load import measure
     from ..bench.load_work import Work
-    from ..serve.prompts import Prompts
+    from ..serve.models.prompts import Prompts
     from .bench_in_process import EngineClient
 
     turns, system, least, most, reply = args.work

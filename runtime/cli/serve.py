@@ -149,7 +149,7 @@ def _nbytes_or_none(text: str) -> int:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Serve until a signal comes."""
-    from ..serve.run import serve
+    from ..serve.app.run import serve
     from ..serve.settings import KEEP_ALIVE_S, PORT, Limits, ServerSettings, parse_keep_alive
 
     apply_config(args, "threads", "kv")

@@ -20,9 +20,9 @@ from .transcript import show_prompt
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
-    from ..agent.remote import RemoteEngine
     from ..conversation.messages import Message
     from ..engine.engine import Engine
+    from ..remote import RemoteEngine
 
 
 _NO_ANSWER = "(no answer)"

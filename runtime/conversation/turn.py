@@ -46,6 +46,8 @@ THINKING_END = (
     "\n\nConsidering the limited time by the user, I have to give the solution based on the "
     "thinking directly now.\n"
 )
+MISFIT = "That answer does not fit: {problem}. Answer again, with all that it needs."
+"""What the model is told once when an answer is not of the declared type."""
 Reason = Literal["end", "stop", "repetition", "time", "max_tokens", "context", ""]
 Pieces: TypeAlias = "Sequence[tuple[str, str]]"
 """Parts of a reply in order: what each is (see `reply.Mode`), and its text."""

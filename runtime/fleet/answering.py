@@ -31,7 +31,7 @@ from ...traces import log
 from ..agent.agent import Agent
 from ..agent.events import AgentEvent, result_of
 from ..agent.local_conversation import LocalConversation
-from ..agent.remote import RemoteEngine
+from ..remote import RemoteEngine
 
 if TYPE_CHECKING:
     from ...tools import Tool, Workspace
@@ -239,7 +239,7 @@ def _judged(
 
 def _blamed(engine: RemoteEngine, error: Exception) -> Status:
     """Whose fault an error was: where the server still takes requests, the row's."""
-    from ..agent.remote.sse_client import BusyError, KeyRefusedError
+    from ..remote.exchange import BusyError, KeyRefusedError
 
     if isinstance(error, BusyError) and not error.dropped:
         return "away"
@@ -256,8 +256,8 @@ def why_silent(engine: RemoteEngine) -> str:
         KeyRefusedError: it wants another key, or any.
         SettingError: a proxy or certificates of the environment cannot be used.
     """
-    from ..agent.remote.server import CONNECT
-    from ..agent.remote.sse_client import KeyRefusedError, fetch_json
+    from ..remote.exchange import KeyRefusedError, fetch_json
+    from ..remote.server import CONNECT
 
     try:
         fetch_json(engine.server, "/models", timeout=CONNECT)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ...arguments import as_list, as_mapping, as_path, check_whole, is_number
 from ...errors import RowError, SettingError
-from ..agent.remote.server import Server
 from ..config import default_model
 from ..files import make_folder
+from ..remote.server import Server
 from .answering import AgentFactory, Recipe
 from .dispatch import Limits
 from .mapping import Bounds, MapReport, MapRun, Price, poison_path, traces_folder

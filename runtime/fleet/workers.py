@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...errors import EngineError, ModelError, TriplepointError
 from ...interrupts import held, start
-from ..agent.remote import RemoteEngine
+from ..remote import RemoteEngine
 from .answering import AgentFactory, Outcome, Recipe, Stopper, answer, why_silent
 from .dispatch import Station, Task
 from .forecast import predict_row_s

@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 
 from ...arguments import check_whole, is_number
 from ...errors import SettingError
-from ..agent.harness.defaults import checked
-from ..engine.embedding import POOLINGS
 
 PORT = 11435
 KEEP_ALIVE_S = 30 * 60.0
@@ -142,9 +140,6 @@ class ServerSettings:
                 raise SettingError(f"{name} must be above 0 seconds, not {value!r}")
         if self.trace not in TRACES:
             raise SettingError(f"trace must be one of {', '.join(TRACES)}, not {self.trace!r}")
-        if self.pooling is not None and self.pooling not in POOLINGS:
-            known = ", ".join(POOLINGS)
-            raise SettingError(f"pooling must be one of {known}, not {self.pooling!r}")
         for url, path in ((self.otlp, "traces"), (self.otlp_metrics, "metrics")):
             if url is not None and not re.match(r"https?://[^/\s]", url):
                 raise SettingError(f"{url!r} is not a URL such as http://127.0.0.1:4318/v1/{path}")
@@ -178,9 +173,6 @@ class ServerSettings:
         for name, folder in self.agents.items():
             if not folder.is_dir():
                 raise SettingError(f"the folder of {name}, {folder}, does not exist")
-        given = self.agent_options.get("harness")
-        if isinstance(given, Mapping):
-            checked(given)
 
     def _check_names(self) -> None:
         served, default = [*self.models, *self.agents], self.default_model

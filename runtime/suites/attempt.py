@@ -24,9 +24,9 @@ from .verdict import told
 
 if TYPE_CHECKING:
     from ...tools import Tool
-    from ..agent.remote import RemoteEngine
     from ..agent.result import Usage
     from ..engine.engine import Engine
+    from ..remote import RemoteEngine
 
 Row = dict[str, Any]
 _SAMPLED = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")

@@ -10,8 +10,8 @@ from ..agent.agent import Agent
 from .attempt import let_go
 
 if TYPE_CHECKING:
-    from ..agent.remote import RemoteEngine
     from ..engine.engine import Engine
+    from ..remote import RemoteEngine
 
 _SYSTEM = (
     "You grade answers. You are given a question, an answer to it and a criterion. Say in one "

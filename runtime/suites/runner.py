@@ -20,8 +20,8 @@ from .judge import ModelJudge
 from .results import Key, ResultsFile, Row, key_of
 
 if TYPE_CHECKING:
-    from ..agent.remote import RemoteEngine
     from ..engine.engine import Engine
+    from ..remote import RemoteEngine
 
 Load = Callable[[Model], "Engine | RemoteEngine"]
 Told = Callable[[Row, int, int], None]

@@ -12,8 +12,8 @@ from triplepoint.runtime.agent.events import (
     AgentEvent,
     RunFinished,
 )
-from triplepoint.runtime.agent.remote.engine import RemoteEngine
 from triplepoint.runtime.agent.result import RunResult
+from triplepoint.runtime.remote.engine import RemoteEngine
 
 MakeEngine = Callable[..., Any]
 END = "<|im_end|>"

@@ -28,9 +28,9 @@ class Server:
     def __init__(self, settings: ServerSettings, load: Callable[[str], Engine]) -> None:
         import uvicorn
 
-        from triplepoint.runtime.serve.app import build_app
-        from triplepoint.runtime.serve.http_protocol import BoundedProtocol
-        from triplepoint.runtime.serve.run import address_of, bound_socket
+        from triplepoint.runtime.serve.app.application import build_app
+        from triplepoint.runtime.serve.app.run import address_of, bound_socket
+        from triplepoint.runtime.serve.http.protocol import BoundedProtocol
 
         self.app = build_app(settings, load)
         bound = bound_socket(settings)

@@ -13,7 +13,7 @@ from .policy import Policy
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
-    from ..remote import RemoteEngine
+    from ...remote import RemoteEngine
 
 TOKENS = 1500  # of evidence
 

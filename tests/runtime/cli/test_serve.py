@@ -116,7 +116,7 @@ def test_signals_while_a_model_is_loaded(env: dict[str, str]) -> None:
     script = """
 import time
 from triplepoint.arguments import pip_install
-from triplepoint.runtime.serve.run import serve
+from triplepoint.runtime.serve.app.run import serve
 from triplepoint.runtime.serve.settings import ServerSettings
 serve(ServerSettings({"nano": "nano"}, port=0), lambda _: time.sleep(300), print)
 """

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from helpers.serving import Server
 
-from triplepoint.runtime.serve import service
-from triplepoint.runtime.serve.events import Call, Closed, Done, Event, PromptRead, Text
+from triplepoint.runtime.serve.models.events import Call, Closed, Done, Event, PromptRead, Text
+from triplepoint.runtime.serve.requests import service
 
 pytestmark = pytest.mark.slow
 QUESTION = "What's the error in app.log?"

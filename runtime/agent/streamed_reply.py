@@ -1,0 +1,320 @@
+"""Puts the pieces of a streamed answer together."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ...arguments import without_surrogates
+from ..conversation.formats import FORMATS
+from ..conversation.reasoning_tags import Thinking
+from ..conversation.stop_strings import overlap
+from ..conversation.toolcalls import MOST_LEVELS, ToolCall, ToolFormat, is_flat
+
+MAX_CALLS = 64  # in one answer; a server that sends more is broken
+
+TAGS = Thinking()
+"""Around thinking at the head of the answer, from servers that do not tell it apart."""
+
+Mode = Literal["answer", "thinking"]
+
+
+@dataclass
+class Pending:
+    """A tool call while it comes in."""
+
+    name: str = ""
+    arguments: str = ""
+    id: str = ""
+
+    def named(self, name: str) -> bool:
+        """Whether it has this name already: some servers send it with every piece."""
+        return len(name) > 1 and name == self.name
+
+    def differs(self, name: object, given: object, *, free: bool = False) -> bool:
+        """Whether a piece with a name begins another call than this one.
+
+        Args:
+            name, given: of the piece; `given` is its id.
+            free: the server does not number its calls, so that any other name is another call.
+        """
+        if given and self.id:
+            return given != self.id
+        if free and not (self.arguments.strip() and name == self.name):
+            return True
+        return bool(self.name) and _is_object(self.arguments)
+
+
+@dataclass
+class StreamedReply:
+    """What a server has said so far.
+
+    Attributes:
+        finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty while it goes on.
+        content: what it said as its answer, to be sent back: the answer, and thinking within tags.
+        usage, timings: what the server counted, where it says so.
+        thinks_as: the field in which it sends thinking, where it has one.
+    """
+
+    answer: str = ""
+    content: str = ""
+    thinking: str = ""
+    calls: dict[int, Pending] = field(default_factory=dict)
+    finish: str = ""
+    pieces: int = 0
+    as_text: bool = False
+    """Whether the server passed the calls on as the text that the model wrote."""
+    held: str = ""
+    """Text that may be the beginning of such a call, so that it is not shown yet."""
+    usage: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, Any] = field(default_factory=dict)
+    thinks_as: str = ""
+    _tagged: bool | None = None  # whether tagged thinking goes on; None: nothing was said yet
+    _rest: str = ""  # text that is not read yet: it may be a part of a tag
+    _seen: list[int] = field(default_factory=list)
+    _places: dict[int, int] = field(default_factory=dict)  # of indices that were given twice
+    _last: int = 0  # place of the call that the last piece belonged to
+
+    def take(self, chunk: dict[str, Any]) -> list[tuple[Mode, str]]:
+        """Take one chunk in; gives the text in it. What has an unknown form is passed over."""
+        if isinstance(chunk.get("usage"), dict):
+            self.usage = chunk["usage"]
+        if isinstance(chunk.get("timings"), dict):
+            self.timings = chunk["timings"]
+        choice = _first_choice(chunk.get("choices"))
+        if isinstance(choice.get("finish_reason"), str):
+            self.finish = choice["finish_reason"]
+        delta = choice.get("delta")
+        return self._delta(delta) if isinstance(delta, dict) else []
+
+    def fresh(self) -> str:
+        """What was written since the last time that this was asked, in thinking, answer or call."""
+        texts = [self.thinking, self.answer, *(call.arguments for call in self.calls.values())]
+        seen = [*self._seen, *[0] * len(texts)]
+        new = "".join(text[n:] for text, n in zip(texts, seen, strict=False))
+        self._seen = [len(text) for text in texts]
+        return new
+
+    def _delta(self, delta: dict[str, Any]) -> list[tuple[Mode, str]]:
+        said: list[tuple[Mode, str]] = []
+        for name in ("reasoning_content", "reasoning"):
+            if isinstance(text := delta.get(name), str) and text:
+                self.thinking += text
+                self.thinks_as = self.thinks_as or name
+                said.append(("thinking", text))
+                break
+        content = delta.get("content")
+        if text := _thoughts_in(content):
+            self.thinking += text
+            said.append(("thinking", text))
+        if text := _text_in(content) or _text_in(delta.get("refusal")):
+            self.content += text
+            said += self._said(text)
+        calls = delta.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict):
+                self._call(call)
+        self.pieces += bool(said or calls or text)
+        return said
+
+    def _said(self, text: str) -> list[tuple[Mode, str]]:
+        """Take a piece of the answer in, which may begin with thinking in tags."""
+        said: list[tuple[Mode, str]] = []
+        text, self._rest = self._rest + text, ""
+        if self._tagged is None:
+            head = text.lstrip()
+            if TAGS.opening.startswith(head):
+                self._rest = text
+                return []
+            self._tagged = head.startswith(TAGS.opening)
+            text = head.removeprefix(TAGS.opening) if self._tagged else text
+        if self._tagged:
+            thought, closed, text = text.partition(TAGS.closing)
+            self._tagged = not closed
+            if not closed:
+                cut = len(thought) - overlap(thought, TAGS.closing)
+                thought, self._rest = thought[:cut], thought[cut:]
+            self.thinking += thought
+            if thought:
+                said.append(("thinking", thought))
+        if self.thinking and not self.answer:
+            text = text.lstrip()
+        self.answer += text
+        self.held += text
+        if text and not _may_be_call(self.answer):
+            said.append(("answer", self.held))
+            self.held = ""
+        return said
+
+    def _call(self, call: dict[str, Any]) -> None:
+        function = call.get("function")
+        if not isinstance(function, dict):
+            return
+        name, given = function.get("name"), call.get("id")
+        place = self._place(call.get("index"), name, given)
+        if place not in self.calls and len(self.calls) >= MAX_CALLS:
+            return
+        self._last = place
+        pending = self.calls.setdefault(place, Pending())
+        if isinstance(given, str):
+            pending.id = pending.id or given
+        if isinstance(name, str) and not pending.named(name):
+            pending.name += name
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            pending.arguments += arguments
+        elif isinstance(arguments, dict):
+            pending.arguments = json.dumps(arguments, ensure_ascii=False)
+
+    def _place(self, index: object, name: object, given: object) -> int:
+        """Which call a piece belongs to; one that is not there yet is a new one."""
+        free = max(self.calls, default=-1) + 1
+        if not isinstance(index, int):
+            # Without a number: what has no name goes on with a call that has begun.
+            if not self.calls:
+                return free
+            known = [n for n, one in self.calls.items() if given and one.id == given]
+            place = known[0] if known else self._last
+            return free if name and self.calls[place].differs(name, given, free=True) else place
+        place = self._places.get(index, index)
+        if place in self.calls and name and self.calls[place].differs(name, given):
+            place = self._places[index] = free  # another one, as from Ollama
+        return place
+
+    def tool_calls(self) -> list[ToolCall]:
+        """The calls in order. One that cannot be read says so, and must not run."""
+        return [_read(self.calls[index]) for index in sorted(self.calls)]
+
+    def end(self) -> None:
+        """Take in what was held back for a tag of which no more came."""
+        rest, self._rest = self._rest, ""
+        if self._tagged:
+            self.thinking += rest
+        else:
+            self.answer += rest
+            self.held += rest
+
+    def read_text(self) -> str:
+        """At the end: take calls that came as text for what they are; gives text not shown yet.
+
+        Only an answer that is nothing but calls counts: one that quotes a call calls nothing.
+        """
+        held, self.held = self.held, ""
+        found = [] if self.calls or not held else _calls_in(self.answer.strip())
+        if not found:
+            return held
+        for call in found:
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            self.calls[len(self.calls)] = Pending(call.name, arguments)
+        self.content = self.content[: len(self.content) - len(self.answer)]
+        self.as_text, self.answer = True, ""
+        self.finish = "tool_calls" if self.finish == "stop" else self.finish
+        return ""
+
+
+def _first_choice(choices: object) -> dict[str, Any]:
+    """The choice that was asked for, wherever it stands; an empty one where there is none."""
+    for one in choices if isinstance(choices, list) else ():
+        if isinstance(one, dict) and one.get("index") in (0, None):
+            return one
+    return {}
+
+
+def _text_in(content: object) -> str:
+    """The text of a delta's content, which may come as a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    texts = [one.get("text") for one in parts if isinstance(one, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _thoughts_in(content: object) -> str:
+    """The thinking in a list of parts, as Mistral's models send it."""
+    parts = content if isinstance(content, list) else ()
+    return "".join(_text_in(one.get("thinking")) for one in parts if isinstance(one, dict))
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _may_be_call(text: str) -> bool:
+    """Whether a text may still turn out to be a call in one of the known formats."""
+    text = text.lstrip()
+    return any(text.startswith(tag) or tag.startswith(text) for _, tag in _tags())
+
+
+def _tags() -> Iterator[tuple[ToolFormat, str]]:
+    """The tags that open a call, and whose they are."""
+    for form in FORMATS.values():
+        for opening in form.openings:
+            if not opening.kept:
+                yield form, opening.text
+
+
+def _calls_in(text: str) -> list[ToolCall]:
+    """The calls that a text is made of; none when it is anything else too."""
+    for form, tag in _tags():
+        calls: list[ToolCall] = []
+        rest = text
+        while rest.startswith(tag):
+            body, end, rest = rest[len(tag) :].partition(form.closing or "\0")
+            rest = rest.lstrip()
+            try:
+                calls += form.parse(body)
+            except ValueError:
+                break
+            if form.closing and not end:
+                break
+        else:
+            if calls and not rest:
+                return calls
+    return []
+
+
+def _read(pending: Pending) -> ToolCall:
+    text = pending.arguments.strip() or "{}"
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problem = f"the arguments of {pending.name} are not JSON: {error}"
+        return ToolCall(pending.name, {}, text, problem)
+    if not isinstance(arguments, dict):
+        problem = f"the arguments of {pending.name} must be a JSON object"
+        return ToolCall(pending.name, {}, text, problem)
+    if not is_flat(arguments):
+        problem = f"the arguments of {pending.name} are nested more than {MOST_LEVELS} deep"
+        return ToolCall(pending.name, {}, text, problem)
+    return ToolCall(pending.name, arguments, text)
+
+
+def sendable(call: ToolCall) -> str:
+    """The arguments of a call in JSON that every server can read.
+
+    They are what the model wrote, byte by byte, for the server's cache. But Python reads more than
+    JSON has: a NaN, a number too large and half of a character are errors elsewhere, from then on
+    in each request.
+    """
+    if call.problem:
+        return "{}"
+    try:
+        json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        return without_surrogates(json.dumps(_finite(call.arguments), ensure_ascii=False))
+    return call.text
+
+
+def _finite(value: object) -> object:
+    """The same with texts for numbers that JSON lacks."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,112 @@
+"""``GET /``: a page that shows what the server does, from ``GET /status.json``.
+
+The page itself tells nothing and needs no key, since a browser has none to send when it is opened;
+what it shows does, and it asks for one. It refers to nothing outside itself: its policy allows its
+own script and style by their hashes, and requests to this server.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse
+
+from ..requests.request_record import RequestRecord
+from ..requests.service import Service
+
+WINDOW_S = 90.0  # of requests that are told of; the page shows somewhat less
+
+
+async def status_page(_: Request) -> HTMLResponse:
+    """The page."""
+    text, policy = _page()
+    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+    return HTMLResponse(text, headers={**headers, "Cache-Control": "no-cache"})
+
+
+async def status(request: Request) -> JSONResponse:
+    """What it shows."""
+    from .... import __version__
+
+    service: Service = request.app.state.service
+    now, (running, waiting) = time.time(), service.load
+    records = service.metrics.records()
+    reads = [one.read for one in records if one.read is not None]
+    return JSONResponse(
+        {
+            "version": __version__,
+            "now": now,
+            "uptime_s": round(now - service.began, 1),
+            "running": running,
+            "parallel": service.settings.limits.parallel,
+            "waiting": waiting,
+            "queue": service.settings.limits.queue,
+            "rates": service.metrics.rates(),
+            "prompt_tokens": sum(read.tokens for read in reads),
+            "cached_tokens": sum(read.cached for read in reads),
+            "models": service.models.status(),
+            "requests": [
+                _lane(one) for one in records if one.ended is None or now - _unix(one) < WINDOW_S
+            ],
+        },
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def _unix(record: RequestRecord, moment: float | None = None) -> float:
+    """A moment of a request, its end if none is given, in Unix seconds."""
+    moment = record.ended if moment is None else moment
+    return record.at + (moment or record.arrived) - record.arrived
+
+
+def _lane(record: RequestRecord) -> dict[str, Any]:
+    started, ended = record.started, record.ended
+    return {
+        "id": record.id,
+        "model": record.model,
+        "state": record.state,
+        "arrived": record.at,
+        "started": None if started is None else _unix(record, started),
+        "ended": None if ended is None else _unix(record, ended),
+        "tokens": record.tokens,
+        "phases": [
+            {
+                "choice": span.choice,
+                "regime": span.regime,
+                "bound": span.bound,
+                "contended": span.contended,
+                "start": span.ended - span.seconds,
+                "end": span.ended,
+                "tokens": span.tokens,
+            }
+            for span in list(record.spans)
+        ],
+    }
+
+
+@functools.cache
+def _page() -> tuple[str, str]:
+    """The page, and its content security policy."""
+    text = (Path(__file__).with_name("assets") / "status.html").read_text(encoding="utf-8")
+    script, style = (
+        base64.b64encode(hashlib.sha256(_inside(tag, text).encode()).digest()).decode()
+        for tag in ("script", "style")
+    )
+    return text, (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+
+
+def _inside(tag: str, text: str) -> str:
+    found = re.search(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    assert found is not None, f"the page has one {tag}"
+    return found[1]

@@ -1,0 +1,184 @@
+"""Errors as clients get them: a status, and an object that says what is wrong and with what."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ....errors import (
+    ContextOverflowError,
+    GrammarError,
+    ModelError,
+    PassCancelledError,
+    SettingError,
+    TemplateError,
+)
+
+log = logging.getLogger("triplepoint.serve")
+
+_RESPONSES = {
+    "messages": "input",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "chat_template_kwargs.reasoning_effort": "reasoning.effort",
+}
+"""How parameters are called there that have another name in the chat format."""
+_MESSAGES = {"response_format": "output_config.format"}
+_ANTHROPIC_PATH = "/v1/messages"
+_ANTHROPIC = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+}
+
+
+class APIError(Exception):
+    """A request that is refused or has failed.
+
+    Attributes:
+        status: of the HTTP response.
+        message: what is wrong, for a person.
+        param: the parameter that it is about, as a path such as ``messages[2].content``.
+        code: a word for programs.
+        type: the kind of error, in OpenAI's words.
+        headers: of the response.
+        overflow: tokens of a prompt that is too long, and of the context.
+        details: what Anthropic's clients look for in the error object.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str | None = None,
+        type: str = "invalid_request_error",
+        headers: Mapping[str, str] | None = None,
+        overflow: tuple[int, int] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message, self.status, self.param = message, status, param
+        self.code, self.type = code, type
+        self.headers, self.overflow = dict(headers or {}), overflow
+        self.details = details
+
+    def body(self) -> dict[str, Any]:
+        """The object that is sent."""
+        error: dict[str, Any] = {
+            "message": self.message,
+            "type": self.type,
+            "param": self.param,
+            "code": self.code,
+        }
+        if self.overflow is not None:  # as llama-server says it
+            error["n_prompt_tokens"], error["n_ctx"] = self.overflow
+        return {"error": error}
+
+    def body_at(self, path: str, *, anthropic: bool = False) -> dict[str, Any]:
+        """The object in the wire format of a path, with its names of parameters.
+
+        Args:
+            path: of the request.
+            anthropic: it is Anthropic's client that asks, whatever the path.
+        """
+        if path.startswith(("/v1/responses", "/responses")):
+            error = self.body()["error"]
+            return {"error": {**error, "param": _RESPONSES.get(self.param or "", self.param)}}
+        if not (anthropic or path.startswith(_ANTHROPIC_PATH)):
+            return self.body()
+        error = self.body()["error"]
+        error["type"] = _ANTHROPIC.get(self.status, "invalid_request_error")
+        error["param"] = _MESSAGES.get(self.param or "", self.param)
+        if self.overflow is not None:  # Claude Code looks for these words
+            tokens, context = self.overflow
+            error["message"] = f"prompt is too long: {tokens} tokens > {context} maximum"
+        if self.details is not None:
+            error["details"] = self.details
+        return {"type": "error", "error": error}
+
+    def event(self) -> bytes:
+        """The same as an event of a stream that has begun already."""
+        return b"data: " + json.dumps(self.body()).encode() + b"\n\n"
+
+
+def by_anthropic(headers: Mapping[str, str]) -> bool:
+    """Whether Anthropic's client asks: some paths are those of OpenAI's, too."""
+    return "anthropic-version" in headers
+
+
+def is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request is in Anthropic's format."""
+    return path.startswith(_ANTHROPIC_PATH) or by_anthropic(headers)
+
+
+def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:
+    """A request that may be sent again later."""
+    kind, code = (
+        ("rate_limit_error", "rate_limit_exceeded")
+        if status == 429
+        else ("server_error", "unavailable")
+    )
+    # Clients of OpenAI's give up where they are to wait for longer than two minutes.
+    headers = {"Retry-After": str(min(120, max(1, math.ceil(wait_s))))}
+    return APIError(message, status=status, code=code, type=kind, headers=headers)
+
+
+def too_long(
+    tokens: int, context: int, param: str = "messages", *, least: bool = False
+) -> APIError:
+    """A prompt that leaves no room for an answer.
+
+    litellm looks for the message's beginning, LangChain for the code, and in the message too: of an
+    error's body openai-python tells no more.
+    """
+    return APIError(
+        f"This model's maximum context length is {context} tokens. However, your messages resulted "
+        f"in {'at least ' * least}{tokens} tokens. Please reduce the length of the messages. "
+        "(context_length_exceeded)",
+        param=param,
+        code="context_length_exceeded",
+        type="exceed_context_size_error",
+        overflow=(tokens, context),
+    )
+
+
+def as_api_error(error: BaseException, request_id: str = "") -> APIError:
+    """Any error as clients get it; one that nobody has foreseen is logged whole, by its request."""
+    if isinstance(error, APIError):
+        return error
+    if isinstance(error, ContextOverflowError):
+        if error.memory is not None:
+            return too_long(*error.memory)
+        message = f"{error} (context_length_exceeded)"
+        return APIError(message, param="messages", code="context_length_exceeded")
+    if isinstance(error, TemplateError):
+        # No request can give another one.
+        return APIError(str(error).partition("; another template")[0], param="messages")
+    if isinstance(error, GrammarError):
+        text = str(error).replace("simplify output_type", "simplify it")
+        held = "grammar" if "GBNF" in text else "response_format" if "the answer" in text else ""
+        return APIError(text, param=held or "tools")
+    if isinstance(error, SettingError):
+        return APIError(str(error))
+    if isinstance(error, PassCancelledError):
+        return busy("the server stopped the request")
+    if isinstance(error, ModelError):  # its file was changed in place: it is loaded anew soon
+        refused = busy(str(error), wait_s=10)
+        refused.code = "model_error"
+        return refused
+    if isinstance(error, MemoryError):
+        return busy("the server has too little memory for this request")
+    of_it = f" {request_id}" if request_id else ""
+    log.error("a request%s failed: %s", of_it, error, exc_info=error)
+    return APIError(
+        f"internal error: {type(error).__name__}", status=500, code="internal", type="server_error"
+    )

@@ -1,0 +1,139 @@
+"""Authentication (API keys), and checks of Host and Origin.
+
+A server on loopback is reached by every web page that its user's browser shows: one that names this
+machine by a name of its own (DNS rebinding), or one that just posts. So ``Host`` has to be a name
+of this machine, and a request with an ``Origin`` has to come from a page of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..settings import ServerSettings, hostname
+from .api_error import APIError
+from .responses import error_response
+from .scope import NAMESPACE
+
+OPEN = frozenset({"/health", "/v1/health", "/"})
+"""Paths that need no key: they tell nothing but whether the server is up, and what it is."""
+
+OPERATOR = frozenset({"/metrics", "/status.json", "/slots"})
+"""Paths that tell of everybody's requests; operator's keys alone open them, where there are any."""
+
+
+class Guard:
+    """Lets requests through to an application, or refuses them (ASGI)."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._open = not settings.keys
+        keys = (*settings.keys, *settings.operator_keys)
+        self._keys = [_digest(key) for key in keys]
+        self._namespaces = [settings.key_names.get(key) or _unnamed(key) for key in keys]
+        self._operators = {_digest(key) for key in settings.operator_keys}
+        self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
+        self._hosts |= {*settings.hosts}
+        self._origins = {*settings.origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] == "http":
+            try:
+                own = self._check(scope)
+                scope[NAMESPACE] = own
+            except APIError as error:
+                await error_response(error, scope)(scope, receive, send)
+                return
+        elif scope["type"] == "websocket":
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> str:
+        """Refuse what may not be; the namespace of its key, "" without one.
+
+        Raises:
+            APIError: see above.
+        """
+        headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
+        host = headers.get("host", "")
+        # Health checks of HTTP/1.0 name no host; browsers, which pages redirect, always do.
+        nameless = scope["http_version"] == "1.0" and "host" not in headers
+        # A page that was redirected here has no key.
+        if self._open and not nameless and not self._known(host):
+            name = (hostname(host) or host)[:100]
+            raise APIError(
+                f"this server does not accept the host name {name!r}; allow it with --allow-host",
+                status=403,
+                code="host_not_allowed",
+                type="permission_error",
+            )
+        origin = headers.get("origin")
+        if origin is not None and not self._from_here(origin.lower(), host.lower()):
+            raise APIError(
+                f"this server does not accept requests from {origin[:100]!r}; allow it with "
+                "--allow-origin",
+                status=403,
+                code="origin_not_allowed",
+                type="permission_error",
+            )
+        preflight = method == "OPTIONS" and origin is not None
+        operator = path in OPERATOR and bool(self._operators)
+        if (operator or not self._open) and path not in OPEN and not preflight:
+            return self._check_key(headers, operator=operator)
+        return ""
+
+    def _check_key(self, headers: Headers, *, operator: bool) -> str:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not given:
+            given = headers.get("x-api-key", "")
+        mine = _digest(given.strip())
+        # All are compared, so that the time does not tell which one is near.
+        same = [hmac.compare_digest(mine, key) for key in self._keys]
+        if not any(same):
+            raise APIError(
+                "Incorrect API key provided." if given else "No API key was provided.",
+                status=401,
+                code="invalid_api_key",
+                type="authentication_error",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        if operator and mine not in self._operators:
+            raise APIError(
+                "this key cannot see the requests of others; use an operator key",
+                status=403,
+                code="operator_only",
+                type="permission_error",
+            )
+        return self._namespaces[same.index(True)]
+
+    def _known(self, host: str) -> bool:
+        """Whether a name is one of this machine; an address is: nobody can redirect it."""
+        name = hostname(host)
+        if name in self._hosts or name.endswith(".localhost"):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _from_here(self, origin: str, host: str) -> bool:
+        return origin in self._origins or (
+            urlsplit(origin).scheme in ("http", "https") and origin.partition("://")[2] == host
+        )
+
+
+def _unnamed(key: str) -> str:
+    """The namespace of a key without a name, from which nobody learns the key."""
+    return "#" + hashlib.sha256(b"namespace" + _digest(key)).hexdigest()[:24]
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

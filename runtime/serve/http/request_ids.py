@@ -1,0 +1,51 @@
+"""Identifiers of requests: clients and proxies log the same one as this server and its traces.
+
+OpenAI's clients read it in ``x-request-id``, Anthropic's in ``request-id``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from secrets import token_hex
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Message, Scope, Send
+
+from .api_error import is_anthropic
+from .notes import begin_notes
+from .scope import REQUEST_ID
+
+_KNOWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:=+/-]{0,127}")  # of a client or a proxy
+
+
+def identified(scope: Scope, send: Send) -> Send:
+    """Give a request its identifier, that of its client if it has one, and tell it in the answer,
+    with the notes to the request.
+
+    Args:
+        scope: of the request; the identifier is put there.
+        send: of the request.
+    """
+    headers = Headers(scope=scope)
+    given = headers.get("x-request-id", "")
+    own = given if _KNOWN.fullmatch(given) else f"req_{token_hex(12)}"
+    scope[REQUEST_ID] = own
+    anthropic, notes = is_anthropic(scope["path"], headers), begin_notes()
+
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            answered = MutableHeaders(scope=message)
+            answered["x-request-id"] = own
+            if anthropic:
+                answered["request-id"] = own
+            if notes:
+                answered["warnings"] = json.dumps(notes)  # ASCII, on one line
+        await send(message)
+
+    return told
+
+
+def in_config(request_id: str) -> dict[str, str]:
+    """What the settings in a trace's header say of its request."""
+    return {"request_id": request_id} if request_id else {}

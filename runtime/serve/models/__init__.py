@@ -1,0 +1,1 @@
+"""Models that are loaded, the prompts that they are asked, and their answers as events."""

@@ -1,0 +1,541 @@
+"""The models of a server: loaded when asked for, let go when nobody has used them for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import hashlib
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from .... import __version__
+from ....errors import (
+    CompileError,
+    ContextOverflowError,
+    ModelError,
+    SettingError,
+    TargetError,
+    TemplateError,
+    TriplepointError,
+)
+from ....traces import log
+from ... import memory
+from ...engine.engine import Engine, resolve_model
+from ...gguf.open import parts_of
+from ..http.api_error import APIError, as_api_error, busy
+from ..http.notes import note
+from ..settings import ServerSettings
+from .prompts import Prompts
+
+State = Literal["unloaded", "loading", "ready", "failed"]
+Load = Callable[[str], Engine]
+
+LASTING = (
+    *(ModelError, SettingError, TargetError, CompileError, TemplateError),
+    ContextOverflowError,
+)
+"""Why a model cannot be loaded, where trying again later is of no use."""
+LOOK_AGAIN_S = 0.05  # for the end of those that use what is to be replaced
+SPARE = 1.15  # of a model's file: what it takes in memory, without KV caches
+
+
+class Watcher(Protocol):
+    """Hears of the engines of models."""
+
+    def loaded(self, name: str, engine: Engine) -> None:
+        """One is there, and nothing was asked of it yet."""
+        ...
+
+    def closed(self, engine: Engine) -> None:
+        """It has computed for the last time."""
+        ...
+
+
+class LoadedModel:
+    """A model that is ready.
+
+    Attributes:
+        fingerprint: the same as long as model, kernels and program are.
+        prompts: makes its prompts.
+        users: who works with it now.
+        outdated: whether its file has changed, and what is there now is loaded in its place.
+    """
+
+    def __init__(self, name: str, engine: Engine) -> None:
+        self.name, self.engine = name, engine
+        self.users, self.outdated, self.closed = 0, False, False
+        info = engine.model
+        weights = [file.sampled() for file in info.files]
+        what = (__version__, info.name, weights, info.quant, str(engine.target), engine.kv)
+        self.fingerprint = f"fp_{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}"
+        self.prompts = Prompts(engine.tokenizer, engine.context)
+
+
+def _not_found(message: str) -> APIError:
+    return APIError(message, status=404, param="model", code="model_not_found")
+
+
+FileState = tuple[tuple[int, int, int, int], ...]
+
+
+def file_state(source: str) -> FileState | None:
+    """What differs once a file of a model is another one; None where there is none."""
+    try:
+        found = [path.stat() for path in parts_of(resolve_model(source)) if path.exists()]
+    except (ModelError, OSError):
+        return None
+    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+
+
+def _memory_for(state: FileState | None) -> int:
+    """Bytes that a model of these files takes."""
+    return int(SPARE * sum(size for _, _, size, _ in state or ()))
+
+
+@dataclass
+class Entry:
+    """A model of the server.
+
+    Attributes:
+        source: what it is loaded by.
+        state: see above; after ``failed`` the next request tries again.
+        users: requests that keep it from being let go.
+        used: when the last one gave it back, by `time.monotonic`.
+        error: why it could not be loaded.
+        reserved: bytes that it will take, while it is loaded.
+        loads: how often that was tried, to its end.
+        refused: what requests were told for which it could not be loaded.
+        file: what was loaded, as `file_state` has it.
+        changed: the same of what the last look found in its place.
+        lock: of its loading: those who want it meanwhile wait for that.
+    """
+
+    name: str
+    source: str
+    state: State = "unloaded"
+    model: LoadedModel | None = None
+    users: int = 0
+    used: float = 0.0
+    nbytes: int = 0
+    load_s: float = 0.0
+    error: str = ""
+    reserved: int = 0
+    loads: int = 0
+    refused: APIError | None = None
+    file: FileState | None = None
+    changed: FileState | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def busy(self) -> int:
+        """Requests that have it, or wait for their turn."""
+        return max(self.users, 0 if self.model is None else self.model.users)
+
+    @property
+    def takes(self) -> int:
+        """Bytes of memory, and those that are about to be taken."""
+        return self.reserved + (0 if self.model is None else int(SPARE * self.nbytes))
+
+
+class Models:
+    """The models of one server, by name. Safe to use from several threads.
+
+    Args:
+        settings: of the server.
+        load: loads a model by what `ServerSettings.models` says of it.
+        watcher: hears of the engines.
+    """
+
+    def __init__(
+        self, settings: ServerSettings, load: Load, watcher: Watcher | None = None
+    ) -> None:
+        self._settings, self._load, self._watcher = settings, load, watcher
+        self._entries = {name: Entry(name, source) for name, source in settings.models.items()}
+        self._lock = threading.Lock()
+        self._budget = settings.memory or memory.available_bytes()
+        self._closed = False
+        self.created = int(time.time())
+
+    @property
+    def names(self) -> list[str]:
+        """Of all models."""
+        return list(self._entries)
+
+    @property
+    def default(self) -> str:
+        """The model that is meant where none is named, which is loaded at the start."""
+        return self._settings.default_model or next(iter(self._entries))
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing is being loaded, and the first model could be loaded once."""
+        states = [entry.state for entry in self._entries.values()]
+        first = self._entries[self.default]
+        return "loading" not in states and first.state != "failed" and first.used > 0
+
+    @property
+    def failure(self) -> str:
+        """Why the first model could not be loaded; empty where it could, or nobody knows yet."""
+        first = self._entries[self.default]
+        return first.error if first.state == "failed" else ""
+
+    def answering(self, name: str | None) -> tuple[str, str, Path | None]:
+        """Resolve a name in a request: who answers, on which model, and an agent's folder.
+
+        An unknown name is the default model where that was set or is the only one, with a note.
+
+        Raises:
+            APIError: there is none of that name; it says which there are.
+        """
+        settings, default = self._settings, self.default
+        found = settings.aliases.get(name or "", name or default)  # some clients send an empty one
+        if (folder := settings.agents.get(found)) is not None:
+            return found, default, folder
+        if found not in self._entries:
+            lenient = settings.default_model or len(self._entries) == 1
+            if not lenient or found.startswith("agent:"):
+                known = ", ".join([*self._entries, *settings.aliases, *settings.agents])
+                raise _not_found(f"The model '{found:.100}' does not exist; available: {known}")
+            note(f"the model '{found:.100}' does not exist; {default} answers")
+            found = default
+        return found, found, None
+
+    def check(self, name: str | None) -> str:
+        """The name of the model that a request means.
+
+        Raises:
+            APIError: there is none of that name, or it is an agent's.
+        """
+        found, _, folder = self.answering(name)
+        if folder is not None:
+            where = "/v1/chat/completions, /v1/responses and /v1/messages"
+            raise _not_found(f"{found} is an agent; agents answer at {where}")
+        return found
+
+    def known(self, name: str | None) -> str:
+        """The name of the model that a request means; empty where there is none."""
+        name = name or self.default
+        return name if name in self._entries else ""
+
+    def awaited(self, name: str | None) -> int | None:
+        """Where a model has to be waited for: how often it was loaded, or that was tried; see
+        `use`. None where it is there, or there is none of that name.
+        """
+        entry = self._entries.get(self.known(name))
+        return None if entry is None or entry.model is not None else entry.loads
+
+    @contextlib.contextmanager
+    def hold(self, name: str | None) -> Iterator[None]:
+        """Keep a model from being let go; whoever waits for its turn does.
+
+        Raises:
+            APIError: there is no such model.
+        """
+        entry = self._entries[self.check(name)]
+        with self._lock:
+            entry.users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                entry.users -= 1
+                entry.used = time.monotonic()
+
+    @contextlib.contextmanager
+    def use(self, name: str | None, awaited: int | None = None) -> Iterator[LoadedModel]:
+        """Have a model, loaded if need be; it stays as long as it is used.
+
+        Args:
+            name: of the model.
+            awaited: what `awaited` said when the request came: where the model could not be
+                loaded since then, it is not tried again. None: as of now.
+
+        Raises:
+            APIError: there is no such model, it cannot be loaded, or there is no room for it.
+        """
+        entry = self._entries[self.check(name)]
+        model = self._taken(entry, entry.loads if awaited is None else awaited)
+        try:
+            yield model
+        finally:
+            with self._lock:
+                entry.used = time.monotonic()
+                model.users -= 1
+            self._end_outdated(model)
+
+    def _taken(self, entry: Entry, awaited: int) -> LoadedModel:
+        """The model of an entry, with one more user."""
+        while True:
+            with self._lock:
+                if (model := entry.model) is not None:
+                    model.users += 1
+                    return model
+            with entry.lock:
+                if entry.model is None:
+                    if entry.loads != awaited and entry.refused is not None:
+                        raise copy.copy(entry.refused)
+                    self._fill(entry)
+
+    def _fill(self, entry: Entry) -> None:
+        """Load it; its lock is held."""
+        if self._closed:
+            raise busy("the server is shutting down")
+        entry.state, entry.error = "loading", ""
+        try:
+            self._make_room(entry)
+            self._put(entry, *self._read(entry))
+        except BaseException as error:
+            refused = self._refusal(entry, error)
+            # A copy has no traceback and no cause: their frames hold what was loaded so far.
+            entry.refused = copy.copy(refused)
+            if refused is error:
+                raise
+            raise refused from error
+        finally:
+            with self._lock:
+                entry.reserved = 0
+                entry.loads += 1
+
+    def _refusal(self, entry: Entry, error: BaseException) -> APIError:
+        """What requests are told that want a model which could not be loaded."""
+        if isinstance(error, APIError):  # there is no room for it now
+            entry.state = "unloaded"
+            return error
+        entry.state, entry.error = "failed", str(error) or type(error).__name__
+        log.warning(f"the model {entry.name} could not be loaded: {entry.error}")
+        if not isinstance(error, TriplepointError | MemoryError | OSError):
+            return as_api_error(error)
+        message = f"the model {entry.name} could not be loaded: {error}"
+        if isinstance(error, LASTING):
+            # No client asks again by itself after this.
+            return APIError(
+                message,
+                status=404,
+                param="model",
+                code="model_not_loaded",
+                headers={"x-should-retry": "false"},
+            )
+        refused = busy(message, wait_s=30)
+        refused.param, refused.code = "model", "model_not_loaded"
+        return refused
+
+    def _read(self, entry: Entry) -> tuple[LoadedModel, FileState | None, float]:
+        """The model as its file has it now, what that is, and the seconds that it took."""
+        began, file = time.perf_counter(), file_state(entry.source)
+        engine = self._load(entry.source)
+        if self._watcher is not None:
+            self._watcher.loaded(entry.name, engine)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close, engine)
+            with contextlib.closing(engine.session()) as session:
+                session.sequence.warmup()
+            model = LoadedModel(entry.name, engine)
+            read_public(engine, map(model.prompts.beginning, self._settings.public))
+            stack.pop_all()
+        return model, file, time.perf_counter() - began
+
+    def _put(
+        self,
+        entry: Entry,
+        model: LoadedModel,
+        file: FileState | None,
+        seconds: float,
+        *,
+        replaces: LoadedModel | None = None,
+    ) -> bool:
+        """Let requests have it, if what it replaces is still there."""
+        with self._lock:
+            if entry.model is not replaces:
+                entry.reserved = 0
+                return False
+            if replaces is not None:
+                replaces.outdated = True
+            entry.nbytes = model.engine.model.nbytes
+            entry.file, entry.changed, entry.load_s = file, None, seconds
+            entry.used = time.monotonic()
+            entry.model, entry.state, entry.error = model, "ready", ""
+            entry.refused, entry.reserved = None, 0
+        return True
+
+    def reload_changed(self) -> None:
+        """Load the models anew whose files are other ones, and have been for one look already.
+
+        Requests that run end on what was there. Those that wait, and new ones, get what is there
+        now; where there is no room for both, they wait until it is loaded.
+        """
+        for entry in self._entries.values():
+            if entry.model is None or entry.file is None:
+                continue
+            now = file_state(entry.source)
+            before, entry.changed = entry.changed, now
+            if now is not None and now != entry.file and now == before:
+                with entry.lock:
+                    self._reload(entry, now)
+
+    def _reload(self, entry: Entry, now: FileState) -> None:
+        old = entry.model
+        if old is None or self._closed:
+            return
+        wanted = _memory_for(now)
+        with self._lock:
+            beside = wanted + sum(e.takes for e in self._entries.values()) <= self._budget
+            entry.reserved = wanted if beside else max(wanted, entry.takes)
+            if not beside:
+                entry.model, entry.state, old.outdated = None, "loading", True
+        if not beside:
+            while old.users and not self._closed:
+                time.sleep(LOOK_AGAIN_S)
+            self._end_outdated(old)
+            with contextlib.suppress(APIError):  # it is logged, and shows in ps
+                self._fill(entry)
+            return
+        try:
+            found = self._read(entry)
+        except Exception as error:
+            entry.reserved = 0
+            entry.file = now  # until it changes once more
+            entry.error = f"its file changed and could not be reloaded: {error}"
+            log.warning(f"the model {entry.name} could not be reloaded: {error}")
+            return
+        if not self._put(entry, *found, replaces=old):
+            self._close(found[0].engine)  # it was let go meanwhile, to make room for another one
+            return
+        self._end_outdated(old)
+
+    def _end_outdated(self, model: LoadedModel) -> None:
+        """Close what was replaced, once nobody has it."""
+        with self._lock:
+            if not model.outdated or model.users or model.closed:
+                return
+            model.closed = True
+        self._close(model.engine)
+        gc.collect()
+
+    def _close(self, engine: Engine) -> None:
+        engine.close()
+        if self._watcher is not None:
+            self._watcher.closed(engine)
+
+    def _make_room(self, entry: Entry) -> None:
+        """Let go of models that nobody uses until this one fits."""
+        wanted = _memory_for(file_state(entry.source))
+        while True:
+            with self._lock:
+                others = [e for e in self._entries.values() if e is not entry]
+                taken = sum(e.takes for e in others)
+                if not taken or taken + wanted <= self._budget:
+                    entry.reserved = wanted  # others that are loaded meanwhile count it
+                    return
+                idle = [e for e in others if e.model is not None and not e.busy]
+                victim = min(idle, key=lambda e: e.used, default=None)
+            if victim is None:
+                raise busy(
+                    f"not enough memory for {entry.name} while other models are in use; try "
+                    "again later",
+                    wait_s=10,
+                )
+            self._let_go(victim)
+
+    def let_go_idle(self) -> None:
+        """Let go of the models that were not used for as long as they are kept."""
+        now = time.monotonic()
+        for entry in self._entries.values():
+            if entry.model is not None and now - entry.used > self._settings.keep_alive_s:
+                self._let_go(entry)
+
+    def _let_go(self, entry: Entry) -> None:
+        with self._lock:
+            if entry.busy or (model := entry.model) is None:
+                return
+            entry.model, entry.state, model.closed = None, "unloaded", True
+        self._close(model.engine)
+        del model
+        gc.collect()  # engine and sessions refer to each other, and the weights are large
+
+    def close(self) -> None:
+        """End all engines; requests that still run fail."""
+        self._closed = True
+        for entry in self._entries.values():
+            with entry.lock:
+                model, entry.model = entry.model, None
+                entry.state = "unloaded"
+                if model is not None:
+                    self._close(model.engine)
+
+    def loaded(self) -> list[LoadedModel]:
+        """Those that are there now."""
+        return [e.model for e in self._entries.values() if e.model is not None]
+
+    def listing(self) -> list[dict[str, Any]]:
+        """What ``/v1/models`` says of them."""
+        return [self.describe(name) for name in self._entries]
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """What ``/v1/models/NAME`` says."""
+        entry = self._entries[name]
+        found: dict[str, Any] = {
+            "id": name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "triplepoint",
+        }
+        if aliases := [one for one, real in self._settings.aliases.items() if real == name]:
+            found["aliases"] = aliases
+        if (model := entry.model) is not None:
+            info, engine = model.engine.model, model.engine
+            found["meta"] = {
+                "n_ctx": engine.context,
+                "n_ctx_train": info.context_length,
+                "n_params": info.parameters,
+                "n_vocab": engine.tokenizer.n_vocab,
+                "n_embd": engine.network.config.width,
+                "size": info.nbytes,
+            }
+        return found
+
+    def status(self) -> list[dict[str, Any]]:
+        """What ``triplepoint ps`` shows."""
+        now, keep = time.monotonic(), self._settings.keep_alive_s
+        rows: list[dict[str, Any]] = []
+        for entry in self._entries.values():
+            row: dict[str, Any] = {"name": entry.name, "state": entry.state, "users": entry.busy}
+            if entry.error:
+                row["error"] = entry.error
+            if (model := entry.model) is not None:
+                engine = model.engine
+                row |= {
+                    "size": entry.nbytes,
+                    "kv_used": engine.layout.memory.used,
+                    "kv_budget": engine.layout.memory.budget,
+                    "context": engine.context,
+                    "quant": engine.model.quant,
+                    "target": str(engine.target),
+                    "threads": engine.threads,
+                    "load_s": round(entry.load_s, 3),
+                    "idle_s": 0.0 if entry.busy else round(now - entry.used, 1),
+                    "kept_s": None if keep == float("inf") else keep,
+                }
+            rows.append(row)
+        return rows
+
+
+def read_public(engine: Engine, prefixes: Iterable[list[int]]) -> None:
+    """Compute beginnings of prompts that all callers share, and keep them for good.
+
+    Raises:
+        ContextOverflowError: one is longer than the context.
+    """
+    for ids in prefixes:
+        session = engine.session()
+        try:
+            session.shares = True
+            session.prefill(ids, borders=[len(ids)])
+            engine.prefix_cache.keep(ids, math.inf)
+        finally:
+            session.close()

@@ -1,0 +1,148 @@
+"""Conversations that come in blocks or items, as messages that every template takes.
+
+Templates are of chats: one system message, then user and assistant in turn. Clients of agents send
+more: several system messages, some of them in the midst of a conversation, two messages of the user
+after another, one turn of the assistant as many items.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ...conversation.chat import Message
+from ...conversation.toolcalls import ToolCall
+
+if TYPE_CHECKING:
+    pass
+
+
+class Turns:
+    """Puts a conversation together, from its beginning on.
+
+    Calls get identifiers by their place: so what clients, or we, chose at random is no part of a
+    prompt that begins as the one before.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._names: dict[str, tuple[str, str]] = {}  # of calls: name and identifier here
+        self._turns = 0
+        self._texts: list[str] = []  # of the assistant's turn that is being put together
+        self._thoughts: list[str] = []
+        self._calls: list[ToolCall] = []
+        self._speaks = False
+
+    def system(self, text: str) -> None:
+        """Instructions: one message at the beginning; later ones stand in what the user says."""
+        if not text:
+            return
+        self.close()
+        if all(message.role == "system" for message in self.messages):
+            before = self.messages.pop().content + "\n\n" if self.messages else ""
+            self.messages.append(Message("system", before + text))
+        else:
+            self.user(f"<system-reminder>\n{text}\n</system-reminder>")
+
+    def user(self, text: str) -> None:
+        """What the user says; what he says after another is one message."""
+        self.close()
+        if self.messages and self.messages[-1].role == "user":
+            text = f"{self.messages.pop().content}\n\n{text}"
+        self.messages.append(Message("user", text))
+
+    def said(self, text: str) -> None:
+        """What the assistant has said."""
+        self._speaks = True
+        self._texts.append(text)
+
+    def thought(self, text: str) -> None:
+        """What the assistant has thought."""
+        self._speaks = True
+        self._thoughts.append(text)
+
+    def called(self, call_id: str, name: str, arguments: dict[str, Any]) -> None:
+        """A call that the assistant has made."""
+        self._speaks = True
+        own = f"c{self._turns % 10**4:04}{len(self._calls) % 10**4:04}"
+        self._names[call_id] = (name, own)
+        self._calls.append(ToolCall(name, arguments, id=own))
+
+    def result(self, call_id: str, text: str) -> None:
+        """The result of a call."""
+        self.close()
+        name, own = self._names.get(call_id, ("", call_id))
+        self.messages.append(Message("tool", text, name, own))
+
+    def close(self) -> None:
+        """End the assistant's turn, if it is one."""
+        if not self._speaks:
+            return
+        text = "\n\n".join(filter(None, self._texts))
+        thinking = "\n\n".join(filter(None, self._thoughts))
+        calls = tuple(self._calls)
+        self._turns += bool(calls)
+        self.messages.append(Message("assistant", text, calls=calls, text=text, thinking=thinking))
+        self._texts, self._thoughts, self._calls, self._speaks = [], [], [], False
+
+
+def in_turns(messages: Iterable[Message]) -> list[Message]:
+    """The conversation as strict templates want it: one system message at the beginning, later
+    ones in what the user says, and one message of the user's at a time."""
+    turns = Turns()
+    for message in messages:
+        if message.role == "system":
+            turns.system(message.content)
+        elif message.role == "user":
+            turns.user(message.content)
+        else:
+            turns.messages.append(message)
+    return turns.messages
+
+
+def in_call_order(messages: Iterable[Message]) -> list[Message]:
+    """The conversation with the results of calls in the order of the calls.
+
+    Clients that run tools at once may send results as they come, each with the identifier of its
+    call. Most templates write none, so a model takes the first result for that of the first call.
+    """
+    made: list[Message] = []
+    for results, group in groupby(messages, key=lambda message: message.role == "tool"):
+        part = list(group)
+        if results and made:
+            places = {call.id: place for place, call in enumerate(made[-1].calls)}
+            part.sort(key=lambda one: places.get(one.call_id, len(places)))
+        made += part
+    return made
+
+
+_BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*", re.MULTILINE)
+_NONCE = re.compile(r"\bcch=[0-9A-Za-z]+")
+_BUILD = re.compile(r"\b(cc_version=\d+\.\d+\.\d+)\.[0-9A-Za-z]+")
+
+
+def normalize(messages: Sequence[Message]) -> tuple[list[Message], tuple[str, ...]]:
+    """The messages with constants for what clients change from request to request in system
+    prompts, so that their beginnings stay the same; and what that was.
+    """
+    made: list[Message] = []
+    notes: dict[str, None] = {}
+    for message in messages:
+        if message.role == "system" and ("cch=" in message.content):
+            content = _constant(message.content)
+            if content != message.content:
+                notes["cch"] = None
+                message = replace(message, content=content)
+        made.append(message)
+    return made, tuple(notes)
+
+
+def _constant(text: str) -> str:
+    def line(found: re.Match[str]) -> str:
+        return _NONCE.sub("cch=0", _BUILD.sub(r"\1.0", found[0]))
+
+    first, end, rest = text.partition("\n")
+    return _BILLING.sub(line, _NONCE.sub("cch=0", first) + end + rest)

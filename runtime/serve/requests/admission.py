@@ -1,0 +1,251 @@
+"""Admission control: fair queueing by key, and prediction of TTFT.
+
+Requests that find no place wait in line. Of the keys that wait, those that were given least go
+first; a conversation that comes back from its tools goes before new ones, but overtakes nobody more
+than `OVERTAKES` times, and no key gets more than `LEAD_S` seconds of work ahead of another one that
+waits. Work is counted in seconds that the latency model expects of it.
+
+The same model says when a request will have its first token: a client that needs it sooner is told
+so at once, and when to come back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ....traces.timeline import duration
+from ..http.api_error import APIError, busy
+from .programs import session_of
+from .telemetry import parent_of
+
+if TYPE_CHECKING:
+    from ...engine.engine import Engine
+
+DEADLINE_HEADER = "x-ttft-deadline-ms"
+LEAD_S = 10.0
+OVERTAKES = 4
+USUAL_TOKENS = 256.0  # of an answer, before there was one
+WEIGHT = 0.2  # of the newest among what was observed
+MOST_ERROR = 4.0  # observed by predicted seconds that is believed
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks.
+
+    Attributes:
+        namespace: of the key; see `PrefixCache`. "": the server has no keys.
+        session: that an agent names.
+        deadline_s: when the first token has to be there, from the arrival on; None: no matter.
+        parent: trace and span of the client that the request is part of.
+        request_id: of the request, in HTTP.
+    """
+
+    namespace: str = ""
+    session: str | None = None
+    deadline_s: float | None = None
+    parent: tuple[str, str] | None = None
+    request_id: str = ""
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], namespace: str, request_id: str = "") -> Caller:
+        """By a request's headers.
+
+        Raises:
+            APIError: the deadline is none.
+        """
+        deadline = headers.get(DEADLINE_HEADER)
+        if deadline is not None and not (
+            deadline.isascii() and deadline.isdigit() and 0 < len(deadline) < 10 and int(deadline)
+        ):
+            raise APIError(
+                f"{DEADLINE_HEADER} must be a whole number of milliseconds above 0",
+                param=DEADLINE_HEADER,
+                code="invalid_value",
+            )
+        seconds = None if deadline is None else int(deadline) / 1000
+        parent = parent_of(headers.get("traceparent"))
+        return cls(namespace, session_of(headers), seconds, parent, request_id)
+
+
+ANYBODY = Caller()
+
+
+@dataclass(eq=False, slots=True)
+class QueueSlot:
+    """A request in the line.
+
+    Attributes:
+        start: called when its turn has come.
+        namespace: of its key.
+        returning: whether it goes on with a conversation.
+        prefill_s, token_s: that reading its prompt, and each token, are expected to take.
+        most_tokens: of its answers together; None: nobody has said.
+        overtaken: by how many that came later and were returning.
+        read: whether its prompt is.
+        written: tells how many tokens there are so far.
+    """
+
+    start: Callable[[], None]
+    namespace: str = ""
+    returning: bool = False
+    prefill_s: float = 0.0
+    token_s: float = 0.0
+    most_tokens: float | None = None
+    overtaken: int = 0
+    read: bool = False
+    written: Callable[[], int] = int
+    number: int = 0
+    asked: float = field(default_factory=time.perf_counter)
+    expected_s: float = 0.0
+
+
+class Line:
+    """Who runs and who waits. Safe to use from several threads.
+
+    Args:
+        slots: requests that run at once.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._lock = threading.Lock()
+        self._running: set[QueueSlot] = set()
+        self._waiting: list[QueueSlot] = []
+        self._served: dict[str, float] = {}  # seconds of work by namespace
+        self._numbers = itertools.count()
+        self._error = 1.0  # observed by predicted seconds, of late
+        self._tokens = USUAL_TOKENS  # of an answer, of late
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Requests that run, and that wait."""
+        return len(self._running), len(self._waiting)
+
+    def join(self, place: QueueSlot, deadline_s: float | None = None) -> None:
+        """Wait for a turn, which may come at once: `start` is called then.
+
+        Args:
+            place: where.
+            deadline_s: from now on, when the first token has to be there.
+
+        Raises:
+            APIError: it will not be; says when it could.
+        """
+        with self._lock:
+            place.expected_s = self._predict(place)
+            seconds = place.expected_s * self._error
+            if deadline_s is not None and seconds > deadline_s:
+                late = f"the first token would take {duration(seconds)}, more than the "
+                late += f"{duration(deadline_s)} that are left"
+                late = late if deadline_s > 0 else "the deadline of the first token has passed"
+                raise busy(
+                    f"{late}; try again later",
+                    status=429,
+                    wait_s=seconds - deadline_s,
+                )
+            here = {other.namespace for other in (*self._running, *self._waiting)}
+            served = self._served.get(place.namespace, 0.0)
+            if place.namespace not in here:  # what it did not ask for earlier is no claim
+                served = max(served, min((self._served[name] for name in here), default=0.0))
+            self._served[place.namespace] = served
+            place.number = next(self._numbers)
+            self._waiting.append(place)
+        self._fill()
+
+    def leave(self, place: QueueSlot) -> bool:
+        """Wait no longer; whether it did."""
+        with self._lock:
+            if place not in self._waiting:
+                return False
+            self._waiting.remove(place)
+            return True
+
+    def prompt_read(self, place: QueueSlot) -> None:
+        """Its first token is about to come."""
+        with self._lock:
+            place.read = True
+            if place.expected_s > 0:
+                ratio = (time.perf_counter() - place.asked) / place.expected_s
+                ratio = min(MOST_ERROR, max(1 / MOST_ERROR, ratio))
+                self._error += WEIGHT * (ratio - self._error)
+
+    def ended(self, place: QueueSlot) -> None:
+        """It has ended: another one's turn has come."""
+        with self._lock:
+            if place not in self._running:
+                return
+            self._running.remove(place)
+            written = place.written()
+            self._served[place.namespace] += written * place.token_s
+            if written:
+                self._tokens += WEIGHT * (written - self._tokens)
+        self._fill()
+
+    def slot_s(self) -> float:
+        """Seconds until one that runs is expected to end."""
+        with self._lock:
+            return self._error * min(map(self._left_s, self._running), default=0.0)
+
+    def _fill(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting or len(self._running) >= self._slots:
+                    return
+                place = self._next()
+                self._waiting.remove(place)
+                self._running.add(place)
+                self._served[place.namespace] += place.prefill_s
+            place.start()
+
+    def _next(self) -> QueueSlot:
+        """Whose turn it is of those that wait."""
+        least = min(self._served[place.namespace] for place in self._waiting)
+        there = [p for p in self._waiting if self._served[p.namespace] <= least + LEAD_S]
+        found = min(
+            there,
+            key=lambda p: (
+                p.overtaken < OVERTAKES,
+                not p.returning,
+                self._served[p.namespace],
+                p.number,
+            ),
+        )
+        if found.returning:
+            for place in self._waiting:
+                place.overtaken += place.number < found.number and not place.returning
+        return found
+
+    def _predict(self, place: QueueSlot) -> float:
+        """Seconds until its first token, as the latency model has it."""
+        before = [p for p in self._waiting if p.returning or not place.returning]
+        queued = [p.prefill_s for p in (*self._running, *before) if not p.read]
+        work = sum(queued) + place.prefill_s
+        late = len(self._running) + len(before) - self._slots
+        if late < 0:
+            return work
+        ends = sorted(map(self._left_s, self._running))
+        rounds, number = divmod(late, self._slots)
+        later = sum(map(self._left_s, before)) / self._slots if rounds else 0.0
+        # Nothing runs for the moment between the end of one and the start of the next.
+        first = ends[min(number, len(ends) - 1)] if ends else 0.0
+        return max(work, first + later + place.prefill_s)
+
+    def _left_s(self, place: QueueSlot) -> float:
+        """Seconds until one is expected to end."""
+        most = self._tokens if place.most_tokens is None else min(place.most_tokens, self._tokens)
+        tokens = max(1.0, most - place.written())
+        return (0.0 if place.read else place.prefill_s) + tokens * place.token_s
+
+
+def prefill_s(engine: Engine, tokens: int, cached: int) -> float:
+    """Seconds that reading the rest of a prompt is expected to take, on an engine of its own."""
+    tuning = engine.tuning
+    starts = range(max(0, min(cached, tokens - 1)), tokens, max(1, tuning.chunk))
+    return math.fsum(tuning.pass_s(min(tuning.chunk, tokens - at), at) for at in starts)

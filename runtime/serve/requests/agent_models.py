@@ -1,0 +1,219 @@
+"""The project's own agent as a model: it reads files of one folder, and answers about them.
+
+To a chat client it is a model like others. Its steps are streamed as reasoning: what it calls, and
+how much came back. Its tools only read, and only in that folder; a request can give it no others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....tools import FileTools, ToolSet
+from ....traces import log
+from ....traces.events import PhaseEvent
+from ....traces.writer import new_run_id
+from ...agent.agent import Agent
+from ...agent.events import (
+    Notice,
+    PhaseFinished,
+    RunFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from ...agent.local_conversation import LocalConversation
+from ...agent.prompt import system_prompt
+from ...agent.result import footnotes
+from ...agent.run_metadata import run_start
+from ...conversation.messages import Message
+from ...files import make_folder
+from ..http.api_error import APIError
+from ..http.request_ids import in_config
+from ..models.events import Done, PromptRead, Text, Thought
+from ..models.generate import Generation, GenerationRequest
+from ..models.prompts import Conversation, Prompt
+
+if TYPE_CHECKING:
+    from ...agent.events import AgentEvent
+    from ...engine.engine import Engine
+    from ...engine.sampling.settings import Sampling
+    from ...engine.session import Session
+    from ..models.loading import LoadedModel
+    from .request_traces import RequestTraces
+
+UNSUPPORTED = (
+    *("tools", "tool_choice", "n", "logprobs", "top_logprobs", "stop", "stop_sequences", "grammar"),
+    *("parallel_tool_calls", "chat_template_kwargs", "n_probs", "json_schema", "include"),
+    *("return_progress", "cache_prompt", "timings_per_token", "t_max_predict_ms"),
+    *("stop_token_ids", "min_tokens"),
+)
+"""Parameters that an agent does not have."""
+_NOTES = re.compile(r"\n(?:\n\[[^\]\n]+\] [^\n]*)+\s*\Z")
+
+
+def agent_request(
+    traces: RequestTraces,
+    options: Mapping[str, Any],
+    model: LoadedModel,
+    folder: Path,
+    asked: Conversation,
+    given: Container[str],
+    sampling: Sampling,
+    max_tokens: int | None,
+) -> GenerationRequest:
+    """What is asked of the agent of a folder.
+
+    Args:
+        traces: where its run may leave one.
+        options: of `Agent`.
+        given: names of the request's parameters that have no default value.
+
+    Raises:
+        APIError: it has no such parameter, or is asked nothing.
+    """
+    held = {asked.output_param: asked.output, "reasoning_effort": asked.effort}
+    for name in (*UNSUPPORTED, *held):
+        if held.get(name) is not None or (name in given and name not in held):
+            raise APIError(
+                f"Unsupported parameter: '{name}' is not supported by agents.",
+                param=name,
+                code="unsupported_parameter",
+            )
+    *before, question = asked.messages or [None]
+    if question is None or question.role != "user" or not question.content.strip():
+        raise APIError("the last message must be the user's question", param="messages")
+    if any(message.role == "tool" or message.calls for message in before if message):
+        raise APIError("messages to an agent cannot contain its own tool calls", param="messages")
+    tools = ToolSet(FileTools(folder))
+    system = "\n\n".join(m.content for m in before if m and m.role == "system")
+    system = system or system_prompt(tools)
+    history = [without_notes(m) for m in before if m and m.role != "system"]
+
+    def work(generation: Generation, engine: Engine) -> None:
+        trace: Path | bool = False
+        if traces.which == "all":
+            try:
+                make_folder(traces.folder)
+                trace = traces.folder / f"{new_run_id()}.jsonl"
+            except OSError as error:
+                log.warning(f"an agent answers without a trace: {traces.folder}: {error.strerror}")
+        agent = Agent(
+            engine,
+            workspace=folder,
+            system=system,
+            sampling=sampling,
+            trace=trace,
+            compact=True,
+            thinking_tokens=None if asked.thinking_tokens == -1 else asked.thinking_tokens,
+            max_tokens=max_tokens,
+            **options,
+        )
+        running = generation.opened(_Running(agent))
+        # Before anything is computed: other keys do not find what this one reads.
+        running.session.sequence.namespace = generation.namespace
+        if history:
+            own = agent.config.system  # with what its harness adds
+            first = [Message("system", own)] if own else []
+            agent.conversation.load_history([*first, *history], len(history) // 2)
+        header = run_start(running.agent.setup, question.content)
+        header.config |= in_config(generation.request_id)
+        running.agent.trace.write(header)
+        try:
+            _tell(running, question.content, generation)
+        finally:
+            if isinstance(trace, Path) and trace.exists():
+                traces.make_room(trace)
+
+    # What it will read first; so its turn and its deadline are known as those of others.
+    told = [Message("system", system)] if system else []
+    prompt = model.prompts.prompt(Conversation([*told, *history, question], tools.schemas()))
+    return GenerationRequest(Prompt(prompt.ids), sampling, max_tokens, by=work)
+
+
+def without_notes(message: Message) -> Message:
+    """An earlier answer without its footnotes: the model is to write none itself."""
+    if message.role != "assistant":
+        return message
+    return replace(message, content=_NOTES.sub("", message.content))
+
+
+class _Running:
+    """An agent, as a request stops and closes it."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        conversation = agent.conversation
+        assert isinstance(conversation, LocalConversation), "it runs on an engine of this process"
+        self.conversation = conversation
+
+    @property
+    def session(self) -> Session:
+        """The tokens of its conversation."""
+        return self.conversation.session
+
+    def stop(self) -> None:
+        """See `Agent.stop`."""
+        self.agent.stop()
+
+    def close(self) -> None:
+        """Let go of the pages, and of the trace."""
+        self.session.close()
+        self.agent.close()
+
+
+def _tell(running: _Running, question: str, generation: Generation) -> None:
+    """Run it, and make its events those of a request."""
+    emit = generation.emit
+    read: PromptRead | None = None
+    phases: list[PhaseEvent] = []
+    for event in running.agent.stream(question):
+        generation.check()
+        if isinstance(event, ToolCallStarted) and not event.by:  # the harness has looked already
+            generation.tool_began(running.session, event.name)
+        elif isinstance(event, ToolCallFinished):
+            generation.tool_ended(running.session)
+        if isinstance(event, PhaseFinished):
+            phase = event.phase
+            if read is None:
+                read = PromptRead(phase.kv_after, phase.cached_tokens, phase.wall_s)
+                emit(read)
+            else:
+                phases.append(phase)
+            generation.note(running.session, 0)
+        elif isinstance(event, TextDelta):
+            emit(Text(0, event.text))
+        elif isinstance(event, RunFinished):
+            decodes = [one for one in phases if one.phase == "decode"]
+            for one in phases:
+                if read and one.phase == "prefill":  # of tools' results; writers have this event
+                    read.tokens += one.tokens
+                    read.cached += one.shared_tokens
+                    read.seconds += one.wall_s
+            result = event.result
+            if not result.answer and result.message:
+                emit(Text(0, result.message))
+            if notes := footnotes(result.sources, result.unsupported):
+                emit(Text(0, "\n\n" + "\n".join(notes)))
+            reason = "stop" if event.status == "answered" else "length"
+            written, seconds = sum(e.tokens for e in decodes), sum(e.wall_s for e in decodes)
+            emit(Done(0, reason, written, 0, seconds))
+        elif read is not None and (text := _step(event)):
+            emit(Thought(0, text))
+
+
+def _step(event: AgentEvent) -> str:
+    """What is told of a step as reasoning."""
+    if isinstance(event, ThinkingDelta):
+        return event.text
+    if isinstance(event, ToolCallStarted):
+        return f"\n{event.name}({json.dumps(event.arguments, ensure_ascii=False)})\n"
+    if isinstance(event, ToolCallFinished):
+        said = event.error or f"{len(event.result):,} characters"
+        return f"→ {said} in {event.duration_s:.2f} s\n"
+    return f"{event.message}\n" if isinstance(event, Notice) else ""

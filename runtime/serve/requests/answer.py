@@ -1,0 +1,224 @@
+"""Answers to requests, whole or streamed, that stop with their client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from math import inf
+
+import anyio.to_thread
+from pydantic_core import to_json
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..http.api_error import APIError
+from ..http.notes import current_notes
+from ..http.responses import MadeJSON, error_response
+from ..http.scope import BODY, NAMESPACE, REQUEST_ID
+from ..models.asked import Asked, Prepare
+from ..models.events import Closed, Event, Failed, Silence
+from ..models.generate import GenerationRequest
+from ..models.loading import LoadedModel
+from .admission import Caller
+from .mailbox import Channel
+from .service import Job, Service
+
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Answer(Response):
+    """The answer to a request: it is worked on while this is sent, and no longer.
+
+    An error before the first event is plain HTTP. A stream that is silent gets comments.
+
+    Args:
+        service: does the work.
+        asked: what the request asks for.
+    """
+
+    def __init__(self, service: Service, asked: Asked) -> None:
+        self._service, self._asked, self._writer = service, asked, asked.writer
+        self._ping_s = service.settings.ping_s if asked.ping_s is None else asked.ping_s
+        self._begun = False
+        self._notes_of_head: list[str] = []
+        self._jobs: list[Job] = []
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run it (ASGI)."""
+        try:
+            namespace, own = scope.get(NAMESPACE, ""), scope.get(REQUEST_ID, "")
+            caller = Caller.of(Headers(scope=scope), namespace, own)
+            async with contextlib.AsyncExitStack() as stack:
+                channel: Channel[Event] = Channel(self._service.mailbox)
+                jobs = self._jobs
+                asked = self._asked
+                for n, prepare in enumerate(map(self._prepared, asked.prepares)):
+                    first = n * asked.choices
+                    job = self._service.job(asked.model, prepare, caller, channel, first)
+                    jobs.append(await stack.enter_async_context(job))
+                await stack.enter_async_context(_watched(receive, jobs))
+                if asked.streamed:
+                    await self._stream(channel, send)
+                else:
+                    await self._whole(channel, scope, receive, send)
+        except APIError as error:
+            if not self._begun:
+                await note_refusal(self._service, scope, error)
+                await error_response(error, scope)(scope, receive, send)
+            else:
+                await _send(send, self._writer.failed(error), more=False)
+
+    def _prepared(self, prepare: Prepare) -> Prepare:
+        """The same, of which the writer hears, too."""
+
+        def work(model: LoadedModel) -> GenerationRequest:
+            self._writer.of(model)
+            return prepare(model)
+
+        return work
+
+    async def _whole(
+        self, channel: Channel[Event], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        ended = 0
+        while True:
+            for event in await channel.take():
+                if isinstance(event, Failed):
+                    raise event.error
+                if not isinstance(event, Closed):
+                    self._writer.add(event)
+                    continue
+                ended += 1
+                if any(job.record.cancelled for job in self._jobs):
+                    return  # the client has gone, and there may be nothing to tell
+                if ended == len(self._jobs):
+                    self._begun = True
+                    made = self._writer.whole()
+                    # What a model writes may be a number that is none here, such as 1e999.
+                    made = made if isinstance(made, bytes) else to_json(made, inf_nan_mode="null")
+                    await MadeJSON(made)(scope, receive, send)
+                    return
+
+    async def _stream(self, channel: Channel[Event], send: Send) -> None:
+        writer, ended = self._writer, 0
+        silence = _Silence(channel, self._ping_s)
+        try:
+            while True:
+                data = bytearray()
+                for event in await channel.take():
+                    if isinstance(event, Failed):
+                        if data:
+                            await self._write(send, data)
+                        raise event.error
+                    if isinstance(event, Silence):
+                        data += writer.silent()
+                    elif isinstance(event, Closed):
+                        ended += 1
+                        if any(job.record.cancelled for job in self._jobs):
+                            return
+                        if ended == len(self._jobs):
+                            if self._begun and (notes := current_notes()) != self._notes_of_head:
+                                data += f": warnings: {json.dumps(notes)}\n\n".encode()
+                            data += writer.end()
+                    else:
+                        data += writer.stream(event)
+                closed = ended == len(self._jobs)
+                if data or closed:
+                    silence.broken()
+                    await self._write(send, data, more=not closed)
+                if closed:
+                    return
+        finally:
+            silence.end()
+
+    async def _write(self, send: Send, data: bytearray, *, more: bool = True) -> None:
+        if not self._begun:
+            self._begun = True
+            self._notes_of_head = list(current_notes())
+            start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
+            await send(start)
+        await _send(send, bytes(data), more=more)
+
+
+class _Silence:
+    """Puts `Silence` into a channel where nothing was sent for some time.
+
+    One timer runs at a time: to set a new one for each token would cost more than to look again.
+    """
+
+    def __init__(self, channel: Channel[Event], after_s: float) -> None:
+        self._channel, self._after_s = channel, after_s
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait(after_s)
+
+    def broken(self) -> None:
+        """Something is sent."""
+        self._since = self._loop.time()
+
+    def end(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wait(self, seconds: float) -> None:
+        if seconds < inf:
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        left = self._since + self._after_s - self._loop.time()
+        if left <= 0:
+            self._channel.put((Silence(),))
+            left = self._after_s
+        self._wait(left)
+
+
+def answering(handler: Callable[[Request], Awaitable[Asked]]) -> Callable[..., Awaitable[Answer]]:
+    """The endpoint that answers what a handler makes of a request."""
+
+    @functools.wraps(handler)
+    async def endpoint(request: Request) -> Answer:
+        return Answer(request.app.state.service, await handler(request))
+
+    return endpoint
+
+
+async def note_refusal(service: Service, scope: Scope, error: APIError) -> None:
+    """Leave a trace of a request that is refused for what it asks."""
+    if error.status in (400, 404) and service.traces.which != "off" and (body := scope.get(BODY)):
+        own = scope.get(REQUEST_ID, "")
+        await anyio.to_thread.run_sync(service.traces.refused, scope["path"], body, error, own)
+
+
+async def _send(send: Send, data: bytes, *, more: bool) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+@contextlib.asynccontextmanager
+async def _watched(receive: Receive, jobs: Sequence[Job]) -> AsyncIterator[None]:
+    """End jobs when their client has gone."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        for job in jobs:
+            job.cancel()
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,95 @@
+"""Counters and histograms by name and labels, and their text for Prometheus."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Labels = tuple[tuple[str, str], ...]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How often a value was at most each of some bounds."""
+
+    bounds: Sequence[float]
+    counts: list[int] = field(init=False)
+    """Values up to each bound that are above the one before it, and those above all."""
+    sum: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def samples(self, name: str, labels: Labels) -> Iterator[str]:
+        """Yield its lines."""
+        total = 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            total += count
+            yield sample(f"{name}_bucket", (*labels, ("le", _number(bound))), total)
+        yield sample(f"{name}_sum", labels, self.sum)
+        yield sample(f"{name}_count", labels, total)
+
+
+class Registry:
+    """All numbers of a server; whoever counts or reads has its `lock`.
+
+    Args:
+        bounds: of each histogram, by name.
+    """
+
+    def __init__(self, bounds: Mapping[str, Sequence[float]]) -> None:
+        self.lock = threading.Lock()
+        self._bounds = bounds
+        self._counters: dict[str, Counter[Labels]] = {}
+        self._histograms: dict[str, dict[Labels, Histogram]] = {}
+
+    def count(self, name: str, amount: float, labels: Mapping[str, str]) -> None:
+        """Add to a counter."""
+        counter = self._counters.setdefault(name, Counter())
+        counter[tuple(labels.items())] += amount  # pyright: ignore[reportArgumentType]
+
+    def observe(self, name: str, value: float, labels: Mapping[str, str]) -> None:
+        """Count a value in a histogram."""
+        found, key = self._histograms.setdefault(name, {}), tuple(labels.items())
+        if key not in found:
+            found[key] = Histogram(self._bounds[name])
+        found[key].observe(value)
+
+    def counter(self, name: str) -> dict[Labels, float]:
+        """Return the values of a counter."""
+        return dict(self._counters.get(name, {}))
+
+    def histogram(self, name: str) -> dict[Labels, Histogram]:
+        """Return the histograms of a name."""
+        return self._histograms.get(name, {})
+
+
+def sample(name: str, labels: Labels, value: float) -> str:
+    """Return one line."""
+    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+    return f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
+
+
+def family(name: str, kind: str, text: str, lines: Iterable[str]) -> str:
+    """Return all lines of one name."""
+    return "\n".join((f"# HELP {name} {text}", f"# TYPE {name} {kind}", *lines, ""))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    if value == float("inf"):
+        return "+Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))

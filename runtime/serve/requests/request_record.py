@@ -1,0 +1,192 @@
+"""What is known of one request: when what happened to it, and the phases of its sessions.
+
+Metrics, the status page and traces are all made of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ....traces.events import PassEvent, PhaseEvent
+from ....traces.writer import new_run_id
+from ..http.api_error import APIError
+from ..models.events import Call, CallPart, Closed, Done, Event, Failed, PromptRead, Text, Thought
+from .meter import Meters
+
+if TYPE_CHECKING:
+    from ...engine.session import Session
+    from ...engine.shared_pass import SharedPass
+    from ..models.generate import GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPhase:
+    """A phase of one of the sessions of a request.
+
+    Attributes:
+        choice: the answer that it belongs to; the prompt belongs to the first.
+        ended: when, by `time.time`.
+        shared: passes that it shared, and its place in each.
+    """
+
+    choice: int
+    event: PhaseEvent
+    ended: float
+    shared: list[tuple[int, SharedPass]]
+
+    def passes(self) -> list[PassEvent]:
+        """What a trace says of the shared passes."""
+        return [done.event(place) for place, done in self.shared]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What the status page shows of a phase. `ended` is in Unix seconds."""
+
+    choice: int
+    regime: str
+    bound: str
+    ended: float
+    seconds: float
+    tokens: int
+    contended: bool
+
+
+@dataclass
+class Answered:
+    """What one answer said."""
+
+    text: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+
+
+class RequestRecord:
+    """Times, phases and outcome of one request. Times are of `time.perf_counter`, but for `at`.
+
+    Attributes:
+        id: of the run in its trace.
+        request_id: of the request in HTTP, of which several records may be.
+        model: the name of its model; empty where there is none of that name.
+        at: when it arrived, in Unix seconds.
+        started: when its model began to work on it.
+        first: when the first piece of an answer was there.
+        gaps: seconds between further pieces.
+        read: what is known of its prompt.
+        phases: in the order in which they ended; spans: what is left of them in the end.
+        error: why it failed.
+        cancelled: whether its client went before it had ended.
+        written: tokens of each answer so far, and the seconds that they took.
+
+    Args:
+        model: see above.
+        meters: count its tokens as they come, with those of others.
+        request_id: see above.
+    """
+
+    def __init__(self, model: str, meters: Meters | None = None, request_id: str = "") -> None:
+        self.id = new_run_id()
+        self.request_id = request_id
+        self.model = model
+        self.at, self.arrived = time.time(), time.perf_counter()
+        self.started: float | None = None
+        self.first: float | None = None
+        self.ended: float | None = None
+        self.gaps: list[float] = []
+        self.read: PromptRead | None = None
+        self.done: list[Done] = []
+        self.answers: dict[int, Answered] = {}
+        self.phases: list[RecordedPhase] = []
+        self.spans: list[Span] = []
+        self.request: GenerationRequest | None = None
+        self.context = 0
+        self.speculative: dict[str, object] = {}
+        self.error: APIError | None = None
+        self.cancelled = False
+        self.written: dict[int, tuple[int, float]] = {}
+        self._meters = Meters() if meters is None else meters
+        self._computed, self._told = 0, 0.0  # tokens of the prompt, and when that was told
+        self._last: dict[int, float] = {}
+
+    def heard(self, event: Event) -> None:
+        """An event of it, in the thread that made it."""
+        if isinstance(event, Text | Thought | Call | CallPart):
+            if isinstance(event, Call) and event.told:
+                self.answers.setdefault(event.choice, Answered()).calls.append(event)
+                return
+            now = time.perf_counter()
+            self.first = self.first or now
+            if (last := self._last.get(event.choice)) is not None:
+                self.gaps.append(now - last)
+            self._last[event.choice] = now
+            answer = self.answers.setdefault(event.choice, Answered())
+            if isinstance(event, Text):
+                answer.text.append(event.text)
+            elif isinstance(event, Thought):
+                answer.thinking.append(event.text)
+            elif isinstance(event, Call):
+                answer.calls.append(event)
+        elif isinstance(event, PromptRead):
+            self.reading(event.tokens - event.cached, event.seconds)
+            self.read = event
+        elif isinstance(event, Done):
+            self.done.append(event)
+            self.wrote(event.choice, event.tokens, event.seconds)
+        elif isinstance(event, Failed):
+            # Without its traceback and cause: their frames hold the engine and the whole body.
+            self.error = copy.copy(event.error)
+        elif isinstance(event, Closed):
+            wanted = 1 if self.request is None else self.request.choices
+            self.cancelled = len(self.done) < wanted
+
+    def reading(self, computed: int, seconds: float) -> None:
+        """So many tokens of its prompt were computed, in so many seconds from its begin on."""
+        more, now = computed - self._computed, time.perf_counter()
+        if more > 0:
+            self._meters.prompt.add(more, now - max(self._told, now - seconds))
+            self._computed, self._told = computed, now
+
+    def wrote(self, choice: int, tokens: int, seconds: float) -> None:
+        """An answer has so many tokens, after so many seconds."""
+        before, _ = self.written.get(choice, (0, 0.0))
+        self.written[choice] = tokens, seconds
+        if tokens > before:
+            self._meters.generation.add(tokens - before)
+
+    def phase_ended(self, session: Session, choice: int) -> None:
+        """A phase of one of its sessions has ended, in the session's thread."""
+        if session.last_phase is None:
+            return
+        self.context, self.speculative = session.context, session.sequence.speculative.as_dict()
+        if self.request is not None and self.request.by is not None:  # an agent's
+            phase, (tokens, spent) = session.last_phase, self.written.get(choice, (0, 0.0))
+            if phase.phase == "decode":
+                self.wrote(choice, tokens + phase.tokens, spent + phase.wall_s)
+        shared, event = session.sequence.metrics.shared_passes(), session.last_phase
+        self.phases.append(RecordedPhase(choice, event, time.time(), shared))
+        at, bound = time.time(), event.observed
+        one = Span(choice, event.regime, bound, at, event.wall_s, event.tokens, event.contended)
+        self.spans.append(one)
+
+    def slim(self) -> None:
+        """Keep no more than what is shown of it: it has ended, and was counted."""
+        self.phases, self.gaps, self.answers, self.request = [], [], {}, None
+
+    @property
+    def state(self) -> str:
+        """``waiting``, ``prefill``, ``decode``, ``done``, ``failed`` or ``cancelled``."""
+        if self.ended is not None:
+            if self.error is not None:
+                return "failed"
+            return "cancelled" if self.cancelled else "done"
+        if self.started is None:
+            return "waiting"
+        return "prefill" if self.read is None else "decode"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of its answers so far."""
+        return sum(tokens for tokens, _ in list(self.written.values()))

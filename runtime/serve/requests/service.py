@@ -1,0 +1,395 @@
+"""The lifecycle of requests: queueing, running, and cancellation when a client disconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from ..http.api_error import APIError, as_api_error, busy
+from ..models.asked import Prepare
+from ..models.events import Call, Event, Failed, PromptRead, shifted
+from ..models.generate import Generation, GenerationRequest
+from ..models.loading import LoadedModel, Models
+from ..settings import ServerSettings
+from .admission import ANYBODY, Caller, Line, QueueSlot, prefill_s
+from .agent_models import agent_request
+from .mailbox import Channel, Mailbox
+from .metrics import Metrics
+from .programs import Programs
+from .request_record import RequestRecord
+from .request_traces import RequestTraces, events_of
+from .telemetry import Telemetry, TelemetryMetrics
+
+if TYPE_CHECKING:
+    from ...engine.session import Session
+
+T = TypeVar("T")
+
+
+class Job:
+    """One request, from its arrival to its last event.
+
+    Its prompt is made, then it waits for its turn, then it runs.
+
+    Attributes:
+        channel: where its events arrive; several may share one.
+        arrived: when it did, by `time.perf_counter`.
+        record: what is known of it.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        name: str | None,
+        prepare: Prepare,
+        caller: Caller,
+        channel: Channel[Event] | None = None,
+        first: int = 0,
+    ) -> None:
+        self.channel: Channel[Event] = Channel(service.mailbox) if channel is None else channel
+        self._first = first
+        self._service, self._name, self._prepare = service, name, prepare
+        self._caller = caller
+        self.record = RequestRecord(
+            service.models.known(name), service.metrics.meters, caller.request_id
+        )
+        self._awaited: int | None = None
+        self._generation = Generation(self._post, caller.namespace, self, self.record)
+        self._context = contextvars.copy_context()  # of the request: its notes
+        self._future: Future[None] | None = None
+        self._place = QueueSlot(self._go, caller.namespace, written=lambda: self.record.tokens)
+        self._model: LoadedModel | None = None
+        self._request: GenerationRequest | None = None
+        self._has = contextlib.ExitStack()  # the model, as long as it is used
+        self._called: list[str] = []
+        self.arrived, self._came = time.perf_counter(), time.monotonic()
+
+    def start(self) -> None:
+        """Begin, or wait for a thread, and before that for the model."""
+        service = self._service
+        self._awaited = service.models.awaited(self._name)
+        if self._awaited is None:
+            self._submit(service.readers, self._begin)
+        else:
+            self._submit(service.loaders[self.record.model], self._load)
+
+    def cancel(self, why: APIError | None = None) -> None:
+        """Nobody wants it any more; from any thread. Its last event comes in any case."""
+        self._generation.cancel(why)
+        if self._future is not None:
+            self._future.cancel()
+        if self._service.line.leave(self._place):
+            self._end(self._generation.last_event)
+
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        try:
+            future = pool.submit(self._context.copy().run, work)
+        except RuntimeError:  # it was closed meanwhile
+            self._end(Failed(busy("the server is shutting down")))
+        else:
+            self._future = future  # the other thread may have set the next one by now
+            future.add_done_callback(self._dropped)
+
+    def _dropped(self, future: Future[None]) -> None:
+        """Its thread is done; or it got none before it was cancelled."""
+        if future.cancelled():
+            self._end(self._generation.last_event)
+
+    def _load(self) -> None:
+        """Wait for the model, beside those that want another one."""
+        models = self._service.models
+        try:
+            if self._generation.cancelled:
+                self._end(self._generation.last_event)
+                return
+            self._has.enter_context(models.hold(self._name))
+            with models.use(self._name, self._awaited):
+                pass
+        except BaseException as error:
+            self._end(Failed(as_api_error(error, self.record.request_id)))
+            return
+        self._submit(self._service.readers, self._begin)
+
+    def _begin(self) -> None:
+        """Make the prompt and join those who wait."""
+        service, place = self._service, self._place
+        try:
+            if self._generation.cancelled:
+                self._end(self._generation.last_event)
+                return
+            if self._awaited is None:
+                self._has.enter_context(service.models.hold(self._name))
+            with service.models.use(self._name) as model:
+                self._model = model
+                self._request = self.record.request = request = self._prepare(model)
+                self._expect(model, request)
+            # What fails at once fails by its own reason.
+            deadline = self._caller.deadline_s if place.prefill_s else None
+            left = None if deadline is None else deadline + self.arrived - time.perf_counter()
+            service.line.join(place, left)
+        except BaseException as error:  # of loading and preparing; `run` tells of its own
+            self._end(Failed(as_api_error(error, self.record.request_id)))
+            return
+        if self._generation.cancelled and service.line.leave(place):
+            self._end(self._generation.last_event)
+
+    def _expect(self, model: LoadedModel, request: GenerationRequest) -> None:
+        """What it will take, and whether it goes on with a conversation."""
+        ids, engine, place = request.prompt.ids, model.engine, self._place
+        namespace = self._caller.namespace
+        place.returning = self._service.settings.programs and self._service.programs.knows(
+            namespace, model.name, self._caller.session, ids
+        )
+        if request.lengths:  # each is read alone, and none is found in the prefix cache
+            counts = Counter(request.lengths).items()
+            place.prefill_s = sum(many * prefill_s(engine, length, 0) for length, many in counts)
+        elif 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
+            cached = engine.prefix_cache.count(ids, namespace)
+            place.prefill_s = prefill_s(engine, len(ids), cached)
+            place.token_s = engine.tuning.pass_s(1, len(ids))
+        if request.max_tokens is not None:
+            place.most_tokens = request.max_tokens * request.choices
+
+    def _go(self) -> None:
+        """Its turn has come."""
+        self._submit(self._service.workers, self._run)
+
+    def _run(self) -> None:
+        assert self._model is not None
+        assert self._request is not None
+        try:
+            if self._generation.cancelled:
+                self._post(self._generation.last_event)
+            else:
+                with self._service.models.use(self._name) as model:
+                    if model is not self._model:  # its file has changed meanwhile
+                        self._model = model
+                        self._request = self.record.request = self._prepare(model)
+                    if self._place.returning:  # not before: it may have been refused
+                        caller, ids = self._caller, self._request.prompt.ids
+                        self._service.programs.returns(
+                            caller.namespace, model.name, caller.session, ids, self._came
+                        )
+                    self.record.started = time.perf_counter()
+                    self._generation.run(model.engine, self._request)
+                    self._tell(model)
+        except BaseException as error:  # of loading and preparing anew; `run` tells of its own
+            self._post(Failed(as_api_error(error, self.record.request_id)))
+        finally:
+            self._end(None)
+
+    def _tell(self, model: LoadedModel) -> None:
+        """It has ended: leave a trace and spans, where they are wanted."""
+        service, record = self._service, self.record
+        service.traces.keep(record, model)
+        if service.telemetry is not None and record.request and record.request.by is None:
+            events = list(events_of(record, model))
+            service.telemetry.keep(record, events, self._caller.parent)
+
+    def _post(self, event: Event) -> None:
+        self.record.heard(event)
+        if isinstance(event, PromptRead):
+            self._service.line.prompt_read(self._place)
+        elif isinstance(event, Call):
+            self._called.append(event.name)
+        self.channel.post(shifted(event, self._first) if self._first else event)
+
+    def paused(self, session: Session) -> None:
+        """An answer ends with calls: what was computed is kept for about as long as they take."""
+        assert self._model is not None
+        assert self._request is not None
+        if not self._service.settings.programs:
+            return
+        prompt, caller = self._request.prompt, self._caller
+        read = prompt.ids[: prompt.borders[-1]] if prompt.borders else prompt.ids
+        self._pause(session, caller.session, read, self._called)
+
+    def tool_began(self, session: Session, name: str) -> None:
+        """The same where the tools run here: a pause of a conversation of its own."""
+        self._pause(session, f"agent={self.record.id}", list(session.tokens), [name])
+
+    def tool_ended(self, session: Session) -> None:
+        """It goes on; how long the tool took is remembered."""
+        assert self._model is not None
+        self._service.programs.returns(
+            self._caller.namespace,
+            self._model.name,
+            f"agent={self.record.id}",
+            list(session.tokens),
+        )
+
+    def _pause(self, session: Session, name: str | None, read: list[int], tools: list[str]) -> None:
+        assert self._model is not None
+        namespace = self._caller.namespace
+        ttl = self._service.programs.paused(namespace, self._model.name, name, read, tools)
+        until = time.monotonic() + ttl
+        session.engine.prefix_cache.keep(list(session.tokens), until, namespace)
+
+    def _end(self, event: Event | None) -> None:
+        """It is over: with this last event, unless that was posted."""
+        self._has.close()
+        self._service.line.ended(self._place)
+        if event is not None:
+            self.record.heard(event)
+            self.channel.post(event)
+        self._service.forget(self)
+
+
+class Service:
+    """What all requests of a server share. Made in its event loop.
+
+    Attributes:
+        running: whether new requests are taken.
+        loaders: a thread for each model, in which requests wait until it is loaded.
+        readers, workers: threads that make prompts, and that run requests.
+        line: whose turn it is.
+        programs: conversations that pause for tools.
+    """
+
+    def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
+        self.settings, self.models, self.metrics = settings, models, metrics
+        self.traces = RequestTraces(settings.trace, settings.trace_folder, settings.trace_bytes)
+        self.telemetry: Telemetry | None = None
+        if settings.otlp is not None:
+            self.telemetry = Telemetry(settings.otlp, content=settings.otlp_content)
+        self.mailbox = Mailbox()
+        self.running = True
+        self.began = time.time()
+        parallel = settings.limits.parallel
+        self.loaders = {
+            name: ThreadPoolExecutor(1, thread_name_prefix="load") for name in models.names
+        }
+        self.readers = ThreadPoolExecutor(parallel, thread_name_prefix="prompt")
+        self.workers = ThreadPoolExecutor(parallel, thread_name_prefix="request")
+        self.line = Line(parallel)
+        self.programs = Programs()
+        self._jobs: set[Job] = set()
+        self._lock = threading.Lock()
+        self._askers, self._asking = anyio.CapacityLimiter(parallel), 0
+        self.telemetry_metrics: TelemetryMetrics | None = None
+        if settings.otlp_metrics is not None:
+            url, period_s = settings.otlp_metrics, settings.otlp_period_s
+            self.telemetry_metrics = TelemetryMetrics(
+                url, period_s, metrics.registry, lambda: self.load
+            )
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Requests that run, and that wait."""
+        running, _ = self.line.load
+        return running, max(0, len(self._jobs) - running)
+
+    @asynccontextmanager
+    async def job(
+        self,
+        name: str | None,
+        prepare: Prepare,
+        caller: Caller = ANYBODY,
+        channel: Channel[Event] | None = None,
+        first: int = 0,
+    ) -> AsyncIterator[Job]:
+        """A request that runs as long as the context is open.
+
+        Args:
+            name: of the model.
+            prepare: makes what is asked of it.
+            caller: who asks.
+            channel: where its events arrive; one of its own, if not given.
+            first: number that its first answer has in those events.
+
+        Raises:
+            APIError: too many wait already, or the server is shutting down.
+        """
+        if not self.running:
+            raise busy("the server is shutting down")
+        limits = self.settings.limits
+        if len(self._jobs) >= limits.parallel + limits.queue:
+            self.metrics.refused(self.models.known(name), 429)
+            raise busy(
+                f"{limits.queue} requests are already waiting; try again later",
+                status=429,
+                wait_s=self.line.slot_s(),
+            )
+        job = Job(self, name, prepare, caller, channel, first)
+        self.metrics.arrived(job.record)
+        with self._lock:
+            self._jobs.add(job)
+        job.start()
+        try:
+            yield job
+        finally:
+            job.cancel()
+
+    def forget(self, job: Job) -> None:
+        """It has ended."""
+        self.metrics.ended(job.record)
+        with self._lock:
+            self._jobs.discard(job)
+
+    async def with_model(self, name: str | None, ask: Callable[[LoadedModel], T]) -> T:
+        """Ask something of a model that takes no pass, in a thread.
+
+        Raises:
+            APIError: it has failed, too many wait already, or the server is shutting down.
+        """
+        if not self.running:
+            raise busy("the server is shutting down")
+        if self._asking >= self.settings.limits.queue:
+            raise busy(f"{self._asking} requests are already waiting; try again later", status=429)
+
+        name = self.models.check(name)
+        awaited, context = self.models.awaited(name), contextvars.copy_context()
+
+        def work() -> T:
+            try:
+                with self.models.use(name, awaited) as model:
+                    return ask(model)
+            except Exception as error:
+                raise as_api_error(error) from error
+
+        self._asking += 1
+        try:
+            if awaited is None:
+                return await anyio.to_thread.run_sync(work, limiter=self._askers)
+            loader = self.loaders[self.models.known(name)]
+            return await asyncio.wrap_future(loader.submit(context.run, work))
+        finally:
+            self._asking -= 1
+
+    def agent_request(self, *asked: Any) -> GenerationRequest:
+        """Return what is asked of the agent of a folder; see `agent_models.agent_request`."""
+        return agent_request(self.traces, self.settings.agent_options, *asked)
+
+    def end_requests(self) -> None:
+        """Cancel all that run and wait; from any thread. Their clients are told."""
+        with self._lock:
+            jobs = list(self._jobs)
+        for job in jobs:
+            job.cancel(busy("the server is shutting down"))
+
+    def close(self) -> None:
+        """End everything: what still runs is cancelled. Blocks until it has ended."""
+        self.running = False
+        self.end_requests()
+        for loader in self.loaders.values():
+            loader.shutdown(wait=True)  # those that still wait there end by themselves
+        self.readers.shutdown(wait=True, cancel_futures=True)
+        self.workers.shutdown(wait=True, cancel_futures=True)
+        if (telemetry := self.telemetry) is not None:
+            self.telemetry = None
+            telemetry.close()
+        if (numbers := self.telemetry_metrics) is not None:
+            self.telemetry_metrics = None
+            numbers.close()
+        self.models.close()

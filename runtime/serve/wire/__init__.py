@@ -1,0 +1,1 @@
+"""What all wire formats share: checked bodies, messages, tools, and settings of decodes."""

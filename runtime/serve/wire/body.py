@@ -1,0 +1,197 @@
+"""Bodies of requests: what is expected, read and checked."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import anyio.to_thread
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import CoreSchema, ErrorDetails, from_json
+from starlette.requests import Request
+
+from ..http.api_error import APIError
+from ..http.scope import BODY
+from .foreign import translated
+from .tools import check_turns, without_halves
+
+B = TypeVar("B", bound="Body")
+MOST_ERRORS = 1000  # in a body, of which the first is reported
+LARGE = 64 << 10  # bytes of a body: those that have more are checked beside what else is served
+
+
+def _failing_fast(schema: Any) -> Any:
+    """A schema whose lists end with their first error."""
+    if isinstance(schema, list):
+        return [_failing_fast(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _failing_fast(item) for name, item in schema.items() if name != "metadata"}
+    if made.get("type") == "list":
+        made["fail_fast"] = True
+    return schema | made
+
+
+class WireModel(BaseModel):
+    """What a request holds: null counts as not given, and a list ends with its first error."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: item for name, item in value.items() if item is not None}
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[BaseModel], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Each error takes more than what it is found in: a body of millions would fill memory."""
+        return _failing_fast(handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """With null where it counts as not given."""
+        found = handler(core_schema)
+        made = handler.resolve_ref_schema(found)
+        properties, needed = made.get("properties", {}), made.get("required", ())
+        for name, part in properties.items():
+            if name not in needed:
+                properties[name] = _or_null(part)
+        return found
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON schema that takes null, too; a constant tells kinds apart and stays as it is."""
+    about = {name: schema[name] for name in ("title", "description", "default") if name in schema}
+    rest = {name: item for name, item in schema.items() if name not in about}
+    parts = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
+    if not rest or "const" in rest or {"type": "null"} in parts:
+        return schema
+    return {"anyOf": [*parts, {"type": "null"}], **about}
+
+
+class Body(WireModel):
+    """A request's body: nothing is taken for what it is not, and nothing is ignored that asks."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    turns: ClassVar[str] = ""
+    """The parameter that holds a conversation, of which a server takes so many messages."""
+
+    @property
+    def fields_set(self) -> set[str]:
+        """Names of what is given and not what it is without: clients write out defaults."""
+        usual = {
+            name: field.get_default(call_default_factory=True)
+            for name, field in type(self).model_fields.items()
+        }
+        return {name for name in self.model_fields_set if getattr(self, name) != usual[name]}
+
+
+@functools.cache
+def _names(kind: type[Body]) -> set[str]:
+    """All names of what a body may hold."""
+    return {*kind.model_json_schema()["properties"]}
+
+
+async def read_body(request: Request, kind: type[B]) -> B:
+    """The body of a request.
+
+    Raises:
+        APIError: it is too large, no JSON, or not what is expected; names the parameter.
+    """
+    most = request.app.state.service.settings.limits.body
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        raise APIError(
+            f"the request's body must not be compressed, but its encoding is {coding:.50}",
+            status=415,
+            param="content-encoding",
+            code="unsupported_encoding",
+        )
+    too_large = APIError(
+        f"the request is larger than {most:,} bytes", status=413, code="request_too_large"
+    )
+    if int(request.headers.get("content-length", 0)) > most:
+        raise too_large  # before the client is invited to send it
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > most:
+            raise too_large
+    request.scope[BODY] = bytes(data)
+    try:
+        value = from_json(bytes(data), allow_inf_nan=False)
+    except ValueError as error:
+        try:
+            whole = without_halves(data.decode("utf-8", "surrogatepass")).encode()
+            value = from_json(whole, allow_inf_nan=False)
+        except (ValueError, RecursionError):
+            message = f"the request's body is not JSON: {error}"
+            raise APIError(message, code="invalid_json") from None
+        request.scope[BODY] = whole
+    if not isinstance(value, dict):
+        raise APIError("the request's body must be a JSON object", code="invalid_json")
+    value = translated(value, _names(kind))
+    check_turns(value.get(kind.turns), kind.turns, request.app.state.service.settings.limits)
+    if len(data) <= LARGE:
+        return checked(kind, value)
+    return await anyio.to_thread.run_sync(checked, kind, value)
+
+
+def checked(kind: type[B], value: Mapping[str, Any]) -> B:
+    """A body from what its JSON holds.
+
+    Raises:
+        APIError: it is not what is expected; names the parameter.
+    """
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        if (count := error.error_count()) > MOST_ERRORS:
+            raise APIError(
+                f"{count:,} parts of the request are unsupported or invalid",
+                code="invalid_value",
+            ) from None
+        raise _refusal(error.errors(include_url=False), value) from None
+
+
+def _refusal(errors: Sequence[ErrorDetails], value: Any) -> APIError:
+    # Of a union, each member has errors: those of the one that was meant are found deeper.
+    first = _path(errors[0], value)
+    near = [error for error in errors if _path(error, value).startswith(first)]
+    found = max(near, key=lambda error: len(error["loc"]))
+    param = _path(found, value)
+    if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
+        message = f"Unsupported parameter: '{param}' is not supported by this server."
+        return APIError(message, param=param, code="unsupported_parameter")
+    if found["type"] == "missing":
+        message = f"Missing required parameter: '{param}'."
+        return APIError(message, param=param, code="missing_required_parameter")
+    what = found["msg"].removeprefix("Value error, ")
+    return APIError(f"Invalid '{param}': {what}.", param=param, code="invalid_value")
+
+
+def _path(found: ErrorDetails, value: Any) -> str:
+    """Where an error is, as a client writes it: names of unions' members are left out."""
+    path = ""
+    for number, step in enumerate(found["loc"], 1):
+        if isinstance(step, int):
+            path += f"[{step}]"
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+        elif isinstance(value, Mapping) and step in value:
+            path += f".{step}" if path else step
+            value = value[step]
+        elif number == len(found["loc"]) and found["type"] == "missing":
+            path += f".{step}" if path else step
+    return path

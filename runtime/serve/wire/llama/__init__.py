@@ -1,0 +1,1 @@
+"""llama-server's own formats: texts, gaps to fill, tokens and templates."""

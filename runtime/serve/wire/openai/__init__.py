@@ -1,0 +1,1 @@
+"""OpenAI's formats: chats, texts, embeddings and responses, with llama-server's additions."""

@@ -1,0 +1,254 @@
+"""Answers in OpenAI's chat format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from json.encoder import encode_basestring
+from secrets import token_hex
+from typing import Any
+
+from pydantic_core import to_json
+
+from ....conversation.logprobs import TokenLogprob
+from ....tokens.tokenizer import Tokenizer
+from ...models.asked import Writer
+from ...models.events import (
+    Call,
+    CallPart,
+    Done,
+    Event,
+    PromptProgress,
+    PromptRead,
+    Text,
+    Thought,
+    progress_of,
+    timings,
+)
+from ...models.loading import LoadedModel
+
+DONE = b"data: [DONE]\n\n"
+
+
+def usage_of(read: Iterable[PromptRead | None], done: Sequence[Done]) -> dict[str, Any]:
+    """What a request took, in tokens; `read` of each of its prompts."""
+    known = [one for one in read if one is not None]
+    prompt, cached = sum(one.tokens for one in known), sum(one.cached for one in known)
+    written = sum(one.tokens for one in done)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": written,
+        "total_tokens": prompt + written,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": sum(d.reasoning_tokens for d in done)},
+    }
+
+
+def tokens_told(noted: list[TokenLogprob], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Probabilities as the chat format has them."""
+
+    def told(token: int, logprob: float) -> dict[str, Any]:
+        raw = tokenizer.token_bytes(token)
+        return {
+            "token": raw.decode("utf-8", "replace"),
+            "logprob": max(logprob, -9999.0),
+            "bytes": list(raw),
+        }
+
+    return [
+        {
+            **told(one.token, one.logprob),
+            "top_logprobs": [told(token, logprob) for token, logprob in one.top],
+        }
+        for one in noted
+    ]
+
+
+class ChatWriter(Writer):
+    """Answers in OpenAI's chat format (see `Writer`).
+
+    The parts of a chunk that are the same in all of a stream are put together once.
+    """
+
+    last = DONE
+
+    def __init__(
+        self, model: str, *, usage: bool, progress: bool = False, logprobs: bool = False
+    ) -> None:
+        self._progress, self._logprobs = progress, logprobs
+        self.id = f"chatcmpl-{token_hex(12)}"
+        self._created, self._model, self._usage = int(time.time()), model, usage
+        self._tokenizer: Tokenizer | None = None
+        self._head = b""
+        self._starts: dict[int, bytes] = {}
+        self._read: PromptRead | None = None
+        self._done: list[Done] = []
+        self._choices: dict[int, dict[str, Any]] = {}
+        self._fingerprint = ""
+
+    def of(self, model: LoadedModel) -> None:
+        """The model is there: what it is goes into the answer."""
+        self._tokenizer, self._fingerprint = model.engine.tokenizer, model.fingerprint
+
+    # --- streamed
+
+    def stream(self, event: Event) -> bytes:
+        """See `Writer.stream`."""
+        if isinstance(event, Text):
+            told = b"null"
+            if event.logprobs is not None:
+                assert self._tokenizer is not None
+                told = to_json({"content": tokens_told(event.logprobs, self._tokenizer)})
+            text = encode_basestring(event.text).encode()
+            more = self._so_far(event.so_far)
+            return self._chunk(event.choice, b'{"content":' + text + b"}", logprobs=told, more=more)
+        if isinstance(event, Thought):
+            text = encode_basestring(event.text).encode()
+            more = self._so_far(event.so_far)
+            return self._chunk(event.choice, b'{"reasoning_content":' + text + b"}", more=more)
+        if isinstance(event, CallPart):
+            begun = self._call_begun(event) if event.first else b""
+            return begun + self._call_part(event, event.text, self._so_far(event.so_far))
+        if isinstance(event, Call):
+            if event.told:
+                return b""
+            return self._call_begun(event) + self._call_part(event, event.arguments)
+        if isinstance(event, PromptProgress):
+            return self._progressed(event)
+        if isinstance(event, PromptRead):
+            self._read = event
+            if self._progress:
+                whole = event.tokens
+                return self._progressed(PromptProgress(whole, event.cached, whole, event.seconds))
+        elif isinstance(event, Done):
+            self._done.append(event)
+            finish = to_json(event.reason)
+            return self._chunk(
+                event.choice, b"{}", finish, more=self._so_far((event.tokens, event.seconds))
+            )
+        return b""
+
+    def end(self) -> bytes:
+        """See `Writer.end`."""
+        if not self._usage:
+            return DONE
+        used = to_json(usage_of([self._read], self._done))
+        took = self._so_far((self._done[0].tokens, self._done[0].seconds))
+        return b"data: " + self._common() + b'[],"usage":' + used + took + b"}\n\n" + DONE
+
+    def _call_begun(self, call: Call | CallPart) -> bytes:
+        function = {"name": call.name, "arguments": ""}
+        first = {"index": call.index, "id": call.id, "type": "function", "function": function}
+        return self._chunk(call.choice, to_json({"tool_calls": [first]}))
+
+    def _call_part(self, call: Call | CallPart, arguments: str, more: bytes = b"") -> bytes:
+        part = {"index": call.index, "function": {"arguments": arguments}}
+        return self._chunk(call.choice, to_json({"tool_calls": [part]}), more=more)
+
+    def _progressed(self, progress: PromptProgress) -> bytes:
+        told = b',"prompt_progress":' + to_json(progress_of(progress))
+        return self._chunk(0, b"{}", more=told)
+
+    def _chunk(
+        self,
+        choice: int,
+        delta: bytes,
+        finish: bytes = b"null",
+        *,
+        logprobs: bytes = b"null",
+        more: bytes = b"",
+    ) -> bytes:
+        start = self._starts.get(choice)
+        first = b""
+        if start is None:
+            start = b"data: " + self._common() + b'[{"index":%d,"delta":' % choice
+            self._starts[choice] = start
+            first = start + b'{"role":"assistant","content":null},"logprobs":null,'
+            first += b'"finish_reason":null}]' + self._tail() + b"\n\n"
+        return (
+            first + start + delta + b',"logprobs":' + logprobs + b',"finish_reason":' + finish
+            + b"}]" + more + self._tail() + b"\n\n"
+        )  # fmt: skip
+
+    def _common(self) -> bytes:
+        if not self._head:
+            head = {
+                "id": self.id,
+                "object": "chat.completion.chunk",
+                "created": self._created,
+                "model": self._model,
+                "system_fingerprint": self._fingerprint,
+            }
+            self._head = to_json(head)[:-1] + b',"choices":'
+        return self._head
+
+    def _tail(self) -> bytes:
+        return b',"usage":null}' if self._usage else b"}"
+
+    def _so_far(self, told: tuple[int, float] | None) -> bytes:
+        """Times of an answer of so many tokens and seconds."""
+        if self._read is None or told is None:
+            return b""
+        return b',"timings":' + to_json(timings(self._read, *told))
+
+    # --- whole
+
+    def add(self, event: Event) -> None:
+        """See `Writer.add`."""
+        if isinstance(event, PromptRead):
+            self._read = event
+            return
+        if isinstance(event, Text | Thought | Call | Done):
+            choice = self._choices.setdefault(
+                event.choice, {"text": [], "thought": [], "calls": [], "noted": [], "done": None}
+            )
+            if isinstance(event, Text):
+                choice["text"].append(event.text)
+                choice["noted"] += event.logprobs or ()
+            elif isinstance(event, Thought):
+                choice["thought"].append(event.text)
+            elif isinstance(event, Call):
+                if event.as_text:
+                    choice |= {"text": [], "noted": []}
+                function = {"name": event.name, "arguments": event.arguments}
+                choice["calls"].append({"id": event.id, "type": "function", "function": function})
+            else:
+                choice["done"] = event
+                self._done.append(event)
+
+    def whole(self) -> dict[str, Any]:
+        """See `Writer.whole`."""
+        made: dict[str, Any] = {
+            "id": self.id,
+            "object": "chat.completion",
+            "created": self._created,
+            "model": self._model,
+            "system_fingerprint": self._fingerprint,
+            "choices": [self._choice(n) for n in sorted(self._choices)],
+            "usage": usage_of([self._read], self._done),
+        }
+        if self._read is not None and self._done:
+            first = self._done[0]
+            made["timings"] = timings(self._read, first.tokens, first.seconds)
+        return made
+
+    def _choice(self, number: int) -> dict[str, Any]:
+        found = self._choices[number]
+        text, thought = "".join(found["text"]), "".join(found["thought"])
+        message: dict[str, Any] = {"role": "assistant", "content": text or None, "refusal": None}
+        if not text and not found["calls"]:
+            message["content"] = ""
+        if thought:
+            message["reasoning_content"] = thought
+        if found["calls"]:
+            message["tool_calls"] = found["calls"]
+        noted = None
+        if found["noted"] or (self._logprobs and not found["calls"]):  # those of no token, too
+            assert self._tokenizer is not None
+            noted = {"content": tokens_told(found["noted"], self._tokenizer)}
+        return {
+            "index": number,
+            "message": message,
+            "logprobs": noted,
+            "finish_reason": found["done"].reason if found["done"] else None,
+        }

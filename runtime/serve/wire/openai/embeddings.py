@@ -1,0 +1,214 @@
+"""``POST /v1/embeddings``, ``/embedding`` and ``/embeddings``: vectors of texts."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic_core import to_json
+from starlette.requests import Request
+
+from .....errors import ContextOverflowError, SettingError
+from ....engine.embedding import Pooling, normalized
+from ....engine.sampling.settings import Sampling
+from ...http.api_error import APIError, too_long
+from ...models.asked import Asked, Writer
+from ...models.events import Done, Event, PromptRead
+from ...models.generate import Generation, GenerationRequest
+from ...models.loading import LoadedModel
+from ...models.prompts import Prompt
+from ...settings import Limits
+from ..body import Body, read_body
+from ..prompt_body import Piece, Prompts, ids_of, prompts_of
+
+if TYPE_CHECKING:
+    from ....engine.engine import Engine
+
+
+class VectorBody(Body):
+    """What all formats have."""
+
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(default=None, ge=1)
+    embd_normalize: int = Field(default=2, ge=-1, le=64)
+
+
+class EmbeddingsBody(VectorBody):
+    """See OpenAI's reference; what is not here is refused by name."""
+
+    input: Prompts
+
+
+class NativeEmbeddingBody(VectorBody):
+    """See llama-server's reference: one of the two is given."""
+
+    content: Prompts | None = None
+    input: Prompts | None = None
+
+
+async def embeddings(request: Request) -> Asked:
+    """Vectors of texts, in OpenAI's format."""
+    body = await read_body(request, EmbeddingsBody)
+    return _answer(request, body, body.input, "input", native=False)
+
+
+async def native_embeddings(request: Request) -> Asked:
+    """Vectors of texts, or of all of their tokens, in llama-server's own format."""
+    body = await read_body(request, NativeEmbeddingBody)
+    given, name = (body.input, "input") if body.content is None else (body.content, "content")
+    if given is None or (body.input is not None and body.content is not None):
+        raise APIError("give content, or input", param="content")
+    return _answer(request, body, given, name, native=True)
+
+
+def _answer(
+    request: Request, body: VectorBody, given: Prompts, param: str, *, native: bool
+) -> Asked:
+    service = request.app.state.service
+    limits: Limits = service.settings.limits
+    work = EmbeddingWork(
+        service.models.check(body.model),
+        body,
+        prompts_of(given, limits.inputs, param),
+        param,
+        limits,
+        service.settings.pooling,
+        native=native,
+    )
+    return Asked(work.model, [work.prepare], work, streamed=False)
+
+
+class EmbeddingWork(Writer):
+    """What is asked, how it is done, and the answer (see `Writer`).
+
+    Args:
+        model: its name.
+        texts: texts, or tokens with texts between them; `param`: what they are called.
+        pooling: how vectors are made, where the server's settings say it.
+        native: whether the answer is llama-server's own.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        body: VectorBody,
+        texts: Sequence[str | list[Piece]],
+        param: str,
+        limits: Limits,
+        pooling: str | None,
+        *,
+        native: bool,
+    ) -> None:
+        self.model, self._body, self._native = model, body, native
+        self._texts, self._param, self._limits, self._pooling = texts, param, limits, pooling
+        self._vectors: list[bytes] = []
+        self._tokens = 0
+
+    def prepare(self, model: LoadedModel) -> GenerationRequest:
+        """What is asked of the engine.
+
+        Raises:
+            APIError: it cannot be done; names the parameter.
+        """
+        engine, ids = model.engine, list[list[int]]()
+        for n, text in enumerate(self._texts):
+            ids.append(
+                engine.embedder.ids(text)
+                if isinstance(text, str)
+                else ids_of(text, engine.tokenizer, self._param)
+            )
+            if len(ids[-1]) > engine.context:
+                where = f"{self._param}[{n}]" if len(self._texts) > 1 else self._param
+                raise too_long(len(ids[-1]), engine.context, where)
+        way = self._way(engine)
+        values = engine.embedder.width * (sum(map(len, ids)) if way == "none" else len(ids))
+        if values > self._limits.vector_values:
+            raise APIError(
+                f"the answer would have {values:,} numbers, but the limit is "
+                f"{self._limits.vector_values:,}; send fewer or shorter texts",
+                param=self._param,
+            )
+
+        def work(generation: Generation, engine: Engine) -> None:
+            self._read(generation, engine, ids, way)
+
+        prompt = Prompt([token for text in ids for token in text])
+        return GenerationRequest(
+            prompt,
+            Sampling(),
+            0,
+            by=work,
+            operation="embeddings",
+            lengths=tuple(map(len, ids)),
+        )
+
+    def _way(self, engine: Engine) -> Pooling:
+        """How vectors are made."""
+        embedder, body = engine.embedder, self._body
+        try:
+            way = embedder.pooling_of(self._pooling)
+        except SettingError as error:
+            # llama-server takes a file that says nothing for one that says "none".
+            if not self._native:
+                raise APIError(
+                    f"{error}, as the server's option --pooling does",
+                    param="model",
+                    code="no_pooling",
+                ) from None
+            way = "none"
+        if way == "none" and not self._native:
+            raise APIError(
+                "Pooling type 'none' is not OAI compatible. Please use a different pooling type",
+                param="model",
+                code="no_pooling",
+            )
+        if body.dimensions is not None and (way == "none" or body.dimensions > embedder.width):
+            why = "a state of each token" if way == "none" else f"{embedder.width} dimensions"
+            raise APIError(f"Invalid 'dimensions': {self.model} gives {why}.", param="dimensions")
+        return way
+
+    def _read(
+        self, generation: Generation, engine: Engine, ids: Sequence[list[int]], way: Pooling
+    ) -> None:
+        began, body = time.perf_counter(), self._body
+        self._vectors, self._tokens = [], sum(map(len, ids))
+        for text in ids:
+            try:
+                found = engine.embedder.vector(text, way, generation.check)
+            except ContextOverflowError as error:  # of memory
+                raise APIError(str(error), param=self._param) from None
+            if way != "none":
+                found = normalized(found[: body.dimensions], body.embd_normalize)
+                found = found[None] if self._native else found
+            self._vectors.append(self._encoded(found))
+        generation.emit(PromptRead(self._tokens, 0, time.perf_counter() - began))
+        generation.emit(Done(0, "stop", 0, 0, 0.0))
+
+    def _encoded(self, vector: np.ndarray) -> bytes:
+        """A vector as JSON, made in the thread of the request: others are answered meanwhile."""
+        if self._body.encoding_format == "base64" and not self._native:
+            return b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
+        return to_json(vector.tolist())
+
+    def add(self, event: Event) -> None:
+        """See `Writer.add`."""
+
+    def whole(self) -> bytes:
+        """See `Writer.whole`."""
+        kind = b"" if self._native else b'"object":"embedding",'
+        one = b'{%s"index":%d,"embedding":%s}'
+        data = b",".join(one % (kind, n, vector) for n, vector in enumerate(self._vectors))
+        if self._native:
+            return b"[" + data + b"]"
+        usage = {"prompt_tokens": self._tokens, "total_tokens": self._tokens}
+        more: dict[str, Any] = {"object": "list", "model": self.model, "usage": usage}
+        return to_json(more)[:-1] + b',"data":[' + data + b"]}"
+
+    def stream(self, event: Event) -> bytes:
+        """See `Writer.stream`: it has none."""
+        return b""

@@ -1,0 +1,197 @@
+"""Responses that are kept for a while, so that a client need not send its conversation again.
+
+They are kept in memory, for the key that asked: never longer than the server runs, and the oldest
+go first. Each holds the whole conversation before it, as JSON; so what they take is known.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from ...http.api_error import APIError
+from ...http.scope import NAMESPACE
+
+MOST_LISTED = 100  # items in one answer
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A response, and what was asked: both as JSON.
+
+    Attributes:
+        used: when it was last asked for, by `time.monotonic`.
+    """
+
+    response: bytes
+    items: bytes
+    used: float
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.response) + len(self.items)
+
+
+class ResponseStore:
+    """The responses of one server, by the namespace of the key and by name. Safe to use from
+    several threads.
+
+    Args:
+        count: of responses of a namespace.
+        nbytes: that they may take together.
+        age_s: after which one that nobody has asked for goes.
+    """
+
+    def __init__(self, count: int, nbytes: int, age_s: float) -> None:
+        self._count, self._nbytes, self._age_s = count, nbytes, age_s
+        self._kept: dict[str, OrderedDict[str, Kept]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether any is kept."""
+        return self._count > 0 and self._nbytes > 0
+
+    def put(
+        self, namespace: str, response: dict[str, Any], items: Sequence[dict[str, Any]]
+    ) -> None:
+        """Keep a response and the items that it answers, if they are not larger than all may be."""
+        kept = Kept(to_json(response), to_json(list(items)), time.monotonic())
+        if not self.enabled or kept.nbytes > self._nbytes:
+            return
+        with self._lock:
+            own = self._kept.setdefault(namespace, OrderedDict())
+            own[response["id"]] = kept
+            self._let_go(own)
+
+    def get(self, namespace: str, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+        """A response and the items that it answers; None where it is not there any more."""
+        with self._lock:
+            own = self._kept.get(namespace)
+            if own is None:
+                return None
+            self._let_go(own)
+            if (kept := own.pop(name, None)) is None:
+                return None
+            own[name] = Kept(kept.response, kept.items, time.monotonic())
+        return from_json(kept.response), from_json(kept.items)
+
+    def item(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """An item of a response by its identifier; None where it is not there any more."""
+        quoted = to_json(name)
+        with self._lock:
+            found = [k for k in self._kept.get(namespace, {}).values() if quoted in k.response]
+        items = (one for kept in found for one in from_json(kept.response)["output"])
+        return next((one for one in items if one.get("id") == name), None)
+
+    def remove(self, namespace: str, name: str) -> bool:
+        """Let go of one; whether it was there."""
+        with self._lock:
+            return self._kept.get(namespace, {}).pop(name, None) is not None
+
+    def clear(self) -> None:
+        """Let go of all."""
+        with self._lock:
+            self._kept.clear()
+
+    def held(self) -> tuple[int, int]:
+        """How many there are, and the bytes that they take."""
+        with self._lock:
+            all_kept = [kept for own in self._kept.values() for kept in own.values()]
+        return len(all_kept), sum(kept.nbytes for kept in all_kept)
+
+    def _let_go(self, own: OrderedDict[str, Kept]) -> None:
+        """Of those that were asked for longest ago; the caller has the lock."""
+        since = time.monotonic() - self._age_s
+        taken = sum(kept.nbytes for kept in own.values())
+        while own:
+            first = next(iter(own.values()))
+            if first.used >= since and len(own) <= self._count and taken <= self._nbytes:
+                return
+            taken -= first.nbytes
+            own.popitem(last=False)
+
+
+def items_of(given: str | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The input of a request as items that have a type, a status and an identifier each."""
+    found: list[dict[str, Any]] = []
+    for one in [{"role": "user", "content": given}] if isinstance(given, str) else given:
+        item = {name: value for name, value in one.items() if value is not None}
+        kind = item.setdefault("type", "message")
+        if kind == "message" and isinstance(item["content"], str):
+            said = "output_text" if item["role"] == "assistant" else "input_text"
+            item["content"] = [{"type": said, "text": item["content"]}]
+        item.setdefault("status", "completed")
+        if not isinstance(item.get("id"), str):
+            item["id"] = f"{_PREFIXES.get(kind, 'item')}_{token_hex(16)}"
+        found.append(item)
+    return found
+
+
+async def show_response(request: Request) -> JSONResponse:
+    """A response that was kept."""
+    if request.query_params.get("stream") in ("true", "1"):
+        raise APIError("a finished response cannot be streamed again", param="stream")
+    return JSONResponse(_kept(request)[0])
+
+
+async def delete_response(request: Request) -> JSONResponse:
+    """Let go of one."""
+    _kept(request)
+    name = request.path_params["name"]
+    request.app.state.responses.remove(request.scope.get(NAMESPACE, ""), name)
+    return JSONResponse({"id": name, "object": "response", "deleted": True})
+
+
+async def input_items(request: Request) -> JSONResponse:
+    """The items that a response answers, those of the responses before it included."""
+    _, items = _kept(request)
+    query = request.query_params
+    if (order := query.get("order", "desc")) not in ("asc", "desc"):
+        raise APIError("order must be asc or desc", param="order")
+    try:
+        limit = int(query.get("limit", "20"))
+    except ValueError:
+        limit = 0
+    if not 1 <= limit <= MOST_LISTED:
+        raise APIError(f"limit must be from 1 to {MOST_LISTED}", param="limit")
+    if order == "desc":
+        items.reverse()
+    if (after := query.get("after")) is not None:
+        at = next((n for n, item in enumerate(items) if item["id"] == after), None)
+        if at is None:
+            raise APIError(f"there is no item {after[:100]!r}", param="after")
+        items = items[at + 1 :]
+    shown = items[:limit]
+    return JSONResponse(
+        {
+            "object": "list",
+            "data": shown,
+            "first_id": shown[0]["id"] if shown else None,
+            "last_id": shown[-1]["id"] if shown else None,
+            "has_more": len(items) > limit,
+        }
+    )
+
+
+def _kept(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    name = request.path_params["name"]
+    found = request.app.state.responses.get(request.scope.get(NAMESPACE, ""), name)
+    if found is None:
+        raise APIError(
+            f"Response with id '{name:.100}' not found: responses are kept only for a while.",
+            status=404,
+            param="id",
+            code="not_found",
+        )
+    return found

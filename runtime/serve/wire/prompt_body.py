@@ -1,0 +1,124 @@
+"""Prompts that are texts, or token ids, which the model continues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from ...tokens.tokenizer import Tokenizer
+from ..http.api_error import APIError
+from ..settings import Limits
+from .body import Body
+from .sampling_body import StreamBody
+
+Piece = int | str
+"""Of a prompt: a token, or a text."""
+
+
+class PromptObject(Body):
+    """How llama-server also takes a text; what else it takes there are images and sounds."""
+
+    prompt_string: str
+    multimodal_data: list[Any] | None = Field(default=None, max_length=0)
+
+
+Prompts = str | PromptObject | list[Piece] | list[str | PromptObject | list[Piece]]
+
+
+class PromptBody(StreamBody):
+    """What both formats of completions have."""
+
+    goes_on = True
+    prompt_param: ClassVar[str] = "prompt"
+
+    max_tokens: int | None = Field(default=None, ge=-1)
+
+    @property
+    def told_logprobs(self) -> int | None:
+        """Likeliest tokens that are told beside each one; None: no probabilities are told."""
+        return None
+
+    def required_output(self, limits: Limits) -> dict[str, Any] | str | None:
+        """Return what answers have to fit; None: every text does.
+
+        Raises:
+            APIError: it cannot be held together with another parameter.
+        """
+        form = self.output_format(limits)
+        if form is not None and self.ignore_eos:
+            raise APIError(
+                "with a grammar, the answer ends where the grammar ends", param="ignore_eos"
+            )
+        return form
+
+    def options(
+        self, tokenizer: Tokenizer, limits: Limits, ends: frozenset[int] = frozenset()
+    ) -> dict[str, Any]:
+        """See `SamplingBody.options`; `ends` end an answer, too."""
+        found = super().options(tokenizer, limits)
+        return found | {
+            "max_tokens": self.most_tokens(self.max_tokens),
+            "logprobs": self.told_logprobs,
+            "ids": self.native,
+            "sampled_probs": self.post_sampling_probs,
+            "ends": ends | found["ends"],
+            "indent": self.n_indent,
+            "endless": self.ignore_eos,
+            "operation": "text_completion",
+        }
+
+
+def prompts_of(given: Prompts, most: int, param: str = "prompt") -> list[str | list[Piece]]:
+    """Each prompt: a text, or tokens with texts between them.
+
+    Raises:
+        APIError: they are too many, or one is empty.
+    """
+    several = isinstance(given, list) and (
+        all(isinstance(one, str) for one in given)
+        or any(isinstance(one, list | PromptObject) for one in given)
+    )
+    found: list[Any] = list(given) if several and isinstance(given, list) else [given]
+    found = [one.prompt_string if isinstance(one, PromptObject) else one for one in found]
+    if len(found) > most:
+        raise APIError(f"Invalid '{param}': at most {most:,} of them.", param=param)
+    if not found or not all(found):
+        raise APIError(f"Invalid '{param}': it is empty.", param=param)
+    return found
+
+
+def pieces_of(
+    given: str | Sequence[Piece], tokenizer: Tokenizer, param: str, *, special: bool = False
+) -> list[int]:
+    """The tokens of texts, or of tokens with texts between them; none begins them.
+
+    Raises:
+        APIError: one is not in the vocabulary.
+    """
+    ids: list[int] = []
+    for piece in [given] if isinstance(given, str) else given:
+        if isinstance(piece, str):
+            ids += tokenizer.encode(piece, special=special)
+        elif not 0 <= piece < tokenizer.n_vocab:
+            raise APIError(f"{piece} is not in the vocabulary of {tokenizer.n_vocab}", param=param)
+        else:
+            ids.append(piece)
+    return ids
+
+
+def ids_of(prompt: str | Sequence[Piece], tokenizer: Tokenizer, param: str = "prompt") -> list[int]:
+    """The tokens of a prompt: a text, or tokens with texts between them.
+
+    Raises:
+        APIError: one is not in the vocabulary.
+    """
+    # The whole prompt is the caller's own text, control tokens included.
+    ids = pieces_of(prompt, tokenizer, param, special=True)
+    begins = isinstance(prompt, str) or isinstance(prompt[0], str)
+    if begins and tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
+        ids.insert(0, tokenizer.bos)
+    if not ids:
+        raise APIError(f"Invalid '{param}': it has no tokens.", param=param)
+    return ids

@@ -1,0 +1,381 @@
+"""Settings that several wire formats share: of decodes, streams and probabilities.
+
+Those that llama-server has beside OpenAI's are in `LlamaBody`; what is not done, in `foreign.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from ...engine.sampling.fill_sampling import MOST as FILLS
+from ...engine.sampling.settings import LLAMA_ORDER, MAX_REPEATED, MAX_STOP, MAX_STOPS, Sampling
+from ...tokens.tokenizer import Tokenizer
+from ..http.api_error import APIError
+from ..settings import Limits
+from .body import Body
+from .tools import check_size
+
+Bias = float | Literal[False]
+"""Of a token's logit; False forbids it."""
+MOST_BIASES = 4096
+_DIGITS = 20  # of a token's number: Python converts no more than some thousand
+LEAST_P = 1e-9  # of top_p: 0 leaves the likeliest token, as it does elsewhere
+_MOST = 1e6  # of numbers that may as well be large
+_SAMPLERS = ("penalties", "dry", *LLAMA_ORDER, "infill", "adaptive_p")
+_LETTERS = dict(zip("edskypmxtia", _SAMPLERS, strict=True))
+_ALIASES = {
+    **{name.replace("_", "-"): name for name in _SAMPLERS},
+    **{name.replace("_", ""): name for name in _SAMPLERS},
+    **{"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"},
+}
+"""What llama-server takes for its samplers' names."""
+_NAMED = (
+    *("temperature", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
+    *("min_keep", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_exponent"),
+    *("dry_multiplier", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
+    *("mirostat", "mirostat_tau", "mirostat_eta"),
+)
+"""Settings that the engine has by the same name, in the same range."""
+
+
+def _pairs(bias: Any) -> list[tuple[int | str, Any]]:
+    return list(bias.items() if isinstance(bias, dict) else bias or ())
+
+
+class StreamOptions(Body):
+    """What a stream holds besides the answer."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class LlamaBody(Body):
+    """Request fields that llama-server accepts beside OpenAI's."""
+
+    goes_on: ClassVar[bool] = False
+    """Whether an answer is a text that only goes on, and no turn of a conversation."""
+
+    native: ClassVar[bool] = False
+    """Whether the format is llama-server's own: with tokens, and probabilities after sampling."""
+
+    n_predict: int | None = Field(default=None, ge=-1)
+    cache_prompt: bool = True
+    timings_per_token: bool = False
+    ignore_eos: bool = False
+    sse_ping_interval: int | None = Field(default=None, ge=-1, le=2**31 - 1)
+    n_indent: int = Field(default=0, ge=0)
+    t_max_predict_ms: float = Field(default=0.0, le=1e9)
+    post_sampling_probs: bool = False
+    adaptive_target: float | None = Field(default=None, lt=0)
+    adaptive_decay: float | None = None  # of what is off above
+
+    @field_validator("ignore_eos", "n_indent", "post_sampling_probs")
+    @classmethod
+    def _has_place(cls, given: Any, info: ValidationInfo) -> Any:
+        own = info.field_name == "post_sampling_probs"
+        if given and not (cls.native if own else cls.goes_on):
+            where = "llama-server's own formats of " if own else ""
+            raise ValueError(f"it works only for {where}completions")
+        return given
+
+    @field_validator("sse_ping_interval")
+    @classmethod
+    def _is_time(cls, given: int | None) -> int | None:
+        if given == 0:
+            raise ValueError("give -1 (no pings) or at least one second")
+        return given
+
+    def most_tokens(self, *given: int | None) -> int | None:
+        """Of an answer: the first that was given, in OpenAI's words or llama-server's.
+
+        None, or -1 in a request: as many as fit. 0: the prompt is read only.
+        """
+        found = next((one for one in (*given, self.n_predict) if one is not None), -1)
+        return None if found < 0 else found
+
+    @property
+    def predict_s(self) -> float:
+        """Seconds after which an answer ends with its next line break; 0: none."""
+        return max(self.t_max_predict_ms, 0.0) / 1e3
+
+    @property
+    def ping_s(self) -> float | None:
+        """Silence after which a stream gets a comment, in seconds; None: as the server says."""
+        if self.sse_ping_interval is None:
+            return None
+        return inf if self.sse_ping_interval < 0 else float(self.sse_ping_interval)
+
+
+class OutputFormatBody(Body):
+    """What an answer has to fit, as llama-server's clients say it."""
+
+    grammar: str | None = None  # GBNF
+    json_schema: dict[str, Any] | None = None
+
+    def output_format(self, limits: Limits) -> dict[str, Any] | str | None:
+        """A JSON schema, or a GBNF grammar; None: every answer fits.
+
+        Raises:
+            APIError: both are given, or it is too large.
+        """
+        if self.json_schema is None:
+            if len(self.grammar or "") > limits.schema:
+                raise APIError(
+                    f"the grammar has {len(self.grammar or ''):,} characters; the limit is "
+                    f"{limits.schema:,}",
+                    param="grammar",
+                )
+            return self.grammar or None
+        if self.grammar:
+            raise APIError("give either json_schema or grammar", param="json_schema")
+        check_size(self.json_schema, "json_schema", limits)
+        return self.json_schema or {"type": "object"}
+
+
+class SamplingBody(LlamaBody):
+    """The settings of decodes, which several formats share."""
+
+    temperature: float | None = Field(default=None, ge=0, le=100)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
+    repeat_penalty: float | None = Field(default=None, ge=0.01, le=100)
+    repeat_last_n: int | None = Field(default=None, ge=-1)
+    presence_penalty: float | None = Field(default=None, ge=-100, le=100)
+    frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
+    logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] = Field(default_factory=list, max_length=MAX_STOPS)
+    min_tokens: int = Field(default=0, ge=0)
+    samplers: list[str] | None = None
+    min_keep: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    typical_p: float | None = Field(default=None, ge=0, le=_MOST)
+    typ_p: float | None = Field(default=None, ge=0, le=_MOST)  # the same, by its sampler's name
+    top_n_sigma: float | None = Field(default=None, ge=-_MOST, le=_MOST)
+    xtc_probability: float | None = Field(default=None, ge=0, le=1)
+    xtc_threshold: float | None = Field(default=None, ge=0, le=1)
+    dynatemp_range: float | None = Field(default=None, ge=-_MOST, le=100)
+    dynatemp_exponent: float | None = Field(default=None, ge=0, le=_MOST)
+    dry_multiplier: float | None = Field(default=None, ge=0, le=_MOST)
+    dry_base: float | None = Field(default=None, ge=0, le=_MOST)
+    dry_allowed_length: int | None = Field(default=None, ge=0, le=MAX_REPEATED)
+    dry_penalty_last_n: int | None = Field(default=None, ge=-1, le=2**31 - 1)
+    dry_sequence_breakers: list[str] | None = Field(default=None, max_length=MAX_STOPS)
+    mirostat: int | None = Field(default=None, ge=0, le=2)
+    mirostat_tau: float | None = Field(default=None, ge=0, le=_MOST)
+    mirostat_eta: float | None = Field(default=None, ge=0, le=_MOST)
+
+    @field_validator("mirostat", "min_keep", mode="before")
+    @classmethod
+    def _is_whole(cls, given: Any) -> Any:
+        """Clients write 0.0, too."""
+        return int(given) if isinstance(given, float) and given.is_integer() else given
+
+    @field_validator("dry_sequence_breakers")
+    @classmethod
+    def _are_texts(cls, given: list[str] | None) -> list[str] | None:
+        if not all(0 < len(text) <= MAX_STOP for text in given or ()):
+            raise ValueError(f"give texts of 1 to {MAX_STOP} characters")
+        return given
+
+    @field_validator("samplers", mode="before")
+    @classmethod
+    def _are_named(cls, given: Any) -> Any:
+        """Their names, also as one text of their letters."""
+        if isinstance(given, str):
+            given = [_LETTERS.get(letter, letter) for letter in given]
+        if isinstance(given, list):
+            texts = [one.lower() if isinstance(one, str) else one for one in given]
+            return [_ALIASES.get(one, one) if isinstance(one, str) else one for one in texts]
+        return given
+
+    @field_validator("samplers")
+    @classmethod
+    def _are_samplers(cls, given: list[str] | None) -> list[str] | None:
+        names = given or []
+        if unknown := [name for name in names if name not in _SAMPLERS]:
+            raise ValueError(f"no such sampler: {unknown[0]:.40}")
+        if len(set(names)) < len(names):
+            raise ValueError("each sampler can occur only once")
+        if "infill" in names[:-1] or ("infill" in names and "top_k" not in names):
+            raise ValueError("infill must be the last sampler, and needs top_k before it")
+        return given
+
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _are_pairs(cls, bias: Any) -> Any:
+        """Pairs are lists in JSON."""
+        if isinstance(bias, dict | list) and len(bias) > MOST_BIASES:
+            raise ValueError(f"at most {MOST_BIASES:,} tokens can have a bias")
+        if isinstance(bias, list):
+            return [tuple(one) if isinstance(one, list) else one for one in bias]
+        return bias
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _are_small(cls, bias: Any) -> Any:
+        values = [value for _, value in _pairs(bias)]
+        if not all(-100 <= value <= 100 for value in values):
+            raise ValueError("a bias must be from -100 to 100, or false")
+        return bias
+
+    def sampling(self, tokenizer: Tokenizer) -> Sampling:
+        """For the engine."""
+        found = {name: getattr(self, name) for name in _NAMED}
+        typical = self.typ_p if self.typical_p is None else self.typical_p
+        bias: dict[int, float] = {}
+        for key, value in _pairs(self.logit_bias):
+            digits = isinstance(key, int) or (key.isascii() and key.isdigit())
+            if not isinstance(key, int) and digits:
+                key = key.lstrip("0")[:_DIGITS] or "0"  # so many are in no vocabulary
+            for token in (int(key),) if digits else tokenizer.encode(str(key)):
+                if not 0 <= token < tokenizer.n_vocab:
+                    raise APIError(
+                        f"{token} is not in the vocabulary of {tokenizer.n_vocab}",
+                        param="logit_bias",
+                    )
+                bias[token] = bias.get(token, 0.0) + (-inf if value is False else value)
+        sampling = Sampling(
+            **found,
+            top_k=None if self.top_k is None else max(self.top_k, 0),
+            top_p=None if self.top_p is None else max(self.top_p, LEAST_P),
+            typical_p=None if typical is None else min(max(typical, LEAST_P), 1.0),
+            dynatemp_range=None if self.dynatemp_range is None else max(self.dynatemp_range, 0.0),
+            dry_base=None if self.dry_base is None or self.dry_base < 1 else self.dry_base,
+            seed=None if self.seed in (None, -1) else self.seed % 2**64,
+            penalty_last=self.repeat_last_n,
+            logit_bias=bias or None,
+        )
+        return sampling if self.samplers is None else self._ordered(sampling, self.samplers)
+
+    def _ordered(self, sampling: Sampling, names: list[str]) -> Sampling:
+        """With these samplers in this order, and no others."""
+        if sampling.mirostat:  # which leaves all others out, and needs a temperature
+            return sampling
+        self._check_first(sampling, names)
+        order = tuple(name for name in names if name in LLAMA_ORDER)
+        if "temperature" not in order:
+            sampling = replace(sampling, temperature=1.0, dynatemp_range=0.0)
+            order = ("temperature", *order)
+        if "penalties" not in names:
+            none = {"repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+            sampling = replace(sampling, **none)
+        if "dry" not in names:
+            sampling = replace(sampling, dry_multiplier=0.0)
+        if "infill" in names:
+            if not 0 < (sampling.top_k or 0) <= FILLS:
+                raise APIError(f"with infill, give top_k from 1 to {FILLS}", param="samplers")
+            order = (*order, "infill")
+        return replace(sampling, order=order)
+
+    def _check_first(self, sampling: Sampling, names: list[str]) -> None:
+        """See that only what is off comes before penalties, and but for them before DRY.
+
+        Raises:
+            APIError: something else does.
+        """
+        used = sampling.filled()
+        off = {
+            "adaptive_p": True,
+            "dry": not used.dry,
+            "top_n_sigma": used.top_n_sigma <= 0,
+            "typ_p": used.typical_p >= 1,
+            "xtc": not used.xtc_probability,
+        }
+        active = [name for name in names if not off.get(name)]
+        for first in ("penalties", "dry"):
+            if first in active[1:]:
+                raise APIError("penalties must come first, followed by dry", param="samplers")
+            active = [name for name in active if name != first]
+
+    def options(self, tokenizer: Tokenizer, limits: Limits) -> dict[str, Any]:
+        """Return what these settings say of a `GenerationRequest`.
+
+        Raises:
+            APIError: one makes no sense for this model, or here; names it.
+        """
+        return {
+            "sampling": self.sampling(tokenizer),
+            "stops": self.stops(limits),
+            "cached": self.cache_prompt,
+            "ends": self.ends(tokenizer),
+            "min_tokens": self.min_tokens,
+            "predict_s": self.predict_s,
+        }
+
+    def ends(self, tokenizer: Tokenizer) -> frozenset[int]:
+        """Tokens that end an answer, beside those of the model."""
+        for token in self.stop_token_ids:
+            if not 0 <= token < tokenizer.n_vocab:
+                what = f"{token} is not in the vocabulary of {tokenizer.n_vocab}"
+                raise APIError(what, param="stop_token_ids")
+        return frozenset(self.stop_token_ids)
+
+    def stops(self, limits: Limits) -> tuple[str, ...]:
+        """Texts that end an answer.
+
+        Raises:
+            APIError: they are too many, empty or too long.
+        """
+        return stops_of([self.stop] if isinstance(self.stop, str) else self.stop, limits)
+
+
+def stops_of(given: list[str] | None, limits: Limits, param: str = "stop") -> tuple[str, ...]:
+    """See `SamplingBody.stops`."""
+    if len(given or ()) > limits.stops or not all(0 < len(stop) <= 256 for stop in given or ()):
+        limit = limits.stops
+        raise APIError(
+            f"Invalid '{param}': at most {limit} texts of 1 to 256 characters", param=param
+        )
+    return tuple(given or ())
+
+
+class StreamBody(SamplingBody, OutputFormatBody):
+    """What chats and completions have."""
+
+    model: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    return_progress: bool = False
+    n_probs: int | None = Field(default=None, ge=0)
+    n: int = Field(default=1, ge=1)
+
+    def options(self, tokenizer: Tokenizer, limits: Limits) -> dict[str, Any]:
+        """See `SamplingBody.options`."""
+        return super().options(tokenizer, limits) | {
+            "choices": self.n,
+            "progress": self.return_progress and self.stream,
+            "timed": self.timings_per_token and self.stream,
+        }
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with what it took."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def check(self, limits: Limits) -> None:
+        """Refuse too many choices, and options of a stream where there is none."""
+        if self.n > limits.choices:
+            raise APIError(f"Invalid 'n': at most {limits.choices}, not {self.n}.", param="n")
+        if self.stream_options is not None and not self.stream:
+            raise APIError("stream_options needs stream: true", param="stream_options")
+        check_logprobs(True, self.n_probs, limits, "n_probs")
+
+
+def check_logprobs(
+    wanted: bool, top: int | None, limits: Limits, name: str = "top_logprobs"
+) -> None:
+    """Whether probabilities can be told as asked.
+
+    Raises:
+        APIError: they cannot; names the parameter.
+    """
+    if top and not wanted:  # some clients write out the 0, and responses say it
+        raise APIError("top_logprobs needs logprobs: true", param="top_logprobs")
+    if top is not None and top > limits.logprobs:
+        raise APIError(f"Invalid '{name}': at most {limits.logprobs}, not {top}.", param=name)

@@ -1,0 +1,134 @@
+"""Tools of a request, its texts and sizes: what all formats of conversations share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ....tools.schema import without
+from ...conversation.grammar import CallChoice
+from ...conversation.toolcalls import is_flat
+from ..http.api_error import APIError
+from ..settings import Limits
+
+
+def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call in a history; what is not JSON is shown to the model as it is."""
+    if isinstance(given, dict):
+        return given
+    try:
+        arguments = json.loads(without_halves(given) if "\\u" in given else given or "{}")
+    except (ValueError, RecursionError):
+        return {"arguments": given}
+    if not is_flat(arguments):
+        return {"arguments": given}
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def without_halves(text: str) -> str:
+    """JSON with U+FFFD in the place of each half of a surrogate pair: nothing can encode these."""
+    whole = json.dumps(json.loads(text), ensure_ascii=False)
+    return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def joined(texts: Iterable[str]) -> str:
+    """The texts of a message's parts, each on lines of its own."""
+    made = ""
+    for text in filter(None, texts):
+        made += text if not made or made[-1] == "\n" or text[0] == "\n" else f"\n{text}"
+    return made
+
+
+def check_turns(turns: Any, param: str, limits: Limits) -> None:
+    """Refuse a conversation of more turns than a server takes.
+
+    Raises:
+        APIError: there are more.
+    """
+    if isinstance(turns, list) and len(turns) > limits.messages:
+        what = "items" if param == "input" else "messages"
+        raise APIError(f"there are more than {limits.messages:,} {what}", param=param)
+
+
+def check_size(schema: Any, where: str, limits: Limits) -> None:
+    """Refuse a schema that is too large.
+
+    Raises:
+        APIError: it is; names where.
+    """
+    size = len(json.dumps(schema))
+    if size > limits.schema:
+        raise APIError(
+            f"the schema has {size:,} characters; the limit is {limits.schema:,}",
+            param=where,
+        )
+
+
+class Offered(NamedTuple):
+    """A tool of a request, in whatever format it came."""
+
+    kind: str
+    name: str = ""
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+
+
+def tools_of(
+    tools: Sequence[Offered],
+    limits: Limits,
+    *,
+    kind: str = "function",
+    schema: str = "parameters",
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The schemas of tools as templates and grammars take them, and notes on those left out.
+
+    Args:
+        kind: the one that there is here; others are of another server's own tools.
+        schema: how the format calls the schema of a tool.
+
+    Raises:
+        APIError: there are too many, they are too large, or two have one name.
+    """
+    if len(tools) > limits.tools:
+        raise APIError(f"there are more than {limits.tools} tools", param="tools")
+    made: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for number, tool in enumerate(tools):
+        if tool.kind != kind:
+            notes.append(f"tools[{number}]: type {tool.kind!r:.50} is not available here: ignored")
+            continue
+        if not 0 < len(tool.name) <= 256:
+            raise APIError(
+                "a tool needs a name of up to 256 characters", param=f"tools[{number}].name"
+            )
+        check_size(tool.schema, f"tools[{number}].{schema}", limits)
+        made.append(_shown(tool.name, tool.description, tool.schema))
+    if len({tool["function"]["name"] for tool in made}) < len(made):
+        raise APIError("two tools have the same name", param="tools", code="invalid_value")
+    check_size(made, "tools", limits)
+    return made, notes
+
+
+def check_choice(
+    calls: CallChoice, call_of: Iterable[str], tools: Sequence[Mapping[str, Any]]
+) -> None:
+    """Refuse a choice of tools that are not offered.
+
+    Raises:
+        APIError: one is not, or there are none and one must be called.
+    """
+    offered = {tool["function"]["name"] for tool in tools}
+    for name in call_of:
+        if name not in offered:
+            raise APIError(f"no such tool: {name:.100}", param="tool_choice")
+    if calls == "required" and not tools:
+        raise APIError("tool_choice needs tools", param="tool_choice")
+
+
+def _shown(name: str, description: str | None, schema: dict[str, Any] | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": name}
+    if description is not None:
+        shown["description"] = description
+    shown["parameters"] = without(schema, ()) or {"type": "object", "properties": {}}
+    return {"type": "function", "function": shown}
