@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ...traces.reader import Trace
-from .. import memory
-from ..inference.engine_timer import EngineTimer
-from ..inference.policy import SPIN_MOST_S
-from ..physics.timed_passes import Case
+from triplepoint.runtime import memory
+from triplepoint.runtime.inference.engine_timer import EngineTimer
+from triplepoint.runtime.inference.policy import SPIN_MOST_S
+from triplepoint.runtime.physics.timed_passes import Case
+from triplepoint.traces.reader import Trace
 
 if TYPE_CHECKING:
-    from ..inference.autotune import Autotuner
-    from ..inference.engine import Engine
+    from triplepoint.runtime.inference.autotune import Autotuner
+    from triplepoint.runtime.inference.engine import Engine
 
 POLICY = "policy"
 GROUPS: dict[str, Sequence[str]] = {
