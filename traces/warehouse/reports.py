@@ -1,10 +1,10 @@
 """Ready questions to a warehouse: what took the time, what failed, how wrong predictions were.
 
-The SQL of each is in `reports.sql`; the columns are those of the query, and `_KINDS` and `_HEADINGS`
-say how they are shown. Times are the phases' wall times: of agents that ran at once they add up to
-more than the clock showed. Tokens of a tool are those of the calls that the model wrote (`call
-tokens`) and of the results that it then read (`result tokens`); calls of one step share them,
-results by their lengths.
+The SQL of each is in `reports.sql`; the columns are those of the query, and `_KINDS` and
+`_HEADINGS` say how they are shown. Times are the phases' wall times: of agents that ran at once
+they add up to more than the clock showed. Tokens of a tool are those of the calls that the model
+wrote (`call tokens`) and of the results that it then read (`result tokens`); calls of one step
+share them, results by their lengths.
 """
 
 from __future__ import annotations
