@@ -70,6 +70,7 @@ SHIPPED_DATA = {
     "runtime/nano/template.jinja": 2_000,
     "runtime/planning/prices.toml": 5_000,
     "runtime/serve/assets/status.html": 11_000,
+    "runtime/synthetic/shapes.toml": 6_000,
     "traces/assets/report.css": 3_000,
     "traces/assets/report.html": 1_000,
     "traces/assets/theme.css": 2_000,
