@@ -10,14 +10,13 @@ from triplepoint.runtime.cli.bench_options import (
     BUSY,
     add_common_options,
     add_depth_option,
-    fitting,
 )
 from triplepoint.runtime.cli.load_engine import load_engine
 from triplepoint.runtime.cli.options import add_numbers
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, Form, rate, show_each
 
-from .command import run_command
+from .command import DEPTHS, fitting, run_command
 
 if TYPE_CHECKING:
     from triplepoint.runtime.bench.predictions import Checked
@@ -43,7 +42,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     sizes = [1, 4, 16, 64, 256, 1024, 4096]
     add_numbers(bench, "predict", nargs="?", default=sizes, help="tokens per phase")
     add_common_options(bench)
-    add_depth_option(bench)
+    add_depth_option(bench, DEPTHS)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -138,7 +138,7 @@ class RayWorker:
         self.ready = self.gone = False
         self._work, self._spec, self._prepares = work, spec, prepares
         self._patience, self._alone = patience_s, alone
-        self._preparing = threading.Lock()
+        self._lock, self._preparing = threading.Lock(), threading.Lock()
         self._closed = threading.Event()
         self._actor: Any = None
         self._node = ""
@@ -147,7 +147,6 @@ class RayWorker:
     def start(self, post: Post) -> None:
         """See `Worker.start`."""
         self._post = post
-        self._actor = self._create()
         self._in_thread(self._prepare)
 
     def give(self, task: Task) -> None:
@@ -184,8 +183,10 @@ class RayWorker:
         outcome.host = self._node
         if self._closed.is_set():
             return
-        if died and self.ready:  # the first of its rows that finds out tells
-            self.ready = False
+        with self._lock:
+            first = died and self.ready  # of its rows that find out
+            self.ready = self.ready and not died
+        if first:
             self._post(Event("lost", self, why=outcome.error))
             self._in_thread(self._prepare)
         self._post(Event("ended", self, task, outcome))
@@ -218,6 +219,7 @@ class RayWorker:
         from ray import exceptions
 
         get: Any = ray.get
+        self._actor = self._actor or self._create()
         self._node, version = self._wait(
             self._actor.place.options(max_task_retries=-1).remote()  # waits for a restart
         )
