@@ -39,6 +39,6 @@ bench: ## tables as in docs/measured.md; make -s bench BASELINE=peer/bin/python 
 		$(BENCH) -m "$$model" --tests $$tests $(if $(BASELINE),--baseline-python $(BASELINE)) || exit 1; \
 	done
 	@for target in $(KERNEL_TARGETS); do \
-		$(heading) "The kernels alone: $$target" "kernels --target $$target"; \
-		$(BENCH) kernels --target $$target || exit 1; \
+		printf '\n\#\# The kernels alone: %s\n\n    python -m labs.bench.kernels --target %s\n\n' $$target $$target; \
+		.venv/bin/python -m labs.bench.kernels --target $$target || exit 1; \
 	done

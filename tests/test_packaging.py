@@ -70,6 +70,7 @@ SHIPPED_DATA = {
     "runtime/nano/template.jinja": 2_000,
     "runtime/planning/prices.toml": 5_000,
     "runtime/serve/app/assets/status.html": 11_000,
+    "runtime/synthetic/shapes.toml": 6_000,
     "traces/assets/report.css": 3_000,
     "traces/assets/report.html": 1_000,
     "traces/assets/theme.css": 2_000,
@@ -78,6 +79,7 @@ SHIPPED_DATA = {
     "traces/assets/view.js": 18_000,
     "traces/assets/view_charts.js": 16_000,
     "traces/assets/view_dom.js": 4_000,
+    "traces/warehouse/reports.sql": 11_000,
 }
 SHIPPED_BYTES = 4_550_000
 """Of all that ships but the embedded model's weights, sources included."""

@@ -94,7 +94,7 @@ def query(
 
 @contextmanager
 def selected(
-    database: DuckDBPyConnection, sql: str, values: Sequence[Any] = ()
+    database: DuckDBPyConnection, sql: str, values: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
     """Names of the columns of exactly one SELECT, and its rows as they come.
 
@@ -106,7 +106,7 @@ def selected(
         kinds = [one.type for one in database.extract_statements(sql)]
         if kinds != [duckdb.StatementType.SELECT]:
             raise TraceError("the query failed: give exactly one SELECT")
-        done = database.execute(sql, list(values))
+        done = database.execute(sql, values)
         names = [column[0] for column in done.description or []]
         yield names, iter(lambda: [tuple(map(_plain, row)) for row in done.fetchmany(10_000)], [])
     except duckdb.Error as error:

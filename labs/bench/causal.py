@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from triplepoint.runtime.cli.bench_options import BUSY, add_depth_option, add_form_option, fitting
+from triplepoint.runtime.cli.bench_options import BUSY, add_depth_option, add_form_option
 from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
 from triplepoint.runtime.cli.options import add_numbers
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, Form, show_each
 
-from .command import run_command
+from .command import DEPTHS, fitting, run_command
 
 if TYPE_CHECKING:
     from .causal_profile import Point
@@ -45,7 +45,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     sizes = [1, 2, 4, 8, 16, 64, 256, 1024, 4096]
     add_numbers(bench, "causal", nargs="?", default=sizes, help="tokens per pass")
     add_engine_options(bench, context=False)
-    add_depth_option(bench)
+    add_depth_option(bench, DEPTHS)
     add_form_option(bench)
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from triplepoint.errors import TriplepointError
+from triplepoint.errors import SettingError, TriplepointError
 from triplepoint.runtime.cli.arguments import OneLineParser
 from triplepoint.runtime.cli.bench_options import add_repetitions_option
 from triplepoint.runtime.cli.exit_codes import Exit, explain
@@ -14,6 +14,8 @@ from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
 from triplepoint.runtime.cli.output import Output, log_shown
 from triplepoint.runtime.engine.engine import Engine
 
+DEPTHS = (0, 512, 2048, 8192)
+"""Tokens in the KV cache, where nothing is said."""
 Report = tuple[Iterable[str], dict[str, Any]]
 """Lines to show, and the same as numbers."""
 
@@ -54,3 +56,18 @@ def run_report(name: str, measure: Callable[[Engine, int], Report]) -> int:
         return Exit.OK
 
     return run_command(name, add_options, run)
+
+
+def fitting(points: Iterable[tuple[int, int]], engine: Engine, spare: int) -> list[tuple[int, int]]:
+    """Return the points, tokens and KV positions, with room for `spare` more in the context.
+
+    Raises:
+        SettingError: there are none.
+    """
+    found = [(n, depth) for n, depth in points if n and n + depth + spare <= engine.context]
+    if not found:
+        raise SettingError(
+            f"nothing to measure: no length fits the context of {engine.context} tokens; give "
+            "smaller N or -d"
+        )
+    return found

@@ -25,7 +25,6 @@ from ..physics import calibration
 from ..physics.costs import ModelCost
 from ..physics.latency_model import Efficiency, LatencyEstimate, Passes, estimate
 from ..physics.machine import MachineProfile
-from ..synthetic.shapes import Shape
 from ..synthetic.write import SyntheticModel
 
 PROMPT = 1000  # tokens of the prompt whose TTFT is told
@@ -243,7 +242,7 @@ def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
 
 
 def _synthetic(model: KnownModel) -> SyntheticModel:
-    return SyntheticModel(model.alias, model.quant, Shape(**model.shape))
+    return SyntheticModel(model.alias, model.quant, model.shape)
 
 
 def _parameters(model: KnownModel) -> int:
@@ -251,7 +250,7 @@ def _parameters(model: KnownModel) -> int:
 
 
 def _alike(model: KnownModel) -> bool:
-    return model.shape["family"] in ALIKE
+    return model.shape.family in ALIKE
 
 
 def _month(date: str) -> int:

@@ -32,13 +32,8 @@ if TYPE_CHECKING:
 COMMANDS = {
     "batch": "measure speed with B sequences in each pass, like llama-batched-bench",
     "agents": "run N recorded agents at once, and one after another: jobs/hour, latencies",
-    "beside": "decode during an N-token prefill: longest gap, remaining prefill speed",
     "serve": "run N agents at once on a server: jobs/hour, latencies, failures",
     "trace": "time the work of a recorded run",
-    "predict": "predict phases of N tokens at each -d, then measure them",
-    "sweep": "sweep one quantity and compare the curve's shape with published figures",
-    "ablation": "compare fixed settings with the automatic ones",
-    "kernels": "time the kernels alone",
 }
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import SettingError
 from .load_engine import DEFAULT_MODEL, add_engine_options
 from .options import add_number, add_numbers, add_option
 
 if TYPE_CHECKING:
-    from ..engine.engine import Engine
     from ..physics.timed_passes import Case
 
-DEPTHS = (0, 512, 2048, 8192)
 BUSY = "other programs slowed the measurement, so these results hold only for a machine this busy"
 
 
@@ -43,7 +40,7 @@ def add_length_options(bench: argparse.ArgumentParser) -> None:
     add_numbers(bench, "-n", "--n-gen", default=[128], help="decode lengths in tokens")
 
 
-def add_depth_option(bench: argparse.ArgumentParser, depths: Sequence[int] = DEPTHS) -> None:
+def add_depth_option(bench: argparse.ArgumentParser, depths: Sequence[int]) -> None:
     """Tokens in the KV cache."""
     add_numbers(bench, "-d", "--n-depth", default=depths, help="tokens already in the KV cache")
 
@@ -72,21 +69,6 @@ def add_baseline_options(bench: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="Python interpreter that has llama-cpp-python (default: this one)",
     )
-
-
-def fitting(points: Iterable[tuple[int, int]], engine: Engine, spare: int) -> list[tuple[int, int]]:
-    """Return the points, tokens and KV positions, with room for `spare` more in the context.
-
-    Raises:
-        SettingError: there are none.
-    """
-    found = [(n, depth) for n, depth in points if n and n + depth + spare <= engine.context]
-    if not found:
-        raise SettingError(
-            f"nothing to measure: no length fits the context of {engine.context} tokens; give "
-            "smaller N or -d"
-        )
-    return found
 
 
 def tests(text: str) -> list[Case]:

@@ -36,8 +36,8 @@ class CheckpointSettings:
     kv_heads: int
     head_dim: int
     rotated: int
-    experts: int
     rope: dict[str, Any]
+    experts: int = 0
     metadata: dict[str, Value] = field(default_factory=dict)
     kinds: list[str] = field(default_factory=list)
     unread: set[str] = field(default_factory=set)

@@ -7,9 +7,9 @@ from typing import Any
 
 from .checkpoint_settings import CheckpointSettings
 from .fields import refuse, refuse_set, whole
+from .mixtures import SIGMOID, add_experts, add_groups, refuse_other_mixtures
 
 FULL_ATTENTION_INTERVAL = 4
-SIGMOID = 2  # of `expert_gating_func`
 
 
 def _lfm2_ffn(c: dict[str, Any]) -> int:
@@ -58,23 +58,11 @@ def _add_lfm2(s: CheckpointSettings, c: dict[str, Any]) -> None:
         return
     if not c.get("norm_topk_prob", True):
         refuse(c, "norm_topk_prob", False)
-    _add_experts(s, c, "moe_intermediate_size")
+    add_experts(s, c, "moe_intermediate_size")
     dense = int(c.get("num_dense_layers", 2))
-    m[f"{a}.leading_dense_block_count"] = dense
-    m[f"{a}.expert_gating_func"] = SIGMOID
+    m[f"{a}.leading_dense_block_count"], m[f"{a}.expert_gating_func"] = dense, SIGMOID
     m[f"{a}.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
     s.kinds = [f"{kind}, {'dense' if n < dense else 'sparse'}" for n, kind in enumerate(s.kinds)]
-
-
-def _add_experts(s: CheckpointSettings, c: dict[str, Any], width: str, shared: str = "") -> None:
-    """How many experts there are, and how wide; width, shared: keys of the configuration."""
-    a, m = s.architecture, s.metadata
-    s.experts = whole(c, "num_experts")
-    m[f"{a}.expert_count"] = s.experts
-    m[f"{a}.expert_used_count"] = whole(c, "num_experts_per_tok")
-    m[f"{a}.expert_feed_forward_length"] = whole(c, width)
-    if shared:
-        m[f"{a}.expert_shared_feed_forward_length"] = whole(c, shared)
 
 
 def _number(value: Any) -> float:
@@ -85,7 +73,7 @@ def _number(value: Any) -> float:
 def add_granitehybrid(s: CheckpointSettings, c: dict[str, Any]) -> None:
     a, m = s.architecture, s.metadata
     if c.get("num_experts"):
-        _add_experts(s, c, "intermediate_size", "shared_intermediate_size")
+        add_experts(s, c, "intermediate_size", "shared_intermediate_size")
     if c.get("mamba_proj_bias") or c.get("attention_bias") or not c.get("mamba_conv_bias", True):
         refuse(c, "biases", "other than of the convolution")
     low, high = map(_number, c.get("time_step_limit") or (0.0, math.inf))
@@ -142,14 +130,13 @@ def _add_nemotron(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m[f"{a}.ssm.time_step_rank"] = heads
     m[f"{a}.ssm.inner_size"] = heads * dim
     if a == "nemotron_h_moe":
-        _add_experts(s, c, "moe_intermediate_size", "moe_shared_expert_intermediate_size")
+        add_experts(s, c, "moe_intermediate_size", "moe_shared_expert_intermediate_size")
         width = whole(c, "moe_intermediate_size")
         m[f"{a}.expert_shared_count"] = int(c.get("n_shared_experts", 1))
         m[f"{a}.expert_gating_func"] = SIGMOID
         m[f"{a}.expert_weights_norm"] = bool(c.get("norm_topk_prob", True))
         m[f"{a}.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
-        m[f"{a}.expert_group_count"] = int(c.get("n_group") or 1)
-        m[f"{a}.expert_group_used_count"] = int(c.get("topk_group") or 1)
+        add_groups(s, c)
     m[f"{a}.feed_forward_length"] = [width * (kind in ("mlp", "moe")) for kind in s.kinds]
 
 
@@ -177,11 +164,8 @@ def _add_qwen35(s: CheckpointSettings, c: dict[str, Any]) -> None:
     refuse_set(c, "attention_bias")
     if a == "qwen35":
         return
-    _add_experts(s, c, "moe_intermediate_size", "shared_expert_intermediate_size")
-    if not c.get("norm_topk_prob", True):
-        refuse(c, "norm_topk_prob", False)
-    if c.get("mlp_only_layers") or c.get("decoder_sparse_step", 1) != 1:
-        refuse(c, "mlp_only_layers", c.get("mlp_only_layers"))
+    add_experts(s, c, "moe_intermediate_size", "shared_expert_intermediate_size")
+    refuse_other_mixtures(c, normed=True)
 
 
 ADD = {

@@ -20,6 +20,7 @@ from .fields import refuse as _refuse
 from .fields import refuse_set
 from .fields import whole as _whole
 from .limits import check_limits
+from .mixtures import SIGMOID, add_dense_layers, add_experts, add_groups, refuse_other_mixtures
 from .rope import add_scaling, rope_settings
 
 ARCHITECTURES = {  # `model_type` to `general.architecture`
@@ -58,15 +59,6 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "lfm2": "lfm2",
     "granitemoehybrid": "granitehybrid",
 }
-MIXTURES = (
-    "qwen3moe",
-    "qwen3vlmoe",
-    "gpt-oss",
-    "laguna",
-    "deepseek2",
-    "qwen35moe",
-    "qwen3next",
-)  # whose layers all have experts, but for dense ones before them
 # Of a head's dims, those that are rotated where a configuration says nothing. transformers reads
 # `partial_rotary_factor` for these architectures only.
 _PARTIAL: dict[str, float] = {
@@ -119,7 +111,6 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         kv_heads=kv_heads,
         head_dim=head_dim,
         rotated=int(head_dim * partial),
-        experts=_whole(c, "num_experts") if architecture in MIXTURES else 0,
         rope=rope,
     )
     if c.get("hidden_act", c.get("hidden_activation")) not in (None, *_ACTIVATIONS[architecture]):
@@ -192,14 +183,8 @@ def _add_smollm3(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 def _add_qwen3moe(s: CheckpointSettings, c: dict[str, Any]) -> None:
     _no_window(s, c)
-    a = s.architecture
-    if not c.get("norm_topk_prob", a == "qwen3vlmoe"):
-        _refuse(c, "norm_topk_prob", c.get("norm_topk_prob"))
-    if c.get("mlp_only_layers") or c.get("decoder_sparse_step", 1) != 1:
-        _refuse(c, "mlp_only_layers", c.get("mlp_only_layers"))
-    s.metadata[f"{a}.expert_count"] = _whole(c, "num_experts")
-    s.metadata[f"{a}.expert_used_count"] = _whole(c, "num_experts_per_tok")
-    s.metadata[f"{a}.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+    refuse_other_mixtures(c, normed=s.architecture == "qwen3vlmoe")
+    add_experts(s, c, "moe_intermediate_size")
 
 
 def _add_qwen3vl(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -235,9 +220,7 @@ def _add_gpt_oss(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m = s.metadata
     m["gpt-oss.attention.sliding_window"] = _whole(c, "sliding_window")
     m["gpt-oss.attention.sliding_window_pattern"] = _slides(s, c, 2)
-    m["gpt-oss.expert_count"] = s.experts
-    m["gpt-oss.expert_used_count"] = _whole(c, "num_experts_per_tok")
-    m["gpt-oss.expert_feed_forward_length"] = _whole(c, "intermediate_size")
+    add_experts(s, c, "intermediate_size")
 
 
 def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -245,11 +228,7 @@ def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m, slides = s.metadata, [kind == "sliding_attention" for kind in c.get("layer_types") or []]
     heads = c.get("num_attention_heads_per_layer") or [s.heads] * s.layers
     m["laguna.attention.head_count"] = [int(n) for n in heads]
-    sparse = [kind != "dense" for kind in c.get("mlp_layer_types") or []]
-    sparse = sparse or [n > 0 for n in range(s.layers)]
-    dense = sparse.index(True) if True in sparse else s.layers
-    if not all(sparse[dense:]):
-        _refuse(c, "mlp_layer_types", c["mlp_layer_types"])
+    add_dense_layers(s, c, usual=1)
     if any(slides):
         near = _near_rope(c)
         m["laguna.attention.sliding_window"] = _whole(c, "sliding_window")
@@ -257,15 +236,9 @@ def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
         m["laguna.rope.freq_base_swa"] = float(near["rope_theta"])
         rotated = s.head_dim * float(near.get("partial_rotary_factor", 1.0))
         m["laguna.rope.dimension_count_swa"] = int(rotated)
-    m["laguna.leading_dense_block_count"] = dense
-    m["laguna.expert_count"], m["laguna.expert_gating_func"] = s.experts, 2
-    m["laguna.expert_used_count"] = _whole(c, "num_experts_per_tok")
-    m["laguna.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
-    shared = _whole(c, "shared_expert_intermediate_size")
-    m["laguna.expert_shared_feed_forward_length"] = shared
-    m["laguna.expert_weights_norm"] = True
+    add_experts(s, c, "moe_intermediate_size", "shared_expert_intermediate_size")
+    m["laguna.expert_gating_func"], m["laguna.expert_weights_norm"] = SIGMOID, True
     m["laguna.expert_weights_scale"] = float(c.get("moe_routed_scaling_factor") or 1.0)
-    s.kinds = [str(n < dense) for n in range(s.layers)]
 
 
 def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -280,27 +253,19 @@ def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m, a = s.metadata, "deepseek2.attention."
     rank, rotated = _whole(c, "kv_lora_rank"), _whole(c, "qk_rope_head_dim")
     nope, values = _whole(c, "qk_nope_head_dim"), _whole(c, "v_head_dim")
-    sparse = [kind != "dense" for kind in c.get("mlp_layer_types") or []]
-    usual = int(c.get("first_k_dense_replace", 1 if glm else 0))
-    dense = sparse.index(True) if True in sparse else usual
-    if not all(sparse[dense:]):
-        _refuse(c, "mlp_layer_types", c["mlp_layer_types"])
+    add_dense_layers(s, c, usual=int(c.get("first_k_dense_replace", 1 if glm else 0)))
     m[f"{a}head_count_kv"], m[f"{a}kv_lora_rank"] = 1, rank
     if c.get("q_lora_rank"):
         m[f"{a}q_lora_rank"] = _whole(c, "q_lora_rank")
     m[f"{a}key_length"], m[f"{a}value_length"] = rank + rotated, rank
     m[f"{a}key_length_mla"], m[f"{a}value_length_mla"] = nope + rotated, values
     m["deepseek2.rope.dimension_count"] = rotated
-    m["deepseek2.leading_dense_block_count"] = dense
-    m["deepseek2.expert_count"], m["deepseek2.expert_gating_func"] = s.experts, 2 if glm else 1
-    m["deepseek2.expert_used_count"] = _whole(c, "num_experts_per_tok")
-    m["deepseek2.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+    add_experts(s, c, "moe_intermediate_size")
+    m["deepseek2.expert_gating_func"] = SIGMOID if glm else 1
     m["deepseek2.expert_shared_count"] = int(c.get("n_shared_experts") or 0)
     m["deepseek2.expert_weights_norm"] = glm and bool(c.get("norm_topk_prob", True))
     m["deepseek2.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
-    m["deepseek2.expert_group_count"] = int(c.get("n_group") or 1) if glm else 1
-    m["deepseek2.expert_group_used_count"] = int(c.get("topk_group") or 1) if glm else 1
-    s.kinds = [str(n < dense) for n in range(s.layers)]
+    add_groups(s, c if glm else {})
 
     def by_head(x: np.ndarray) -> np.ndarray:
         return x.reshape(s.heads, nope + values, rank)
@@ -379,13 +344,9 @@ def _add_gemma_layers(s: CheckpointSettings, c: dict[str, Any]) -> None:
     """Which layers see a window, and the scale of scores where it is not the usual one."""
     m, a = s.metadata, s.architecture
     m[f"{a}.attention.sliding_window"] = _whole(c, "sliding_window")
-    usual = [bool((n + 1) % GEMMA_PERIOD[a]) for n in range(s.layers)]
-    period = int(c.get("sliding_window_pattern") or GEMMA_PERIOD[a])
-    sliding = [bool((n + 1) % period) for n in range(s.layers)]
-    if c.get("layer_types"):
-        sliding = [kind == "sliding_attention" for kind in c["layer_types"]]
-    if sliding != usual:
-        m[f"{a}.attention.sliding_window_pattern"] = sliding
+    slides = _slides(s, c, int(c.get("sliding_window_pattern") or GEMMA_PERIOD[a]))
+    if slides != _slides(s, {}, GEMMA_PERIOD[a]):
+        m[f"{a}.attention.sliding_window_pattern"] = slides
     size = s.head_dim
     if s.layers == GEMMA_27B_LAYERS[a]:
         size = _whole(c, "hidden_size") // s.heads

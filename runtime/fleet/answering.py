@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ..engine.sampling.settings import Sampling
     from .rows import Row
 
-Status = Literal["answered", "limit", "error", "retry", "away", "dropped", "cancelled"]
+Status = Literal["answered", "limit", "error", "retry", "away", "dropped", "lost", "cancelled"]
 """``retry``: another try may go better; ``away``: its server is to blame, not the row; ``dropped``:
-its server went away while it worked on the row, which may be why."""
+its server went away while it worked on the row, which may be why; ``lost``: so did its worker."""
 AgentFactory = Callable[["Engine | RemoteEngine", "dict[str, Any]"], "Agent[Any]"]
 
 _COLLECT_EVERY = 64  # agents of a factory, each of which holds a descriptor of its folder

@@ -1,13 +1,12 @@
-"""Which row a worker does next: routing, retries, stealing, rows that are set aside.
+"""Which row a worker does next: routing, retries, rows that are set aside.
 
-Rows that share a folder, or how they begin, are a group. A worker does its own groups, then takes
-one that nobody has, and when there is none steals from the group with the most rows left, which is
-its own then, too. When nothing is left to begin, an idle worker tries what another one has had for
-unusually long; the first of both counts.
+Rows that share a folder, or how they begin, are a group. A worker stays with a group while it has
+rows, then takes the one that was begun longest ago, or not at all: so an idle worker helps where
+others are behind.
 
-A try that failed is repeated after a pause, elsewhere if possible. Rows that were on a worker when
-it died are repeated one at a time, alone on their worker: so the one that kills workers is found
-and set aside, and takes no others with it. So are rows that lost their server several times.
+A try that failed is repeated after a pause. Rows that were on a worker when it died are repeated
+one at a time, alone on their worker and elsewhere if possible: so the one that kills workers is
+found and set aside, and takes no others with it. So are rows that lost their server several times.
 """
 
 from __future__ import annotations
@@ -15,55 +14,42 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from .rows import Row
 
-STRAGGLER = 3.0  # times the longest row so far, from which another worker may try it, too
-STRAGGLER_S = 20.0  # seconds that it takes at least
 _LONGEST_PAUSE = 30.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a row.
-
-    Attributes:
-        attempts: tries that may fail before it is set aside.
-        deaths: workers that may die with it.
-        pause_s: before the second try; doubled with each.
-    """
+    """Of a row."""
 
     attempts: int = 3
+    """Tries that may fail before it is set aside."""
     deaths: int = 5
+    """Workers that may die with it."""
     pause_s: float = 0.5
+    """Before the second try; doubled with each."""
 
 
 @dataclass(eq=False)
 class Task:
-    """A row on its way.
-
-    Attributes:
-        tries: times it was begun; each has a trace of its own.
-        tries_on: the last of them on each worker, by name: a slow row may be on two.
-        failures: what went wrong, of each try that failed.
-        deaths: workers that died with it.
-        drops: times that its server went away while it worked on it.
-        avoid: name of the worker that failed it last.
-    """
+    """A row on its way; it is on one worker at a time."""
 
     row: Row
     tries: int = 0
-    tries_on: dict[str, int] = field(default_factory=dict)
+    """Times it was begun; each has a trace of its own."""
     failures: list[str] = field(default_factory=list)
+    """What went wrong, of each try that failed."""
     deaths: int = 0
+    """Workers that died with it."""
     drops: int = 0
+    """Times that its server went away while it worked on it."""
     avoid: str = ""
-    running: dict[str, float] = field(default_factory=dict)
-    """When it was begun, by the worker that has it."""
-    finished: bool = False
+    """Name of the worker that had it last."""
 
     @property
     def model(self) -> str | None:
@@ -72,20 +58,18 @@ class Task:
 
 
 @dataclass(eq=False)
-class Station:
-    """A worker as the dispatcher sees it.
-
-    Attributes:
-        one_model: it has one model at a time, and takes another when it is idle; else any.
-        model: the one that it has; "": none yet.
-    """
+class WorkerState:
+    """A worker as the dispatcher sees it."""
 
     name: str
     slots: int = 1
     one_model: bool = True
+    """Whether it has one model at a time, and takes another when it is idle; else any."""
     model: str | None = ""
+    """The one that it has; "": none yet."""
     tasks: set[Task] = field(default_factory=set)
-    groups: list[Hashable] = field(default_factory=list)
+    group: Hashable = None
+    """Of the row that it began last; None: of no group that it should stay with."""
 
     @property
     def free(self) -> bool:
@@ -118,148 +102,116 @@ class Dispatcher:
         self.limits = limits or Limits()
         self.left = self.retries = 0
         self._clock = clock
-        self._groups: dict[Hashable, deque[Task]] = {}
-        self._fresh: dict[str | None, deque[Hashable]] = {}  # groups that nobody has, by model
+        self._groups: dict[str | None, OrderedDict[Hashable, deque[Task]]] = {}
+        """By model, the groups that have rows: those that were begun longest ago first."""
         self._suspects: deque[Task] = deque()
         self._later: list[tuple[float, int, Task]] = []
         self._ticket = itertools.count()
-        self._begun: set[Task] = set()
-        self._longest = 0.0
         for row in rows:
             self._queue(Task(row))
             self.left += 1
 
     # --- what next
 
-    def next_for(self, station: Station) -> Task | None:
+    def next_for(self, worker: WorkerState) -> Task | None:
         """The row that this worker begins now; None: there is none for it."""
-        if not station.free:
+        if not worker.free:
             return None
         self.wake()
-        task = self._suspect_for(station) if not station.tasks else None
-        task = task or self._grouped(station) or self._straggler_for(station)
+        task = self._suspect_for(worker) if not worker.tasks else None
+        task = task or self._grouped(worker)
         if task is None:
             return None
         task.tries += 1
         self.retries += task.tries > 1
-        task.tries_on[station.name] = task.tries
-        task.running[station.name] = self._clock()
-        self._begun.add(task)
-        station.model = task.model
-        station.tasks.add(task)
+        worker.model = task.model
+        worker.tasks.add(task)
         return task
 
     def wake(self) -> None:
-        """Rows whose pause is over may be begun; also told where no worker asks for one."""
+        """Queue the rows whose pause is over; also called where no worker asks for one."""
         now = self._clock()
         while self._later and self._later[0][0] <= now:
-            self._queue(heapq.heappop(self._later)[2], first=True)
+            task = heapq.heappop(self._later)[2]
+            self._queue(task, first=True)
+            if not task.deaths:
+                self._groups[task.model].move_to_end(task.row.affinity, last=False)
 
-    def wait_s(self, most: float) -> float:
-        """Seconds until a row comes back from its pause, at most `most`."""
+    def wait_s(self, limit: float) -> float:
+        """Seconds until a row comes back from its pause, at most `limit`."""
         if not self._later:
-            return most
-        return min(most, max(0.0, self._later[0][0] - self._clock()))
+            return limit
+        return min(limit, max(0.0, self._later[0][0] - self._clock()))
 
     # --- what came of it
 
-    def finish(self, station: Station, task: Task) -> bool:
-        """It is done; False where another worker was sooner."""
-        began = self._release(station, task)
-        self._longest = max(self._longest, self._clock() - began)
-        if task.finished:
-            return False
-        task.finished = True
+    def finish(self, worker: WorkerState, task: Task) -> None:
+        """It is done."""
+        worker.tasks.discard(task)
         self.left -= 1
-        return True
 
-    def fail(self, station: Station, task: Task, why: str) -> bool:
+    def fail(self, worker: WorkerState, task: Task, why: str) -> bool:
         """A try failed: it is repeated later, or set aside: True then."""
-        self._release(station, task)
-        if task.finished:
-            return False
+        if len(task.failures) + 1 >= self.limits.attempts:
+            return self._set_aside(worker, task, why)
         task.failures.append(why)
-        task.avoid = station.name
-        if task.running:  # another worker has it
-            return False
-        if len(task.failures) >= self.limits.attempts:
-            return self._set_aside(task)
+        self._release(worker, task)
         pause = min(_LONGEST_PAUSE, self.limits.pause_s * 2 ** (len(task.failures) - 1))
         heapq.heappush(self._later, (self._clock() + pause, next(self._ticket), task))
         return False
 
-    def drop(self, station: Station, task: Task, why: str) -> bool:
+    def lose(self, worker: WorkerState, task: Task, why: str) -> bool:
+        """The worker died with it: it is tried alone from now on, or set aside: True then."""
+        task.deaths += 1
+        if task.deaths >= self.limits.deaths:
+            return self._set_aside(worker, task, why)
+        self._release(worker, task)
+        self._suspects.append(task)
+        return False
+
+    def drop(self, worker: WorkerState, task: Task, why: str) -> bool:
         """Its server went away with it, which may be the row's fault; True where it is set aside.
 
         After as many times as tries may fail it is a death each time, so the row is tried alone.
         """
         task.drops += 1
         if task.drops >= self.limits.attempts:
-            task.deaths += 1
-            if task.deaths >= self.limits.deaths and not task.finished and len(task.running) == 1:
-                self._release(station, task)
-                told = f"its server went away {task.drops} times while it worked on this row"
-                task.failures.append(f"{told}: {why}")
-                return self._set_aside(task)
-        self.give_back(station, task)
+            times = f"its server went away {task.drops} times while it worked on this row"
+            if self.lose(worker, task, f"{times}: {why}"):
+                return True
+            self._uncount(task)
+            return False
+        self.give_back(worker, task)
         return False
 
-    def give_back(self, station: Station, task: Task) -> None:
+    def give_back(self, worker: WorkerState, task: Task) -> None:
         """Its server takes no rows now: no fault of this one."""
-        self._release(station, task)
-        if not task.finished and not task.running:
-            self.retries -= task.tries > 1
-            task.tries -= 1
-            task.avoid = station.name
-            self._queue(task, first=True)
-            if len(self._groups.get(task.row.affinity, ())) == 1:
-                # Its group is among those that nobody has, and last of them: the row may be why the
-                # server went away (a proxy's 504, say), and the others must not wait for it.
-                station.groups = [one for one in station.groups if one != task.row.affinity]
+        self._release(worker, task)
+        self._uncount(task)
+        self._queue(task, first=True)
 
-    def lose(self, station: Station, why: str) -> list[Task]:
-        """The worker died: its rows go elsewhere; gives those that are set aside."""
-        aside: list[Task] = []
-        for task in sorted(station.tasks, key=lambda task: task.row.number):
-            self._release(station, task)
-            if task.finished:
-                continue
-            task.deaths += 1
-            if task.running:
-                continue
-            if task.deaths >= self.limits.deaths:
-                task.failures.append(why)
-                self._set_aside(task)
-                aside.append(task)
-            else:
-                self._suspects.append(task)
-        station.model = ""
-        self.forget(station)
-        return aside
-
-    def dismiss(self, station: Station) -> None:
+    def dismiss(self, worker: WorkerState) -> None:
         """The worker was given up: its rows go elsewhere, through no fault of theirs."""
-        for task in sorted(station.tasks, key=lambda task: task.row.number):
-            self.give_back(station, task)
-        self.forget(station)
+        for task in sorted(worker.tasks, key=lambda task: task.row.number):
+            self.give_back(worker, task)
 
-    def forget(self, station: Station) -> None:
-        """The worker begins nothing more: its groups are for everybody."""
-        for group in station.groups:
-            if self._groups.get(group):
-                self._fresh.setdefault(_model_of(group), deque()).append(group)
-        station.groups.clear()
+    def _uncount(self, task: Task) -> None:
+        """Its last try was none."""
+        self.retries -= task.tries > 1
+        task.tries -= 1
 
-    def _release(self, station: Station, task: Task) -> float:
-        station.tasks.discard(task)
-        began = task.running.pop(station.name, self._clock())
-        if not task.running:
-            self._begun.discard(task)
-        return began
+    def _release(self, worker: WorkerState, task: Task) -> None:
+        """Take a row away from a worker, which goes on with another group.
 
-    def _set_aside(self, task: Task) -> bool:
-        task.finished = True
-        self.left -= 1
+        The row may be why its server went away (a proxy's 504, say): others must not wait for it.
+        """
+        worker.tasks.discard(task)
+        worker.group = None
+        task.avoid = worker.name
+
+    def _set_aside(self, worker: WorkerState, task: Task, why: str) -> bool:
+        task.failures.append(why)
+        self.finish(worker, task)
         return True
 
     # --- where rows wait
@@ -268,70 +220,31 @@ class Dispatcher:
         if task.deaths:
             self._suspects.append(task)
             return
-        group = task.row.affinity
-        if not self._groups.get(group):
-            self._groups[group] = deque()
-            self._fresh.setdefault(task.model, deque()).append(group)
-        (self._groups[group].appendleft if first else self._groups[group].append)(task)
+        groups = self._groups.setdefault(task.model, OrderedDict())
+        tasks = groups.setdefault(task.row.affinity, deque())
+        (tasks.appendleft if first else tasks.append)(task)
 
-    def _suspect_for(self, station: Station) -> Task | None:
-        for place, task in enumerate(self._suspects):
-            if task.avoid != station.name:
-                del self._suspects[place]
+    def _suspect_for(self, worker: WorkerState) -> Task | None:
+        for position, task in enumerate(self._suspects):
+            if task.avoid != worker.name:
+                del self._suspects[position]
                 return task
-        # All of them failed here last: there may be no other worker.
+        # All of them were here last: there may be no other worker.
         return self._suspects.popleft() if self._suspects else None
 
-    def _grouped(self, station: Station) -> Task | None:
-        """Of its own groups, of one that nobody has, of another worker's."""
-        station.groups = [group for group in station.groups if self._groups.get(group)]
-        for group in station.groups:
-            if station.takes(_model_of(group)):
-                return self._take(group, station)
-        models = sorted(self._fresh, key=lambda model: model != station.model)
-        for model in models:
-            while station.takes(model) and self._fresh[model]:
-                group = self._fresh[model].popleft()
-                if self._groups.get(group):
-                    station.groups.append(group)
-                    return self._take(group, station)
-            if not self._fresh[model]:
-                del self._fresh[model]
-        others = [g for g, tasks in self._groups.items() if tasks and station.takes(_model_of(g))]
-        if not others:
-            return None
-        group = max(others, key=lambda group: len(self._groups[group]))
-        station.groups.append(group)
-        return self._take(group, station, last=True)
-
-    def _take(self, group: Hashable, station: Station, *, last: bool = False) -> Task:
-        """From the front; a thief from the other end, where the owner comes last."""
-        tasks = self._groups[group]
-        if tasks[0].avoid == station.name and len(tasks) > 1:
-            last = True
-        task = tasks.pop() if last else tasks.popleft()
-        if not tasks:
-            del self._groups[group]
-        return task
-
-    def _straggler_for(self, station: Station) -> Task | None:
-        """A row that another worker has had for unusually long, where this one is idle."""
-        if station.tasks or self._later:
-            return None
-        since = self._clock() - max(STRAGGLER_S, STRAGGLER * self._longest)
-        slow = (
-            task
-            for task in self._begun
-            if len(task.running) == 1
-            and not (task.finished or task.deaths)
-            # One that fails here would be begun again at once, for as long as the other one runs.
-            and task.avoid != station.name
-            and len(task.failures) < self.limits.attempts
-            and max(task.running.values()) < since
-        )
-        return min(slow, key=lambda task: max(task.running.values()), default=None)
-
-
-def _model_of(group: Hashable) -> str | None:
-    assert isinstance(group, tuple)
-    return group[0]
+    def _grouped(self, worker: WorkerState) -> Task | None:
+        """A row of its group, of another one, or of another model."""
+        for model in sorted(self._groups, key=lambda model: model != worker.model):
+            if worker.takes(model):
+                groups = self._groups[model]
+                group = worker.group if worker.group in groups else next(iter(groups))
+                tasks = groups.pop(group)
+                again = len(tasks) > 1 and tasks[0].avoid == worker.name
+                task = tasks.pop() if again else tasks.popleft()
+                if tasks:
+                    groups[group] = tasks
+                elif not groups:
+                    del self._groups[model]
+                worker.group = group
+                return task
+        return None

@@ -206,9 +206,9 @@ class MapRun:
             self.report.stopped = self._bound()
             if not self.report.stopped:
                 self._hand_out()
-            elif not any(worker.station.tasks for worker in self._workers):
+            elif not any(worker.state.tasks for worker in self._workers):
                 return
-            if self._gone.issuperset(worker.station.name for worker in self._workers):
+            if self._gone.issuperset(worker.state.name for worker in self._workers):
                 left = dispatcher.left
                 raise FleetError(
                     f"no workers are left; {left:,} row{'s' * (left != 1)} without a result (run "
@@ -228,7 +228,7 @@ class MapRun:
     def _give(self, worker: Worker) -> bool:
         if not worker.ready or worker.gone or self._bound():  # each row that is begun costs
             return False
-        task = self._dispatcher.next_for(worker.station)
+        task = self._dispatcher.next_for(worker.state)
         if task is not None:
             worker.give(task)
         return task is not None
@@ -240,7 +240,7 @@ class MapRun:
             return f"it is {time.strftime('%H:%M', time.localtime(bounds.until))}"
         if bounds.max_cost is not None:
             spent = self._spent()
-            running = sum(len(worker.station.tasks) for worker in self._workers)
+            running = sum(len(worker.state.tasks) for worker in self._workers)
             # A row is expected to cost as much as the dearest; until one is known, one runs.
             expected = max(self._results.dearest, self._poison.dearest) * (running + 1)
             if spent + expected > bounds.max_cost:
@@ -286,47 +286,39 @@ class MapRun:
                 event.worker.start(self._events.put)
             elif event.what == "ready":
                 if event.predicted_s:
-                    self._predicted[event.worker.station.name] = event.predicted_s
+                    self._predicted[event.worker.state.name] = event.predicted_s
                     if not self.report.finished:  # loading the model is no part of a row
                         self._first = time.monotonic()
             else:
-                self._note(f"{event.worker.station.name}: {event.why}")
-                station = event.worker.station
+                self._note(f"{event.worker.state.name}: {event.why}")
                 if event.what == "gone":
-                    self._gone.add(station.name)
-                    self._dispatcher.dismiss(station)
-                elif event.what == "lost":
-                    self.report.lost += 1
-                    lost = self._dispatcher.lose(station, event.why)
-                    aside += [self._poisoned(task, event.worker) for task in lost]
+                    self._gone.add(event.worker.state.name)
+                    self._dispatcher.dismiss(event.worker.state)
+                self.report.lost += event.what == "lost"
         self._results.add(finished)
         self._poison.add(aside)
 
     def _ended(
         self, event: Event, finished: list[dict[str, Any]], aside: list[dict[str, Any]]
     ) -> None:
-        task, outcome, station = event.task, event.outcome, event.worker.station
+        task, outcome, state = event.task, event.outcome, event.worker.state
         assert task is not None and outcome is not None  # noqa: PT018
-        cost = self._bounds.price.of(outcome)
-        if task not in station.tasks:  # of a worker that was taken for dead
+        cost, dispatcher = self._bounds.price.of(outcome), self._dispatcher
+        if task not in state.tasks:  # of a worker that was given up
             self._wasted += cost
-            return
-        if outcome.status in ("away", "cancelled"):
+        elif outcome.status in ("away", "cancelled"):
             self._wasted += cost
-            self._dispatcher.give_back(station, task)
-        elif outcome.status == "dropped":
-            if self._dispatcher.drop(station, task, outcome.error):
-                aside.append(self._poisoned(task, event.worker, outcome))
-            else:
-                self._wasted += cost
-        elif outcome.status == "retry":
-            if self._dispatcher.fail(station, task, outcome.error):
+            dispatcher.give_back(state, task)
+        elif outcome.status in ("dropped", "retry", "lost"):
+            again = {"dropped": dispatcher.drop, "retry": dispatcher.fail, "lost": dispatcher.lose}
+            if again[outcome.status](state, task, outcome.error):
                 aside.append(self._poisoned(task, event.worker, outcome))  # with its cost
             else:
                 self._wasted += cost
-        elif self._dispatcher.finish(station, task):
+        else:
+            dispatcher.finish(state, task)
             result = self._result(task, event.worker, outcome)
-            path = self._work.trace_of(task, station.name)
+            path = self._work.trace_of(task)
             if outcome.trace is not None and path is not None:
                 try:
                     _write_trace(path, outcome.trace)
@@ -334,8 +326,6 @@ class MapRun:
                     self._note(f"cannot write the trace {path}: {error.strerror}")
                     result.pop("trace", None)
             finished.append(result)
-        else:  # another worker was sooner
-            self._wasted += cost
 
     def _result(self, task: Task, worker: Worker, outcome: Outcome) -> dict[str, Any]:
         """The line of a row."""
@@ -348,29 +338,26 @@ class MapRun:
             result["error"] = outcome.error
         if outcome.model:
             result["model"] = outcome.model
-        trace = self._work.trace_of(task, worker.station.name)
+        trace = self._work.trace_of(task)
         if trace is not None and outcome.usage and outcome.traced:
             place = self._results.path
             beside = None if place is None else place.resolve().parent
             result["trace"] = str(trace) if beside is None else os.path.relpath(trace, beside)
         result["usage"], result["seconds"] = outcome.usage, round(outcome.seconds, 6)
-        result["attempt"] = task.tries_on[worker.station.name]
+        result["attempt"] = task.tries
         if task.deaths:
             result["deaths"] = task.deaths
         host = f"@{outcome.host}" if outcome.host else ""
-        result["worker"] = f"{worker.station.name}{host}"
+        result["worker"] = f"{worker.state.name}{host}"
         if not self._bounds.price.free:
             result["cost"] = round(self._bounds.price.of(outcome), 9)
         return result
 
-    def _poisoned(
-        self, task: Task, worker: Worker, outcome: Outcome | None = None
-    ) -> dict[str, Any]:
+    def _poisoned(self, task: Task, worker: Worker, outcome: Outcome) -> dict[str, Any]:
         """The line of a row that is set aside."""
-        died, outcome = outcome is None, outcome or Outcome("retry")
         result = self._result(task, worker, outcome)
         result.update(status="poison", error=task.failures[-1])
-        if died:
+        if outcome.status == "lost":
             result["error"] = f"{task.deaths} workers died while working on it: {task.failures[-1]}"
         return result
 
@@ -386,7 +373,7 @@ class MapRun:
         report.failed = counts["error"]
         report.aside = len(self._poison)
         report.left, report.retries = dispatcher.left, dispatcher.retries
-        report.running = sum(len(worker.station.tasks) for worker in self._workers)
+        report.running = sum(len(worker.state.tasks) for worker in self._workers)
         report.workers = sum(worker.ready and not worker.gone for worker in self._workers)
         now = time.monotonic()
         report.seconds = now - self._began

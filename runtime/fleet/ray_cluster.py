@@ -1,7 +1,7 @@
 """Workers on a Ray cluster: an actor with an engine each, placed by memory and cores.
 
-Nothing here is a scheduler: Ray says where an actor runs, and finds out that one or its node died.
-An actor that died is made anew; its rows go back to the dispatcher. Machines that join get actors,
+Nothing here is a scheduler: Ray says where an actor runs, finds out that one or its node died, and
+restarts it; its rows go back to the dispatcher. Machines that join get actors,
 so an autoscaler of Ray's own works with it. Who may connect is Ray's, too: ``RAY_AUTH_MODE=token``
 with ``RAY_AUTH_TOKEN`` holds for the driver as for the nodes.
 """
@@ -25,7 +25,7 @@ from ...errors import FleetError, SettingError, TriplepointError
 from ..agent.run_metadata import versions
 from ..config import default_model
 from .answering import AgentFactory, Outcome, Recipe, Stopper, answer
-from .dispatch import Station, Task
+from .dispatch import Task, WorkerState
 from .forecast import predict_row_s
 from .rows import Row
 from .workers import Event, Post, Work, trace_name
@@ -114,10 +114,10 @@ class EngineActor:
 
 
 class RayWorker:
-    """An actor, and the one that takes its place when it dies.
+    """An actor, which Ray restarts when it or its node dies.
 
     Args:
-        name: of its station.
+        name: of its state.
         patience_s: how long it may be without a place while no other worker is ready.
         alone: whether no other worker is ready.
         prepares: whether the model of most rows is loaded before it is ready.
@@ -134,121 +134,105 @@ class RayWorker:
         *,
         prepares: bool,
     ) -> None:
-        self.station = Station(name, slots)
+        self.state = WorkerState(name, slots)
         self.ready = self.gone = False
         self._work, self._spec, self._prepares = work, spec, prepares
         self._patience, self._alone = patience_s, alone
-        self._life = threading.Thread(target=self._live, name=name, daemon=True)
+        self._lock, self._preparing = threading.Lock(), threading.Lock()
+        self._closed = threading.Event()
         self._actor: Any = None
         self._node = ""
-        self._died = threading.Event()
-        self._closed = threading.Event()
-        self._why = ""
         self._post: Post
 
     def start(self, post: Post) -> None:
         """See `Worker.start`."""
         self._post = post
-        self._life.start()
+        self._in_thread(self._prepare)
 
     def give(self, task: Task) -> None:
         """See `Worker.give`."""
-        # A thread that waits for ever, for a node that is cut off, must not hold up the end.
-        arguments = (task, self._actor, self._node)
-        threading.Thread(target=self._do, args=arguments, daemon=True).start()
+        self._in_thread(self._do, task)
 
     def close(self) -> None:
         """See `Worker.close`."""
-        self._closed.set()
-        self._died.set()
-        self._kill()
-        if self._life.is_alive():
-            self._life.join(timeout=15)
-
-    def _kill(self) -> None:
         import ray
 
-        actor = self._actor
-        if actor is not None:
-            with contextlib.suppress(Exception):  # it is dead already, or the cluster is
-                ray.kill(actor, no_restart=True)
+        self._closed.set()
+        self.ready = False
+        with contextlib.suppress(Exception):  # it is dead already, or the cluster is
+            ray.kill(self._actor, no_restart=True)
+        if self._preparing.acquire(timeout=15):
+            self._preparing.release()
 
-    def _do(self, task: Task, actor: Any, node: str) -> None:
+    def _in_thread(self, target: Callable[..., None], *arguments: Any) -> None:
+        # A thread that waits for ever, for a node that is cut off, must not hold up the end.
+        threading.Thread(target=target, args=arguments, daemon=True).start()
+
+    def _do(self, task: Task) -> None:
         import ray
         from ray import exceptions
 
-        if actor is None:  # it died as the row was given: ``lost`` tells of the row, too
-            return
-        traced = self._work.traces is not None
         get: Any = ray.get
+        traced, died = self._work.traces is not None, False
         try:
-            name = trace_name(task, self.station.name)
-            outcome = get(actor.do.remote(task.row, name, traced))
+            outcome = get(self._actor.do.remote(task.row, trace_name(task), traced))
         except exceptions.RayTaskError as error:  # what cannot be pickled, say
             outcome = Outcome("retry", error=_first_line(error))
         except Exception as error:
-            self._lose(actor, error)
+            outcome, died = Outcome("lost", error=_first_line(error)), True
+        outcome.host = self._node
+        if self._closed.is_set():
             return
-        outcome.host = node
-        if actor is self._actor and not self._died.is_set():
-            self._post(Event("ended", self, task, outcome))
+        with self._lock:
+            first = died and self.ready  # of its rows that find out
+            self.ready = self.ready and not died
+        if first:
+            self._post(Event("lost", self, why=outcome.error))
+            self._in_thread(self._prepare)
+        self._post(Event("ended", self, task, outcome))
 
-    def _lose(self, actor: Any, error: Exception) -> None:
-        """The actor died; the first of its rows that finds out tells."""
-        if actor is self._actor and not self._died.is_set():
-            self._why = _first_line(error)
-            self.ready = False
-            self._died.set()
-
-    def _live(self) -> None:
-        """Make an actor, wait for its end, make another one."""
-        starts = 0
-        while not self._closed.is_set():
-            self._actor = None  # who still waits for the last one has nothing to say
-            self._died.clear()
-            if not self._begin():
-                starts += 1
-                self._kill()
-                if self._closed.is_set():
+    def _prepare(self) -> None:
+        """Wait until the actor, or the one that Ray puts in its place, is ready."""
+        with self._preparing:
+            why = ""
+            for start in range(_STARTS):
+                try:
+                    predicted = self._prepared()
+                except Exception as error:
+                    why = _first_line(getattr(error, "cause", None) or error)
+                    if self.gone or self._closed.wait(_PAUSE_S * 2**start):
+                        break
+                else:
+                    self.ready = not self._closed.is_set()
+                    self._post(Event("ready", self, predicted_s=predicted))
                     return
-                if starts >= _STARTS or self.gone:
-                    self.gone = True
-                    self._post(Event("gone", self, why=self._why))
-                    return
-                self._closed.wait(_PAUSE_S * 2**starts)
-                continue
-            starts = 0
-            self._watch()
             if not self._closed.is_set():
-                self._post(Event("lost", self, why=self._why))
+                self.gone = True
+                self._post(Event("gone", self, why=why))
 
-    def _begin(self) -> bool:
-        """An actor that is ready; False where there is none: `_why` says why."""
+    def _prepared(self) -> float:
+        """Seconds that a row is expected to take on the actor, which is ready then.
+
+        `gone` where another start would not help: its model cannot be loaded, for one.
+        """
         import ray
         from ray import exceptions
 
         get: Any = ray.get
+        self._actor = self._actor or self._create()
+        self._node, version = self._wait(
+            self._actor.place.options(max_task_retries=-1).remote()  # waits for a restart
+        )
+        if version != versions()["kernels"]:
+            self.gone = True
+            raise FleetError(f"node {self._node} has a different version of triplepoint")
+        if not self._prepares:
+            return 0.0
         try:
-            self._actor = self._create()
-            self._node, version = self._wait(self._actor.place.remote())
-            if version != versions()["kernels"]:
-                self.gone = True
-                raise FleetError(f"node {self._node} has a different version of triplepoint")
-            predicted = 0.0
-            if self._prepares:
-                predicted = get(self._actor.prepare.remote())
-        except exceptions.RayTaskError as error:  # the model cannot be loaded there
+            return get(self._actor.prepare.remote())
+        except exceptions.RayTaskError as error:
             self.gone = isinstance(error.cause, TriplepointError)
-            self._why = _first_line(error.cause or error)
-            return False
-        except Exception as error:
-            self._why = _first_line(error)
-            return False
-        if self._closed.is_set():
-            return False
-        self.ready = True
-        self._post(Event("ready", self, predicted_s=predicted))
-        return True
+            raise
 
     def _create(self) -> Any:
         import ray
@@ -257,9 +241,8 @@ class RayWorker:
         spec = self._spec
         options: dict[str, Any] = {
             "num_cpus": spec.threads,
-            "max_concurrency": self.station.slots + 1,
-            "max_restarts": 0,
-            "max_task_retries": 0,
+            "max_concurrency": self.state.slots + 1,
+            "max_restarts": -1,
             "scheduling_strategy": "SPREAD",
         }
         if spec.memory:
@@ -267,7 +250,7 @@ class RayWorker:
         if spec.node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(spec.node, soft=True)
         made = ray.remote(EngineActor).options(**options)
-        return made.remote(spec, self._work.make, self.station.slots, self._work.hidden)
+        return made.remote(spec, self._work.make, self.state.slots, self._work.hidden)
 
     def _wait(self, reference: Any) -> Any:
         """What an actor without a place yet says; it may wait for a machine that is to come."""
@@ -286,19 +269,6 @@ class RayWorker:
                     f"{self._spec.memory / 1e9:,.2g} GB for {self._patience:g} s"
                 )
         raise FleetError("the run has ended")
-
-    def _watch(self) -> None:
-        """Until the actor dies: one without rows is asked now and then."""
-        import ray
-        from ray import exceptions
-
-        while not self._died.wait(2.0):
-            try:
-                ray.get(self._actor.place.remote(), timeout=60)
-            except exceptions.GetTimeoutError:
-                continue
-            except Exception as error:
-                self._lose(self._actor, error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from ...errors import EngineError, ModelError, TriplepointError
 from ...interrupts import held, start
 from ..remote import RemoteEngine
 from .answering import AgentFactory, Outcome, Recipe, Stopper, answer, why_silent
-from .dispatch import Station, Task
+from .dispatch import Task, WorkerState
 from .forecast import predict_row_s
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class Event:
 
     Attributes:
         what: ``ready``: it takes rows; ``ended``: a try came to its end; ``away``: it does not
-            respond, and may be back; ``lost``: it died, and begins anew; ``gone``: for good;
-            ``new``: it joins.
+            respond, and may be back; ``lost``: it died, and begins anew, its rows end as lost;
+            ``gone``: for good; ``new``: it joins.
         why: of the last three.
         predicted_s: of ``ready``: seconds that the latency model expects of a row; 0: not known.
     """
@@ -60,10 +60,10 @@ class Worker(Protocol):
     """See the module.
 
     Attributes:
-        station: as the dispatcher sees it; ready: it takes rows; gone: it never will again.
+        state: as the dispatcher sees it; ready: it takes rows; gone: it never will again.
     """
 
-    station: Station
+    state: WorkerState
     ready: bool
     gone: bool
 
@@ -101,17 +101,16 @@ class Work:
         """See `answering.answer`."""
         return answer(engine, row, self.make, trace, self.stopper, self.hidden)
 
-    def trace_of(self, task: Task, worker: str) -> Path | None:
-        """The trace of this worker's try."""
+    def trace_of(self, task: Task) -> Path | None:
+        """The trace of the row's try."""
         if self.traces is None:
             return None
-        return self.traces / f"{trace_name(task, worker)}{self.mark}.jsonl"
+        return self.traces / f"{trace_name(task)}{self.mark}.jsonl"
 
 
-def trace_name(task: Task, worker: str) -> str:
-    """Name of the trace of a worker's try: the same when a run that was killed goes on."""
-    number = task.tries_on[worker]
-    again = f".{number}" if number > 1 else ""
+def trace_name(task: Task) -> str:
+    """Name of the trace of a row's try: the same when a run that was killed goes on."""
+    again = f".{task.tries}" if task.tries > 1 else ""
     return f"{task.row.number + 1:06d}-{task.row.key[:8]}{again}"
 
 
@@ -126,7 +125,7 @@ class LocalWorker:
     def __init__(
         self, name: str, slots: int, work: Work, load: LoadEngine, *, owned: bool = True
     ) -> None:
-        self.station = Station(name, slots)
+        self.state = WorkerState(name, slots)
         self.ready = self.gone = False
         self._work, self._load, self._owned = work, load, owned
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix=name)
@@ -150,7 +149,7 @@ class LocalWorker:
         began = time.perf_counter()
         try:
             engine = self._engine_of(task)
-            trace = self._work.trace_of(task, self.station.name)
+            trace = self._work.trace_of(task)
             outcome = self._work.answer(engine, task.row, trace)
         except TriplepointError as error:  # its model cannot be loaded
             outcome = Outcome("error", error=str(error))
@@ -168,7 +167,7 @@ class LocalWorker:
                 self._engine = None
                 self._engine, self._model = self._load(task.model), task.model
                 with contextlib.suppress(TriplepointError):
-                    predicted = predict_row_s(self._engine, self.station.slots)
+                    predicted = predict_row_s(self._engine, self.state.slots)
                     self._post(Event("ready", self, predicted_s=predicted))
             return self._engine
 
@@ -200,7 +199,7 @@ class ServerWorker:
         context: int | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self.station = Station(url, slots, one_model=False, model=None)
+        self.state = WorkerState(url, slots, one_model=False, model=None)
         self.ready = self.gone = False
         self._url = url if url.count("/") > 2 else f"{url}/v1"
         self._work, self._model, self._key = work, model, api_key
@@ -226,7 +225,7 @@ class ServerWorker:
     def _do(self, task: Task) -> None:
         try:
             engine = self._engine_of(task.model)
-            trace = self._work.trace_of(task, self.station.name)
+            trace = self._work.trace_of(task)
             outcome = self._work.answer(engine, task.row, trace)
         except (EngineError, ModelError) as error:
             outcome = Outcome("away", error=str(error))
@@ -270,13 +269,13 @@ class ServerWorker:
                 self._give_up(str(error))
                 return
             except Exception as error:  # such as a proxy's scheme: nobody else would be told
-                self._give_up(f"{self.station.name}: {type(error).__name__}: {error}")
+                self._give_up(f"{self.state.name}: {type(error).__name__}: {error}")
                 return
             # One that takes no requests but says which models it has is busy: let it be a while.
             # A row that was under way may have been answered meanwhile: patience begins again.
             since = self._away_since = self._away_since or time.monotonic()
             # One that works on a row of ours may refuse others for as long as that takes.
-            works = not silent and bool(self.station.tasks)
+            works = not silent and bool(self.state.tasks)
             late = time.monotonic() - since > self._patience and not works
             if not silent and not (why and (late or self._closed.wait(pause))):
                 if not why:  # the first row may take longer than patience: it begins now
@@ -287,7 +286,7 @@ class ServerWorker:
             if late:
                 what = "has not responded" if silent else "has taken no row"
                 last = f": {silent or why}"
-                self._give_up(f"{self.station.name} {what} for {self._patience:g} s{last}")
+                self._give_up(f"{self.state.name} {what} for {self._patience:g} s{last}")
                 return
             self._closed.wait(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause)

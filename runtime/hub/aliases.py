@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..synthetic.shapes import Shape
 
 _FORM = re.compile(r"[a-z0-9.-]+:[a-z0-9.-]+", re.IGNORECASE)
 
@@ -23,7 +26,6 @@ class KnownModel:
         license: as the Hub names it.
         date: year and month of its release.
         tools: whether it was trained to call tools.
-        shape: fields of `synthetic.shapes.Shape`.
     """
 
     alias: str
@@ -34,7 +36,7 @@ class KnownModel:
     license: str
     date: str
     tools: bool
-    shape: dict[str, Any]
+    shape: Shape
 
 
 @functools.cache
@@ -43,10 +45,12 @@ def known_models() -> tuple[KnownModel, ...]:
     import tomllib  # where an alias may be meant; most commands name none
     from importlib.resources import files
 
+    from ..synthetic.shapes import shape_of
+
     text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
     entries = tomllib.loads(text)["models"]
     return tuple(
-        KnownModel(nbytes=entry.pop("bytes"), shape=_shape(entry.pop("shape")), **entry)
+        KnownModel(nbytes=entry.pop("bytes"), shape=shape_of(entry.pop("shape")), **entry)
         for entry in entries
     )
 
@@ -66,13 +70,3 @@ def alias_of(repo: str, file: str | None) -> str | None:
 def near_aliases(text: str) -> list[str]:
     """Aliases that may have been meant, for a message."""
     return get_close_matches(text.lower(), [one.alias for one in known_models()], 3, 0.6)
-
-
-def _shape(fields: dict[str, Any] | str) -> dict[str, Any]:
-    """The fields of a shape that is given by them, by a name of `synthetic:`, or by both."""
-    from ..synthetic.shapes import SHAPES
-
-    if isinstance(fields, str):
-        return asdict(SHAPES[fields])
-    like = fields.pop("like", None)
-    return {**asdict(SHAPES[like]), **fields} if like else fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
@@ -15,7 +15,6 @@ from ..physics import calibration
 from ..physics.costs import ModelCost, Part
 from ..physics.latency_model import Efficiency, Passes, estimate, expect_mixed
 from ..physics.machine import DOUBT, MachineProfile
-from ..synthetic.shapes import Shape
 from ..synthetic.write import PREFIX, SyntheticModel
 from .cost import Speeds, Usage
 
@@ -152,5 +151,4 @@ def of_name(
 
 
 def _synthetic(model: SyntheticModel) -> KnownModel:
-    shape = {one.name: getattr(model.shape, one.name) for one in fields(Shape)}
-    return KnownModel(model.name, "", "", model.quant, 0, "", "", True, shape)
+    return KnownModel(model.name, "", "", model.quant, 0, "", "", True, model.shape)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..conversation.toolcalls import ToolCall
-from .suite_files import Turn
+from .suite_files import Folder, Turn
 from .verdict import accept
 
 ABSENT = "It is not there."
@@ -57,8 +57,8 @@ class Question:
         return (root / self.after[0]).read_text() == self.after[1]
 
 
-def fresh(seed: int) -> tuple[dict[str, str], list[Question]]:
-    """The texts of a folder by their paths, and a question of each kind."""
+def fresh(seed: int) -> tuple[Folder, list[Question]]:
+    """A folder, and a question of each kind."""
     draw = random.Random(seed)
     names, topics = draw.sample(_SERVICES, 4), draw.sample(_TOPICS, 4)
     unlike = iter(draw.sample(range(20, 990), 4 * len(_KEYS)))  # no value stands twice
@@ -93,7 +93,7 @@ def fresh(seed: int) -> tuple[dict[str, str], list[Question]]:
     failures = [f"The error is: {errors[one]}." for one in names]
     lines, where = [notes[0][n] for n in (at, at - 1, at + 1)], [f"notes/{t}.md." for t in topics]
     others = [f"The password of {name} is {value}." for value in has[name].values()]
-    return files, [
+    return Folder(f"fresh-{seed}", files), [
         Question("setting", _turn(_KEYS[key].format(name), has[name][key]), (*values, ABSENT)),
         Question("error", _turn(f"What went wrong with {name}?", errors[name]),
                  (*failures, "No errors.", ABSENT)),

@@ -169,12 +169,10 @@ class HarnessTuner:
 
     def _question(self, number: int) -> tuple[Question, Path]:
         """A question by its number, and its folder, as it was before it."""
-        files, questions = fresh(number)
+        folder, questions = fresh(number)
         root = self._folder / "files"
         shutil.rmtree(root, ignore_errors=True)
-        for path, text in files.items():
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text)
+        folder.write(root)
         with Workspace(root) as workspace, closing(Gatherer(workspace, background=False)) as one:
             one.warm()  # else the first setting finds no index, and the others do
         return questions[number % len(questions)], root

@@ -69,7 +69,7 @@ def _scores(suite: Suite, scores: Sequence[Score]) -> Section:
         "Accuracy of questions, with the 95 % Wilson interval over distinct questions; pass@k "
         "of tasks. Time, steps, tokens and cost are means per attempt; TTFT is the median."
     )
-    report = Report("scores", "Models and settings", about, columns, bar="accuracy")
+    report = Report("scores", "Models and settings", about, bar="accuracy")
     return report, Found(columns, rows)
 
 
@@ -93,7 +93,7 @@ def _groups(suite: Suite, rows: Sequence[Row]) -> Section | None:
         row: dict[str, Any] = {"group": group, "questions": max(c[0] for c in counts)}
         shares = {"/".join(c): n[1] for c, n in zip(cells, counts, strict=True)}
         found.append({**row, **shares})
-    report = Report("groups", "By group", "Accuracy on each group's questions.", columns)
+    report = Report("groups", "By group", "Accuracy on each group's questions.")
     return report, Found(columns, found)
 
 
@@ -134,7 +134,7 @@ def _misses(rows: Sequence[Row]) -> Section | None:
         return None
     lines.sort(key=lambda row: (-row["wrong"] / row["attempts"], row["task"]))
     about = "Each question with a wrong answer: the first wrong answer and why it is wrong."
-    return Report("misses", "What was wrong", about, columns), Found(columns, lines)
+    return Report("misses", "What was wrong", about), Found(columns, lines)
 
 
 def why_wrong(question: Row) -> str:
@@ -155,6 +155,5 @@ def _errors(rows: Sequence[Row]) -> Section | None:
     if not found:
         return None
     about = "Neither right nor wrong: the next eval with this file repeats them."
-    return Report("errors", "Attempts that failed for technical reasons", about, columns), Found(
-        columns, found
-    )
+    report = Report("errors", "Attempts that failed for technical reasons", about)
+    return report, Found(columns, found)

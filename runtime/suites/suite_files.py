@@ -28,7 +28,7 @@ import re
 import shutil
 import tomllib
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class Turn:
         Raises:
             ValueError: an unknown field, or a question without a rule.
         """
-        unknown = set(given) - {field.name for field in fields(cls)}
+        unknown = set(given) - {one.name for one in fields(cls)}
         if unknown or not set(given) - {"ask", "lacks"}:
             raise ValueError(f"{given.get('ask')!r}: {unknown or 'no rule'}")
         made = dict(given)
@@ -95,11 +95,11 @@ class Folder:
 
     name: str
     texts: dict[str, str]
-    binary: dict[str, bytes]
-    links: dict[str, str]
-    folders: tuple[str, ...]
-    copy: Path | None
-    talks: tuple[Talk, ...]
+    binary: dict[str, bytes] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    copy: Path | None = None
+    talks: tuple[Talk, ...] = ()
 
     def write(self, root: Path) -> None:
         """Lay the files out below `root`, which need not exist."""

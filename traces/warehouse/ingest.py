@@ -10,33 +10,23 @@ import glob
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import TraceError
 from ..end_with_parent import end_with_parent
 from ..find import SUFFIX
-from .duckdb_store import SUFFIXES as DUCKDB_SUFFIXES
-from .duckdb_store import DuckdbStore
 from .extract import Extract, FileRecord, extract, name_of
-from .parquet_store import ParquetStore
 from .schema import USABLE
+from .store import Store
 
 _BATCH_FILES = 500
 _BATCH_CHARACTERS = 64 << 20
 _CHUNK = 16  # files that a process gets at once
 _ALONE = 64  # files that are read sooner than processes start
-
-
-class Store(Protocol):
-    """Where rows go."""
-
-    def known(self) -> list[dict[str, Any]]: ...
-    def add(self, batch: Sequence[Extract], replaced: Sequence[str]) -> None: ...
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -93,8 +83,7 @@ def ingest(
     done = Summary(files=len(paths))
     with ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))  # as private as traces
-        store = open_store(Path(target))
-        stack.callback(store.close)
+        store = stack.enter_context(Store(Path(target)))
         known = {row["file"]: row for row in store.known()}
         same, todo = _sorted_out(paths, known, texts, tokens)
         again = {name_of(path) for path in todo}
@@ -109,27 +98,23 @@ def ingest(
             if progress:
                 progress(len(paths) - len(todo) + number, len(paths))
         writer.flush()
+        with _writing():
+            store.copy_tables()
     done.problems.sort(key=lambda record: record.file)
     done.seconds = time.perf_counter() - began
     return done
 
 
-_OTHERS = (".sqlite", ".sqlite3", ".csv", ".json", ".jsonl", ".parquet", ".xlsx", ".arrow")
-"""Who names such a file does not want a folder of that name."""
-
-
-def open_store(target: Path) -> Store:
-    """The warehouse that a path means, for writing."""
-    if target.is_dir() or target.suffix not in DUCKDB_SUFFIXES:
-        if target.is_file() or (target.suffix in _OTHERS and not target.is_dir()):
-            raise TraceError(
-                f"{target} is a file, or called as one; name a folder for Parquet files, or a file "
-                "that ends in .duckdb"
-            )
-        return ParquetStore(target)
-    if not target.parent.is_dir():
-        raise TraceError(f"cannot write {target}: the folder {target.parent} does not exist")
-    return DuckdbStore(target)
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Raise what duckdb says of a full disk, mostly, as an error of ours."""
+    try:
+        yield
+    except TraceError:
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise TraceError(f"cannot write the tables: {reason}") from error
 
 
 def find(sources: Iterable[str]) -> list[str]:
@@ -295,12 +280,7 @@ class _Writer:
             return
         names = [one.record.file for one in self._batch]
         replaced = [name for name in names if name in self._known] + self._moved
-        try:
+        with _writing():
             self._store.add(self._batch, replaced)
-        except TraceError:
-            raise
-        except Exception as error:  # a full disk, mostly
-            reason = str(error).partition("\n")[0]
-            raise TraceError(f"cannot write the tables: {reason}") from error
         self._known.update({name: {} for name in names})
         self._batch, self._moved, self._size = [], [], 0

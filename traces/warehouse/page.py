@@ -7,7 +7,6 @@ text, and the page's policy allows its own style and nothing else.
 from __future__ import annotations
 
 import html
-import textwrap
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 from ..events import REGIMES
 from ..html_page import asset, filled, markup
 from ..sanitize import printable
-from .report_sql import SQL
 from .reports import Found, Report
 
 _BOUNDS = {name: bound for (_, bound), name in REGIMES.items()}
@@ -39,7 +37,7 @@ def page(title: str, about: str, found: Sequence[tuple[Report, Found]]) -> str:
 
 def _section(report: Report, found: Found) -> str:
     body = _table(report, found) if found.rows else '<p class="quiet">No data.</p>'
-    sql = textwrap.dedent(SQL.get(report.name, "")).strip()
+    sql = report.sql
     asked = f"<details><summary>SQL</summary><pre>{html.escape(sql)}</pre></details>" if sql else ""
     return (
         f'<section id="{report.name}" aria-labelledby="{report.name}-title">'

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...arguments import Closing
 from ...errors import TraceError
-from ..export_tables import DUCKDB_CONFIG, declaration, need_duckdb, quoted, selected
-from . import duckdb_store, parquet_store
+from ..export_tables import selected
 from .schema import COLUMNS
+from .store import SUFFIXES, check_version, columns_of, connect, database_of
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+
+@cache
+def queries() -> dict[str, str]:
+    """SQL of the reports by name, and under ``views`` that of the views that they share."""
+    text = Path(__file__).with_name("reports.sql").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^--- (\w+).*\n", text, flags=re.MULTILINE)
+    return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def is_warehouse(path: Path) -> bool:
-    """Whether a path is what an ingest makes: a duckdb file, or a folder with our mark."""
-    if path.is_dir():
-        return (path / parquet_store.MARK).exists()
-    return path.suffix in duckdb_store.SUFFIXES
+    """Whether a path is what an ingest makes: a duckdb file, or a folder with one of ours."""
+    return database_of(path).exists() if path.is_dir() else path.suffix in SUFFIXES
 
 
 class Warehouse(Closing):
@@ -40,23 +44,34 @@ class Warehouse(Closing):
                 f"{self.path} does not exist; make it with `triplepoint trace ingest FOLDER -o "
                 f"{self.path}`"
             )
-        folder = self.path.is_dir()
-        if not folder and not (is_warehouse(self.path) and self.path.is_file()):
+        if not is_warehouse(self.path):
             raise TraceError(
                 f"{self.path} is not a database of traces; ingest it first: `triplepoint trace "
                 f"ingest {self.path} -o traces.duckdb`"
             )
-        self._database = _views(self.path) if folder else _file(self.path)
+        self._database = connect(database_of(self.path), read_only=True)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        check_version(self._database, self.path)
+        there = columns_of(self._database)
+        if any(columns.keys() - there.get(table, set()) for table, columns in COLUMNS.items()):
+            raise TraceError(
+                f"{self.path} was made by an older triplepoint; ingest into it again to add the "
+                "missing columns"
+            )
+        self._database.execute(queries()["views"])
         # The tables and nothing else: no file, no network, no extension, no other database.
-        if folder:
-            place = str(self.path.resolve())
-            both = {place, glob.escape(place)}  # duckdb looks at a name before it is a pattern, too
-            places = ", ".join(f"'{quoted(one)}/'" for one in both)
-            self._database.execute(f"SET allowed_directories = [{places}]")
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
 
-    def ask(self, sql: str, values: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def ask(
+        self, sql: str, values: Mapping[str, Any] | None = None
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Names of the columns and rows of a query.
 
         Raises:
@@ -67,54 +82,12 @@ class Warehouse(Closing):
 
     @contextmanager
     def cursor(
-        self, sql: str, values: Sequence[Any] = ()
+        self, sql: str, values: Mapping[str, Any] | None = None
     ) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
         """The same, with rows as they come."""
-        # A folder's own files are within reach: what could write to them is no query.
         with selected(self._database, sql, values) as found:
             yield found
 
     def close(self) -> None:
         """Close it."""
         self._database.close()
-
-
-def _file(path: Path) -> DuckDBPyConnection:
-    database = duckdb_store.connect(path, read_only=True)
-    try:
-        duckdb_store.check_version(database, path)
-        there = duckdb_store.columns_of(database)
-        if any(columns.keys() - there.get(table, set()) for table, columns in COLUMNS.items()):
-            raise TraceError(
-                f"{path} was made by an older triplepoint; ingest into it again to add the "
-                "missing columns"
-            )
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def _views(folder: Path) -> DuckDBPyConnection:
-    """A database in memory whose tables are views of the folder's files."""
-    folder = folder.resolve()
-    parquet_store.check_version(folder)
-    if (folder / parquet_store.JOURNAL).exists():
-        raise TraceError(
-            f"{folder}: an ingest is writing to it or was interrupted; run the ingest again to "
-            "finish"
-        )
-    database = need_duckdb().connect(config=DUCKDB_CONFIG)
-    for table, columns in COLUMNS.items():
-        parts = parquet_store.parts(folder, table)
-        if not parts:
-            database.execute(declaration(table, columns))
-            continue
-        names = ", ".join(f"'{quoted(part)}'" for part in parts)
-        source = f"read_parquet([{names}], union_by_name = true)"
-        there = {row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
-        shown = "".join(  # columns that an older triplepoint did not have
-            f', NULL::{kind} AS "{name}"' for name, kind in columns.items() if name not in there
-        )
-        database.execute(f'CREATE VIEW "{table}" AS SELECT *{shown} FROM {source}')
-    return database

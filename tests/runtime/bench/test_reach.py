@@ -44,7 +44,7 @@ PLENTY = 1 << 40
 def test_the_cost_is_the_engines(name: str, quant: str, layers: int) -> None:
     """What is worked out from a shape is what an engine finds in the file, to the byte: so that
     its calibration is found too."""
-    shape = dataclasses.asdict(dataclasses.replace(SHAPES[name], layers=layers))
+    shape = dataclasses.replace(SHAPES[name], layers=layers)
     model = KnownModel(name, "", "", quant, 0, "", "", True, shape)
     with Engine.load(f"synthetic:{name}:{quant}:layers={layers}", threads=1) as engine:
         assert cost_of(model, engine.library.target.lanes) == engine.cost
@@ -64,7 +64,7 @@ def test_predictions_are_plausible(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         # most of the work.
         least = 2 * 1000 * cost.token_weights / 2000e9
         assert least < one.ttft_s < 8 * least
-        table = one.model.shape.get("own", 0) > 0  # of each layer: it stays in the file
+        table = one.model.shape.own > 0  # of each layer: it stays in the file
         assert one.model.nbytes * (0.5 if table else 0.85) < one.memory < one.model.nbytes + 3e9
         assert (one.fits, one.basis) == (True, "limits")
 
@@ -161,7 +161,7 @@ def test_a_shape_costs_what_the_published_file_does(tmp_path: Path, name: str) -
     assert ours.cost == cost
     assert ours.state == published.state
     assert ours.layout.near_share == published.layout.near_share
-    model = KnownModel(name, "", "", quant, 0, "", "", True, dataclasses.asdict(SHAPES[name]))
+    model = KnownModel(name, "", "", quant, 0, "", "", True, SHAPES[name])
     assert cost_of(model, TARGETS["avx2"].lanes) == ours.cost
 
 

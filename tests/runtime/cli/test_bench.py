@@ -149,30 +149,11 @@ def test_a_peer_without_llama_cpp_is_told(triplepoint: Run, tmp_path: Path) -> N
     assert "pip install llama-cpp-python" in done.stderr
 
 
-@pytest.mark.slow
-def test_kernels(triplepoint: Run) -> None:
-    """A kernel's row has its time, its rate and its share of a limit, for the target asked for."""
-    args = ["bench", "kernels", "argmax", "-r", "2", "-t", "1", "--target", "generic"]
-    done = triplepoint(*args)
-    found = json.loads(triplepoint(*args, "--json").stdout)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    heading, _, row = table_of(done.stdout)
-    assert heading[:4] == ["backend", "kernel", "data", "shape"]
-    assert row[:4] == ["generic", "argmax", "f32", "151936"]
-    assert re.search(r"1 threads?, generic; .* medians of 2\n", done.stdout)
-    assert [(r["kernel"], r["n_threads"]) for r in found] == [("argmax", 1)]
-    assert len(found[0]["samples_ns"]) == 2
-    assert found[0]["gbps"] == pytest.approx(4 * 151936 / found[0]["median_ns"])
-
-
 @pytest.mark.parametrize(
     ("args", "status", "message"),
     [
         (["--tests", "pp7,gp3"], 2, "'gp3' is not a test like pp512"),
         (["--compare", "ollama"], 2, "invalid choice"),
-        (["kernels", "gem"], 2, "unknown kernel 'gem'; known: gemm"),
-        (["kernels", "argmax", "--target", "pentium"], 2, "unknown CPU target 'pentium'"),
         (["-p", "0", "-n", "0"], 2, "nothing to measure"),
     ],
 )
@@ -184,8 +165,3 @@ def test_what_cannot_be_measured_is_told(
 
     assert done.returncode == status
     assert message in done.stderr
-
-
-def test_an_unknown_kernel_is_refused_before_the_table(triplepoint: Run) -> None:
-    """Standard output has no head of a table that never gets a row."""
-    assert triplepoint("bench", "kernels", "gem").stdout == ""

@@ -1,9 +1,8 @@
-"""`triplepoint regimes` and `triplepoint bench predict`, with the embedded model."""
+"""`triplepoint regimes`, with the embedded model."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from argparse import Namespace
 from collections.abc import Callable
@@ -101,34 +100,3 @@ def test_what_cannot_be_drawn_is_told(args: list[str], message: str, triplepoint
     assert done.returncode != 0
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("nano")
-def test_predictions_beside_the_clock(triplepoint: Run) -> None:
-    """A row for each point with both times, the error and both bounds; then the errors together."""
-    done = triplepoint("bench", "predict", "1,8,40", "-d", "0,50", "-r", "2")
-    found = json.loads(
-        triplepoint("bench", "predict", "4,600", "-d", "99,9", "-r", "1", "--json").stdout
-    )
-
-    assert done.returncode == 0
-    assert done.stderr in ("", f"triplepoint: {BUSY}\n")
-    assert len(re.findall(r"^\| +(?:1|8|40) \| +(?:0|50) \|", done.stdout, re.MULTILINE)) == 6
-    assert "error with the limits of the calibration: median" in done.stdout
-    assert "bound as expected at" in done.stdout
-    assert {(row["n_tokens"], row["n_depth"]) for row in found} == {
-        (4, 99), (600, 99), (4, 9), (600, 9)
-    }  # fmt: skip
-    for row in found:
-        assert row["error"] == pytest.approx(row["expected_s"] / row["measured_s"] - 1)
-        assert row["observed_bound"] in ("compute", "memory", "dispatch")
-
-
-@pytest.mark.slow
-def test_nothing_that_fits_is_told(triplepoint: Run) -> None:
-    """Lengths beyond the context leave nothing to measure."""
-    done = triplepoint("bench", "predict", "99999")
-
-    assert done.returncode == 2
-    assert "no length fits the context of" in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 from collections.abc import Iterator
@@ -13,8 +12,7 @@ from typing import Any
 import pytest
 
 from triplepoint import SettingError
-from triplepoint.runtime.bench.sweeps import Point
-from triplepoint.runtime.cli import bench, bench_agents, bench_sweep, main
+from triplepoint.runtime.cli import bench, bench_agents
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, Row, notes, rate, show
 from triplepoint.runtime.physics.machine import MachineProfile
@@ -54,19 +52,6 @@ def test_rows_that_fail_at_once_leave_no_empty_table(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == ""
 
 
-def test_a_sweeps_rows_are_alike(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The header names every column, also those that the first row has nothing for."""
-    points = [Point("3", {"prefill": 2.0}), Point("4", {"prefill": 4.0}, {"Ryzen prefill": 1.0})]
-    monkeypatch.setattr(bench_sweep, "_points", lambda *_: iter(points))
-    bench_sweep.run(argparse.Namespace(sweep="threads"), Output(), "csv")
-
-    first, second = csv.DictReader(io.StringIO(capsys.readouterr().out))
-    assert first == {"label": "3", "prefill": "2.0", "article Ryzen prefill": ""}
-    assert second == {"label": "4", "prefill": "4.0", "article Ryzen prefill": "1.0"}
-
-
 def test_the_median_of_an_even_number_of_rounds() -> None:
     """It is between the two in the middle."""
     turns = Turns(together=True, seconds=[3600.0, 1200.0], jobs=[Job(1.0), Job(1.0)])
@@ -86,12 +71,6 @@ def test_the_size_of_a_split_model() -> None:
     )
     assert bench._about(engine, Case(prompt=1))["model_size"] == 3 << 30
     assert bench._size(3 << 30) == "3.00 GiB"
-
-
-def test_kernels_on_far_too_many_threads(capsys: pytest.CaptureFixture[str]) -> None:
-    """They are refused here as everywhere."""
-    assert main(["bench", "kernels", "argmax", "-t", "9999"]) == 2
-    assert "threads must be from 1 to 256, not 9999" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("target", "name"), [("amx-bf16", "int8 without tiles"), ("avx2", "int8")])

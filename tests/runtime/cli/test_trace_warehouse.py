@@ -99,7 +99,7 @@ def test_query_over_files_as_csv(cli: Cli) -> None:
         (["ingest", "many"], 2, "needs an output: -o"),
         (["ingest", "nothing", "-o", "x.duckdb"], 3, "nothing does not exist"),
         (["report", "nothing.duckdb"], 3, "make it with `triplepoint trace ingest"),
-        (["report", "many"], 3, "many is not a folder that"),
+        (["report", "many"], 3, "many is not a database of traces"),
         (["query", "nothing.duckdb", "SELECT 1"], 3, "nothing.duckdb"),
     ],
 )

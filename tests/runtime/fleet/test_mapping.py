@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from triplepoint import FleetError, RowError
-from triplepoint.runtime.fleet import dispatch
 from triplepoint.runtime.fleet.answering import Outcome, Recipe
-from triplepoint.runtime.fleet.dispatch import Limits, Station, Task
+from triplepoint.runtime.fleet.dispatch import Limits, Task, WorkerState
 from triplepoint.runtime.fleet.forecast import Forecast
 from triplepoint.runtime.fleet.mapping import Bounds, MapRun, Price, poison_path, traces_folder
 from triplepoint.runtime.fleet.results import Results
@@ -30,10 +29,10 @@ def answered(task: Task) -> Outcome:
 
 
 class Scripted:
-    """A worker that answers at once, as a function says; None: it dies."""
+    """A worker that answers at once, as a function says; None: it dies, with all that it has."""
 
     def __init__(self, name: str, answer: Callable[[Task], Outcome | None], slots: int = 1) -> None:
-        self.station = Station(name, slots)
+        self.state = WorkerState(name, slots)
         self.ready = self.gone = self.closed = False
         self.given: list[str] = []
         self._answer = answer
@@ -47,6 +46,8 @@ class Scripted:
         outcome = self._answer(task)
         if outcome is None:
             self._post(Event("lost", self, why="killed"))
+            for one in [*self.state.tasks]:
+                self._post(Event("ended", self, one, Outcome("lost", error="killed")))
         else:
             self._post(Event("ended", self, task, outcome))
 
@@ -151,7 +152,7 @@ def test_a_row_that_fails_is_tried_again_and_then_set_aside() -> None:
     tries: list[str] = []
 
     def flaky(task: Task) -> Outcome:
-        tries.append(trace_name(task, "w"))
+        tries.append(trace_name(task))
         first = {"q1": 9, "q2": 1}.get(task.row.question, 0)
         return Outcome("retry", error="no") if task.tries <= first else answered(task)
 
@@ -324,30 +325,6 @@ def test_a_row_that_is_set_aside_costs_what_its_tries_did() -> None:
     report = run.run([Scripted("w", lambda _: Outcome("retry", error="no", seconds=36.0))])
 
     assert (len(poison), report.aside, report.left) == (4, 4, 16)
-
-
-def test_of_a_straggler_the_try_that_was_sooner_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Another worker begins a second try; the first one answers, and its trace is named."""
-    monkeypatch.setattr(dispatch, "STRAGGLER_S", 0.0)
-    begun: list[tuple[Scripted, Task]] = []
-
-    class Both(Scripted):
-        def give(self, task: Task) -> None:
-            begun.append((self, task))
-            for worker, one in begun if len(begun) == 2 else []:
-                outcome = answered(one)
-                outcome.trace = trace_name(one, worker.station.name).encode()
-                self._post(Event("ended", worker, one, outcome))
-
-    run, results, _ = mapping(1, traces=tmp_path)
-    run.run([Both("a", answered), Both("b", answered)])
-    (one,) = results
-
-    assert (one["worker"], one["attempt"]) == ("a", 1)
-    path = tmp_path.parent / one["trace"]
-    assert path.read_text() == path.stem == f"000001-{one['key'][:8]}"
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ from triplepoint import Agent, FleetError, SettingError, Trace
 from triplepoint.arguments import pip_install
 from triplepoint.runtime.fleet.answering import Outcome, Recipe
 from triplepoint.runtime.fleet.api import Fleet, parse_target, run_map
-from triplepoint.runtime.fleet.dispatch import Station, Task
+from triplepoint.runtime.fleet.dispatch import Task, WorkerState
 from triplepoint.runtime.fleet.results import Results
 from triplepoint.runtime.fleet.rows import make_rows
 from triplepoint.runtime.fleet.workers import Event, Post, Work
@@ -137,7 +137,7 @@ class FakePool:
 
     def __init__(self, slots: int, work: Work) -> None:
         self.workers = [self]
-        self.station = Station("ray/1", slots)
+        self.state = WorkerState("ray/1", slots)
         self.ready, self.gone = True, False
         self._post: Post
 

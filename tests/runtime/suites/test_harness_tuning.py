@@ -154,7 +154,8 @@ def test_the_right_text_alone_is_right(seed: int, tmp_path: Path) -> None:
 
 def test_a_task_is_judged_by_its_file(tmp_path: Path) -> None:
     """Whatever is said of it; a right call makes it so."""
-    files, questions = fresh(3)
+    folder, questions = fresh(3)
+    files = folder.texts
     task = questions[-1]
     assert task.after is not None
     path, text = task.after

@@ -16,11 +16,10 @@ from helpers.pages import names, read, section, table_of
 
 from triplepoint.errors import TraceError
 from triplepoint.traces import Trace, export_tables, tables
-from triplepoint.traces.warehouse.duckdb_store import connect
-from triplepoint.traces.warehouse.ingest import Summary, find, ingest, open_store
-from triplepoint.traces.warehouse.parquet_store import ParquetStore
-from triplepoint.traces.warehouse.reading import Warehouse
-from triplepoint.traces.warehouse.schema import COLUMNS, CONTENT, USABLE, VERSION, error_kind
+from triplepoint.traces.warehouse.ingest import Summary, find, ingest
+from triplepoint.traces.warehouse.reading import Warehouse, is_warehouse
+from triplepoint.traces.warehouse.schema import COLUMNS, CONTENT, USABLE, error_kind
+from triplepoint.traces.warehouse.store import Store, connect, database_of
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
@@ -185,10 +184,10 @@ def test_a_problem_does_not_repeat_the_name(
 
 
 def test_a_folder_whose_name_is_a_pattern(many: Path, tmp_path: Path) -> None:
-    """Parquet files are named one by one: brackets in their path mean nothing."""
-    folder, target = tmp_path / "some[1]", tmp_path / "to[ab]*?"
+    """Brackets in the paths of traces, tables and their copies mean nothing."""
+    folder, target = tmp_path / "some[1]", tmp_path / "to[ab]*"
     shutil.copytree(many, folder)
-    ingest([str(many)], tmp_path / "toa__")  # which the pattern would mean
+    ingest([str(many)], tmp_path / "toa_")  # which the pattern would mean
     for turns in (1, 2):
         write(Path(find([str(folder)])[3]), 3, turns=turns)
         ingest([str(folder)], target)
@@ -304,16 +303,33 @@ def test_a_target_that_is_something_else(tmp_path: Path, many: Path) -> None:
     assert len(list((tmp_path / "notes").iterdir())) == 1
 
 
-@pytest.mark.parametrize("left", [(), ("._warehouse.json.part",), ("_warehouse.json",)])
-def test_an_ingest_that_was_killed_at_once(tmp_path: Path, many: Path, left: tuple[str]) -> None:
-    """A folder that it had only begun is made whole by the next one."""
-    target = tmp_path / "begun"
-    target.mkdir()
-    for name in left:
-        (target / name).write_text(json.dumps({"version": VERSION}))
+def copied(folder: Path) -> list[tuple]:
+    """What any reader of Parquet finds in a folder."""
+    sql = "SELECT count(*), count(DISTINCT file) FROM read_parquet(?)"
+    with export_tables.need_duckdb().connect() as reader:
+        return reader.execute(sql, [str(folder / "phases" / "*.parquet")]).fetchall()
 
-    ingest([str(many)], target)
-    assert asked(target, "SELECT count(*) FROM phases") == [(COUNT * PHASES,)]
+
+def test_a_folder_has_parquet(tmp_path: Path, many: Path) -> None:
+    """The copies are those of the tables, also after an ingest that was killed before it."""
+    target = tmp_path / "parquet"
+    sources = [str(path) for path in find([str(many)])]
+    ingest(sources[:5], target)
+    assert copied(target) == [(5 * PHASES, 5)]
+    stamp = (target / "phases" / "part-000001.parquet").stat().st_mtime_ns
+    ingest(sources[:5], target)
+    assert (target / "phases" / "part-000001.parquet").stat().st_mtime_ns == stamp
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "copy_tables", lambda _: None)
+        ingest(sources, target)
+    assert copied(target) == [(5 * PHASES, 5)]
+    ingest(sources, target)
+    assert copied(target) == [(COUNT * PHASES, COUNT)]
+    shutil.rmtree(target)
+    target.mkdir()
+    ingest(sources[:1], target)
+    assert copied(target) == [(PHASES, 1)]
 
 
 @pytest.mark.slow
@@ -346,21 +362,13 @@ def test_columns_that_an_older_version_lacked(many: Path, target: Path) -> None:
     """They are empty for what is there, and have values for what comes."""
     first, second = find([str(many)])[:2]
     ingest([first], target)
-    parquet = target / "phases" / "part-000001.parquet"
-    with export_tables.need_duckdb().connect(str(target) if target.suffix else ":memory:") as made:
-        if target.suffix:
-            made.execute("ALTER TABLE phases DROP COLUMN reread_tokens")
-        else:
-            made.execute(f"CREATE TABLE t AS SELECT * EXCLUDE (reread_tokens) FROM '{parquet}'")
-            made.execute(f"COPY t TO '{parquet}' (FORMAT parquet)")
-    sql = "SELECT count(*), count(reread_tokens) FROM phases"
-    if target.suffix:
-        with pytest.raises(TraceError, match="ingest into it again"):
-            Warehouse(target)
-    else:
-        assert asked(target, sql) == [(PHASES, 0)]
+    with export_tables.need_duckdb().connect(str(database_of(target))) as made:
+        made.execute("ALTER TABLE phases DROP COLUMN reread_tokens")
+    with pytest.raises(TraceError, match="ingest into it again"):
+        Warehouse(target)
     ingest([second], target)
 
+    sql = "SELECT count(*), count(reread_tokens) FROM phases"
     assert asked(target, sql) == [(2 * PHASES, PHASES)]
 
 
@@ -430,7 +438,7 @@ import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9))
 from triplepoint.errors import TraceError
-from triplepoint.traces.warehouse.duckdb_store import connect
+from triplepoint.traces.warehouse.store import connect
 try:
     connect({str(target)!r})
 except TraceError as error:
@@ -446,8 +454,8 @@ except TraceError as error:
 def test_a_name_that_is_no_folders(tmp_path: Path) -> None:
     """Who writes `-o traces.sqlite` wants no folder of that name; who has one may go on with it."""
     with pytest.raises(TraceError, match="or called as one; name a folder"):
-        open_store(tmp_path / "traces.sqlite")
+        Store(tmp_path / "traces.sqlite")
     (tmp_path / "old.csv").mkdir()
-
-    assert isinstance(open_store(tmp_path / "old.csv"), ParquetStore)
-    assert isinstance(open_store(tmp_path / "traces.v2"), ParquetStore)
+    for name in ("old.csv", "traces.v2"):
+        Store(tmp_path / name).close()
+        assert is_warehouse(tmp_path / name)

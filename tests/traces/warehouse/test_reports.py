@@ -16,8 +16,7 @@ from triplepoint.traces import Trace, report
 from triplepoint.traces.events import AnyEvent, PhaseEvent, RunEnd, ToolEvent
 from triplepoint.traces.warehouse.ingest import ingest
 from triplepoint.traces.warehouse.page import page
-from triplepoint.traces.warehouse.reading import Warehouse
-from triplepoint.traces.warehouse.report_sql import SQL
+from triplepoint.traces.warehouse.reading import Warehouse, queries
 from triplepoint.traces.warehouse.reports import REPORTS, Found, chosen
 
 from ..test_view import EVIL, hostile_trace
@@ -56,7 +55,7 @@ def by(rows: Rows, *names: str) -> dict[tuple, dict[str, Any]]:
 
 def test_every_report_has_its_question() -> None:
     """Reports and SQL are the same, and names that are not among them are refused."""
-    assert set(REPORTS) == set(SQL)
+    assert {*REPORTS, "views"} == queries().keys()
     assert [one.name for one in chosen(["turns", "phases", "turns"])] == ["turns", "phases"]
     with pytest.raises(SettingError, match="choose from overview, phases"):
         chosen(["speed"])

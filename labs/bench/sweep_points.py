@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..engine.engine_timer import EngineTimer
-from ..physics.calibrate import Sampler
-from ..physics.costs import pass_cost
-from ..physics.timed_passes import Case
+from triplepoint.runtime.engine.engine_timer import EngineTimer
+from triplepoint.runtime.physics.calibrate import Sampler
+from triplepoint.runtime.physics.costs import pass_cost
+from triplepoint.runtime.physics.timed_passes import Case
 
 if TYPE_CHECKING:
-    from ..engine.engine import Engine
+    from triplepoint.runtime.engine.engine import Engine
 
 PROMPTS = (13, 36, 81, 182, 461, 1096, 1795, 4239, 8134)
 POSITIONS = (10, 100, 1000, 10_000, 17_000)

@@ -1,6 +1,6 @@
 """A decode beside a long prompt: how long it waits for a token, and what the prompt loses by it.
 
-    triplepoint bench beside 5000 -m synthetic:qwen3-0.6b:q4_0
+    python -m labs.bench.decode_under_prefill 5000 -m synthetic:qwen3-0.6b:q4_0
 
 Each round computes the prompt alone, and then beside a session that decodes all the while. Nothing
 is drafted: each token is a row of a pass.
@@ -8,8 +8,10 @@ is drafted: each token is a row of a pass.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import random
+import statistics
 import threading
 import time
 from collections.abc import Sequence
@@ -17,13 +19,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ... import interrupts
-from ...errors import SettingError
-from ..engine.shared_pass import Forecasts
+from triplepoint import interrupts
+from triplepoint.errors import SettingError
+from triplepoint.runtime.cli.bench_options import add_common_options
+from triplepoint.runtime.cli.load_engine import load_engine
+from triplepoint.runtime.cli.options import add_number
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.tables import Column, Form, Row, between, percent, rate, show
+from triplepoint.runtime.engine.shared_pass import Forecasts
+
+from .command import run_command
 
 if TYPE_CHECKING:
-    from ..engine.engine import Engine
-    from ..engine.session import Session
+    from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.engine.session import Session
 
 BEFORE = 128  # tokens that the decode has behind it
 SETTLED = 16  # of its tokens before the prompt begins
@@ -124,3 +133,52 @@ def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) 
         interrupts.result(decoding)
     inside = times[first - 1 : last + 1]
     found.gaps_s.append([after - before for before, after in itertools.pairwise(inside)] or [0.0])
+
+
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """How long the prompt is, and of which model."""
+    add_number(bench, "prompt", help="prompt length in tokens")
+    add_common_options(bench)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Measure and print one row."""
+    form: Form = "json" if args.json else args.output
+    columns = [Column(name, 11) for name in ("prompt", "alone t/s", "beside t/s", "kept")]
+    columns += [Column("kept min … max", 16), Column("gap p50 ms", 10)]
+    columns += [Column("longest gap ms", 14), Column("min … max", 18)]
+    with load_engine(args, output) as engine:
+        found = measure(engine, args.prompt, args.repetitions)
+        deadline = engine.scheduler.deadline_s
+    gaps = [gap for gaps in found.gaps_s for gap in gaps]
+    cells = (
+        f"{found.prompt:,}",
+        rate(found.prompt / statistics.median(found.alone_s)),
+        rate(found.prompt / statistics.median(found.beside_s)),
+        percent(statistics.median(found.kept)),
+        f"{percent(min(found.kept))} … {percent(max(found.kept))}",
+        rate(1e3 * statistics.median(gaps)),
+        rate(1e3 * statistics.median(found.longest_s)),
+        between([1e3 * gap for gap in found.longest_s]),
+    )
+    fields = {
+        "prompt": found.prompt,
+        "kept": statistics.median(found.kept),
+        "gap_p50_s": statistics.median(gaps),
+        "longest_gap_s": statistics.median(found.longest_s),
+        "deadline_s": deadline,
+    }
+    samples = {"alone_s": found.alone_s, "beside_s": found.beside_s, "longest_s": found.longest_s}
+    samples["by_predicted"] = found.forecasts.ratios
+    show(output, form, columns, [Row(cells, fields, samples)])
+    if form == "md":
+        output.line()
+        output.line(
+            f"medians of {args.repetitions} rounds; the deadline is {1e3 * deadline:.0f} ms"
+        )
+        output.line(found.forecasts.describe())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command("decode_under_prefill", add_options, run))

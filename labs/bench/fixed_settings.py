@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ...traces.reader import Trace
-from .. import memory
-from ..engine.engine_timer import EngineTimer
-from ..engine.policy.choices import SPIN_MOST_S
-from ..physics.timed_passes import Case
+from triplepoint.runtime import memory
+from triplepoint.runtime.engine.engine_timer import EngineTimer
+from triplepoint.runtime.engine.policy.choices import SPIN_MOST_S
+from triplepoint.runtime.physics.timed_passes import Case
+from triplepoint.traces.reader import Trace
 
 if TYPE_CHECKING:
-    from ..engine.engine import Engine
-    from ..engine.policy.autotune import Autotuner
+    from triplepoint.runtime.engine.policy.autotune import Autotuner
+    from triplepoint.runtime.engine.engine import Engine
 
 POLICY = "policy"
 GROUPS: dict[str, Sequence[str]] = {

@@ -1,4 +1,4 @@
-"""``triplepoint bench predict``: what the cost model expects, validated against the clock."""
+"""``python -m labs.bench.predict``: what the cost model expects, validated against the clock."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .bench_options import BUSY, add_common_options, add_depth_option, fitting
-from .load_engine import load_engine
-from .options import add_numbers
-from .output import Output
-from .tables import Column, Form, rate, show_each
+from triplepoint.runtime.cli.bench_options import (
+    BUSY,
+    add_common_options,
+    add_depth_option,
+)
+from triplepoint.runtime.cli.load_engine import load_engine
+from triplepoint.runtime.cli.options import add_numbers
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.tables import Column, Form, rate, show_each
+
+from .command import DEPTHS, fitting, run_command
 
 if TYPE_CHECKING:
-    from ..bench.predictions import Checked
-    from ..physics.calibration import Calibration
+    from triplepoint.runtime.bench.predictions import Checked
+    from triplepoint.runtime.physics.calibration import Calibration
 
 _COLUMNS: Sequence[Column[Checked]] = (
     Column("tokens", 6, lambda point: f"{point.tokens:,}"),
@@ -36,16 +42,17 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     sizes = [1, 4, 16, 64, 256, 1024, 4096]
     add_numbers(bench, "predict", nargs="?", default=sizes, help="tokens per phase")
     add_common_options(bench)
-    add_depth_option(bench)
+    add_depth_option(bench, DEPTHS)
 
 
-def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+def run(args: argparse.Namespace, output: Output) -> int:
     """Calibrate, then predict and measure each point; a row as soon as it is known."""
-    from ..bench import predictions
-    from ..engine.engine_timer import EngineTimer
-    from ..physics.calibrate import DECODES, calibrated
-    from ..physics.calibration import busy
+    from triplepoint.runtime.bench import predictions
+    from triplepoint.runtime.engine.engine_timer import EngineTimer
+    from triplepoint.runtime.physics.calibrate import DECODES, calibrated
+    from triplepoint.runtime.physics.calibration import busy
 
+    form: Form = "json" if args.json else args.output
     with load_engine(args, output) as engine:
         points = [(n, depth) for depth in args.n_depth for n in args.predict]
         points = fitting(points, engine, DECODES + 2)
@@ -106,3 +113,7 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
         f"{e.decode_barrier_s * 1e6:.2f} µs; waiting "
         f"{e.waiting:.1%}"
     )
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command("predict", add_options, run))

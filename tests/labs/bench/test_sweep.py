@@ -1,26 +1,26 @@
-"""`triplepoint bench sweep`, with the embedded model."""
+"""`labs.bench.sweep`, with the embedded model."""
 
 from __future__ import annotations
 
+import argparse
+import csv
+import io
 import json
-import subprocess
-from collections.abc import Callable
 
 import pytest
+from helpers.labs_bench import bench
 
-from triplepoint.runtime.bench import sweeps
-from triplepoint.runtime.bench.sweeps import ARTICLE_KV, ARTICLE_PROMPT, ARTICLE_THREADS
+from labs.bench import sweep
+from labs.bench import sweep_points as sweeps
+from labs.bench.sweep_points import ARTICLE_KV, ARTICLE_PROMPT, ARTICLE_THREADS, Point
+from triplepoint.runtime.cli.output import Output
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("nano")
-def test_by_prompt(triplepoint: Run) -> None:
+def test_by_prompt() -> None:
     """A row for each length that fits, each figure with its share, the article's beside it."""
-    done = triplepoint("bench", "sweep", "prompt", "-r", "1")
+    done = bench("sweep", "prompt", "-r", "1")
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
     table = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("|")]
     assert [cell.strip() for cell in table[0]][:4] == [
         "prompt", "prefill", "decode", "article Ryzen prefill",
@@ -34,8 +34,6 @@ def test_by_prompt(triplepoint: Run) -> None:
     assert "compare the shares" in done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("nano")
 @pytest.mark.parametrize(
     ("name", "values", "labels"),
     [
@@ -43,9 +41,9 @@ def test_by_prompt(triplepoint: Run) -> None:
         ("layers", {"attention ms", "ffn ms", "wait ms"}, [str(layer) for layer in range(10)]),
     ],
 )
-def test_as_json(triplepoint: Run, name: str, values: set[str], labels: list[str]) -> None:
+def test_as_json(name: str, values: set[str], labels: list[str]) -> None:
     """The other sweeps as JSON: labels, figures, the article's own."""
-    found = json.loads(triplepoint("bench", "sweep", name, "-r", "1", "--json").stdout)
+    found = json.loads(bench("sweep", name, "-r", "1", "--json").stdout)
 
     assert [point["label"] for point in found] == labels
     assert all(set(point["values"]) == values for point in found)
@@ -55,22 +53,19 @@ def test_as_json(triplepoint: Run, name: str, values: set[str], labels: list[str
         assert "MiB a layer: L" in found[1]["note"]
 
 
-@pytest.mark.usefixtures("nano")
-def test_by_threads(triplepoint: Run) -> None:
+def test_by_threads() -> None:
     """`-t` names the one number of threads to measure."""
-    found = json.loads(
-        triplepoint("bench", "sweep", "threads", "-t", "1", "-r", "1", "--json").stdout
-    )
+    found = json.loads(bench("sweep", "threads", "-t", "1", "-r", "1", "--json").stdout)
     assert [point["label"] for point in found] == ["1"]
     assert found[0]["article"] == {"Ryzen prefill": 9.7, "Ryzen decode": 5.4}
 
 
-def test_formats_need_a_synthetic_model(triplepoint: Run) -> None:
+def test_formats_need_a_synthetic_model() -> None:
     """A file has one format: what to ask for instead is said."""
-    done = triplepoint("bench", "sweep", "quant")
+    done = bench("sweep", "quant")
 
     assert done.returncode == 2
-    assert "`bench sweep quant` needs a synthetic model" in done.stderr
+    assert "`sweep quant` needs a synthetic model" in done.stderr
 
 
 def test_by_quant() -> None:
@@ -94,3 +89,16 @@ def test_the_articles_figures() -> None:
     assert max(ARTICLE_PROMPT, key=lambda n: ARTICLE_PROMPT[n][2]) == 1096
     assert ARTICLE_THREADS[14][0] / ARTICLE_THREADS[12][0] == pytest.approx(0.71, abs=0.005)
     assert ARTICLE_KV[17_000][0] < 0.5 * ARTICLE_KV[10][0]
+
+
+def test_a_sweeps_rows_are_alike(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header names every column, also those that the first row has nothing for."""
+    points = [Point("3", {"prefill": 2.0}), Point("4", {"prefill": 4.0}, {"Ryzen prefill": 1.0})]
+    monkeypatch.setattr(sweep, "_points", lambda *_: iter(points))
+    sweep.run(argparse.Namespace(sweep="threads", json=False, output="csv"), Output())
+
+    first, second = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert first == {"label": "3", "prefill": "2.0", "article Ryzen prefill": ""}
+    assert second == {"label": "4", "prefill": "4.0", "article Ryzen prefill": "1.0"}

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.labs_bench import bench
 
+from labs.bench.ablation import _check
+from labs.bench.fixed_settings import POLICY, Ablation, AgentRun, Compared, variants
 from triplepoint.errors import SettingError
-from triplepoint.runtime.bench.ablation import POLICY, Ablation, AgentRun, Compared, variants
-from triplepoint.runtime.cli import main
-from triplepoint.runtime.cli.bench_ablation import _check
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.physics.timed_passes import Case
@@ -53,7 +53,6 @@ def test_a_recorded_run_is_a_schedule() -> None:
     assert run.within(run.steps[0][0] + 1).steps == run.steps[:1]
 
 
-@pytest.mark.slow
 def test_each_kind_of_case() -> None:
     """Every variant has a time for every case that fits; the engine's threads end."""
     engines: list[Engine] = []
@@ -77,20 +76,22 @@ def test_each_kind_of_case() -> None:
     assert all(engine.pool.closed for engine in engines)
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command() -> None:
     """A table with a column for each fixed value, and what was chosen; wrong names are refused."""
-    assert main(["bench", "ablation", "spin", "--tests", "pp4", "-r", "1"]) == 0
-    out = capsys.readouterr().out
-    assert "spin=0us" in out
-    assert "chosen: decode threads" in out
-    assert main(["bench", "ablation", "color", "--tests", "pp4"]) == 2
-    assert "choose from threads, chunk" in capsys.readouterr().err
+    done = bench("ablation", "spin", "--tests", "pp4", "-r", "1")
+    assert done.returncode == 0
+    assert "spin=0us" in done.stdout
+    assert "chosen: decode threads" in done.stdout
+    done = bench("ablation", "color", "--tests", "pp4")
+    assert done.returncode == 2
+    assert "choose from threads, chunk" in done.stderr
 
 
 def test_what_the_context_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
     """A named test is refused, a run is cut with a note: nothing disappears silently."""
-    assert main(["bench", "ablation", "spin", "--tests", "pp4,tg16@8192", "-r", "1"]) == 2
-    assert "tg16 @ d8192 does not fit a context of 4,096" in capsys.readouterr().err
+    done = bench("ablation", "spin", "--tests", "pp4,tg16@8192", "-r", "1")
+    assert done.returncode == 2
+    assert "tg16 @ d8192 does not fit a context of 4,096" in done.stderr
 
     long, huge = AgentRun("long", ((20, False, 0.0),) * 3), AgentRun("huge", ((50, False, 0.0),))
     ablation = Ablation(lambda given: Engine.load("nano", context=50), [long, huge], ["spin"])

@@ -1,4 +1,4 @@
-"""``triplepoint bench ablation``: the chosen settings beside fixed ones."""
+"""``python -m labs.bench.ablation``: the chosen settings beside fixed ones."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import SettingError
-from .bench_options import add_common_options, add_tests_option, tests
-from .load_engine import load_engine
-from .output import Output
-from .tables import Column, Form, rate, show_each
+from triplepoint.errors import SettingError
+from triplepoint.runtime.cli.bench_options import add_common_options, add_tests_option, tests
+from triplepoint.runtime.cli.load_engine import load_engine
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.tables import Column, Form, rate, show_each
+
+from .command import run_command
 
 if TYPE_CHECKING:
-    from ..bench.ablation import Ablation, AgentRun, Compared
-    from ..engine.engine import Engine
-    from ..physics.timed_passes import Case
+    from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.physics.timed_passes import Case
+
+    from .fixed_settings import Ablation, AgentRun, Compared
 
 BETTER = 1.03  # of the policy's speed: what a fixed setting may reach
 
@@ -39,10 +42,11 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--workload", metavar="TRACE", help="also time this trace's phases")
 
 
-def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+def run(args: argparse.Namespace, output: Output) -> int:
     """Measure and print; a row is printed as soon as it is known."""
-    from ..bench.ablation import GROUPS, POLICY, TESTS, Ablation
+    from .fixed_settings import GROUPS, POLICY, TESTS, Ablation
 
+    form: Form = "json" if args.json else args.output
     if wrong := set(args.settings) - set(GROUPS):
         raise SettingError(f"no such setting: {min(wrong)}; choose from {', '.join(GROUPS)}")
     cases: list[Case | AgentRun] = list(args.tests or tests(TESTS))
@@ -93,8 +97,9 @@ def _check(asked: Sequence[Case | AgentRun], ablation: Ablation, output: Output)
 
 
 def _schedule(name: str) -> AgentRun:
-    from ...traces.reader import Trace
-    from ..bench.ablation import AgentRun
+    from triplepoint.traces.reader import Trace
+
+    from .fixed_settings import AgentRun
 
     trace = Trace.load(name)
     return AgentRun.of(trace, f"run {Path(name).stem}")
@@ -117,7 +122,7 @@ def _values(compared: Compared, fixed: list[str]) -> tuple[dict[str, Any], dict[
 def _notes(
     output: Output, ablation: Ablation, found: list[Compared], fixed: list[str], repeat: int
 ) -> None:
-    from ...traces.timeline import duration
+    from triplepoint.traces.timeline import duration
 
     output.line()
     output.line(
@@ -132,3 +137,7 @@ def _notes(
         better = [n for n in fixed if compared.ratio(n) - compared.spread(n) > BETTER]
         if better:
             output.line(f"{compared.name}: faster by more than 3 %: {', '.join(better)}", "yellow")
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command("ablation", add_options, run))

@@ -14,26 +14,32 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ...errors import SettingError
-from ...jit.compile import Library
-from ...jit.kernels.kvcache import PAGE, KVFormat
-from ...jit.kernels.microbench import Peak
-from ...jit.kernels.panels import FORMATS, Format
-from ...jit.kernels.rope import tables
-from ...jit.kernels.turned import EIGHT_BITS
-from ...jit.pool import Pool
-from ...jit.tape import CompiledTape, Op, Tape
-from ...jit.targets import CpuTarget
-from ..forward import experts
-from ..forward.batch import Span
-from ..forward.graph import GraphBuilder
-from ..forward.kv import KVCache, KVLayout
-from ..forward.logits import OutputBuffers, argmax_ops
-from ..forward.tensors import Activation, AttentionSpec, HeadShape, Workspace, padded
-from ..memory import Arena
-from ..physics.machine import MachineProfile, beyond_caches, pool_size, run_tape
-from ..physics.roofline_probe import RooflineProbe
-from ..weights.matrix import Matrix
+from triplepoint.errors import SettingError
+from triplepoint.jit.compile import Library
+from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
+from triplepoint.jit.kernels.microbench import Peak
+from triplepoint.jit.kernels.panels import FORMATS, Format
+from triplepoint.jit.kernels.rope import tables
+from triplepoint.jit.kernels.turned import EIGHT_BITS
+from triplepoint.jit.pool import Pool
+from triplepoint.jit.tape import CompiledTape, Op, Tape
+from triplepoint.jit.targets import CpuTarget
+from triplepoint.runtime.forward import experts
+from triplepoint.runtime.forward.batch import Span
+from triplepoint.runtime.forward.graph import GraphBuilder
+from triplepoint.runtime.forward.kv import KVCache, KVLayout
+from triplepoint.runtime.forward.logits import OutputBuffers, argmax_ops
+from triplepoint.runtime.forward.tensors import (
+    Activation,
+    AttentionSpec,
+    HeadShape,
+    Workspace,
+    padded,
+)
+from triplepoint.runtime.memory import Arena
+from triplepoint.runtime.physics.machine import MachineProfile, beyond_caches, pool_size, run_tape
+from triplepoint.runtime.physics.roofline_probe import RooflineProbe
+from triplepoint.runtime.weights.matrix import Matrix
 
 KERNELS = ("gemm", "experts", "attention", "prepare", "rope", "argmax")
 SHAPES = ((3072, 1024), (1024, 3072), (9728, 2560))  # rows, depth: two of Qwen3-0.6B, one of 4B

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from helpers.tiers import quick
 
+from labs.bench import kernel_times
+from labs.bench.kernel_times import KERNELS, KernelCase, KernelResult, _Bench
 from triplepoint.errors import EngineError
 from triplepoint.jit.compile import Library, ObjectCache, default_folder
 from triplepoint.jit.kernels.panels import FORMATS
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
-from triplepoint.runtime.bench import kernels as bench_kernels
-from triplepoint.runtime.bench.kernels import KERNELS, KernelCase, KernelResult, _Bench
 from triplepoint.runtime.physics.machine import MachineProfile, run_tape
 
 LIMITS = MachineProfile(
@@ -36,10 +36,10 @@ LIMITS = MachineProfile(
 def bench() -> Iterator[_Bench]:
     """A bench of small shapes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench_kernels, "SHAPES", ((64, 512),))
-        patch.setattr(bench_kernels, "EXPERTS", 16)
-        patch.setattr(bench_kernels, "EXPERT_DEPTH", 256)
-        patch.setattr(bench_kernels, "POSITIONS", ((1, 40), (20, 300)))
+        patch.setattr(kernel_times, "SHAPES", ((64, 512),))
+        patch.setattr(kernel_times, "EXPERTS", 16)
+        patch.setattr(kernel_times, "EXPERT_DEPTH", 256)
+        patch.setattr(kernel_times, "POSITIONS", ((1, 40), (20, 300)))
         library = Library(detect(), ObjectCache(default_folder()))
         pool = Pool(library, 2)
         bench = _Bench(library, pool)
@@ -176,4 +176,4 @@ def test_a_measurement_has_its_repetitions(bench: _Bench) -> None:
 def test_an_unknown_kernel_is_an_error() -> None:
     """The message names those that are known."""
     with pytest.raises(EngineError, match=r"'gem'; known: gemm, experts"):
-        list(bench_kernels.run(detect(), kernels=["argmax", "gem"]))
+        list(kernel_times.run(detect(), kernels=["argmax", "gem"]))

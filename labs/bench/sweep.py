@@ -1,4 +1,4 @@
-"""``triplepoint bench sweep``: a published article's tables, on this machine."""
+"""``python -m labs.bench.sweep``: a published article's tables, on this machine."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import SettingError
-from .bench_options import add_common_options
-from .load_engine import choose_model, load_engine
-from .output import Output
-from .tables import Column, Form, Row, rate, show
+from triplepoint.errors import SettingError
+from triplepoint.runtime.cli.bench_options import add_common_options
+from triplepoint.runtime.cli.load_engine import choose_model, load_engine
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.tables import Column, Form, Row, rate, show
+
+from .command import run_command
 
 if TYPE_CHECKING:
-    from ..bench.sweeps import Point
-    from ..engine.engine import Engine
+    from triplepoint.runtime.engine.engine import Engine
+
+    from .sweep_points import Point
 
 _FIRST = {
     "prompt": "prompt",
@@ -43,10 +46,11 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     add_common_options(bench)
 
 
-def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+def run(args: argparse.Namespace, output: Output) -> int:
     """Measure one sweep and print it, each figure also as a share of the largest of its column."""
     from dataclasses import asdict
 
+    form: Form = "json" if args.json else args.output
     points = list(_points(args, output))
     if not points:
         raise SettingError("nothing to measure: the model's context is too small for this sweep")
@@ -89,9 +93,10 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
 
 def _points(args: argparse.Namespace, output: Output) -> Iterator[Point]:
-    from ..bench import sweeps
-    from ..physics.machine import physical_cores, usable_cores
-    from ..physics.thread_sweep import thread_counts
+    from triplepoint.runtime.physics.machine import physical_cores, usable_cores
+    from triplepoint.runtime.physics.thread_sweep import thread_counts
+
+    from . import sweep_points as sweeps
 
     def with_(**changes: object) -> Engine:
         changed = copy.copy(args)
@@ -108,7 +113,7 @@ def _points(args: argparse.Namespace, output: Output) -> Iterator[Point]:
         parts = choose_model(args).split(":")
         if parts[0] != "synthetic" or len(parts) < 3:
             raise SettingError(
-                f"-m {args.model}: `bench sweep quant` needs a synthetic model, which can be "
+                f"-m {args.model}: `sweep quant` needs a synthetic model, which can be "
                 "made in every format; give one such as -m synthetic:qwen3-0.6b:q4_0"
             )
         names = {q: ":".join([*parts[:2], q, *parts[3:]]) for q in sweeps.QUANTS}
@@ -133,3 +138,7 @@ def _cell(name: str, row: Mapping[str, float], rows: Sequence[Mapping[str, float
         return ""
     most = max(other[name] for other in rows if name in other)
     return f"{rate(row[name])} ({row[name] / most:.2f})" if most else rate(row[name])
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command("sweep", add_options, run))

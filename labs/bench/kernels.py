@@ -1,4 +1,4 @@
-"""``triplepoint bench kernels``: each kernel alone, at the shapes of real models."""
+"""``python -m labs.bench.kernels``: each kernel alone, at the shapes of real models."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from .bench_options import add_form_option, add_repetitions_option
-from .options import add_threads_option
-from .output import Output
-from .tables import Column, Form, limits_of, notes, percent, rate, show_each
+from triplepoint.runtime.cli.bench_options import add_form_option, add_repetitions_option
+from triplepoint.runtime.cli.options import add_threads_option
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.tables import Column, Form, limits_of, notes, percent, rate, show_each
+
+from .command import run_command
 
 if TYPE_CHECKING:
-    from ..bench.kernels import KernelResult
+    from .kernel_times import KernelResult
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
@@ -35,17 +37,19 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     add_form_option(bench)
 
 
-def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+def run(args: argparse.Namespace, output: Output) -> int:
     """Measure and print; a row is printed as soon as it is known."""
-    from ...jit import targets
-    from ..bench import kernels
+    from triplepoint.jit import targets
 
+    from . import kernel_times
+
+    form: Form = "json" if args.json else args.output
     name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
     chosen = targets.runnable() if name == "all" else [targets.chosen(args.target)]
     results = (
         result
         for target in reversed(chosen)
-        for result in kernels.run(
+        for result in kernel_times.run(
             target, threads=args.threads, kernels=args.kernels, repeat=args.repetitions
         )
     )
@@ -91,3 +95,7 @@ def _values(result: KernelResult) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     samples = {"samples_ns": [s * 1e9 for s in result.seconds], "samples_limit_share": shares}
     return fields, samples
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_command("kernels", add_options, run))

@@ -1,4 +1,8 @@
-"""A warehouse in one duckdb file: each batch of traces is one transaction."""
+"""A warehouse on disk: a duckdb file, or a folder with one and a Parquet copy of each table.
+
+Each batch of traces is one transaction, so that a trace is there once or not at all. The copies are
+made at the end of an ingest; one that was killed before leaves it to the next one.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import Closing
 from ...errors import TraceError
-from ..export_tables import DUCKDB_CONFIG, declaration, json_source, need_duckdb
+from ..export_tables import DUCKDB_CONFIG, declaration, json_source, need_duckdb, quoted
 from .extract import Extract
 from .schema import COLUMNS, VERSION
 
@@ -17,29 +22,43 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 SUFFIXES = (".duckdb", ".db", ".ddb")
+_DATABASE = "warehouse.duckdb"
+_STALE = ".stale"  # in a folder whose database has more than the copies
+_OTHERS = (".sqlite", ".sqlite3", ".csv", ".json", ".jsonl", ".parquet", ".xlsx", ".arrow")
+"""Who names such a file does not want a folder of that name."""
 
 
-class DuckdbStore:
-    """The file, open for writing. Two writers at a time are refused by duckdb.
+def database_of(path: Path) -> Path:
+    """The database of a warehouse: the file itself, or the one in the folder."""
+    return path / _DATABASE if path.is_dir() else path
+
+
+class Store(Closing):
+    """A warehouse open for writing. Two writers at a time are refused by duckdb.
 
     Raises:
-        TraceError: it cannot be opened, is no duckdb file, or holds something else.
+        TraceError: it cannot be opened, or holds something else.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, target: Path) -> None:
+        in_folder = target.is_dir() or target.suffix not in SUFFIXES
+        self._folder = target if in_folder else None
+        try:
+            path = _in_folder(target) if in_folder else _as_file(target)
+        except OSError as error:
+            raise TraceError(f"cannot write into {target}: {error.strerror}") from error
         self._database = connect(path)
         try:
-            self._check()
+            self._make_tables(target)
         except BaseException:
             self.close()
             raise
 
-    def _check(self) -> None:
+    def _make_tables(self, target: Path) -> None:
         """Make the tables, or the columns that an older triplepoint did not have."""
         there = columns_of(self._database)
         if there:
-            check_version(self._database, self.path)
+            check_version(self._database, target)
         self._database.execute("BEGIN")
         for table, columns in COLUMNS.items():
             if table not in there:
@@ -53,12 +72,16 @@ class DuckdbStore:
 
     def known(self) -> list[dict[str, Any]]:
         """The rows of ``files``."""
-        return records(self._database.execute("SELECT * FROM files"))
+        found = self._database.execute("SELECT * FROM files")
+        names = [column[0] for column in found.description or []]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def add(self, batch: Sequence[Extract], replaced: Sequence[str]) -> None:
         """Put files in, and take out what was there of those that are replaced."""
+        if self._folder is not None:
+            (self._folder / _STALE).touch()
         with tempfile.TemporaryDirectory(prefix="triplepoint-") as folder:
-            sources = write_lines(batch, Path(folder))
+            sources = _write_lines(batch, Path(folder))
             self._database.execute("BEGIN")
             try:
                 for table in COLUMNS if replaced else ():
@@ -72,18 +95,46 @@ class DuckdbStore:
                 self._database.execute("ROLLBACK")
                 raise
 
+    def copy_tables(self) -> None:
+        """In a folder, bring the Parquet copies up to date; each is replaced whole."""
+        if self._folder is None or not (self._folder / _STALE).exists():
+            return
+        for table in COLUMNS:
+            place = self._folder / table
+            place.mkdir(exist_ok=True)
+            made = place / ".part"
+            self._database.execute(
+                f"COPY \"{table}\" TO '{quoted(made)}' (FORMAT parquet, COMPRESSION zstd)"
+            )
+            os.replace(made, place / "part-000001.parquet")
+        (self._folder / _STALE).unlink()
+
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._database.close()
 
 
-def records(found: DuckDBPyConnection) -> list[dict[str, Any]]:
-    """Return the rows of a query by the names of its columns."""
-    names = [column[0] for column in found.description or []]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+def _as_file(target: Path) -> Path:
+    if not target.parent.is_dir():
+        raise TraceError(f"cannot write {target}: the folder {target.parent} does not exist")
+    return target
 
 
-def write_lines(batch: Sequence[Extract], folder: Path) -> dict[str, Path]:
+def _in_folder(target: Path) -> Path:
+    """The database in a folder of ours, or in a new or empty one."""
+    if target.is_file() or (target.suffix in _OTHERS and not target.is_dir()):
+        raise TraceError(
+            f"{target} is a file, or called as one; name a folder for Parquet files, or a file "
+            "that ends in .duckdb"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / _DATABASE
+    if not path.exists() and any(target.iterdir()):
+        raise TraceError(f"{target} contains other files; name a new or empty folder")
+    return path
+
+
+def _write_lines(batch: Sequence[Extract], folder: Path) -> dict[str, Path]:
     """The rows of a batch as a file of JSON lines for each table that has some."""
     sources: dict[str, Path] = {}
     texts: dict[str, list[str]] = {}
@@ -104,6 +155,8 @@ def connect(path: Path | str, *, read_only: bool = False) -> DuckDBPyConnection:
         TraceError: it cannot be opened.
     """
     duckdb = need_duckdb()
+    if "?" in str(path):
+        raise TraceError(f"cannot open {path}: duckdb takes no path with a question mark")
     there = os.path.lexists(path)
     try:
         return duckdb.connect(str(path), read_only=read_only, config=DUCKDB_CONFIG)
@@ -125,7 +178,7 @@ def columns_of(database: DuckDBPyConnection) -> dict[str, set[str]]:
 
 
 def check_version(database: DuckDBPyConnection, path: Path) -> None:
-    """Say so where a file is not a warehouse that this version reads.
+    """Refuse what is not a warehouse that this version reads.
 
     Raises:
         TraceError: it is another database, or of another version.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from labs.bench.decode_under_prefill import measure
 from triplepoint.errors import SettingError
-from triplepoint.runtime.bench.beside import measure
 from triplepoint.runtime.engine.engine import Engine
 
 
-@pytest.mark.slow
 def test_a_round_has_a_prompt_alone_and_beside() -> None:
     """As many rounds as were asked for, each with gaps of the decode while the prompt was read."""
     with Engine.load("nano", threads=2, context=2048) as engine:
