@@ -70,14 +70,15 @@ SHIPPED_DATA = {
     "runtime/nano/template.jinja": 2_000,
     "runtime/planning/prices.toml": 5_000,
     "runtime/serve/assets/status.html": 11_000,
-    "traces/assets/report.css": 3_000,
-    "traces/assets/report.html": 1_000,
-    "traces/assets/theme.css": 2_000,
-    "traces/assets/view.css": 13_000,
+    "traces/assets/charts.css": 2_500,
+    "traces/assets/charts.js": 4_000,
+    "traces/assets/dom.js": 3_500,
+    "traces/assets/page.html": 1_000,
+    "traces/assets/regimes.js": 2_500,
+    "traces/assets/theme.css": 6_500,
+    "traces/assets/view.css": 10_000,
     "traces/assets/view.html": 2_000,
-    "traces/assets/view.js": 18_000,
-    "traces/assets/view_charts.js": 16_000,
-    "traces/assets/view_dom.js": 4_000,
+    "traces/assets/view.js": 24_000,
 }
 SHIPPED_BYTES = 4_550_000
 """Of all that ships but the embedded model's weights, sources included."""

@@ -9,24 +9,21 @@ nothing else.
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from . import timeline
+from . import html_page, timeline
 from .events import MessageEvent, PhaseEvent, RunStart, ToolEvent
-from .html_page import asset, filled
+from .phase_diagram import phase_diagram
 from .reader import Trace
-from .sanitize import printable
 from .spans import Leaf, RunSpan, of_runs
 
 Json = dict[str, Any]
 
-_STYLES = ("theme.css", "view.css")
-_SCRIPTS = ("view_dom.js", "view_charts.js", "view.js")
+_SCRIPTS = ("dom.js", "charts.js", "view.js")
 _PHASE_FIELDS = (
     *("turn", "step", "phase", "purpose", "predicted", "observed", "regime", "predicted_regime"),
     *("tokens", "passes", "kv_before", "kv_after", "cached_tokens", "wall_s", "flops", "bytes"),
@@ -50,38 +47,20 @@ def page(traces: Iterable[Trace]) -> str:
     """The page for the runs of these traces, in their order."""
     pool = Texts()
     runs = [
-        Run(one, span, pool).data()
+        Run(one, span, pool)
         for trace in traces
         for one, span in zip(trace.runs, of_runs(trace), strict=True)
     ]
-    script = "\n".join(asset(name) for name in _SCRIPTS)
-    parts = {
-        "STYLE": "\n".join(asset(name) for name in _STYLES),
-        "SCRIPT": script,
-        "DATA": embedded({"texts": pool.texts, "runs": runs}),
-    }
-    return filled("view.html", parts)
-
-
-def embedded(value: Any) -> str:
-    """JSON that may stand inside a ``script`` element: it has no ``<``, ``>`` or ``&``."""
-    text = json.dumps(_clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _clean(value: Any) -> Any:
-    """The value with texts that are safe to show, and numbers that JSON has."""
-    if isinstance(value, str):
-        return printable(value, block=True)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {printable(str(key)): _clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
-    if value is None or isinstance(value, bool | int):
-        return value
-    return printable(str(value), block=True)
+    data = {"runs": [run.data() for run in runs], "texts": pool.texts}
+    diagrams = "".join(run.diagram() for run in runs)
+    return html_page.page(
+        "triplepoint trace",
+        html_page.asset("view.html"),
+        f'<template id="diagrams">{diagrams}</template>',
+        styles=["view.css"],
+        script="\n".join(html_page.asset(name) for name in _SCRIPTS),
+        data=data,
+    )
 
 
 class Texts:
@@ -140,6 +119,10 @@ class Run:
             "at": self._span.start / 1e6,
             "end": self._ms(self._span.end),
         }
+
+    def diagram(self) -> str:
+        """The phase diagram, with the numbers of the leaves that `data` gives."""
+        return phase_diagram(self._trace, [leaf for t in self._span.begun for leaf in t.leaves])
 
     def _about(self) -> Json:
         trace, header = self._trace, self._trace.header
@@ -232,5 +215,4 @@ def _header(header: RunStart) -> Json:
         "cores": header.machine.cores,
         "context": header.config.get("context"),
         "parent": header.parent,
-        "map": header.regime_map,
     }

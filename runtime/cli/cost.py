@@ -108,10 +108,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if age > OLD_DAYS:
         output.note(f"the prices are {age} days old; give newer ones with --prices FILE")
     if args.svg:
-        from ..planning.cost_svg import picture
+        from ..planning.pages import cost_svg
 
         gpu_days = [(choice.name, day) for (choice, day) in _days(book, gpus, usage)]
-        drawing = picture(hardware, found, usage, book, gpu_days, moves)
+        drawing = cost_svg(hardware, found, usage, book, gpu_days, moves)
         with atomic_write(args.svg) as file:
             file.write(drawing)
     output.json(_json(usage, book, choices, evens, moves))

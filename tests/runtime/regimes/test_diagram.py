@@ -151,7 +151,7 @@ def test_svg() -> None:
 
 def test_page() -> None:
     """The page has the picture, the values, and a policy that allows its own script alone."""
-    text = regime_page.page(picture())
+    text = regime_page.regimes_page(picture())
 
     assert "default-src 'none'" in text
     assert text.count("<script") == 2
@@ -220,7 +220,7 @@ def test_the_memory_region_shrinks_with_the_batch() -> None:
 
     whole = Picture("title", [], batches[0], batches=batches[1:])
     drawn = ET.fromstring(regime_picture.svg(whole))
-    assert len(drawn.findall(f".//{SVG}path[@class='batch']")) == 2
+    assert len(drawn.findall(f".//{SVG}path[@class='batch line memory dashed']")) == 2
     texts = ["".join(text.itertext()) for text in drawn.iter(f"{SVG}text")]
     assert {"B = 4", "B = 16"} <= set(texts)
 
@@ -232,7 +232,7 @@ def test_maps_side_by_side() -> None:
     document = ET.fromstring(text)
 
     names = [clip.get("id") for clip in document.iter(f"{SVG}clipPath")]
-    assert len(set(names)) == len(names) == 4
+    assert len(set(names)) == len(names) == 2
     words = [node.text for node in document.iter(f"{SVG}text")]
     assert words.count("new tokens") == 1
     assert {"a <machine>", "dense", "sparse & more"} <= set(words)
