@@ -168,11 +168,11 @@ def _changes(plan: Plan) -> tuple[Bars, Bars]:
 
 def validation(compared: Sequence[Compared]) -> Bars:
     """Return errors of the simulation beside their goals."""
-    bars = [
-        Bar(f"{one.agents} agents: {name}", 0.0, 100 * error, ("", f"{error:+.0%} (goal {goal:.0%})"), f"s{n}")
-        for one in compared
-        for n, (name, error, goal) in enumerate(one.errors())
-    ]  # fmt: skip
+    bars = []
+    for one in compared:
+        for n, (name, error, goal) in enumerate(one.errors()):
+            words = f"{error:+.0%} (goal {goal:.0%})"
+            bars.append(Bar(f"{one.agents} agents: {name}", 0.0, 100 * error, ("", words), f"s{n}"))
     return Bars("Simulated against measured", "error, %", bars)
 
 

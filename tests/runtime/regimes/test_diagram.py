@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.chromium import Chromium
 
 from triplepoint.runtime.cli.regimes import _LEAST_CONTEXT
 from triplepoint.runtime.physics.calibration import Calibration
@@ -157,6 +159,23 @@ def test_page() -> None:
     assert text.count("<script") == 2
     assert "</svg>" in text
     assert "A &lt;model&gt; &amp; its\\x1b regimes" in text
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(browser: Chromium, tmp_path: Path) -> None:
+    """It fits phone and desk with the diagram that suits each, and says what is under a pointer."""
+    path = tmp_path / "regimes.html"
+    path.write_text(regime_page.regimes_page(picture()), encoding="utf-8")
+    browser.fits(path)
+
+    browser.open(path, width=390)
+    shown = "[...document.querySelectorAll('svg')].map((n) => getComputedStyle(n).display)"
+    assert browser.value(shown) == ["none", "block"]
+    at = {"type": "mouseMoved", "x": 200, "y": 250}
+    browser.call("Input.dispatchMouseEvent", **at)
+    browser.wait(lambda: not browser.value("document.querySelector('#tip').hidden"))
+    assert "tok/s, compute" in browser.value("document.querySelector('#tip').innerText")
+    assert browser.complaints == []
 
 
 def test_blocks() -> None:
