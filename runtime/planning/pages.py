@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...traces.charts import Bar, Bars, Lines, Series, figures, number, side_by_side
+from ...traces.charts import COLORS, Bar, Bars, Lines, Series, figures, number, side_by_side
 from ...traces.html_page import header, markup, page, section, table
-from .cost import (
-    DAYS,
-    Sensitivity,
-    Speeds,
-    Usage,
-    api_day,
-    break_even,
-    day_cost,
-    day_of,
-    machine_choice,
-)
+from .cost import DAYS, Choice, Sensitivity, Usage, day_cost
 from .fleet import Result
-from .prices import Hardware, PriceBook
+from .prices import Hardware
 from .validate import HEAD as COMPARED
 from .validate import Compared
 from .what_if import Change, bottleneck
@@ -177,55 +167,56 @@ def validation(compared: Sequence[Compared]) -> Bars:
 
 
 def cost_svg(
-    hardware: Hardware,
-    speeds: Speeds,
-    usage: Usage,
-    book: PriceBook,
-    gpus: Sequence[tuple[str, Callable[[float], float]]],
+    choices: Sequence[Choice],
+    evens: Mapping[str, Sequence[tuple[float, float]]],
     moves: Sequence[Sensitivity],
+    usage: Usage,
+    about: str,
 ) -> str:
     """Return dollars a month over questions a day, and what changes a question's price, as a file.
 
-    gpus: name, and dollars a day by questions a day.
+    Args:
+        choices: what is compared, the own machine first.
+        evens: by name of another, between which questions a day the own one costs no more.
     """
-    mine = day_of(hardware, speeds, usage, book.kwh)
-    apis = [(api.name, api_day(api, usage)) for api in book.apis.values()]
+    mine = choices[0]
     low, high = min(1.0, usage.turns / 100), max(1e5, usage.turns * 100)
     turns = np.geomspace(low, high, 121).tolist()
-    evens = [(name, break_even(mine, day, high)) for name, day in apis]
-    marks = [
-        (even, DAYS * mine(even), f"{number(even)} per day: {name}")
-        for name, even in evens
-        if even is not None and even > 1.01
-    ]
+    firsts = [(one.name, evens[one.name][0][0]) for one in choices[1:] if evens[one.name]]
+    apis = {one.name for one in choices if one.kind == "api"}
     lines = Lines(
         "Cost per month",
         "questions per day",
         "dollars per month",
         [
-            Series(name, [(t, DAYS * day(t)) for t in turns], dashed=n > len(gpus))
-            for n, (name, day) in enumerate([(hardware.name, mine), *gpus, *apis])
+            Series(one.name, [(n, DAYS * one.day(n)) for n in turns], dashed=one.name in apis)
+            for one in choices
         ],
         log_x=True,
         log_y=True,
         notes=[
             f"per question: {number(usage.computed)} + {number(usage.cached)} cached in, "
-            f"{number(usage.output)} out; prices as of {book.checked}"
+            f"{number(usage.output)} out; {about}"
         ],
-        marks=marks,
+        marks=[
+            (even, DAYS * mine.day(even), f"{number(even)} per day: {name}")
+            for name, even in firsts
+            if name in apis and 1.01 < even < high
+        ],
     )
-    now = 100 * machine_choice(hardware, speeds, usage, book.kwh).question
     cents = [(one.name, 100 * one.low, 100 * one.high) for one in moves]
-    bars = [
-        Bar(name, low, high, (number(low), number(high)), f"s{n % 9}")
-        for n, (name, low, high) in enumerate(cents)
-    ]
     changes = Bars(
-        f"What changes the cost per question on {hardware.name}",
+        f"What changes the cost per question on {mine.name}",
         "cents per question",
-        bars,
-        base=now,
+        [
+            Bar(name, low, high, (number(low), number(high)), f"s{n % COLORS}")
+            for n, (name, low, high) in enumerate(cents)
+        ],
+        base=100 * mine.question,
         log=True,
-        notes=[f"each at half and twice its value, the rest unchanged: {number(now)} cents now"],
+        notes=[
+            "each at half and twice its value, the rest unchanged: "
+            f"{number(100 * mine.question)} cents now"
+        ],
     )
     return side_by_side(lines, changes, height=460)
