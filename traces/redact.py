@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -64,12 +64,22 @@ def blank(value: Any) -> Any:
     if isinstance(value, str):
         return f"[redacted: {len(value):,} characters]" if value else ""
     if isinstance(value, Mapping):
-        return {f"[redacted key {n}]": blank(item) for n, item in enumerate(value.values(), 1)}
+        return _keyed(value, blank)
     if isinstance(value, list | tuple):
         return [blank(item) for item in value]
     if value is None or isinstance(value, bool):
         return value
     return "[redacted: a number]" if isinstance(value, int | float) else "[redacted]"
+
+
+def _keyed(
+    value: Mapping[str, Any], item: Callable[[Any], Any], known: Container[str] = ()
+) -> dict[str, Any]:
+    """Return an object of what `item` gives; keys that are not known go."""
+    return {
+        key if key in known else f"[redacted key {n}]": item(part)
+        for n, (key, part) in enumerate(value.items(), 1)
+    }
 
 
 class Redactor:
@@ -109,10 +119,7 @@ class Redactor:
         """Of a call: the parameters' names and the shapes of what was given."""
         if not isinstance(value, Mapping):
             return blank(value)
-        return {
-            key if key in self._parameters else f"[redacted key {n}]": blank(item)
-            for n, (key, item) in enumerate(value.items(), 1)
-        }
+        return _keyed(value, blank, self._parameters)
 
     def called(self, value: Any) -> Any:
         """The name of a tool, if there is one: a model may have written any text in its place."""
@@ -126,15 +133,13 @@ class Redactor:
         """Counts, also of calls by their tools."""
         if not isinstance(value, Mapping):
             return blank(value)
-        return {key: self._by_tool(_settings(item)) for key, item in value.items()}
-
-    def _by_tool(self, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        numbered = enumerate(value.items(), 1)
         return {
-            key if key in self._tools else f"[redacted key {n}]": item
-            for n, (key, item) in numbered
+            key: (
+                _keyed(item, _settings, self._tools)
+                if isinstance(item, Mapping)
+                else _settings(item)
+            )
+            for key, item in value.items()
         }
 
     def config(self, value: Any) -> Any:
@@ -150,10 +155,6 @@ class Redactor:
             key: item if key in _NOT_SECRET else special.get(key, _settings)(item)
             for key, item in value.items()
         }
-
-    def numbers(self, value: Any) -> Any:
-        """Numbers and switches, and no text between them."""
-        return _settings(value)
 
     def sampling(self, value: Any) -> Any:
         """How tokens were picked: all but texts and token ids."""
@@ -186,10 +187,6 @@ class Redactor:
         rest = {k: v for k, v in value.items() if k not in own.keys() | named.keys()}
         return own | named | _settings(rest)
 
-    def tools(self, value: Any) -> Any:
-        """Of the schemas: names of tools and parameters, and types."""
-        return _schema(value)
-
     def model(self, value: Any) -> Any:
         """All but the path, which has the user's name in it."""
         known = {"name", "sha256", "architecture", "quant", "parameters"}
@@ -201,18 +198,18 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
     ("run_start", "redacted"): lambda _, value: True,
     ("run_start", "model"): Redactor.model,
     ("run_start", "config"): Redactor.config,
-    ("run_start", "tools"): Redactor.tools,
+    ("run_start", "tools"): lambda _, value: _schema(value),
     ("tool", "arguments"): Redactor.arguments,
     **{("history", name): lambda _, value: [] for name in ("messages", "ids", "spans", "marks")},
     ("content", "digest"): Redactor.digest,
     ("content", "value"): lambda _, value: None,
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
-    ("phase", "dropped"): Redactor.numbers,
+    ("phase", "dropped"): lambda _, value: _settings(value),
     ("phase", "sampling"): Redactor.sampling,
     ("phase", "recipe"): Redactor.recipe,
     ("phase", "miss"): Redactor.miss,
-    ("phase", "server_timings"): Redactor.numbers,
+    ("phase", "server_timings"): lambda _, value: _settings(value),
     ("tool", "name"): Redactor.called,
     ("tool", "call_id"): Redactor.call_id,
     ("run_end", "totals"): Redactor.totals,
@@ -237,8 +234,7 @@ def _options(value: Any) -> Any:
 
 def _without_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        found = enumerate(value.values(), 1)
-        return {f"[redacted key {n}]": _without_keys(item) for n, item in found}
+        return _keyed(value, _without_keys)
     if isinstance(value, list | tuple):
         return [_without_keys(item) for item in value]
     return _settings(value)

@@ -31,8 +31,7 @@ from ..forward.kv import KVCache, KVLayout
 from ..forward.logits import OutputBuffers, argmax_ops
 from ..forward.tensors import Activation, AttentionSpec, HeadShape, Workspace, padded
 from ..memory import Arena
-from ..physics.machine import MachineProfile, beyond_caches, pool_size, run_tape
-from ..physics.roofline_probe import RooflineProbe
+from ..physics.machine import MachineProfile, RooflineProbe, beyond_caches, pool_size, run_tape
 from ..weights.matrix import Matrix
 
 KERNELS = ("gemm", "experts", "attention", "prepare", "rope", "argmax")
