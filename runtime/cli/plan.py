@@ -89,17 +89,12 @@ def _mix(args: argparse.Namespace) -> Mix:
 
 
 def _programs(names: Sequence[str]) -> list[Program]:
-    from ...traces.find import resolve
-    from ...traces.reader import Trace
     from ..planning.programs import of_trace
-    from ..replay import examples
-    from .traces import default_folder
+    from .engine_from_trace import load_trace
 
-    found: list[Program] = []
-    for group, name in enumerate(names):
-        known = name in examples.names()
-        trace = examples.load(name) if known else Trace.load(resolve(name, default_folder()))
-        found += of_trace(trace, group)
+    found = [
+        program for group, name in enumerate(names) for program in of_trace(load_trace(name), group)
+    ]
     if names and not found:
         raise SettingError(f"{', '.join(names)}: no requests to a local model in these traces")
     return found

@@ -211,7 +211,7 @@ function body(text, answer, folded, open) {
     if (fold.open && fold.childElementCount === 1) fold.append(make("pre", { class: "text" }, text));
   });
   fold.addEventListener("click", (event) => event.stopPropagation());
-  fold.open = open && lines.length <= FOLD_LINES;
+  fold.open = open;
   return fold;
 }
 
