@@ -6,6 +6,7 @@ The server's page is in `runtime/serve/test_status_page.py`, with a server to sh
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,10 @@ def evaluation(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [plan, view, report, evaluation])
-def test_a_page_fits_its_screen(make: object, browser: Chromium, tmp_path: Path) -> None:
+def test_a_page_fits_its_screen(
+    make: Callable[[Path], Path], browser: Chromium, tmp_path: Path
+) -> None:
     """On a phone and on a desk, light and dark; nothing is printed as an error."""
-    assert callable(make)
     browser.fits(make(tmp_path))
 
 

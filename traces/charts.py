@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from .html_page import asset, markup
@@ -31,48 +31,6 @@ class Series:
     points: Sequence[Point]
     kind: Literal["line", "steps", "area", "dots", "dotted line"] = "line"
     dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Series over two axes."""
-
-    title: str
-    x: str
-    y: str
-    series: Sequence[Series]
-    log_x: bool = False
-    log_y: bool = False
-    notes: Sequence[str] = ()
-    marks: Sequence[tuple[float, float, str]] = ()
-    """Points with words at them."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A bar between two values, with words at its ends."""
-
-    name: str
-    low: float
-    high: float
-    words: tuple[str, str] = ("", "")
-    color: str = "s0"
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Bars, one below the other, each under its name."""
-
-    title: str
-    x: str
-    bars: Sequence[Bar]
-    base: float = 0.0
-    """Where a line is drawn through all of them."""
-    log: bool = False
-    notes: Sequence[str] = field(default=())
-
-
-Chart = Lines | Bars
 
 
 def element(name: str, *inside: str, kind: str = "", **attributes: float | str) -> str:
@@ -268,18 +226,97 @@ class Plot:
         self.label(around, words)
 
 
-def _lines(chart: Lines, left: float, top: float, width: float, height: float) -> list[str]:
-    points = [p for one in chart.series for p in one.points] + [m[:2] for m in chart.marks]
-    plot = Plot(
-        Axis.over((x for x, _ in points), left + 56, left + width - 14, log=chart.log_x),
-        Axis.over((y for _, y in points), top + height - 42, top + 8, log=chart.log_y),
-    )
-    plot.axes(chart.x, chart.y)
-    for n, one in enumerate(chart.series):
-        plot.draw(one, f"s{n % COLORS}")
-    for x, y, words in chart.marks:
-        plot.mark(*plot.place((x, y)), words)
-    return plot.parts
+@dataclass(frozen=True)
+class Lines:
+    """Series over two axes."""
+
+    title: str
+    x: str
+    y: str
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = False
+    notes: Sequence[str] = ()
+    marks: Sequence[tuple[float, float, str]] = ()
+    """Points with words at them."""
+
+    @property
+    def height(self) -> float:
+        """On a page."""
+        return HEIGHT
+
+    def draw(self, left: float, top: float, width: float, height: float) -> list[str]:
+        """Return the plot in a box."""
+        points = [p for one in self.series for p in one.points] + [m[:2] for m in self.marks]
+        plot = Plot(
+            Axis.over((x for x, _ in points), left + 56, left + width - 14, log=self.log_x),
+            Axis.over((y for _, y in points), top + height - 42, top + 8, log=self.log_y),
+        )
+        plot.axes(self.x, self.y)
+        for n, one in enumerate(self.series):
+            plot.draw(one, f"s{n % COLORS}")
+        for x, y, words in self.marks:
+            plot.mark(*plot.place((x, y)), words)
+        return plot.parts
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar between two values, with words at its ends."""
+
+    name: str
+    low: float
+    high: float
+    words: tuple[str, str] = ("", "")
+    color: str = "s0"
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars, one below the other, each under its name."""
+
+    title: str
+    x: str
+    bars: Sequence[Bar]
+    base: float = 0.0
+    """Where a line is drawn through all of them."""
+    log: bool = False
+    notes: Sequence[str] = ()
+
+    @property
+    def height(self) -> float:
+        """On a page."""
+        return min(HEIGHT, 50 + 40 * len(self.bars))
+
+    def draw(self, left: float, top: float, width: float, height: float) -> list[str]:
+        """Return the plot in a box, of which few bars leave a part free."""
+        height = min(height, 42 + 40 * len(self.bars))
+        ends = [v for bar in self.bars for v in (bar.low, bar.high)] + [self.base]
+        room = [LETTER * max((len(b.words[n]) for b in self.bars), default=0) + 14 for n in (0, 1)]
+        if any(bar.high < bar.low for bar in self.bars):
+            room = [max(room)] * 2
+        bottom = top + height - 42
+        plot = Plot(
+            Axis.over(ends, left + room[0], left + width - room[1], log=self.log),
+            Axis(0, 1, bottom, top),
+        )
+        plot.axes(self.x)
+        each = (bottom - top) / max(1, len(self.bars))
+        for n, bar in enumerate(self.bars):
+            y = top + n * each
+            low, high = sorted((plot.across(bar.low), plot.across(bar.high)))
+            size = {"width": max(1.5, high - low), "height": 0.42 * each}
+            box = element("rect", kind=f"fill {bar.color}", x=low, y=y + 0.46 * each, rx=3, **size)
+            plot.parts += [text(left + 8, y + 0.36 * each, bar.name, "over"), box]
+            below, above = bar.words if bar.low <= bar.high else bar.words[::-1]
+            for at, words, anchor in ((low - 5, below, "end"), (high + 5, above, "start")):
+                plot.parts.append(text(at, y + 0.67 * each + 4, words, "over", anchor))
+        at = plot.across(self.base)
+        plot.parts.append(element("path", kind="base", d=f"M{at:.1f} {top:.0f}V{bottom:.0f}"))
+        return plot.parts
+
+
+Chart = Lines | Bars
 
 
 def _legend(series: Sequence[Series], left: float, top: float, width: float) -> list[list[str]]:
@@ -298,38 +335,6 @@ def _legend(series: Sequence[Series], left: float, top: float, width: float) -> 
     return rows
 
 
-def _bars(chart: Bars, left: float, top: float, width: float, height: float) -> list[str]:
-    height = min(height, 42 + 40 * len(chart.bars))
-    ends = [v for bar in chart.bars for v in (bar.low, bar.high)] + [chart.base]
-    room = [LETTER * max((len(b.words[n]) for b in chart.bars), default=0) + 14 for n in (0, 1)]
-    if any(bar.high < bar.low for bar in chart.bars):
-        room = [max(room)] * 2
-    bottom = top + height - 42
-    plot = Plot(
-        Axis.over(ends, left + room[0], left + width - room[1], log=chart.log),
-        Axis(0, 1, bottom, top),
-    )
-    plot.axes(chart.x)
-    each = (bottom - top) / max(1, len(chart.bars))
-    for n, bar in enumerate(chart.bars):
-        y = top + n * each
-        low, high = sorted((plot.across(bar.low), plot.across(bar.high)))
-        size = {"width": max(1.5, high - low), "height": 0.42 * each}
-        box = element("rect", kind=f"fill {bar.color}", x=low, y=y + 0.46 * each, rx=3, **size)
-        plot.parts += [text(left + 8, y + 0.36 * each, bar.name, "over"), box]
-        below, above = bar.words if bar.low <= bar.high else bar.words[::-1]
-        for at, words, anchor in ((low - 5, below, "end"), (high + 5, above, "start")):
-            plot.parts.append(text(at, y + 0.67 * each + 4, words, "over", anchor))
-    at = plot.across(chart.base)
-    plot.parts.append(element("path", kind="base", d=f"M{at:.1f} {top:.0f}V{bottom:.0f}"))
-    return plot.parts
-
-
-def _drawn(chart: Chart, left: float, top: float, width: float, height: float) -> list[str]:
-    draw = _bars if isinstance(chart, Bars) else _lines
-    return draw(chart, left, top, width, height)  # pyright: ignore[reportArgumentType]
-
-
 def svg(parts: Iterable[str], width: float, height: float, title: str, kind: str = "chart") -> str:
     """Return a drawing for a page, which has the style sheet."""
     named = {"role": "img", "aria_label": markup(title)}
@@ -340,8 +345,8 @@ def figures(*charts: Chart) -> str:
     """Return charts for a page, side by side where there is room, each under its title."""
     found = []
     for chart in charts:
-        height = min(HEIGHT, 50 + 40 * len(chart.bars)) if isinstance(chart, Bars) else HEIGHT
-        drawing = svg(_drawn(chart, 0, 4, WIDTH, height - 4), WIDTH, height, chart.title)
+        parts = chart.draw(0, 4, WIDTH, chart.height - 4)
+        drawing = svg(parts, WIDTH, chart.height, chart.title)
         notes = "".join(f"<p>{markup(note)}</p>" for note in chart.notes)
         caption = f"{markup(chart.title)}{notes}"
         if isinstance(chart, Lines) and len(chart.series) > 1:
@@ -383,7 +388,7 @@ def side_by_side(*charts: Chart, width: float = 640, height: float = 420) -> str
             rows = _legend(chart.series, left, top, width - 36)
             parts += [part for row in rows for part in row]
             top += 17 * len(rows)
-        parts += _drawn(chart, left - 8, top + 6, width - 20, height - top - 18)
+        parts += chart.draw(left - 8, top + 6, width - 20, height - top - 18)
     titles, about = [chart.title for chart in charts], [n for c in charts for n in c.notes]
     return document(parts, width * len(charts), height, "; ".join(titles), about)
 

@@ -25,20 +25,10 @@ Json = dict[str, Any]
 
 _SCRIPTS = ("dom.js", "charts.js", "view.js")
 _PHASE_FIELDS = (
-    *("turn", "step", "phase", "purpose", "predicted", "observed", "regime", "predicted_regime"),
+    *("turn", "step", "phase", "purpose", "predicted", "observed", "predicted_regime", "label"),
     *("tokens", "passes", "kv_before", "kv_after", "cached_tokens", "wall_s", "flops", "bytes"),
-    *("mfu", "mbu", "dispatch_share", "limit_share", "threads", "plan", "memory_level", "experts"),
-    *(
-        "ttft_s",
-        "tokens_per_s",
-        "predicted_s",
-        *("predicted_by", "run_delay_share", "label"),
-        "predicted_wall_s",
-        "constraint",
-        "max_tokens",
-        "sampling",
-        "source",
-    ),
+    *("mfu", "mbu", "dispatch_share", "run_delay_share", "predicted_s", "tokens_per_s", "ttft_s"),
+    *("threads", "plan", "memory_level", "experts", "constraint", "source"),
 )
 _TOOL_FIELDS = ("turn", "step", "name", "duration_s", "effect", "decision", "decided_by", "asked_s")
 
@@ -128,7 +118,6 @@ class Run:
         trace, header = self._trace, self._trace.header
         end = trace.end
         return {
-            "file": trace.path.name if trace.path else "",
             "run": self._span.run,
             "began": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self._span.start / 1e9)),
             "redacted": trace.redacted,
@@ -204,15 +193,9 @@ def _header(header: RunStart) -> Json:
     model = header.model
     return {
         "model": model.name,
-        "architecture": model.architecture,
         "quant": model.quant,
-        "parameters": model.parameters,
-        "sha256": model.sha256,
         "target": header.target,
         "threads": header.threads,
         "kv": header.kv,
         "cpu": header.machine.cpu,
-        "cores": header.machine.cores,
-        "context": header.config.get("context"),
-        "parent": header.parent,
     }
