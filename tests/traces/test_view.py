@@ -277,6 +277,11 @@ def test_keys_walk_through_the_run(browser: chromium.Chromium, long_page: Path) 
     opened = "document.querySelector('.message.selected pre')?.textContent || ''"
     browser.wait(lambda: "1.99: a line of a log file" in browser.value(opened))
 
+    color = "getComputedStyle(document.querySelector('{}')).color"
+    assert browser.value(color.format(".message.selected pre")) == browser.value(
+        color.format("body")
+    ), "a result is text, not a mark of its kind"
+
     before = browser.value("getComputedStyle(document.body).backgroundColor")
     browser.key("t")
     assert browser.value("getComputedStyle(document.body).backgroundColor") != before
