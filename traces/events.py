@@ -16,9 +16,9 @@ from .records import LayerRecord as LayerRecord
 from .records import MachineRecord as MachineRecord
 from .records import MissRecord as MissRecord
 from .records import ModelRecord as ModelRecord
+from .records import Own, text_hash
 from .records import Record as Record
 from .records import ShareRecord as ShareRecord
-from .records import text_hash
 
 SCHEMA_VERSION = 2
 """Version 1 had no `pass` events, and other fields in their place; it is refused."""
@@ -63,29 +63,29 @@ class RunStart(Event):
     """The header of a run: everything needed to do it again."""
 
     event: Literal["run_start"] = "run_start"
-    parent: str | None = None
+    parent: Own[str | None] = None
     """Run that this one continues."""
-    parent_step: str | None = None
+    parent_step: Own[str | None] = None
     """Turn and step of the parent from which on it does, e.g. ``2.1``; None: its end."""
     task: str = ""
     workspace: str = ""
     model: ModelRecord
-    target: str = ""
+    target: Own[str] = ""
     """CPU target that the kernels were generated for, e.g. ``avx512-bf16``."""
     threads: int = 0
-    kv: str = ""
+    kv: Own[str] = ""
     """Format of the KV cache: ``bf16``, ``q8`` or ``f32``."""
-    machine: MachineRecord = field(default_factory=MachineRecord)
+    machine: Own[MachineRecord] = field(default_factory=MachineRecord)
     config: dict[str, Any] = field(default_factory=dict)
     """Settings of the agent: limits, context length, sampling, system prompt."""
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: Own[dict[str, str]] = field(default_factory=dict)
     """Package name to version."""
     tools: list[dict[str, Any]] = field(default_factory=list)
     """OpenAI-style schemas of the tools; the grammar of tool calls is made from them."""
-    semconv: str = SEMCONV
-    tuning: dict[str, Any] = field(default_factory=dict)
+    semconv: Own[str] = SEMCONV
+    tuning: Own[dict[str, Any]] = field(default_factory=dict)
     """How passes are run: for each setting its ``value`` and ``why``; see docs/policy.md."""
-    regime_map: dict[str, Any] = field(default_factory=dict)
+    regime_map: Own[dict[str, Any]] = field(default_factory=dict)
     """Bounds that the cost model names over tokens in a pass and KV length; see docs/trace.md."""
     redacted: bool = False
     """The file holds neither text nor token ids: see `redact`."""
@@ -110,13 +110,13 @@ class MessageEvent(Event):
     """One message of the conversation."""
 
     event: Literal["message"] = "message"
-    role: str
+    role: Own[str]
     """``system``, ``user``, ``assistant`` or ``tool``."""
     content: str
     """Without the thinking, where that could be told apart."""
     thinking: str = ""
     """What an assistant thought before it spoke."""
-    by: str = ""
+    by: Own[str] = ""
     """``harness``: the runtime said it, and neither the person nor the model."""
     attached: dict[str, str] = field(default_factory=dict)
     """With a question: documents that could be read beside the workspace, by name, and where each
@@ -149,7 +149,7 @@ class PhaseEvent(Event):
     turn: int = 0
     step: int = 0
     phase: PhaseName
-    purpose: str = "prompt"
+    purpose: Own[str] = "prompt"
     """``prompt``, ``tool_result``, ``tool_call``, ``answer``, or another word for what it was."""
     predicted: Bound
     """Bound that the cost model named before the pass."""
@@ -184,13 +184,13 @@ class PhaseEvent(Event):
     limit_share: float = 0.0
     """Share of the machine's measured limit that the observed bound names, 0 to 1."""
     threads: int = 0
-    plan: str = ""
+    plan: Own[str] = ""
     """Name of the kernel plan."""
-    memory_level: str = ""
+    memory_level: Own[str] = ""
     """Level that the weights and the KV cache came from: ``L1``, ``L2``, ``L3`` or ``DRAM``."""
     experts: float | None = None
     """Distinct experts that a layer touched in a pass, on average; None in a dense model."""
-    experts_by_layer: list[float] = field(default_factory=list)
+    experts_by_layer: Own[list[float]] = field(default_factory=list)
     """The same for each layer; empty in a dense model."""
     token_ids: list[int] = field(default_factory=list)
     """The ids fed in (prefill) or sampled, the stop token included (decode)."""
@@ -198,18 +198,18 @@ class PhaseEvent(Event):
     """How a decode picked its tokens: temperature, top_k, top_p, seed, …"""
     max_tokens: int | None = None
     """Limit that a decode ran under."""
-    stop: list[int] = field(default_factory=list)
+    stop: Own[list[int]] = field(default_factory=list)
     """Ids that end a decode."""
-    constraint: str | None = None
+    constraint: Own[str | None] = None
     """Name of the grammar that a decode ran under; None: every token was allowed."""
     recipe: dict[str, Any] | None = None
     """What that grammar is made of, and other limits of the reply; see docs/trace.md. Tools and
     schemas are named by digest: they are those of the header, or of a `ContentEvent`."""
-    finish_reason: str = ""
+    finish_reason: Own[str] = ""
     """``repetition`` where a decode was ended because it repeated itself; else empty."""
     ttft_s: float | None = None
     """Time from the start of the turn to the first sampled token, on the decode that sampled it."""
-    source: str = "engine"
+    source: Own[str] = "engine"
     """``engine``: measured by the pass itself; ``remote``: another engine, timed from outside."""
     forced_tokens: int = 0
     """Tokens of a decode that the grammar forced, and that needed no choice and no pass."""
@@ -217,7 +217,7 @@ class PhaseEvent(Event):
     """Tokens that were drafted and computed with what was known."""
     accepted_tokens: int = 0
     """Those of them that were what the model chose."""
-    drafts: list[DraftRecord] = field(default_factory=list)
+    drafts: Own[list[DraftRecord]] = field(default_factory=list)
     """The same by what drafted."""
     saved_s: float = 0.0
     """Seconds that those took less than they would have, by the measured times of passes."""
@@ -225,22 +225,22 @@ class PhaseEvent(Event):
     """What a compaction took out of the context: message, label, tokens and tokens left of it."""
     passes: int = 0
     """Forward passes that the phase was made of; 0: not recorded."""
-    shared: ShareRecord | None = None
+    shared: Own[ShareRecord | None] = None
     """Its share of those passes that had rows of other sequences too; None: there were none."""
-    predicted_s: dict[str, float] = field(default_factory=dict)
+    predicted_s: Own[dict[str, float]] = field(default_factory=dict)
     """Least seconds by bound that the cost model gave before the pass."""
-    tuning: list[str] = field(default_factory=list)
+    tuning: Own[list[str]] = field(default_factory=list)
     """What was corrected in how passes are run, a line each; see docs/policy.md."""
-    predicted_by: str = ""
+    predicted_by: Own[str] = ""
     """``calibration``, ``quick calibration``, or ``roofline``: the limits alone."""
     predicted_wall_s: float = 0.0
     """Seconds that the phase was expected to take; by a roofline at least."""
-    bound_shares: dict[str, float] = field(default_factory=dict)
+    bound_shares: Own[dict[str, float]] = field(default_factory=dict)
     """Share of the time that follows each bound, at most 1 together; the largest is `observed`."""
     run_delay_share: float | None = None
     """Share of the time that one of its threads (the one with the most) was ready to run and had no
     core, 0 to 1; None: not known."""
-    layers: list[LayerRecord] = field(default_factory=list)
+    layers: Own[list[LayerRecord]] = field(default_factory=list)
     """Time by layer, where it was asked for."""
     server_timings: dict[str, Any] = field(default_factory=dict)
     """What another server says of its own times, of `source` ``remote``."""
@@ -298,11 +298,11 @@ class PassEvent(Event):
     step: int = 0
     number: int
     """Of the pass, among the shared ones of its engine: the same in every trace that has it."""
-    sequences: list[str]
+    sequences: Own[list[str]]
     """Whose rows: the run, where it has one."""
-    rows: list[int]
+    rows: Own[list[int]]
     """Rows of each of them."""
-    kv: list[int]
+    kv: Own[list[int]]
     """Positions that each had in the KV cache before."""
     own: int
     """Which of them this trace is of: an index from 0."""
@@ -310,7 +310,7 @@ class PassEvent(Event):
     """Why it had so many rows: ``all`` that waited; prompts up to the ``deadline`` of those who
     decode, or to the ``chunk`` that is most efficient; ``prefix``: the rest waited for what this
     pass computes; ``memory``: for pages; ``limit``: a pass holds no more."""
-    plan: str = ""
+    plan: Own[str] = ""
     threads: int = 0
     predicted: Bound
     observed: Bound
@@ -341,15 +341,15 @@ class ToolEvent(Event):
     error: str | None = None
     """Why the call failed; None when it did not."""
     call_id: str = ""
-    effect: str = ""
+    effect: Own[str] = ""
     """What the tool can do at worst: ``read``, ``write``, ``exec`` or ``net``."""
-    decision: str = ""
+    decision: Own[str] = ""
     """What the policy said: ``allowed`` or ``denied``; empty for a call that never reached it."""
-    decided_by: str = ""
+    decided_by: Own[str] = ""
     """Who or what said so: ``effect``, ``read-only``, ``yes``, ``rule 2``, ``user``, …"""
     asked_s: float = 0.0
     """Time that a person took to decide; not part of ``duration_s``."""
-    by: str = ""
+    by: Own[str] = ""
     """``harness``: the runtime made the call, and not the model."""
 
     def __post_init__(self) -> None:
@@ -377,7 +377,7 @@ class TurnEnd(Event):
     """Time to the first sampled token of the turn."""
     tpot_s: float | None = None
     """Mean time of a sampled token."""
-    by: str = ""
+    by: Own[str] = ""
     """``harness``: the runtime answered, since no line says what the model did."""
     found: bool = True
     """False where the answer is that what was asked for is not there."""

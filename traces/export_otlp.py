@@ -18,11 +18,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .events import PassEvent, PhaseEvent, RunStart, ToolEvent
 from .reader import Trace
+from .records import Record
 from .spans import Leaf, PassSpan, RunSpan, StepSpan, TurnSpan, of_runs
 
 Json = dict[str, Any]
@@ -150,14 +151,16 @@ class Spans:
             yield self._span(f"chat {self._model}", key, parent, reply, self._usage(phases))
         for number, leaf in enumerate(step.leaves):
             if isinstance(leaf.event, PhaseEvent):
-                name = f"triplepoint.phase {leaf.event.phase}"
-                yield self._span(name, f"{key}.{number}", key, leaf, _phase(leaf.event))
-                for n, one in enumerate(leaf.passes):
-                    about = _pass(one.event)
-                    inner = f"{key}.{number}.{n}"
-                    yield self._span("triplepoint.pass", inner, f"{key}.{number}", one, about)
+                yield from self._phase(f"{key}.{number}", key, leaf, leaf.event)
             else:
                 yield self._tool(f"{key}.{number}", parent, leaf, leaf.event)
+
+    def _phase(self, key: str, parent: str, leaf: Leaf, phase: PhaseEvent) -> Iterator[Json]:
+        name = f"triplepoint.phase {phase.phase}"
+        yield self._span(name, key, parent, leaf, _fields("phase", phase, _PHASE))
+        for n, one in enumerate(leaf.passes):
+            about = _fields("pass", one.event, _PASS)
+            yield self._span("triplepoint.pass", f"{key}.{n}", key, one, about)
 
     def _usage(self, phases: list[Leaf]) -> Json:
         """Attributes of a reply: what was asked for, and what it took."""
@@ -265,11 +268,7 @@ class ServedSpans(Spans):
         yield span
         for number, leaf in enumerate(turn.leaves):
             assert isinstance(leaf.event, PhaseEvent), "a request's tools run elsewhere"
-            inner = f"{key}.{number}"
-            name = f"triplepoint.phase {leaf.event.phase}"
-            yield self._span(name, inner, key, leaf, _phase(leaf.event))
-            for n, one in enumerate(leaf.passes):
-                yield self._span("triplepoint.pass", f"{inner}.{n}", inner, one, _pass(one.event))
+            yield from self._phase(f"{key}.{number}", key, leaf, leaf.event)
 
 
 def _settings(header: RunStart) -> Json:
@@ -288,24 +287,29 @@ def _failure(turn: TurnSpan) -> str:
     return turn.outcome.status if turn.outcome else "unfinished"
 
 
-def _phase(phase: PhaseEvent) -> Json:
-    names = ("regime", "predicted_regime", "purpose", "tokens", "cached_tokens", "kv_before")
-    names += ("kv_after", "wall_s", "flops", "bytes", "mfu", "mbu", "dispatch_share", "limit_share")
-    names += ("threads", "plan", "memory_level", "experts", "passes", "source", "tokens_per_s")
-    names += ("contended",)
-    about = {f"triplepoint.phase.{name}": getattr(phase, name) for name in names}
-    if (shared := phase.shared) is not None:
-        about |= {
-            f"triplepoint.phase.shared.{name}": value for name, value in shared.model_dump().items()
-        }
+_PHASE = (
+    *("regime", "predicted_regime", "purpose", "tokens", "cached_tokens", "kv_before", "kv_after"),
+    *("wall_s", "flops", "bytes", "mfu", "mbu", "dispatch_share", "limit_share", "threads", "plan"),
+    *("memory_level", "experts", "passes", "source", "tokens_per_s", "contended", "shared"),
+)
+_PASS = (
+    *("number", "sequences", "rows", "kv", "own", "why", "plan", "threads", "predicted"),
+    *("observed", "predicted_wall_s", "wall_s", "flops", "bytes"),
+    *("share_s", "share_flops", "share_bytes"),
+)
+
+
+def _fields(kind: str, event: PhaseEvent | PassEvent, names: Sequence[str]) -> Json:
+    """Return fields of an event as attributes; those of a record each by itself."""
+    about: Json = {}
+    for name in names:
+        value = getattr(event, name)
+        about |= (
+            {f"triplepoint.{kind}.{name}.{inner}": one for inner, one in value.model_dump().items()}
+            if isinstance(value, Record)
+            else {f"triplepoint.{kind}.{name}": value}
+        )
     return about
-
-
-def _pass(event: PassEvent) -> Json:
-    names = ("number", "sequences", "rows", "kv", "own", "why", "plan", "threads", "predicted")
-    names += ("observed", "predicted_wall_s", "wall_s", "flops", "bytes")
-    names += ("share_s", "share_flops", "share_bytes")
-    return {f"triplepoint.pass.{name}": getattr(event, name) for name in names}
 
 
 def _finish_reason(phase: PhaseEvent) -> str:

@@ -13,12 +13,16 @@ import json
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 R = TypeVar("R", bound="Record")
+T = TypeVar("T")
+
+Own = Annotated[T, "own words"]
+"""A field of texts, or of a container, that holds nothing of the conversation: see `redact`."""
 
 
 def content_digest(value: Any) -> str:

@@ -1,114 +1,59 @@
 """A trace without text: sizes, hashes, counts and times stay; words and token ids do not.
 
-What stays is listed field by field. An event or a field that this version does not know is taken
-for text: of such an event only its name is written, and such a field is left out. The hashes are
+What stays says so by its type: numbers, words from a fixed list, and what is marked as `Own`. Of
+other fields the shape is written. An event or a field that this version does not know is taken for
+text: of such an event only its name is written, and such a field is left out. The hashes are
 made with a key that is thrown away, so that nobody can find a short text by trying candidates;
 equal texts of a run still have equal hashes.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Mapping
+from dataclasses import fields
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from .events import EVENT_TYPES, Event
+from .records import Own
 from .text_dedup import EMPTY
 
-_HEAD = {"v", "seq", "ts", "run", "event"}
-KEPT: dict[str, set[str]] = {
-    "run_start": {
-        "parent",
-        "parent_step",
-        "target",
-        "threads",
-        "kv",
-        "machine",
-        "versions",
-        "semconv",
-        "regime_map",
-        "tuning",
-    },
-    "history": {"turn"},
-    "content": set(),
-    "message": {"role", "turn", "step", "by"},
-    "phase": {
-        *("turn", "step", "phase", "purpose", "predicted", "observed", "tokens", "kv_before"),
-        *(
-            "kv_after",
-            "cached_tokens",
-            "shared_tokens",
-            "shared",
-            "recomputed_tokens",
-            "recalled_bytes",
-            "reread_tokens",
-            "wall_s",
-            "flops",
-            "bytes",
-            "mfu",
-            "mbu",
-            "dispatch_share",
-        ),
-        *("limit_share", "threads", "plan", "memory_level", "experts", "max_tokens"),
-        *("experts_by_layer", "tuning"),
-        *("forced_tokens", "drafted_tokens", "accepted_tokens", "drafts", "saved_s"),
-        *(
-            "stop",
-            "constraint",
-            "finish_reason",
-            "ttft_s",
-            "source",
-            "passes",
-            "predicted_s",
-            "layers",
-        ),
-        *("predicted_by", "predicted_wall_s", "bound_shares", "run_delay_share", "contended"),
-        *("tokens_per_s", "regime", "predicted_regime"),
-    },
-    "pass": {
-        *("turn", "step", "number", "sequences", "rows", "kv", "own", "why", "plan", "threads"),
-        *("predicted", "observed", "predicted_wall_s", "wall_s", "flops", "bytes"),
-        *("share_s", "share_flops", "share_bytes"),
-    },
-    "tool": {
-        *("turn", "step", "duration_s", "effect", "decision", "decided_by", "asked_s", "by"),
-    },
-    "turn_end": {
-        "turn",
-        "input_tokens",
-        "output_tokens",
-        "cached_tokens",
-        "reread_tokens",
-        "ttft_s",
-        "tpot_s",
-        "by",
-        "found",
-    },
-    "run_end": {"status", "wall_s"},
-    "sealed": {"torn_bytes"},
-}
-"""Fields that hold no text of the conversation, by event."""
-
-BLANKED: dict[str, set[str]] = {
-    "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
-    "history": {"messages", "ids", "spans", "marks"},
-    "content": {"digest", "value"},
-    "message": {"content", "content_sha256", "ids", "thinking", "attached"},
-    "phase": {"token_ids", "dropped", "miss", "sampling", "recipe", "server_timings"},
-    "pass": set(),
-    "tool": {"name", "call_id", "arguments", "result", "result_sha256", "error"},
-    "turn_end": {"answer", "answer_sha256", "sources", "unsupported"},
-    "run_end": {"message", "answer", "answer_sha256", "totals"},
-    "sealed": set(),
-}
-"""Fields that do. What is in neither table is not written."""
-
+_HEAD = {field.name for field in fields(Event)} | {"event"}
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_SECRET = ("kv", "format")  # settings whose values are words of our own
 _BY_DIGEST = ("tools", "output", "names")  # fields of recipes
 _VALUES = ("default", "const", "enum", "examples")  # of a JSON schema: what arguments may be
+
+
+@functools.cache
+def kept_fields(name: str) -> frozenset[str]:
+    """Return the fields and properties of an event that hold no text of the conversation."""
+    model = EVENT_TYPES.get(name)
+    if model is None:
+        return frozenset()
+    hints = get_type_hints(model, include_extras=True)
+    return frozenset(field for field in _known(name) if _is_own(hints[field])) | {*model.COMPUTED}
+
+
+@functools.cache
+def _known(name: str) -> frozenset[str]:
+    return (
+        frozenset(f.name for f in fields(EVENT_TYPES[name])) if name in EVENT_TYPES else frozenset()
+    )
+
+
+def _is_own(hint: Any) -> bool:
+    """Whether a type holds no text but our own; of a container only a mark says so."""
+    if set(get_args(Own)[1:]) & set(getattr(hint, "__metadata__", ())):
+        return True
+    if get_origin(hint) in (Union, UnionType):
+        return all(map(_is_own, get_args(hint)))
+    return get_origin(hint) is Literal or hint in (int, float, bool, NoneType)
 
 
 def blank(value: Any) -> Any:
@@ -119,12 +64,22 @@ def blank(value: Any) -> Any:
     if isinstance(value, str):
         return f"[redacted: {len(value):,} characters]" if value else ""
     if isinstance(value, Mapping):
-        return {f"[redacted key {n}]": blank(item) for n, item in enumerate(value.values(), 1)}
+        return _keyed(value, blank)
     if isinstance(value, list | tuple):
         return [blank(item) for item in value]
     if value is None or isinstance(value, bool):
         return value
     return "[redacted: a number]" if isinstance(value, int | float) else "[redacted]"
+
+
+def _keyed(
+    value: Mapping[str, Any], item: Callable[[Any], Any], known: Container[str] = ()
+) -> dict[str, Any]:
+    """Return an object of what `item` gives; keys that are not known go."""
+    return {
+        key if key in known else f"[redacted key {n}]": item(part)
+        for n, (key, part) in enumerate(value.items(), 1)
+    }
 
 
 class Redactor:
@@ -138,18 +93,20 @@ class Redactor:
     def __call__(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The event without text; its argument stays as it is."""
         name = str(event["event"])
-        kept, blanked = KEPT.get(name, set()), BLANKED.get(name, set())
+        kept, known = kept_fields(name), _known(name)
         if name == "run_start":
             self._parameters = set(_property_names(event.get("tools", [])))
             self._tools = set(_tool_names(event.get("tools", [])))
         body: dict[str, Any] = {}
         for field, value in event.items():
-            if field in _HEAD or field in kept:
+            if (special := _SPECIAL.get((name, field))) is not None:
+                body[field] = special(self, value)
+            elif field in _HEAD or field in kept:
                 body[field] = value
-            elif field in blanked and field.endswith("_sha256"):
+            elif field in known and field.endswith("_sha256"):
                 body[field] = self._hash(str(event.get(field.removesuffix("_sha256"), "")))
-            elif field in blanked:
-                body[field] = _SPECIAL.get((name, field), _blank)(self, value)
+            elif field in known:
+                body[field] = blank(value)
         return body
 
     def _hash(self, text: str) -> str:
@@ -162,10 +119,7 @@ class Redactor:
         """Of a call: the parameters' names and the shapes of what was given."""
         if not isinstance(value, Mapping):
             return blank(value)
-        return {
-            key if key in self._parameters else f"[redacted key {n}]": blank(item)
-            for n, (key, item) in enumerate(value.items(), 1)
-        }
+        return _keyed(value, blank, self._parameters)
 
     def called(self, value: Any) -> Any:
         """The name of a tool, if there is one: a model may have written any text in its place."""
@@ -179,15 +133,13 @@ class Redactor:
         """Counts, also of calls by their tools."""
         if not isinstance(value, Mapping):
             return blank(value)
-        return {key: self._by_tool(_settings(item)) for key, item in value.items()}
-
-    def _by_tool(self, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        numbered = enumerate(value.items(), 1)
         return {
-            key if key in self._tools else f"[redacted key {n}]": item
-            for n, (key, item) in numbered
+            key: (
+                _keyed(item, _settings, self._tools)
+                if isinstance(item, Mapping)
+                else _settings(item)
+            )
+            for key, item in value.items()
         }
 
     def config(self, value: Any) -> Any:
@@ -203,10 +155,6 @@ class Redactor:
             key: item if key in _NOT_SECRET else special.get(key, _settings)(item)
             for key, item in value.items()
         }
-
-    def numbers(self, value: Any) -> Any:
-        """Numbers and switches, and no text between them."""
-        return _settings(value)
 
     def sampling(self, value: Any) -> Any:
         """How tokens were picked: all but texts and token ids."""
@@ -239,10 +187,6 @@ class Redactor:
         rest = {k: v for k, v in value.items() if k not in own.keys() | named.keys()}
         return own | named | _settings(rest)
 
-    def tools(self, value: Any) -> Any:
-        """Of the schemas: names of tools and parameters, and types."""
-        return _schema(value)
-
     def model(self, value: Any) -> Any:
         """All but the path, which has the user's name in it."""
         known = {"name", "sha256", "architecture", "quant", "parameters"}
@@ -250,26 +194,22 @@ class Redactor:
         return {key: item if key in known else blank(item) for key, item in value.items()}
 
 
-def _blank(_: Redactor, value: Any) -> Any:
-    return blank(value)
-
-
 _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
     ("run_start", "redacted"): lambda _, value: True,
     ("run_start", "model"): Redactor.model,
     ("run_start", "config"): Redactor.config,
-    ("run_start", "tools"): Redactor.tools,
+    ("run_start", "tools"): lambda _, value: _schema(value),
     ("tool", "arguments"): Redactor.arguments,
-    **{("history", name): lambda _, value: [] for name in BLANKED["history"]},
+    **{("history", name): lambda _, value: [] for name in ("messages", "ids", "spans", "marks")},
     ("content", "digest"): Redactor.digest,
     ("content", "value"): lambda _, value: None,
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
-    ("phase", "dropped"): Redactor.numbers,
+    ("phase", "dropped"): lambda _, value: _settings(value),
     ("phase", "sampling"): Redactor.sampling,
     ("phase", "recipe"): Redactor.recipe,
     ("phase", "miss"): Redactor.miss,
-    ("phase", "server_timings"): Redactor.numbers,
+    ("phase", "server_timings"): lambda _, value: _settings(value),
     ("tool", "name"): Redactor.called,
     ("tool", "call_id"): Redactor.call_id,
     ("run_end", "totals"): Redactor.totals,
@@ -294,8 +234,7 @@ def _options(value: Any) -> Any:
 
 def _without_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        found = enumerate(value.values(), 1)
-        return {f"[redacted key {n}]": _without_keys(item) for n, item in found}
+        return _keyed(value, _without_keys)
     if isinstance(value, list | tuple):
         return [_without_keys(item) for item in value]
     return _settings(value)

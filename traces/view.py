@@ -9,39 +9,26 @@ nothing else.
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from . import timeline
+from . import html_page, timeline
 from .events import MessageEvent, PhaseEvent, RunStart, ToolEvent
-from .html_page import asset, filled
+from .phase_diagram import phase_diagram
 from .reader import Trace
-from .sanitize import printable
 from .spans import Leaf, RunSpan, of_runs
 
 Json = dict[str, Any]
 
-_STYLES = ("theme.css", "view.css")
-_SCRIPTS = ("view_dom.js", "view_charts.js", "view.js")
+_SCRIPTS = ("dom.js", "charts.js", "view.js")
 _PHASE_FIELDS = (
-    *("turn", "step", "phase", "purpose", "predicted", "observed", "regime", "predicted_regime"),
+    *("turn", "step", "phase", "purpose", "predicted", "observed", "predicted_regime", "label"),
     *("tokens", "passes", "kv_before", "kv_after", "cached_tokens", "wall_s", "flops", "bytes"),
-    *("mfu", "mbu", "dispatch_share", "limit_share", "threads", "plan", "memory_level", "experts"),
-    *(
-        "ttft_s",
-        "tokens_per_s",
-        "predicted_s",
-        *("predicted_by", "run_delay_share", "label"),
-        "predicted_wall_s",
-        "constraint",
-        "max_tokens",
-        "sampling",
-        "source",
-    ),
+    *("mfu", "mbu", "dispatch_share", "run_delay_share", "predicted_s", "tokens_per_s", "ttft_s"),
+    *("threads", "plan", "memory_level", "experts", "constraint", "source"),
 )
 _TOOL_FIELDS = ("turn", "step", "name", "duration_s", "effect", "decision", "decided_by", "asked_s")
 
@@ -50,38 +37,20 @@ def page(traces: Iterable[Trace]) -> str:
     """The page for the runs of these traces, in their order."""
     pool = Texts()
     runs = [
-        Run(one, span, pool).data()
+        Run(one, span, pool)
         for trace in traces
         for one, span in zip(trace.runs, of_runs(trace), strict=True)
     ]
-    script = "\n".join(asset(name) for name in _SCRIPTS)
-    parts = {
-        "STYLE": "\n".join(asset(name) for name in _STYLES),
-        "SCRIPT": script,
-        "DATA": embedded({"texts": pool.texts, "runs": runs}),
-    }
-    return filled("view.html", parts)
-
-
-def embedded(value: Any) -> str:
-    """JSON that may stand inside a ``script`` element: it has no ``<``, ``>`` or ``&``."""
-    text = json.dumps(_clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _clean(value: Any) -> Any:
-    """The value with texts that are safe to show, and numbers that JSON has."""
-    if isinstance(value, str):
-        return printable(value, block=True)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {printable(str(key)): _clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
-    if value is None or isinstance(value, bool | int):
-        return value
-    return printable(str(value), block=True)
+    data = {"runs": [run.data() for run in runs], "texts": pool.texts}
+    diagrams = "".join(run.diagram() for run in runs)
+    return html_page.page(
+        "triplepoint trace",
+        html_page.asset("view.html"),
+        f'<template id="diagrams">{diagrams}</template>',
+        styles=["view.css"],
+        script="\n".join(html_page.asset(name) for name in _SCRIPTS),
+        data=data,
+    )
 
 
 class Texts:
@@ -141,11 +110,14 @@ class Run:
             "end": self._ms(self._span.end),
         }
 
+    def diagram(self) -> str:
+        """The phase diagram, with the numbers of the leaves that `data` gives."""
+        return phase_diagram(self._trace, [leaf for t in self._span.begun for leaf in t.leaves])
+
     def _about(self) -> Json:
         trace, header = self._trace, self._trace.header
         end = trace.end
         return {
-            "file": trace.path.name if trace.path else "",
             "run": self._span.run,
             "began": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self._span.start / 1e9)),
             "redacted": trace.redacted,
@@ -221,16 +193,9 @@ def _header(header: RunStart) -> Json:
     model = header.model
     return {
         "model": model.name,
-        "architecture": model.architecture,
         "quant": model.quant,
-        "parameters": model.parameters,
-        "sha256": model.sha256,
         "target": header.target,
         "threads": header.threads,
         "kv": header.kv,
         "cpu": header.machine.cpu,
-        "cores": header.machine.cores,
-        "context": header.config.get("context"),
-        "parent": header.parent,
-        "map": header.regime_map,
     }

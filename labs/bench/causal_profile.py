@@ -25,8 +25,8 @@ from triplepoint.runtime.engine.engine_timer import all_threads, parts_of
 from triplepoint.runtime.engine.request import Request
 from triplepoint.runtime.physics.costs import Bound, PassCost, pass_cost, predict
 from triplepoint.runtime.physics.latency_model import attainable
+from triplepoint.runtime.physics.machine import RooflineProbe
 from triplepoint.runtime.physics.observation import Observation, observe
-from triplepoint.runtime.physics.roofline_probe import RooflineProbe
 
 from .perturbed_graph import Perturbation, PerturbedGraph, perturbed
 

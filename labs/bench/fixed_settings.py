@@ -22,8 +22,8 @@ from triplepoint.runtime.physics.timed_passes import Case
 from triplepoint.traces.reader import Trace
 
 if TYPE_CHECKING:
-    from triplepoint.runtime.engine.policy.autotune import Autotuner
     from triplepoint.runtime.engine.engine import Engine
+    from triplepoint.runtime.engine.policy.autotune import Autotuner
 
 POLICY = "policy"
 GROUPS: dict[str, Sequence[str]] = {

@@ -37,8 +37,13 @@ from triplepoint.runtime.forward.tensors import (
     padded,
 )
 from triplepoint.runtime.memory import Arena
-from triplepoint.runtime.physics.machine import MachineProfile, beyond_caches, pool_size, run_tape
-from triplepoint.runtime.physics.roofline_probe import RooflineProbe
+from triplepoint.runtime.physics.machine import (
+    MachineProfile,
+    RooflineProbe,
+    beyond_caches,
+    pool_size,
+    run_tape,
+)
 from triplepoint.runtime.weights.matrix import Matrix
 
 KERNELS = ("gemm", "experts", "attention", "prepare", "rope", "argmax")

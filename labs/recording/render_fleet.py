@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from triplepoint.runtime.planning.charts import Lines, Series, document
+from triplepoint.traces.charts import Lines, Series, side_by_side
 
 DOCS = Path(__file__).parents[2] / "docs"
 WORDS = {"driver": "driver killed, goes on", "node": "node lost"}
@@ -26,15 +26,15 @@ def main(timeline: str) -> None:
 
     killed = [(at, done(at)) for at, what in events if what == "worker"]
     series = [
-        Series("rows answered", [(row, n + 1) for n, row in enumerate(rows)]),
-        Series("a worker killed", killed, dots=True, line=False),
+        Series("rows answered", [(row, n + 1) for n, row in enumerate(rows)], "steps"),
+        Series("a worker killed", killed, "dots"),
     ]
     marks = [(at, done(at), WORDS[what]) for at, what in events if what in WORDS]
     note = f"{len(rows)} rows, three nodes as processes on one machine; each answered once"
     chart = Lines(
         "A map that is being killed", "seconds", "rows", series, notes=[note], marks=marks
     )
-    (DOCS / "fleet.svg").write_text(document([chart], width=900))
+    (DOCS / "fleet.svg").write_text(side_by_side(chart, width=900))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from .runner import Result, Samples, spent
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..physics.roofline_probe import RooflineProbe
+    from ..physics.machine import RooflineProbe
     from ..physics.timed_passes import Case
 
 SCRIPT = Path(__file__).with_name("baseline_worker.py")
@@ -208,7 +208,7 @@ class PairedBenchmark:
         Raises:
             EngineError: a case is too long, or the peer cannot load the model.
         """
-        from ..physics.roofline_probe import RooflineProbe
+        from ..physics.machine import RooflineProbe
 
         self.engine, self.peer, self.todo, self.repeat = engine, peer, todo, repeat
         self._timer = EngineTimer(engine, todo)

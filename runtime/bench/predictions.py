@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..physics.calibration import Calibration
     from ..physics.latency_model import LatencyEstimate
-    from ..physics.machine import MachineProfile
-    from ..physics.roofline_probe import RooflineProbe
+    from ..physics.machine import MachineProfile, RooflineProbe
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 ``pp512`` is a prefill of 512 random tokens, ``tg32`` a decode of 32; ``@ d2048`` means with that
 many tokens in the KV cache already. Only the passes are timed: no tokenizing, no text, no grammar.
 
-Every repetition stands between two samples of this machine's limits (`roofline_probe.py`). From
+Every repetition stands between two samples of this machine's limits (`RooflineProbe`). From
 them and from the operations and bytes that the model needs follows the least time that the
 repetition could have taken; the share of the limit is that time over the time it took.
 """
@@ -23,8 +23,7 @@ from ..physics.timed_passes import Case
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..engine.session import Session
-    from ..physics.machine import MachineProfile
-    from ..physics.roofline_probe import RooflineProbe
+    from ..physics.machine import MachineProfile, RooflineProbe
 
 LEAST_PASS = 512  # tokens for each read of the weights in the least time, however they are cut
 # What a pass spends its time on.
@@ -162,7 +161,7 @@ def run(
     Raises:
         EngineError: a case is longer than the model's context.
     """
-    from ..physics.roofline_probe import RooflineProbe
+    from ..physics.machine import RooflineProbe
 
     if not todo:
         return iter(())

@@ -81,7 +81,7 @@ def _speed(
     args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
 ) -> None:
     from ..bench import runner as bench
-    from ..physics.roofline_probe import RooflineProbe
+    from ..physics.machine import RooflineProbe
 
     limits = RooflineProbe(engine.library, engine.pool)
     results = bench.run(engine, todo, repeat=args.repetitions, limits=limits)
@@ -141,7 +141,7 @@ def _against(
     args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
 ) -> None:
     from ..bench.compare import Baseline, PairedBenchmark
-    from ..physics.roofline_probe import RooflineProbe
+    from ..physics.machine import RooflineProbe
 
     limits = RooflineProbe(engine.library, engine.pool)
     with Baseline(args.baseline_python or sys.executable) as peer:

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     from statistics import median
 
     from ...traces.timeline import duration
-    from ..physics.roofline_probe import RooflineProbe
+    from ..physics.machine import RooflineProbe
     from ..replay import workload
     from ..replay.timing import measure
     from .engine_from_trace import engine_of, load_trace, positions_for

@@ -93,10 +93,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     found = _speeds(args, recorded, forecaster, usage)
     mine = cost.machine_choice(hardware, found, usage, book.kwh)
     gpus, notes = _gpus(book, recorded, forecaster, usage)
-    choices = [mine, *(choice for _, choice in gpus)]
-    choices += [cost.api_choice(api, usage) for api in book.apis.values()]
-    own = cost.day_of(hardware, found, usage, book.kwh)
-    evens = {name: cost.cheaper(own, day) for name, day in _others(book, gpus, usage)}
+    choices = [mine, *gpus, *(cost.api_choice(api, usage) for api in book.apis.values())]
+    evens = {one.name: cost.cheaper(mine.day, one.day) for one in choices[1:]}
     moves = cost.sensitivities(hardware, found, usage, book.kwh)
     use = (args.turns, args.input_tokens, args.output_tokens, args.cache_hits, args.steps)
     changed = any(one is not None for one in use)
@@ -108,12 +106,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if age > OLD_DAYS:
         output.note(f"the prices are {age} days old; give newer ones with --prices FILE")
     if args.svg:
-        from ..planning.cost_svg import picture
+        from ..planning.pages import cost_svg
 
-        gpu_days = [(choice.name, day) for (choice, day) in _days(book, gpus, usage)]
-        drawing = picture(hardware, found, usage, book, gpu_days, moves)
+        about = f"prices as of {book.checked}"
         with atomic_write(args.svg) as file:
-            file.write(drawing)
+            file.write(cost_svg(choices, evens, moves, usage, about))
     output.json(_json(usage, book, choices, evens, moves))
     return Exit.OK
 
@@ -235,7 +232,7 @@ def _speeds(
 
 def _gpus(
     book: PriceBook, recorded: Recorded | None, forecaster: Forecaster | None, usage: Usage
-) -> tuple[list[tuple[Hardware, Choice]], list[str]]:
+) -> tuple[list[Choice], list[str]]:
     """What rented GPUs take, and why some are left out."""
     from ..planning.cost import gpu_speeds, machine_choice
 
@@ -244,42 +241,20 @@ def _gpus(
     if forecaster is not None:
         weights, active = forecaster.weights, forecaster.active
         kv_bytes = forecaster.cost.kv_bytes
-    found, notes = [], []
-    gpus = [one for one in book.hardware.values() if one.kind == "gpu"]
-    if not weights:
-        known = [one for one in gpus if one.prefill_tps and one.decode_tps]
-        if len(known) < len(gpus):
-            notes.append(
-                "GPUs are left out because the model's size is not known; name the model with -m"
-            )
-        gpus = known
-    for gpu in gpus:
+    found: list[Choice] = []
+    notes: list[str] = []
+    for gpu in (one for one in book.hardware.values() if one.kind == "gpu"):
+        if not weights and not (gpu.prefill_tps and gpu.decode_tps):
+            note = "GPUs are left out because the model's size is not known; name the model with -m"
+            notes = [note]
+            continue
         try:
             reached = gpu_speeds(gpu, book, weights, active, kv_bytes, usage)
         except SettingError as error:
             notes.append(f"{gpu.name} is left out: {error}")
             continue
-        found.append((gpu, machine_choice(gpu, reached, usage, book.kwh)))
+        found.append(machine_choice(gpu, reached, usage, book.kwh))
     return found, notes
-
-
-def _days(book: PriceBook, gpus: Sequence[tuple[Hardware, Choice]], usage: Usage) -> list[Any]:
-    from ..planning.cost import day_of
-
-    return [
-        (choice, day_of(gpu, choice.speeds, usage, book.kwh))
-        for gpu, choice in gpus
-        if choice.speeds is not None
-    ]
-
-
-def _others(
-    book: PriceBook, gpus: Sequence[tuple[Hardware, Choice]], usage: Usage
-) -> list[tuple[str, Any]]:
-    from ..planning.cost import api_day
-
-    days = [(choice.name, day) for choice, day in _days(book, gpus, usage)]
-    return days + [(api.name, api_day(api, usage)) for api in book.apis.values()]
 
 
 def _show(
@@ -384,23 +359,21 @@ def _json(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
+    def finite(value: Any) -> Any:
+        """JSON has no infinity: what no answer of use costs, and no end, are null."""
+        return None if value == math.inf else value
+
+    fields = [asdict(one) for one in choices]
     return {
         "usage": asdict(usage),
         "prices": {"checked": str(book.checked), "age_days": book.age(), "kwh": book.kwh},
-        "choices": [_without_infinities(asdict(one)) for one in choices],
-        "cheaper_turns": {name: list(map(_finite, ranges)) for name, ranges in evens.items()},
+        "choices": [{k: finite(v) for k, v in one.items() if k != "day"} for one in fields],
+        "cheaper_turns": {
+            name: [[finite(end) for end in between] for between in ranges]
+            for name, ranges in evens.items()
+        },
         "sensitivities": [asdict(one) for one in moves],
     }
-
-
-def _without_infinities(fields: dict[str, Any]) -> dict[str, Any]:
-    """JSON has none: what no answer of use costs is null."""
-    return {name: None if value == math.inf else value for name, value in fields.items()}
-
-
-def _finite(between: tuple[float, float]) -> list[float | None]:
-    """As JSON has it: no end is null."""
-    return [at if math.isfinite(at) else None for at in between]
 
 
 def speeds(text: str) -> tuple[float, float]:

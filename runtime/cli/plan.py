@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..planning.clock import Corrections
     from ..planning.fleet import Result, Scenario
     from ..planning.forecaster import Forecaster
-    from ..planning.plan_html import Plan
+    from ..planning.pages import Plan
     from ..planning.programs import Mix, Program
     from ..planning.validate import Compared
 
@@ -89,17 +89,12 @@ def _mix(args: argparse.Namespace) -> Mix:
 
 
 def _programs(names: Sequence[str]) -> list[Program]:
-    from ...traces.find import resolve
-    from ...traces.reader import Trace
     from ..planning.programs import of_trace
-    from ..replay import examples
-    from .traces import default_folder
+    from .engine_from_trace import load_trace
 
-    found: list[Program] = []
-    for group, name in enumerate(names):
-        known = name in examples.names()
-        trace = examples.load(name) if known else Trace.load(resolve(name, default_folder()))
-        found += of_trace(trace, group)
+    found = [
+        program for group, name in enumerate(names) for program in of_trace(load_trace(name), group)
+    ]
     if names and not found:
         raise SettingError(f"{', '.join(names)}: no requests to a local model in these traces")
     return found
@@ -109,9 +104,9 @@ def _plan(
     args: argparse.Namespace, output: Output, scenario: Scenario, compared: list[Compared]
 ) -> int:
     from ..physics.machine import DOUBT
-    from ..planning import plan_html
     from ..planning.cost import owned_hourly
     from ..planning.fleet import simulate
+    from ..planning.pages import Plan, plan_page, sweep_svg
     from ..planning.prices import load_prices
     from ..planning.what_if import bottleneck, changes, sweep
     from .atomic_write import atomic_write
@@ -143,7 +138,7 @@ def _plan(
     if machine.doubtful:
         told.append(f"Doubtful: {DOUBT}.")
     title = f"{base.scenario.machines:,} machines with {one.name}"
-    plan = plan_html.Plan(title, told, base, hardware, book.kwh, rows, what, found, compared)
+    plan = Plan(title, told, base, hardware, book.kwh, rows, what, found, compared)
     _show(output, plan)
     output.line(f"next bottleneck: {bottleneck(base, found)}")
     if failed := max(one.tally.failed for _, one in rows):
@@ -153,10 +148,10 @@ def _plan(
         )
     if args.output:
         with atomic_write(args.output) as file:
-            file.write(plan_html.page(plan))
+            file.write(plan_page(plan))
     if args.svg:
         with atomic_write(args.svg) as file:
-            file.write(plan_html.sweep_svg(plan))
+            file.write(sweep_svg(plan))
     output.json(_json(plan))
     return Exit.OK
 
@@ -217,9 +212,9 @@ def _change(
 
 
 def _show(output: Output, plan: Plan) -> None:
-    from ..planning.plan_html import HEAD, row
+    from ..planning.pages import HEAD, row
 
-    for line in plan.told:
+    for line in plan.about:
         output.words(line, "")
     output.line()
     rows = [row(name, one, plan) for name, one in plan.rows]
@@ -232,7 +227,7 @@ def _show(output: Output, plan: Plan) -> None:
 
 def _json(plan: Plan) -> dict[str, Any]:
     return {
-        "told": list(plan.told),
+        "told": list(plan.about),
         "results": [_fields(name, one) for name, one in plan.rows],
         "changes": [{**_fields(one.name, one.result), "gain": one.gain} for one in plan.changes],
     }
@@ -386,21 +381,21 @@ def _compared(rounds: list[Any], forecaster: Forecaster, seen: Corrections) -> l
 
 
 def _show_compared(args: argparse.Namespace, output: Output, compared: list[Compared]) -> int:
-    from ..planning.charts import document
-    from ..planning.plan_html import validation_chart
+    from ...traces.charts import side_by_side
+    from ..planning.pages import validation
+    from ..planning.validate import HEAD
     from .atomic_write import atomic_write
 
     if not compared:
         raise SettingError(f"--rounds {args.rounds}: the file has no rounds")
-    head = ("agents", "what", "measured", "min … max", "simulated", "error", "goal")
     for one in compared:
-        plain(output, head, one.lines())
+        plain(output, HEAD, one.lines())
         met = "all goals met" if one.met else "not all goals met"
         output.line(f"{len(one.rounds)} rounds of {one.agents} agents: {met}")
         output.line()
     if args.svg:
         with atomic_write(args.svg) as file:
-            file.write(document([validation_chart(compared)], 900, 300))
+            file.write(side_by_side(validation(compared), width=900))
     output.json(
         {str(one.agents): {name: error for name, error, _ in one.errors()} for one in compared}
     )

@@ -113,11 +113,11 @@ def _drawing(pictures: Sequence[Picture], kind: str) -> str:
     from dataclasses import replace
 
     from ..regimes.facts import kind_of, short_facts
-    from ..regimes.html import page
+    from ..regimes.html import regimes_page
     from ..regimes.svg import side_by_side, svg
 
     if len(pictures) == 1:
-        return svg(pictures[0]) if kind == "svg" else page(pictures[0])
+        return svg(pictures[0]) if kind == "svg" else regimes_page(pictures[0])
     names: list[str] = []
     told: list[Picture] = []
     for one in pictures:

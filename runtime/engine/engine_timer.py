@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from ..physics.latency_model import Passes
-from ..physics.roofline_probe import RooflineProbe
+from ..physics.machine import RooflineProbe
 from ..physics.timed_passes import Case, Timing
 from .drafting.config import SpeculativeConfig
 from .teacher_forcing import decode_teacher_forced

@@ -26,8 +26,7 @@ from pathlib import Path
 from .calibration import Calibration, busy, load, path_of, save, slowed
 from .calibration_fit import Sample, fastest, fit, steady, together
 from .latency_model import Efficiency, Passes, estimate
-from .machine import log
-from .roofline_probe import RooflineProbe
+from .machine import RooflineProbe, log
 from .timed_passes import Case, PassTimer
 
 DEPTH = 1024  # positions in the cache for what is measured with a long one

@@ -278,7 +278,7 @@ def _read(path: Path) -> MachineProfile | None:
 
 def measure(library: Library, pool: Pool, repeats: int = 4) -> MachineProfile:
     """Measure with all of the pool's threads; about half a second."""
-    return Probes(library, pool).sample(repeats)
+    return RooflineProbe(library, pool, ("int8", "fp32")).sample(repeats)
 
 
 def run_tape(tape: CompiledTape) -> float:
@@ -334,12 +334,24 @@ class Probe:
         return self.work / best, spread, run_delay
 
 
-class Probes:
-    """Probes for read bandwidth, arithmetic peaks and barriers on a pool's threads."""
+class RooflineProbe:
+    """Probes for read bandwidth, arithmetic peaks and barriers on a pool's threads.
+
+    A limit that was measured an hour ago says little on a machine with neighbors: a peak moves
+    within minutes. The probes stay loaded, so that a sample takes a few hundredths of a second and
+    can stand before and after everything that is timed.
+
+    Attributes:
+        samples: every sample taken so far.
+    """
 
     def __init__(
-        self, library: Library, pool: Pool, peaks: Sequence[microbench.Peak] = ("int8", "fp32")
+        self,
+        library: Library,
+        pool: Pool,
+        peaks: Sequence[microbench.Peak] = ("int8", "w8a8", "fp32"),
     ) -> None:
+        self.samples: list[MachineProfile] = []
         self._library, self._pool = library, pool
         self._cpu, self._cores, self._caches = cpu_name(), usable_cores(), cache_sizes()
         self._sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])
@@ -360,7 +372,7 @@ class Probes:
         found |= {name: one.rate(repeats) for name, one in self._peaks.items()}
         found["barrier"] = self._barrier_rate
         rates = {name: one[0] / 1e9 for name, one in found.items()}
-        return MachineProfile(
+        taken = MachineProfile(
             cpu=self._cpu,
             cores=self._cores,
             target=self._library.target.name,
@@ -376,6 +388,8 @@ class Probes:
             spread={name: round(one[1], 3) for name, one in found.items()},
             run_delay={name: round(one[2], 3) for name, one in found.items()},
         )
+        self.samples.append(taken)
+        return taken
 
     def _finish(self, tape: Tape, work: float) -> Probe:
         return Probe(tape.finish(self._library, self._pool), work, self._pool.worker_ids)

@@ -13,8 +13,7 @@ from typing import Protocol
 from .calibration import Calibration
 from .costs import ModelCost
 from .latency_model import Passes
-from .machine import MachineProfile
-from .roofline_probe import RooflineProbe
+from .machine import MachineProfile, RooflineProbe
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,7 @@ class Choice:
         used: share of the paid time in which a machine is busy.
         speeds: of a machine.
         machines: how many it takes.
+        day: dollars a day by questions a day.
     """
 
     name: str
@@ -144,14 +145,18 @@ class Choice:
     input: float
     cached: float
     output: float
+    day: Callable[[float], float]
     used: float = 1.0
     speeds: Speeds | None = None
     machines: int = 0
 
 
 def api_choice(api: ApiPrice, usage: Usage) -> Choice:
-    """What an API takes for it."""
-    question = api_question(api, usage)
+    """Return what an API takes: by default cached and written input cost as any other."""
+    cached = api.input if api.cached is None else api.cached
+    written = api.input if api.written is None else api.written
+    question = usage.computed * written + usage.cached * cached + usage.output * api.output
+    question /= 1e6
     return Choice(
         api.name,
         "api",
@@ -159,22 +164,16 @@ def api_choice(api: ApiPrice, usage: Usage) -> Choice:
         question / usage.answered if usage.answered else math.inf,
         question * usage.turns * DAYS,
         api.input,
-        api.input if api.cached is None else api.cached,
+        cached,
         api.output,
+        lambda turns: turns * question,
     )
 
 
-def api_question(api: ApiPrice, usage: Usage) -> float:
-    """Dollars that an API takes for a question."""
-    computed = api.input if api.written is None else api.written
-    cached = api.input if api.cached is None else api.cached
-    tokens = usage.computed * computed + usage.cached * cached + usage.output * api.output
-    return tokens / 1e6
-
-
 def machine_choice(hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float) -> Choice:
-    """What a machine takes for it."""
-    busy_h = usage.turns * speeds.busy_s(usage) / HOUR_S
+    """Return what a machine takes."""
+    each_h = speeds.busy_s(usage) / HOUR_S
+    busy_h = usage.turns * each_h
     day, machines = day_cost(hardware, busy_h, kwh)
     hourly = hardware.hourly if hardware.rented else owned_hourly(hardware, kwh)
     paid, _ = paid_hours(hardware, busy_h)
@@ -187,6 +186,7 @@ def machine_choice(hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float)
         per_million(hourly, speeds.prefill),
         0.0,
         per_million(hourly, speeds.decode),
+        lambda turns: day_cost(hardware, turns * each_h, kwh)[0],
         min(1.0, busy_h / paid) if paid else 1.0,
         speeds,
         machines,
@@ -232,35 +232,17 @@ def gpu_speeds(
     )
 
 
-def break_even(
-    one: Callable[[float], float], other: Callable[[float], float], most: float = MOST
-) -> float | None:
-    """Questions a day from which on `one` costs no more than `other`; None: never up to `most`.
-
-    one, other: dollars a day by questions a day.
-    """
-    before = 0.0
-    for step in range(round(_STEPS * math.log10(most)) + 1):
-        at = 10 ** (step / _STEPS)
-        if one(at) <= other(at):
-            if not step:
-                return at
-            return _border(before, at, lambda turns: one(turns) > other(turns))[1]
-        before = at
-    return None
-
-
 def cheaper(
-    one: Callable[[float], float], other: Callable[[float], float], most: float = MOST
+    one: Callable[[float], float], other: Callable[[float], float]
 ) -> list[tuple[float, float]]:
-    """The questions a day between which `one` costs no more than `other`, range by range.
+    """Return the questions a day between which `one` costs no more than `other`, range by range.
 
-    The end of the last one is infinite if none is found up to `most`.
+    The first begins at the break-even; the end of the last one is infinite if none is found.
     """
     found: list[tuple[float, float]] = []
     first: float | None = None
     before = 1.0
-    for step in range(round(_STEPS * math.log10(most)) + 1):
+    for step in range(round(_STEPS * math.log10(MOST)) + 1):
         at = 10 ** (step / _STEPS)
         low = one(at) <= other(at)
         if low and first is None:
@@ -273,25 +255,11 @@ def cheaper(
 
 
 def _border(low: float, high: float, holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Both sides of where `holds`, true at `low` and false at `high`, changes."""
+    """Return both sides of where `holds`, true at `low` and false at `high`, changes."""
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low, high
-
-
-def day_of(
-    hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float
-) -> Callable[[float], float]:
-    """Dollars a day of a machine, by questions a day."""
-    busy_h = speeds.busy_s(usage) / HOUR_S
-    return lambda turns: day_cost(hardware, turns * busy_h, kwh)[0]
-
-
-def api_day(api: ApiPrice, usage: Usage) -> Callable[[float], float]:
-    """Dollars a day of an API, by questions a day."""
-    question = api_question(api, usage)
-    return lambda turns: turns * question
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,6 @@ class Forecaster:
     basis: str = "usual"
 
     @property
-    def nbytes(self) -> float:
-        """Bytes of the weights."""
-        return self.cost.body_bytes + self.cost.expert_bytes + self.cost.head_bytes
-
-    @property
     def weights(self) -> float:
         """Weights in matrices."""
         return self.cost.body_weights + self.cost.expert_weights + self.cost.head_weights

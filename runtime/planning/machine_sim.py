@@ -14,7 +14,7 @@ import heapq
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.kvcache import PAGE
@@ -52,73 +52,76 @@ class Policy:
     context: int = 32_768
 
 
-class _Sequence:
-    """A conversation on the machine: its request, sequence and cache at once, as the policy
-    sees them."""
+@dataclass(slots=True, eq=False)
+class _Cache:
+    """A conversation's pages, counted."""
 
-    __slots__ = (
-        "admitted",
-        "arrived",
-        "asked",
-        "at",
-        "began",
-        "borrowed",
-        "cache",
-        "context",
-        "decodes",
-        "first",
-        "ids",
-        "left",
-        "n_cached",
-        "number",
-        "outputs",
-        "pages",
-        "program",
-        "request",
-        "resumes",
-        "sequence",
-        "start",
-        "total",
-        "work",
-    )  # fmt: skip
-
-    def __init__(self, program: Program, arrived: float, policy: Policy, number: int) -> None:
-        self.program, self.arrived, self.context = program, arrived, policy.context
-        self.number = number  # by which it came
-        self.request = self.sequence = self.cache = self
-        self.at = 0  # request
-        self.n_cached = self.total = self.start = self.pages = 0
-        self.left = 0  # tokens of the reply
-        shares = policy.share and program.group >= 0
-        self.borrowed = program.shared // PAGE if shares else 0
-        self.resumes = False  # in the midst of a reply, once its tokens are computed again
-        self.ids = range(0)
-        self.outputs = 1
-        self.decodes = False
-        self.work = 0.0  # seconds of the prompt's rest
-        self.began = self.asked = self.first = arrived
-        self.admitted = 0.0
+    pages: int = 0
 
     def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
         """See `CacheView`."""
         return end <= self.pages * PAGE
 
 
-def _seniority(sequence: _Sequence) -> tuple[bool, float, int]:
+@dataclass(slots=True, eq=False)
+class _Request:
+    """Rows of a conversation that are to be computed."""
+
+    sequence: _Conversation
+    start: int = 0
+    ids: range = range(0)
+    outputs: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class _Conversation:
+    """A conversation on the machine. It has one request at a time, so it is what waits, too."""
+
+    program: Program
+    arrived: float
+    context: int
+    number: int
+    """By which it came."""
+    borrowed: int
+    """Pages of a beginning that is shared."""
+    cache: _Cache = field(default_factory=_Cache)
+    request: _Request = field(init=False)
+    at: int = 0
+    """Which of its requests."""
+    n_cached: int = 0
+    total: int = 0
+    left: int = 0
+    """Tokens of the reply."""
+    decodes: bool = False
+    resumes: bool = False
+    """In the midst of a reply, once its tokens are computed again."""
+    work: float = 0.0
+    """Seconds of the prompt's rest."""
+    began: float = 0.0
+    asked: float = 0.0
+    first: float = 0.0
+    """When its first token was there."""
+    admitted: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.request = _Request(self)
+
+
+def _seniority(sequence: _Conversation) -> tuple[bool, float, int]:
     """Never the same of two: many ask at once in virtual time, and would wait for each other."""
     return *seniority(sequence.admitted, sequence.asked), sequence.number
 
 
-def _frees(one: _Sequence, pending: _Sequence) -> bool:
+def _frees(one: _Conversation, pending: _Conversation) -> bool:
     """Whether one has pages that could be another's: its own, or of a beginning of others."""
-    others = one.pages > 0 and one.program.group != pending.program.group
-    return one is not pending and (others or one.pages > one.borrowed)
+    others = one.cache.pages > 0 and one.program.group != pending.program.group
+    return one is not pending and (others or one.cache.pages > one.borrowed)
 
 
-_Picked = list[tuple[_Sequence, int]]
+_Picked = list[tuple[_Conversation, int]]
 
 
-class SimulatedMachine(PassPolicy[_Sequence]):
+class SimulatedMachine(PassPolicy[_Conversation]):
     """One machine with its scheduler, simulated in virtual time.
 
     Attributes:
@@ -139,12 +142,12 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         self.deadline_s = policy.deadline_s
         self.now = 0.0
         self.tally = Tally()
-        self._events: list[tuple[float, int, _Sequence]] = []  # requests that are to come
+        self._events: list[tuple[float, int, _Conversation]] = []  # requests that are to come
         self._number = 0
-        self._queue: list[_Sequence] = []  # those that have no place
+        self._queue: list[_Conversation] = []  # those that have no place
         self._known: dict[int, int] = {}  # tokens of shared beginnings that were computed
         self._common: dict[int, int] = {}  # pages of them
-        self._resting: OrderedDict[_Sequence, None] = OrderedDict()  # those that keep pages
+        self._resting: OrderedDict[_Conversation, None] = OrderedDict()  # those that keep pages
         self._page_bytes = clock.forecaster.cost.kv_bytes * PAGE
         self._used = 0  # pages
         self._most = math.inf
@@ -174,7 +177,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
     def _expecting(self, picked: _Picked) -> Callable[[Sequence[Part]], float]:
         return self.clock.expected_s
 
-    def _finds(self, pending: _Sequence, picked: Collection[tuple[_Sequence, int]]) -> bool:
+    def _finds(self, pending: _Conversation, picked: Collection[tuple[_Conversation, int]]) -> bool:
         program, at = pending.program, pending.n_cached
         if not self.policy.share or program.group < 0 or program.shared < at + SAME:
             return False
@@ -185,8 +188,10 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             for other, _ in picked
         )
 
-    def _needed(self, pending: _Sequence, count: int, promised: int, picked: _Picked) -> int | None:
-        pages = -(-(pending.n_cached + count) // PAGE) - pending.pages
+    def _needed(
+        self, pending: _Conversation, count: int, promised: int, picked: _Picked
+    ) -> int | None:
+        pages = -(-(pending.n_cached + count) // PAGE) - pending.cache.pages
         if pages <= 0:
             return 0
         wanted = self._used + promised + pages
@@ -201,15 +206,17 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             self._fail(pending)
         return None
 
-    def _urgency(self, pending: _Sequence) -> float:
+    def _urgency(self, pending: _Conversation) -> float:
         """The same as the policy has it; a prompt's work is looked up once."""
         return urgency(pending.work, self.now - pending.began)
 
-    def _room(self, picked: _Picked, prompts: list[_Sequence], left: int) -> tuple[int, PassEnd]:
+    def _room(
+        self, picked: _Picked, prompts: list[_Conversation], left: int
+    ) -> tuple[int, PassEnd]:
         """The same as the policy has it; looked up where it was asked for before."""
         ones = len(picked)
-        behind = sum(one.start for one, _ in picked)
-        key = ones, middle(behind // ones) if ones else 0, middle(prompts[0].start), left
+        behind = sum(one.request.start for one, _ in picked)
+        key = ones, middle(behind // ones) if ones else 0, middle(prompts[0].request.start), left
         if not ones:
             return super()._room(picked, prompts, left)
         found = self._rooms.get(key)
@@ -226,15 +233,15 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             pages -= self._let_go(sequence)
             self.tally.evicted += 1
 
-    def _forget(self, pending: _Sequence, pages: int) -> None:
+    def _forget(self, pending: _Conversation, pages: int) -> None:
         """Where so many are missing: shared beginnings that nobody goes on from are let go."""
         if self._used + pages > self._most:
-            used = {one.program.group for one in self._waiting if one.pages}
+            used = {one.program.group for one in self._waiting if one.cache.pages}
             for group in self._common.keys() - used - {pending.program.group}:
                 self._used -= self._common.pop(group)
                 del self._known[group]
 
-    def _preempt(self, pending: _Sequence, pages: int, picked: _Picked) -> None:
+    def _preempt(self, pending: _Conversation, pages: int, picked: _Picked) -> None:
         """Take pages from those that got theirs later; they compute their tokens again."""
         mine, inside = _seniority(pending), {one for one, _ in picked}
         later = [
@@ -250,21 +257,23 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             self._preempted.append(victim)
             self._forget(pending, pages)
 
-    def _let_go(self, sequence: _Sequence) -> int:
-        pages = sequence.pages - min(sequence.pages, sequence.borrowed)
-        sequence.pages = sequence.n_cached = 0
+    def _let_go(self, sequence: _Conversation) -> int:
+        pages = sequence.cache.pages - min(sequence.cache.pages, sequence.borrowed)
+        sequence.cache.pages = sequence.n_cached = 0
         self._used -= pages
         return pages
 
-    def _take(self, sequence: _Sequence, end: int) -> None:
+    def _take(self, sequence: _Conversation, end: int) -> None:
         """Give it pages for so many positions; those that are shared are counted once."""
         pages = -(-end // PAGE)
-        if pages > sequence.pages:
-            new = max(pages - sequence.borrowed, 0) - max(sequence.pages - sequence.borrowed, 0)
-            sequence.pages = pages
+        if pages > sequence.cache.pages:
+            new = max(pages - sequence.borrowed, 0) - max(
+                sequence.cache.pages - sequence.borrowed, 0
+            )
+            sequence.cache.pages = pages
             self._used += new
 
-    def _fail(self, sequence: _Sequence) -> None:
+    def _fail(self, sequence: _Conversation) -> None:
         self.tally.failed += 1
         self.tally.last_s = self.now
         sequence.at = len(sequence.program.requests)
@@ -277,7 +286,9 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         """A conversation begins."""
         self.tally.asked += 1
         self.tally.first_s = min(self.tally.first_s, at)
-        sequence = _Sequence(program, at, self.policy, self.tally.asked)
+        shares = self.policy.share and program.group >= 0
+        borrowed = program.shared // PAGE if shares else 0
+        sequence = _Conversation(program, at, self.policy.context, self.tally.asked, borrowed)
         if program.length >= self.policy.context:
             self.tally.failed += 1
             return
@@ -288,7 +299,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         """Requests that wait or are computed."""
         return len(self._waiting) + len(self._queue)
 
-    def _later(self, at: float, sequence: _Sequence) -> None:
+    def _later(self, at: float, sequence: _Conversation) -> None:
         self._number += 1
         heapq.heappush(self._events, (at, self._number, sequence))
 
@@ -302,22 +313,22 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             else:
                 self._queue.append(sequence)
 
-    def _begin(self, sequence: _Sequence) -> None:
+    def _begin(self, sequence: _Conversation) -> None:
         """A request gets its place: what is known of its prompt is taken over."""
         self._resting.pop(sequence, None)
         program = sequence.program
         request = program.requests[sequence.at]
-        if not self.policy.share and sequence.pages:
+        if not self.policy.share and sequence.cache.pages:
             self._let_go(sequence)
         sequence.total = min(sequence.context, sequence.total + request.new)
         sequence.left = request.reply
-        sequence.decodes, sequence.outputs, sequence.admitted = False, 1, 0.0
+        sequence.decodes, sequence.request.outputs, sequence.admitted = False, 1, 0.0
         self.tally.adopted += sequence.n_cached
         self._adopt(sequence)
         sequence.began = max(self.now, sequence.asked + REQUEST_S)
         self._waiting.append(sequence)
 
-    def _adopt(self, sequence: _Sequence) -> None:
+    def _adopt(self, sequence: _Conversation) -> None:
         """Take over what others know of a beginning that is shared."""
         program = sequence.program
         if self.policy.share and program.group >= 0:
@@ -325,13 +336,13 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             if known > sequence.n_cached:
                 self.tally.adopted += known - sequence.n_cached
                 sequence.n_cached = known
-                sequence.pages = max(sequence.pages, known // PAGE)
+                sequence.cache.pages = max(sequence.cache.pages, known // PAGE)
         self._ask(sequence)
 
-    def _ask(self, sequence: _Sequence) -> None:
-        sequence.start = sequence.n_cached
-        sequence.ids = range(sequence.total - sequence.n_cached)
-        left = len(sequence.ids)
+    def _ask(self, sequence: _Conversation) -> None:
+        sequence.request.start = sequence.n_cached
+        sequence.request.ids = range(sequence.total - sequence.n_cached)
+        left = len(sequence.request.ids)
         sequence.work = self.clock.pass_s(left, sequence.n_cached) if left else 0.0
 
     # --- passes
@@ -364,14 +375,22 @@ class SimulatedMachine(PassPolicy[_Sequence]):
                 f"no sequence can continue: {len(self._waiting)} wait, {self._used} pages"
             )
         parts = [
-            Part(count, one.start, one.outputs if count == len(one.ids) else 0)
+            Part(
+                count,
+                one.request.start,
+                one.request.outputs if count == len(one.request.ids) else 0,
+            )
             for one, count in picked
         ]
         seconds, shares = self.clock.seconds(parts)
         times = 1 if self.exact else self._jump(picked, seconds, until)
         if times > 1:  # at the middle of the jump
             parts = [
-                Part(count, one.start + (times - 1) * count // 2, one.outputs if one.decodes else 0)
+                Part(
+                    count,
+                    one.request.start + (times - 1) * count // 2,
+                    one.request.outputs if one.decodes else 0,
+                )
                 for one, count in picked
             ]
             seconds, shares = self.clock.seconds(parts)
@@ -397,15 +416,15 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         prompts = 0
         for one, count in picked:
             if one.decodes:
-                most = min(most, one.left, one.pages * PAGE - one.n_cached)
+                most = min(most, one.left, one.cache.pages * PAGE - one.n_cached)
             else:
                 prompts += 1
                 # The last part, and the first behind a border of what counts as alike, by itself.
-                most = min(most, (len(one.ids) - 1) // count, 32)
+                most = min(most, (len(one.request.ids) - 1) // count, 32)
                 if count >= self.clock.chunk or prompts > 1:
                     return 1
                 if math.isfinite(self._most):  # only the first of the passes was asked for memory
-                    pages = one.pages + self._most - self._used
+                    pages = one.cache.pages + self._most - self._used
                     most = min(most, int(pages * PAGE - one.n_cached) // count)
         if prompts and len(self._waiting) > len(picked):
             most = 1 if most <= 1 or self._overtaken(picked, seconds) else min(most, 4)
@@ -426,7 +445,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         rest = [self._urgency(one) for one in self._waiting if one not in inside]
         return min(rest, default=math.inf) - mine < AGING * 5 * seconds
 
-    def _again(self, sequence: _Sequence) -> None:
+    def _again(self, sequence: _Conversation) -> None:
         """It asks anew: for what it has not found meanwhile."""
         if sequence.at >= len(sequence.program.requests):  # it failed
             self._let_go(sequence)
@@ -437,7 +456,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             self._decoding -= 1
         self._adopt(sequence)
 
-    def _computed(self, sequence: _Sequence, count: int) -> None:
+    def _computed(self, sequence: _Conversation, count: int) -> None:
         """A pass had so many of its rows."""
         self._take(sequence, sequence.n_cached + count)
         sequence.n_cached += count
@@ -445,7 +464,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             self.tally.written += count
             sequence.left -= count
             sequence.total += count
-            sequence.start = sequence.n_cached
+            sequence.request.start = sequence.n_cached
             if sequence.left <= 0:
                 self._replied(sequence)
             return
@@ -464,10 +483,10 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         if sequence.n_cached >= sequence.total:
             self._answers(sequence)
 
-    def _answers(self, sequence: _Sequence) -> None:
+    def _answers(self, sequence: _Conversation) -> None:
         """Its prompt is computed: its first token is there."""
         if sequence.resumes:
-            sequence.resumes, sequence.decodes, sequence.ids = False, True, range(1)
+            sequence.resumes, sequence.decodes, sequence.request.ids = False, True, range(1)
             self._decoding += 1
             return
         sequence.first = self.now
@@ -479,10 +498,10 @@ class SimulatedMachine(PassPolicy[_Sequence]):
             self._replied(sequence)
             return
         sequence.decodes = True
-        sequence.ids = range(1)
+        sequence.request.ids = range(1)
         self._decoding += 1
 
-    def _replied(self, sequence: _Sequence) -> None:
+    def _replied(self, sequence: _Conversation) -> None:
         """Its last token is there."""
         request = sequence.program.requests[sequence.at]
         self._decoding -= 1
@@ -508,7 +527,7 @@ class SimulatedMachine(PassPolicy[_Sequence]):
         self._resting[sequence] = None
         self._later(self.now + sequence.program.requests[sequence.at].pause_s, sequence)
 
-    def _leave(self, sequence: _Sequence) -> None:
+    def _leave(self, sequence: _Conversation) -> None:
         """Its place is free for the next one."""
         self._waiting.remove(sequence)
         if self._queue:

@@ -6,13 +6,13 @@ replace those of the same name and add to them.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ...arguments import is_file
 from ...errors import SettingError
@@ -99,7 +99,6 @@ class PriceBook:
     step_s: float
     hardware: Mapping[str, Hardware]
     apis: Mapping[str, ApiPrice]
-    notes: Sequence[str] = field(default=())
 
     def age(self, today: datetime.date | None = None) -> int:
         """Days since they were looked through."""
@@ -137,28 +136,20 @@ def load_prices(path: str | Path | None = None) -> PriceBook:
     apis = _named(ApiPrice, default, "apis", "the defaults")
     hardware |= _named(Hardware, own, "hardware", where)
     apis |= _named(ApiPrice, own, "apis", where)
-    checked = merged["checked"]
-    if not _is_date(checked):
-        raise SettingError(f"{where}: checked must be a date such as 2026-11-23, not {checked!r}")
+    _check(datetime.date, merged["checked"], f"{where}: checked")
     if merged["currency"] != "USD":
         raise SettingError(
             f"{where}: currency must be USD, as all prices are shown in dollars, "
             f"not {merged['currency']!r}"
         )
-    reached = {
-        name: _number(gpu[name], where, f"gpu.{name}")
-        for name in ("prefill_share", "decode_share", "weight_bytes", "step_s")
-    }
-    for name, value in reached.items():
-        if not value and name != "step_s":
+    reached = {"kwh": power["kwh"]}
+    _check(float, power["kwh"], f"{where}: power.kwh")
+    for name in ("prefill_share", "decode_share", "weight_bytes", "step_s"):
+        reached[name] = gpu[name]
+        _check(float, gpu[name], f"{where}: gpu.{name}")
+        if not gpu[name] and name != "step_s":
             raise SettingError(f"{where}: gpu.{name} must be above 0")
-    return PriceBook(
-        checked,
-        _number(power["kwh"], where, "power.kwh"),
-        *reached.values(),
-        hardware=hardware,
-        apis=apis,
-    )
+    return PriceBook(merged["checked"], **reached, hardware=hardware, apis=apis)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -186,31 +177,21 @@ def _named(kind: type[T], found: Mapping[str, Any], key: str, where: str) -> dic
 
 
 def _entry(kind: type[T], entry: Any, key: str, where: str) -> T:
-    fields = {one.name: one for one in dataclasses.fields(kind)}
     table = _table(entry, where, key)
     name = table.get("name")
     if not isinstance(name, str) or not name:
         raise SettingError(f"{where}: an entry of {key} has no name")
-    told = f"{key} {name!r}"
+    what, hints = f"{where}: {key} {name!r}", get_type_hints(kind)
+    _check_known(table, hints, what)
     for one, value in table.items():
-        if one not in fields:
-            raise SettingError(f"{where}: {told} has {one!r}; known: {', '.join(fields)}")
-        texts = {"kind": ("cpu", "gpu"), "billing": ("always", "hour", "second")}.get(one)
-        if texts and value not in texts:
-            raise SettingError(f"{where}: {told}: {one} is one of {', '.join(texts)}")
-        if one == "source" and not isinstance(value, str):
-            raise SettingError(f"{where}: {told}: source must be a string, not {value!r}")
-        if one == "date" and not _is_date(value):
-            raise SettingError(f"{where}: {told}: date must be a date, not {value!r}")
-        if not texts and one not in ("name", "date", "source"):
-            _number(value, where, f"{told}: {one}")
+        _check(hints[one], value, f"{what}: {one}")
     needed = {"input", "output"} if kind is ApiPrice else set()
     if missing := needed - set(table):
-        raise SettingError(f"{where}: {told} has no {min(missing)}")
+        raise SettingError(f"{what} has no {min(missing)}")
     if kind is Hardware and not (table.get("price") or table.get("hourly")):
-        raise SettingError(f"{where}: {told} has neither price nor hourly")
+        raise SettingError(f"{what} has neither price nor hourly")
     if kind is Hardware and not (0 < table.get("hours", 24) <= 24 and table.get("years", 3) > 0):
-        raise SettingError(f"{where}: {told}: hours must be at most 24 per day, and years above 0")
+        raise SettingError(f"{what}: hours must be at most 24 per day, and years above 0")
     return kind(**table)
 
 
@@ -220,19 +201,24 @@ def _check_known(given: Mapping[str, Any], known: Mapping[str, Any], where: str)
             raise SettingError(f"{where} has {name!r}; known: {', '.join(known)}")
 
 
-def _is_date(value: object) -> bool:
-    """A day, not a time of it: they cannot be compared."""
-    return isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
+def _check(hint: Any, value: Any, what: str) -> None:
+    """Raise unless a value is of the type of its field; numbers are from 0."""
+    if get_origin(hint) is UnionType:  # with None, which no file can say
+        hint = get_args(hint)[0]
+    if choices := get_args(hint):
+        good, kind = value in choices, f"one of {', '.join(choices)}"
+    elif hint is str:
+        good, kind = isinstance(value, str), "a string"
+    elif hint is datetime.date:  # a day, not a time of it: they cannot be compared
+        good, kind = type(value) is hint, "a date such as 2026-11-23"
+    else:
+        good = isinstance(value, int | float) and not isinstance(value, bool)
+        good, kind = good and 0 <= value < math.inf, "a number from 0"
+    if not good:
+        raise SettingError(f"{what} must be {kind}, not {value!r}")
 
 
 def _table(value: Any, where: str, key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise SettingError(f"{where}: {key} must be a table, not {value!r}")
     return value
-
-
-def _number(value: Any, where: str, key: str) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not good or not 0 <= value < math.inf:
-        raise SettingError(f"{where}: {key} must be a number from 0, not {value!r}")
-    return float(value)

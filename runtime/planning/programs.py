@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -160,13 +160,3 @@ def repeated(programs: Sequence[Program], count: int, seed: int) -> Iterator[Pro
         raise SettingError("there are no programs to simulate: the traces have no requests")
     chance = random.Random(seed * 104_729 + 5)
     return (programs[chance.randrange(len(programs))] for _ in range(count))
-
-
-def total(programs: Iterable[Program]) -> tuple[int, int, int]:
-    """Requests, tokens that they add, tokens that are written."""
-    requests = new = written = 0
-    for one in programs:
-        requests += len(one.requests)
-        new += one.prompt
-        written += one.written
-    return requests, new, written

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
 """How far a forecast may be off."""
+HEAD = ("agents", "what", "measured", "min … max", "simulated", "error", "goal")
 _MEASURED = {"throughput", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"}
 _MOST = 1 << 40  # tokens of a request
 

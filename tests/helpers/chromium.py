@@ -138,6 +138,15 @@ class Chromium:
         """What is to be seen, as PNG."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
+    def fits(self, path: Path | str, ready: str = "document.readyState == 'complete'") -> None:
+        """Assert that a page is as wide as its screen, phone or desk, light or dark, and silent."""
+        for width, height in ((390, 844), (1280, 900)):
+            for dark in (False, True):
+                self.open(path, width=width, height=height, dark=dark)
+                self.wait(lambda: self.value(ready))
+                assert self.value("document.documentElement.scrollWidth") <= width, (path, width)
+                assert self.complaints == [], path
+
     @property
     def complaints(self) -> list[str]:
         """Exceptions, errors in the log (a violated policy is one) and dialogs since `open`."""
@@ -149,6 +158,8 @@ class Chromium:
                 wrong.append(str(params["exceptionDetails"]))
             elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
                 wrong.append(params["entry"]["text"])
+            elif method == "Runtime.consoleAPICalled" and params["type"] == "error":
+                wrong.append(str(params["args"]))
             elif method == "Page.javascriptDialogOpening":
                 wrong.append(f"dialog: {params['message']}")
         return wrong

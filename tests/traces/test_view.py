@@ -23,9 +23,9 @@ from triplepoint.traces.events import (
     ShareRecord,
     ToolEvent,
 )
-from triplepoint.traces.html_page import asset
+from triplepoint.traces.html_page import asset, embedded
 from triplepoint.traces.spans import of_runs
-from triplepoint.traces.view import Run, Texts, embedded, page
+from triplepoint.traces.view import Run, Texts, page
 
 from .conftest import shared_pass
 from .test_writer import HOSTILE
@@ -277,6 +277,11 @@ def test_keys_walk_through_the_run(browser: chromium.Chromium, long_page: Path) 
     opened = "document.querySelector('.message.selected pre')?.textContent || ''"
     browser.wait(lambda: "1.99: a line of a log file" in browser.value(opened))
 
+    color = "getComputedStyle(document.querySelector('{}')).color"
+    assert browser.value(color.format(".message.selected pre")) == browser.value(
+        color.format("body")
+    ), "a result is text, not a mark of its kind"
+
     before = browser.value("getComputedStyle(document.body).backgroundColor")
     browser.key("t")
     assert browser.value("getComputedStyle(document.body).backgroundColor") != before
@@ -345,6 +350,13 @@ def agents(count: int) -> list[Trace]:
     return found
 
 
+def _function(name: str) -> str:
+    """The text of a function of the viewer's script."""
+    found = re.search(rf"^function {name}\(.*?^}}$", asset("view.js"), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[0]
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
 def test_runs_at_once_are_found_in_one_pass() -> None:
     """Those that overlap, directly or through others, by their start; also of a large folder."""
@@ -359,7 +371,7 @@ def test_runs_at_once_are_found_in_one_pass() -> None:
     """
 
     done = subprocess.run(
-        ["node", "-e", asset("view_charts.js") + script], capture_output=True, check=True
+        ["node", "-e", _function("atOnce") + script], capture_output=True, check=True
     )
 
     groups, together, looks = json.loads(done.stdout)

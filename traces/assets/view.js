@@ -6,6 +6,7 @@ const state = { run: 0, leaf: -1 };
 let shown = null; // what is drawn of the current run: elements by number
 
 const FOLD_LINES = 14, FOLD_CHARACTERS = 1400;
+const SHORT_RUN = 12;  // messages and calls: there is room to show what is folded in longer ones
 
 function showRun(number) {
   state.run = number;
@@ -14,12 +15,17 @@ function showRun(number) {
   shown = { items: new Map(), rows: new Map() };
   byId("about").replaceChildren(...about(run));
   byId("figures").replaceChildren(...figures(run));
-  const time = ribbon(run, select), diagram = phaseDiagram(run, select);
+  const time = ribbon(run), diagram = byId("diagrams").content.children[number].cloneNode(true);
   shown.ribbon = time.marks;
-  shown.points = diagram.marks;
+  shown.points = new Map();
+  for (const point of diagram.querySelectorAll("[data-leaf]")) {
+    shown.points.set(Number(point.dataset.leaf), point);
+    point.addEventListener("click", () => select(Number(point.dataset.leaf)));
+  }
   byId("ribbon").replaceChildren(time.node);
   showLanes(number);
-  byId("diagram").replaceChildren(make("h2", {}, "Phase diagram"), diagram.node, legend());
+  byId("diagram").replaceChildren(make("h2", {}, "Phase diagram"), diagram, legend(),
+    make("p", { class: "quiet small" }, "ground: predicted, marks: observed"));
   byId("talk").replaceChildren(...run.turns.map((turn, n) => conversation(run, turn, n)));
   byId("phases").replaceChildren(...run.turns.map((turn, n) => phaseList(run, turn, n)));
   byId("talk").scrollTop = byId("phases").scrollTop = 0;
@@ -29,16 +35,101 @@ function showRun(number) {
   else byId("detail").replaceChildren(make("p", { class: "quiet" }, "No phase was recorded."));
 }
 
-// The agents that ran beside this one, where there were any.
-function showLanes(number) {
-  const lanes = agentLanes(data.runs, number, (run) => questionOf(run) || run.run, (run, leaf) => {
-    if (run !== state.run) showRun(run);
-    select(leaf);
+// What a phase or call is, for its marks.
+
+function kindOf(leaf) {
+  return leaf.kind === "tool" ? "tool" : leaf.observed !== "tool" && BOUNDS[leaf.observed] ? leaf.observed : "unknown";
+}
+
+function secondsOf(leaf) {
+  return leaf.kind === "tool" ? leaf.duration_s : leaf.wall_s;
+}
+
+function nameOf(leaf) {
+  return leaf.kind === "tool" ? leaf.name : words(leaf.purpose);
+}
+
+function titleOf(leaf) {
+  const shared = leaf.shared ? `; ${whole(leaf.shared.passes)} of ${whole(leaf.passes)} passes shared` : "";
+  return `${nameOf(leaf)}, ${duration(secondsOf(leaf))}${shared}`;
+}
+
+// The run in time, a lane each for what was read, what was written and the tools. The time between two
+// questions is left out.
+function ribbon(run) {
+  const lanes = { prefill: [], decode: [], tool: [] }, bands = [];
+  let at = 0;
+  run.turns.forEach((turn, n) => {
+    const span = turn.end - turn.start;
+    if (n % 2) bands.push([at, at + span]);
+    for (let i = turn.leaves[0]; i < turn.leaves[1]; i++) {
+      const leaf = run.leaves[i], start = at + leaf.start - turn.start;
+      lanes[leaf.kind === "tool" ? "tool" : leaf.phase].push({ id: i, start, end: start + leaf.end - leaf.start,
+        kind: kindOf(leaf), title: titleOf(leaf), pick: () => select(i) });
+    }
+    at += span;
   });
-  shown.lanes = lanes ? lanes.marks : new Map();
-  byId("agents").hidden = !lanes;
-  document.body.classList.toggle("many", Boolean(lanes));
-  byId("agents").replaceChildren(...(lanes ? lanes.node : []));
+  const names = make("div", { class: "names" }, Object.keys(lanes).map((name) => make("span", {}, name)));
+  const { node, marks } = timeLanes(Object.values(lanes).map((bars) => ({ bars })), at || 1, 15, bands);
+  return { node: make("div", { class: "ribbon" }, names, node), marks };
+}
+
+// Of each run, those that went on at the same time, directly or through others; by their start.
+function atOnce(runs) {
+  const groups = [];
+  let group = [], until = -Infinity;
+  for (const n of runs.map((_, n) => n).sort((a, b) => runs[a].at - runs[b].at || a - b)) {
+    const { at, end } = runs[n];
+    if (at >= until) group = [];
+    group.push(n);
+    groups[n] = group;
+    until = Math.max(until, at + end);
+  }
+  return groups;
+}
+
+let groups;  // of the page's runs, made when the first is shown
+
+// The agents that ran beside this one, where there were any: a lane each, and below it a strip where others had
+// rows in the same pass, the stronger the more.
+function showLanes(number) {
+  groups ??= atOnce(data.runs);
+  const group = groups[number];
+  byId("agents").hidden = group.length < 2;
+  document.body.classList.toggle("many", group.length > 1);
+  shown.lanes = new Map();
+  if (group.length < 2) return;
+  const first = Math.min(...group.map((n) => data.runs[n].at));
+  const total = Math.max(...group.map((n) => data.runs[n].at + data.runs[n].end)) - first || 1;
+  const go = (n, leaf) => { if (n !== state.run) showRun(n); select(leaf); };
+  const rows = group.map((n) => {
+    const run = data.runs[n], from = run.at - first, mine = n === number;
+    return {
+      current: mine,
+      bars: run.leaves.map((leaf, i) => ({ id: mine ? i : undefined, start: from + leaf.start, end: from + leaf.end,
+        kind: kindOf(leaf), title: titleOf(leaf), pick: () => go(n, i) })),
+      strips: run.leaves.flatMap((leaf) => merged(leaf.together || [], total / 1000).map(([start, end, sequences]) =>
+        [from + start, from + end, 0.2 + 0.7 * Math.min(sequences / 8, 1)])),
+    };
+  });
+  const { node, marks } = timeLanes(rows, total, 20);
+  shown.lanes = marks;
+  const names = make("div", { class: "names" }, group.map((n) =>
+    make("button", { type: "button", tabindex: "-1", "aria-current": n === number ? "true" : "false", on: { click: () => go(n, 0) } },
+      questionOf(data.runs[n]) || data.runs[n].run)));
+  byId("agents").replaceChildren(make("div", { class: "ribbon" }, names, node), make("p", { class: "quiet small" },
+    `${group.length} agents at once, ${duration(total / 1e3)}; the strip below a lane: passes that others shared, the stronger the more`));
+}
+
+// Neighbors that are as good as one at this scale, of as many sequences.
+function merged(passes, pixel) {
+  const found = [];
+  for (const [start, end, sequences] of passes) {
+    const last = found[found.length - 1];
+    if (last && last[2] === sequences && start - last[1] < pixel) last[1] = end;
+    else found.push([start, end, sequences]);
+  }
+  return found;
 }
 
 function questionOf(run) {
@@ -52,12 +143,12 @@ function about(run) {
         head.kv ? `kv ${head.kv}` : "", head.cpu].filter(Boolean)
     : ["no header"];
   const notes = [];
-  if (run.redacted) notes.push(make("span", { class: "chip warn" }, "redacted: no text was recorded"));
-  if (run.status !== "answered") notes.push(make("span", { class: "chip warn" }, `${run.status}${run.message ? `: ${run.message}` : ""}`));
+  if (run.redacted) notes.push(make("span", { class: "warn" }, "redacted: no text was recorded"));
+  if (run.status !== "answered") notes.push(make("span", { class: "warn" }, `${run.status}${run.message ? `: ${run.message}` : ""}`));
   return [
     make("h1", {}, questionOf(run) || run.run),
-    make("div", { class: "chips" }, make("span", { class: "chip mono" }, run.run), chips.map((text) => make("span", { class: "chip" }, text)),
-      make("span", { class: "chip" }, `${run.began} UTC`), notes),
+    make("div", { class: "chips" }, make("span", { class: "mono" }, run.run), chips.map((text) => make("span", {}, text)),
+      make("span", {}, `${run.began} UTC`), notes),
   ];
 }
 
@@ -73,16 +164,7 @@ function figures(run) {
     ["turns", whole(run.turns.length)],
     ["regime changes", whole(run.transitions)],
   ];
-  return list.map(([name, value, note]) =>
-    make("div", { class: "figure" }, make("span", { class: "label" }, name),
-      make("strong", {}, value), make("span", { class: "note" }, note || "")));
-}
-
-function legend() {
-  const seen = ["compute", "memory", "dispatch"];
-  return make("div", { class: "legend" },
-    seen.map((name) => make("span", {}, make("i", { class: `mark ${name}` }, BOUNDS[name].mark), `${name}-bound`)),
-    make("span", { class: "quiet" }, "ground: predicted, marks: observed"));
+  return figureBoxes(list);
 }
 
 // The conversation.
@@ -92,7 +174,7 @@ function conversation(run, turn, n) {
   for (let i = turn.items[0]; i < turn.items[1]; i++) section.append(message(run, run.items[i], i));
   if (!turn.answered) section.append(make("p", { class: "quiet" }, "This turn has no answer."));
   const notes = turn.sources.map(([fact, path, line]) => make("li", {}, `${fact}: `, make("code", {}, line ? `${path}:${line}` : path)));
-  notes.push(...turn.unsupported.map((fact) => make("li", { class: "error" }, `${fact}: no source`)));
+  notes.push(...turn.unsupported.map((fact) => make("li", { class: "warn" }, `${fact}: no source`)));
   if (notes.length) section.append(make("ul", { class: "quiet" }, notes));
   section.dataset.turn = n;
   return section;
@@ -102,24 +184,25 @@ function message(run, item, i) {
   const leaf = item.leaf === null ? null : run.leaves[item.leaf];
   const head = make("div", { class: "head" },
     make("span", { class: "role" }, item.call || item.role),
-    leaf ? make("span", { class: `mark ${kindOf(leaf)}` }, markOf(leaf)) : null,
+    leaf ? markOf(kindOf(leaf)) : null,
     leaf ? make("span", { class: "quiet" }, duration(secondsOf(leaf))) : null);
-  const called = item.role === "assistant" && leaf !== null && leaf.purpose === "tool_call";
-  const folded = item.role === "tool" || item.role === "system" || called;
+  const called = leaf !== null && leaf.purpose === "tool_call";
+  const answer = item.role === "assistant" && !called, folded = !answer && item.role !== "user";
   const node = make("article", { class: `message ${item.role}`, tabindex: "-1",
     on: { click: () => { if (item.leaf !== null && !String(getSelection())) select(item.leaf); } } },
-    head, item.error ? make("p", { class: "error" }, item.error) : null, body(texts[item.text] || "", folded));
+    head, item.error ? make("p", { class: "warn" }, item.error) : null,
+    body(texts[item.text] || "", answer, folded, run.items.length <= SHORT_RUN));
   shown.items.set(i, node);
   return node;
 }
 
-// A text, folded where it is long or was not said by anyone; what is folded is made when opened.
-function body(text, folded) {
+// A text, folded where it is long or was not said by anyone, but an answer never; what is folded is made when opened.
+function body(text, answer, folded, open) {
   const lines = text.split("\n");
-  if (!folded && lines.length <= FOLD_LINES && text.length <= FOLD_CHARACTERS) {
+  if (!text) return make("div", { class: "text quiet" }, "(empty)");
+  if (answer || (!folded && lines.length <= FOLD_LINES && text.length <= FOLD_CHARACTERS)) {
     return make("div", { class: "text" }, text);
   }
-  if (!text) return make("div", { class: "text quiet" }, "(empty)");
   const size = lines.length > 1 ? `${whole(lines.length)} lines, ${whole(text.length)} characters`
     : `${whole(text.length)} characters`;
   const first = text.slice(0, 400).replace(/\s+/g, " ");
@@ -128,6 +211,7 @@ function body(text, folded) {
     if (fold.open && fold.childElementCount === 1) fold.append(make("pre", { class: "text" }, text));
   });
   fold.addEventListener("click", (event) => event.stopPropagation());
+  fold.open = open;
   return fold;
 }
 
@@ -145,15 +229,15 @@ function phaseList(run, turn, n) {
 function row(leaf, i, longest) {
   const seconds = secondsOf(leaf), tool = leaf.kind === "tool";
   const quiet = (name, text) => make("span", { class: `${name} quiet` }, text);
-  const node = make("button", { type: "button", class: `row ${kindOf(leaf)}`, tabindex: "-1", on: { click: () => select(i) } },
-    make("span", { class: `mark ${kindOf(leaf)}` }, markOf(leaf)),
+  const node = make("button", { type: "button", class: tool ? "row tool-row" : "row", tabindex: "-1", on: { click: () => select(i) } },
+    markOf(kindOf(leaf)),
     make("b", { class: "what" }, nameOf(leaf)),
     make("span", { class: "tokens" }, tool ? "" : `${whole(leaf.tokens)} tok`),
     make("span", { class: "time" }, duration(seconds)),
     quiet("regime", tool ? (leaf.error ? "error" : "tool") : leaf.label),
     quiet("speed", tool ? `${whole(leaf.characters)} characters` : `${rate(leaf.tokens_per_s)} tok/s`),
-    quiet("other", !tool && leaf.predicted !== leaf.observed && leaf.source !== "remote" ? `${BOUNDS[leaf.predicted].mark} predicted` : ""),
-    make("span", { class: "length", css: { width: `${Math.max(((seconds || 0) / longest) * 100, 0.4)}%` } }));
+    quiet("other", !tool && leaf.predicted !== leaf.observed && leaf.source !== "remote" ? `${BOUNDS[leaf.predicted]} predicted` : ""),
+    make("span", { class: `length ${kindOf(leaf)}`, css: { width: `${Math.max(((seconds || 0) / longest) * 100, 0.4)}%` } }));
   shown.rows.set(i, node);
   return node;
 }
@@ -163,7 +247,7 @@ function row(leaf, i, longest) {
 function detail(run, leaf) {
   const facts = (pairs) => make("dl", {}, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "")
     .map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-  const title = make("h2", {}, make("span", { class: `mark ${kindOf(leaf)}` }, markOf(leaf)), ` ${nameOf(leaf)}`);
+  const title = make("h2", {}, markOf(kindOf(leaf)), ` ${nameOf(leaf)}`);
   const where = `turn ${leaf.turn}, step ${leaf.step}, ${duration(leaf.start / 1e3)} after the start`;
   if (leaf.kind === "tool") {
     return [title, make("p", { class: "quiet" }, where), facts([
@@ -174,7 +258,7 @@ function detail(run, leaf) {
   }
   const perSecond = (value, unit) => (leaf.wall_s > 0 && value ? `${rate(value / leaf.wall_s / 1e9)} ${unit}` : null);
   const nodes = [title,
-    make("p", { class: "regime" }, make("b", { class: `ink ${kindOf(leaf)}` }, leaf.label),
+    make("p", { class: "regime" }, make("b", {}, leaf.label),
       leaf.predicted === leaf.observed ? ", as predicted" : `; predicted: ${leaf.predicted_regime}`),
     make("p", { class: "quiet" }, where),
     facts([
@@ -192,6 +276,36 @@ function detail(run, leaf) {
   if (leaf.source !== "remote") nodes.push(make("h3", {}, "Share of the limit"), shareBars(leaf));
   if (layers) nodes.push(make("h3", {}, "By layer"), layers);
   return nodes;
+}
+
+// What each limit alone would have taken, beside what the phase took; all on one scale.
+function predictedBars(leaf) {
+  const times = Object.entries(leaf.predicted_s || {}).filter(([, s]) => Number.isFinite(s));
+  if (!times.length) return null;
+  const longest = Math.max(leaf.wall_s || 0, ...times.map(([, s]) => s)) || 1;
+  const row = (name, seconds, kind, note) => ({ name: words(name), mark: BOUNDS[kind] ? kind : "", note, chosen: note,
+    parts: [[kind, Math.max(seconds / longest, 0.006)]], value: duration(seconds) });
+  return barRows([
+    ...times.map(([name, s]) => row(name, s, BOUNDS[name] ? name : "unknown", name === leaf.predicted ? "predicted" : "")),
+    row("observed", leaf.wall_s, "wall", "")]);
+}
+
+// Shares of the limits that the phase reached.
+function shareBars(leaf) {
+  const shares = [["arithmetic", leaf.mfu, "compute"], [`read ${leaf.memory_level || "memory"}`, leaf.mbu, "memory"],
+    ["dispatch, waiting", leaf.dispatch_share, "dispatch"]];
+  return barRows(shares.map(([name, share, kind]) =>
+    ({ name, mark: kind, parts: [[kind, share]], value: percent(share), chosen: kind === leaf.observed })));
+}
+
+function layerBars(leaf) {
+  if (!Array.isArray(leaf.layers) || !leaf.layers.length) return null;
+  const longest = Math.max(...leaf.layers.map((layer) => layer.wall_s || 0)) || 1;
+  const parts = [["attention_s", "attention", "s1"], ["ffn_s", "feed-forward", "s4"], ["other_s", "other", "s2"], ["wait_s", "waiting", "unknown"]];
+  const rows = leaf.layers.map((layer) => ({
+    name: layer.layer === null ? "outside" : `layer ${layer.layer}`, value: duration(layer.wall_s),
+    parts: parts.map(([field, name, kind]) => [kind, (layer[field] || 0) / longest, `${name}: ${duration(layer[field])}`]) }));
+  return make("div", {}, barRows(rows), legend(parts.map(([, name, kind]) => [kind, name])));
 }
 
 function select(number) {

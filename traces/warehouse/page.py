@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..events import REGIMES
-from ..html_page import asset, filled, markup
+from ..html_page import header, markup, section, wide_table
+from ..html_page import page as whole_page
 from ..sanitize import printable
 from .reports import Found, Report
 
@@ -23,28 +24,17 @@ _LONG = ("file", "example")
 def page(title: str, about: str, found: Sequence[tuple[Report, Found]]) -> str:
     """The page of some reports, in their order."""
     stamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    parts = {
-        "TITLE": markup(title),
-        "ABOUT": markup(f"{about}; made {stamp}"),
-        "STYLE": asset("theme.css") + asset("report.css"),
-        "NAVIGATION": " ".join(
-            f'<a href="#{report.name}">{markup(report.title)}</a>' for report, _ in found
-        ),
-        "SECTIONS": "\n".join(_section(report, rows) for report, rows in found),
-    }
-    return filled("report.html", parts)
+    links = [(report.name, report.title) for report, _ in found]
+    sections = [_section(report, rows) for report, rows in found]
+    about = f"{about}; made {stamp}"
+    return whole_page(title, header(title, about, links=links), "<main>", *sections, "</main>")
 
 
 def _section(report: Report, found: Found) -> str:
     body = _table(report, found) if found.rows else '<p class="quiet">No data.</p>'
     sql = report.sql
     asked = f"<details><summary>SQL</summary><pre>{html.escape(sql)}</pre></details>" if sql else ""
-    return (
-        f'<section id="{report.name}" aria-labelledby="{report.name}-title">'
-        f'<h2 id="{report.name}-title">{markup(report.title)}</h2>'
-        f'<p class="quiet">{markup(report.about)}</p>{body}'
-        f"{asked}</section>"
-    )
+    return section(report.title, body, asked, about=report.about, name=report.name)
 
 
 def _table(report: Report, found: Found) -> str:
@@ -59,10 +49,7 @@ def _table(report: Report, found: Found) -> str:
     most = max((row[report.bar] or 0 for row in found.rows), default=0) if report.bar else 0
     rows = [_row(report, found, row, bar, most) for row in found.rows]
     kind = ' class="matrix"' if report.matrix else ""
-    return (
-        f'<div class="wide"><table{kind}><thead><tr>{"".join(head)}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    return wide_table("".join(head), "".join(rows), kind)
 
 
 def _bar_after(report: Report, found: Found) -> int | None:

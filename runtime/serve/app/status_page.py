@@ -7,10 +7,7 @@ own script and style by their hashes, and requests to this server.
 
 from __future__ import annotations
 
-import base64
 import functools
-import hashlib
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 
+from ....traces.html_page import asset, page
 from ..requests.request_record import RequestRecord
 from ..requests.service import Service
 
@@ -26,9 +24,9 @@ WINDOW_S = 90.0  # of requests that are told of; the page shows somewhat less
 
 async def status_page(_: Request) -> HTMLResponse:
     """The page."""
-    text, policy = _page()
-    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
-    return HTMLResponse(text, headers={**headers, "Cache-Control": "no-cache"})
+    headers = {"Content-Security-Policy": "frame-ancestors 'none'"}  # which no page can say itself
+    headers |= {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
+    return HTMLResponse(_page(), headers=headers)
 
 
 async def status(request: Request) -> JSONResponse:
@@ -48,6 +46,7 @@ async def status(request: Request) -> JSONResponse:
             "parallel": service.settings.limits.parallel,
             "waiting": waiting,
             "queue": service.settings.limits.queue,
+            "keys": bool(service.settings.keys),
             "rates": service.metrics.rates(),
             "prompt_tokens": sum(read.tokens for read in reads),
             "cached_tokens": sum(read.cached for read in reads),
@@ -92,21 +91,13 @@ def _lane(record: RequestRecord) -> dict[str, Any]:
 
 
 @functools.cache
-def _page() -> tuple[str, str]:
-    """The page, and its content security policy."""
-    text = (Path(__file__).with_name("assets") / "status.html").read_text(encoding="utf-8")
-    script, style = (
-        base64.b64encode(hashlib.sha256(_inside(tag, text).encode()).digest()).decode()
-        for tag in ("script", "style")
+def _page() -> str:
+    own = (Path(__file__).with_name("assets") / "status.html").read_text(encoding="utf-8")
+    body, _, script = own.removesuffix("</script>\n").partition("<script>")
+    return page(
+        "triplepoint serve",
+        body,
+        script="\n".join([asset("dom.js"), asset("charts.js"), script]),
+        allowed="img-src data:; connect-src 'self'; ",
+        head='<link rel="icon" href="data:,">\n',
     )
-    return text, (
-        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
-        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
-    )
-
-
-def _inside(tag: str, text: str) -> str:
-    found = re.search(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-    assert found is not None, f"the page has one {tag}"
-    return found[1]

@@ -10,8 +10,7 @@ import pytest
 from triplepoint import Engine
 from triplepoint.runtime.bench import predictions
 from triplepoint.runtime.physics.calibration import Calibration
-from triplepoint.runtime.physics.machine import MachineProfile
-from triplepoint.runtime.physics.roofline_probe import RooflineProbe
+from triplepoint.runtime.physics.machine import MachineProfile, RooflineProbe
 
 
 class Moments(RooflineProbe):

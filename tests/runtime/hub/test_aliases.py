@@ -18,7 +18,6 @@ from triplepoint.runtime.hub.makers import maker_sampling
 from triplepoint.runtime.hub.model_info import unsupported_quant
 from triplepoint.runtime.hub.names import is_hub_name, is_repo, parse_name
 from triplepoint.runtime.hub.variants import quant_of
-from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.synthetic.shapes import SHAPES
 from triplepoint.runtime.synthetic.write import SyntheticModel
 

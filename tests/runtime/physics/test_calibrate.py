@@ -26,8 +26,7 @@ from triplepoint.runtime.physics.calibration import (
 )
 from triplepoint.runtime.physics.costs import ModelCost
 from triplepoint.runtime.physics.latency_model import Passes
-from triplepoint.runtime.physics.machine import MachineProfile
-from triplepoint.runtime.physics.roofline_probe import RooflineProbe
+from triplepoint.runtime.physics.machine import MachineProfile, RooflineProbe
 from triplepoint.runtime.physics.timed_passes import Case, Timing
 
 MACHINE = MachineProfile(

@@ -13,12 +13,9 @@ from triplepoint.errors import SettingError
 from triplepoint.runtime.planning.cost import (
     Speeds,
     Usage,
-    api_day,
-    api_question,
-    break_even,
+    api_choice,
     cheaper,
     day_cost,
-    day_of,
     gpu_speeds,
     machine_choice,
     sensitivities,
@@ -61,19 +58,21 @@ def test_share_of_the_paid_time() -> None:
 def test_api_question() -> None:
     """New input at the price of a write where there is one, cached input at its own."""
     api = ApiPrice("a", 1.0, 5.0, cached=0.1, written=1.25)
-    assert api_question(api, USE) == pytest.approx((2400 * 1.25 + 3600 * 0.1 + 300 * 5) / 1e6)
+    assert api_choice(api, USE).question == pytest.approx(
+        (2400 * 1.25 + 3600 * 0.1 + 300 * 5) / 1e6
+    )
     plain = ApiPrice("a", 1.0, 5.0)
-    assert api_question(plain, USE) == pytest.approx((6000 * 1.0 + 300 * 5) / 1e6)
+    assert api_choice(plain, USE).question == pytest.approx((6000 * 1.0 + 300 * 5) / 1e6)
 
 
 def test_break_even_in_closed_form() -> None:
     """A fixed price of a day against a price of each question: their ratio, less its power."""
     speeds, api = Speeds(400, 20), ApiPrice("a", 1.0, 5.0)
-    found = break_even(day_of(OWN, speeds, USE, 0.2), api_day(api, USE))
+    (found, _), *_ = cheaper(machine_choice(OWN, speeds, USE, 0.2).day, api_choice(api, USE).day)
     slope = 0.150 * speeds.busy_s(USE) / 3600 * 0.2
-    assert found == pytest.approx((1.0 + 24 * 0.05 * 0.2) / (api_question(api, USE) - slope))
-    slow = Speeds(40, 2)
-    assert break_even(day_of(OWN, slow, USE, 0.2), api_day(ApiPrice("a", 0.01, 0.05), USE)) is None
+    assert found == pytest.approx((1.0 + 24 * 0.05 * 0.2) / (api_choice(api, USE).question - slope))
+    slow, cheap = machine_choice(OWN, Speeds(40, 2), USE, 0.2), ApiPrice("a", 0.01, 0.05)
+    assert cheaper(slow.day, api_choice(cheap, USE).day) == []
 
 
 def test_cheaper_ends() -> None:

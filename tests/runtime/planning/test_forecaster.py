@@ -23,7 +23,9 @@ def test_speeds_of_a_known_model() -> None:
     found = of_name("qwen3:4b", MACHINE, reached=Efficiency())
     assert found is not None
     speeds = found.speeds(Usage(1, 1000, 0, 100))
-    assert 0.5 < speeds.decode / (60e9 / found.nbytes) < 1.0
+    cost = found.cost
+    nbytes = cost.body_bytes + cost.expert_bytes + cost.head_bytes
+    assert 0.5 < speeds.decode / (60e9 / nbytes) < 1.0
     assert 0.4 < speeds.prefill / (4000e9 / (2 * found.active)) < 1.0
     more = found.speeds(Usage(1, 1000, 0, 100, concurrency=8))
     assert 2 < more.decode / speeds.decode < 8

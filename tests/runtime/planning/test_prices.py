@@ -48,7 +48,10 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('[[apis]]\nname = "a"\nfoo = 1', "'foo'"),
         ('[[hardware]]\nname = "a"', "neither price nor hourly"),
         ('[[hardware]]\nname = "a"\nprice = 1\nhours = 25', "hours must be"),
-        ('[[hardware]]\nname = "a"\nhourly = 1\nbilling = "week"', "billing is one of"),
+        (
+            '[[hardware]]\nname = "a"\nhourly = 1\nbilling = "week"',
+            "billing must be one of always, hour, second",
+        ),
         ("[hardware]\na = 1", "[[hardware]]"),
         ("= 3", "not TOML"),
         ("checked = 2027-01-02T10:00:00", "a date"),

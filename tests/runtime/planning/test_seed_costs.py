@@ -15,11 +15,9 @@ import pytest
 from triplepoint.runtime.planning.cost import (
     Speeds,
     Usage,
-    api_day,
-    break_even,
+    api_choice,
     cheaper,
     day_cost,
-    day_of,
     gpu_speeds,
     machine_choice,
     owned_hourly,
@@ -91,12 +89,11 @@ def test_months() -> None:
 def test_crossover_of_cpu_and_gpu() -> None:
     """ "The crossover is around 500K-1M tokens per day": 438,000 with the seed's own figures."""
     one, other = (
-        day_of(GPU, Speeds(1e12, 480), OUTPUT, 0.0),
-        day_of(VM, Speeds(1e12, 12), OUTPUT, 0),
+        machine_choice(GPU, Speeds(1e12, 480), OUTPUT, 0.0).day,
+        machine_choice(VM, Speeds(1e12, 12), OUTPUT, 0).day,
     )
-    found = break_even(one, other)
+    (found, _), *_ = cheaper(one, other)
     assert found == pytest.approx(3.45 / per_million(0.34, 12) * 1e6, rel=1e-6)
-    assert found is not None
     assert 430e3 < found < 450e3
 
 
@@ -110,13 +107,12 @@ def test_break_even_with_an_api() -> None:
     """
     for hourly, rate in [(0.34, 12), (0.58, 22), (0.18, 52), (1.01, 118), (3.45, 480)]:
         machine = Hardware("one", hourly=hourly, billing="always")
-        assert (
-            break_even(day_of(machine, Speeds(1e12, rate), OUTPUT, 0), api_day(MINI, OUTPUT))
-            is None
-        )
+        day = machine_choice(machine, Speeds(1e12, rate), OUTPUT, 0).day
+        assert cheaper(day, api_choice(MINI, OUTPUT).day) == []
     fast = Hardware("fast", hourly=0.10, billing="always")
     found = cheaper(
-        day_of(fast, Speeds(1e12, 60), OUTPUT, 0.0), api_day(ApiPrice("x", 0, 0.6), OUTPUT)
+        machine_choice(fast, Speeds(1e12, 60), OUTPUT, 0.0).day,
+        api_choice(ApiPrice("x", 0, 0.6), OUTPUT).day,
     )
     assert found[0][0] == pytest.approx(2.4 / 0.6e-6, rel=1e-6)
     seed = [7.87 / 127, 7.32 / 118, 0.96 / 15, 2.38 / 38, 2.00 / 32]

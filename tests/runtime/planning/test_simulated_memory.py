@@ -11,7 +11,7 @@ from helpers.planned import FixedClock, forecaster
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.planning.fleet import Scenario, simulate
 from triplepoint.runtime.planning.machine_sim import Policy, SimulatedMachine
-from triplepoint.runtime.planning.programs import Mix, Program, Request, total
+from triplepoint.runtime.planning.programs import Mix, Program, Request
 
 KV = forecaster().cost.kv_bytes * PAGE  # bytes of a page
 CLOCK = FixedClock(lambda rows: 0.01 + 0.001 * rows)
@@ -83,5 +83,5 @@ def test_memory_of_the_largest_conversation_is_enough(seed: int) -> None:
         machine.arrive(program, at)
     tally = machine.finish()
     assert (tally.done, tally.failed) == (len(programs), 0)
-    assert tally.written == total(programs)[2]
+    assert tally.written == sum(one.written for one in programs)
     assert tally.peak <= pages * KV * (1 + 1e-9)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.chromium import Chromium
 
 from triplepoint.runtime.cli.regimes import _LEAST_CONTEXT
 from triplepoint.runtime.physics.calibration import Calibration
@@ -151,12 +153,29 @@ def test_svg() -> None:
 
 def test_page() -> None:
     """The page has the picture, the values, and a policy that allows its own script alone."""
-    text = regime_page.page(picture())
+    text = regime_page.regimes_page(picture())
 
     assert "default-src 'none'" in text
     assert text.count("<script") == 2
     assert "</svg>" in text
     assert "A &lt;model&gt; &amp; its\\x1b regimes" in text
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(browser: Chromium, tmp_path: Path) -> None:
+    """It fits phone and desk with the diagram that suits each, and says what is under a pointer."""
+    path = tmp_path / "regimes.html"
+    path.write_text(regime_page.regimes_page(picture()), encoding="utf-8")
+    browser.fits(path)
+
+    browser.open(path, width=390)
+    shown = "[...document.querySelectorAll('svg')].map((n) => getComputedStyle(n).display)"
+    assert browser.value(shown) == ["none", "block"]
+    at = {"type": "mouseMoved", "x": 200, "y": 250}
+    browser.call("Input.dispatchMouseEvent", **at)
+    browser.wait(lambda: not browser.value("document.querySelector('#tip').hidden"))
+    assert "tok/s, compute" in browser.value("document.querySelector('#tip').innerText")
+    assert browser.complaints == []
 
 
 def test_blocks() -> None:
@@ -220,7 +239,7 @@ def test_the_memory_region_shrinks_with_the_batch() -> None:
 
     whole = Picture("title", [], batches[0], batches=batches[1:])
     drawn = ET.fromstring(regime_picture.svg(whole))
-    assert len(drawn.findall(f".//{SVG}path[@class='batch']")) == 2
+    assert len(drawn.findall(f".//{SVG}path[@class='batch line memory dashed']")) == 2
     texts = ["".join(text.itertext()) for text in drawn.iter(f"{SVG}text")]
     assert {"B = 4", "B = 16"} <= set(texts)
 
@@ -232,7 +251,7 @@ def test_maps_side_by_side() -> None:
     document = ET.fromstring(text)
 
     names = [clip.get("id") for clip in document.iter(f"{SVG}clipPath")]
-    assert len(set(names)) == len(names) == 4
+    assert len(set(names)) == len(names) == 2
     words = [node.text for node in document.iter(f"{SVG}text")]
     assert words.count("new tokens") == 1
     assert {"a <machine>", "dense", "sparse & more"} <= set(words)

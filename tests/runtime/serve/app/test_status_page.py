@@ -53,14 +53,29 @@ def test_the_page_in_a_browser(browser: chromium.Chromium, server: Server) -> No
         "/status.json",
         "data:,",
     }
-    lanes = browser.value("document.querySelectorAll('#lanes rect').length")
+    lanes = browser.value("document.querySelectorAll('#requests rect').length")
     assert lanes >= 2
     assert browser.value("document.querySelector('#models td').textContent") == "nano"
     fills = browser.value(
-        "[...new Set([...document.querySelectorAll('#lanes rect')]"
+        "[...new Set([...document.querySelectorAll('#requests rect')]"
         ".map((one) => getComputedStyle(one).fill))]"
     )
     assert "rgb(0, 0, 0)" not in fills, "each regime has a color"
+
+
+@pytest.mark.slow
+def test_before_the_first_request(browser: chromium.Chromium, start: Callable[..., Server]) -> None:
+    """An idle server says where it is, whether it wants a key, and how to ask; it fits a phone."""
+    server = start()
+    server.wait()
+    browser.fits(f"{server.url}/", "document.documentElement.dataset.ready == 'yes'")
+    shown_text = browser.value("document.querySelector('#first').innerText")
+    assert f"{server.url}/v1" in shown_text
+    assert "No API key is asked for" in shown_text
+    assert '"model":"nano"' in shown_text
+
+    server.chat(max_tokens=3)
+    browser.wait(lambda: browser.value("document.querySelector('#first').hidden"))
 
 
 def test_more_requests_than_lanes(browser: chromium.Chromium, server: Server) -> None:
@@ -71,8 +86,8 @@ def test_more_requests_than_lanes(browser: chromium.Chromium, server: Server) ->
         "(lanes({now: 1000, requests: Array.from({length: 50}, (_, n) => ({id: `r${n}`, "
         "model: 'nano', state: n ? 'done' : 'decode', arrived: 950 + n / 10, "
         "started: 950 + n / 10, ended: n ? 990 : null, tokens: n, phases: []}))}), "
-        "[[...document.querySelectorAll('#lanes [role=img]')].map((one) => one.ariaLabel), "
-        "find('left').textContent, find('legend').textContent])"
+        "[[...document.querySelectorAll('#requests [role=img]')].map((one) => one.ariaLabel), "
+        "byId('left').textContent, byId('legend').textContent])"
     )
 
     assert len(names) == 40

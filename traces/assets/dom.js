@@ -59,26 +59,8 @@ function words(text) {
   return String(text).replaceAll("_", " ");
 }
 
-// Bounds by color and by shape: the shape alone tells them apart too.
-const BOUNDS = Object.assign(Object.create(null), {
-  compute: { mark: "▲", word: "compute" },
-  memory: { mark: "■", word: "memory" },
-  dispatch: { mark: "●", word: "dispatch" },
-  unknown: { mark: "○", word: "not measured" },
-});
-
-function kindOf(leaf) {
-  return leaf.kind === "tool" ? "tool" : BOUNDS[leaf.observed] ? leaf.observed : "unknown";
-}
-
-function markOf(leaf) {
-  return leaf.kind === "tool" ? "◇" : BOUNDS[kindOf(leaf)].mark;
-}
-
-function secondsOf(leaf) {
-  return leaf.kind === "tool" ? leaf.duration_s : leaf.wall_s;
-}
-
-function nameOf(leaf) {
-  return leaf.kind === "tool" ? leaf.name : words(leaf.purpose);
+// Figures of a page, each a name, a value and perhaps a note.
+function figureBoxes(list) {
+  return list.map(([name, value, note]) =>
+    make("div", { class: "figure" }, make("span", {}, name), make("strong", {}, value), make("span", {}, note || "")));
 }
