@@ -88,7 +88,6 @@ class Evidence:
         notes: what was passed over, and what was not searched.
         small_talk: whether it is a greeting or thanks.
         needs_files: whether it is about these files at all, as far as its words say.
-        counts: whether it asks how many, or which most, which lines alone do not answer.
         acts: whether it is a task that changes something, and no question.
         strength: share of its words that one place has: 0 to 1.
         tokens: of the calls' arguments and results, and of the best lines.
@@ -104,7 +103,6 @@ class Evidence:
     notes: tuple[str, ...] = ()
     small_talk: bool = False
     needs_files: bool = False
-    counts: bool = False
     acts: bool = False
     strength: float = 0.0
     tokens: int = 0
@@ -249,7 +247,7 @@ class Gatherer(ProcessBound):
             if not (
                 pointed or asked.here or asked.follows or asked.faults or ranked.strength >= STRONG
             ):
-                return Evidence(strength=ranked.strength, counts=asked.counts)
+                return Evidence(strength=ranked.strength)
             purse = _Purse(cache(count), budget)
             listed = bool(unknown or sizes)
             best, reckoned = self._laid_out(purse, asked, names, files, ranked, listed)
@@ -263,7 +261,6 @@ class Gatherer(ProcessBound):
                 named=tuple(one for one in files if one in names.files),
                 notes=tuple(self._notes(ranked)),
                 needs_files=True,
-                counts=asked.counts,
                 acts=asked.acts,
                 strength=ranked.strength,
                 tokens=budget - purse.left,

@@ -49,6 +49,12 @@ _COUNTS = re.compile(
     r"cu[áa]nt[ao]s?|m[áa]s frecuente|suma|promedio|combien|总|平均|多少|几[个次条]|最多",
     re.IGNORECASE,
 )
+_WHICH_FILE = re.compile(
+    r"\b(?:which|what)\s+(?:\w+\s+){0,3}(?:file|script|page|document|config)\b|^\W*where\b|"
+    r"\bwelche[rmns]?\s+datei\b|^\W*wo\b|\bqu[ée]\s+(?:archivo|fichero)\b|^\W*d[óo]nde\b|"
+    r"哪个文件|在哪",
+    re.IGNORECASE,
+)
 _ASKS = re.compile(
     r"[?？¿]|^\W*(?:who|whose|what|which|when|where|why|how|is|are|was|were|does|do|did|has|have|show|"
     r"list|tell|explain|wer|wem|welche\w*|wann|wo|warum|wie|ist|sind|gibt|zeig\w*|nenn\w*|qu[ée]|"
@@ -155,9 +161,10 @@ def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Que
             terms(one, weight) for one, weight in zip(reversed(earlier), (0.5, 0.35), strict=False)
         ]
         sought = joined(own, *before)
+    counts = bool(_COUNTS.search(text)) and not _WHICH_FILE.search(text)
     return Question(
         text, sought, own, _numbers(text), faults or bool(_ASKS_FAULT.search(text)),
-        bool(_COUNTS.search(text)), follows, bool(_ENDS.search(text)), small,
+        counts, follows, bool(_ENDS.search(text)), small,
         not _HERE.isdisjoint(word for word in map(fold, said)), 
         _ACTS.search(text) is not None and not _ASKS.search(text),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from ...errors import ToolError
@@ -21,7 +21,7 @@ from ...tools.table import Table, open_table, quoted
 from ...tools.workspace import Workspace
 from .question import Question
 from .reading import Key, Text
-from .words import STEM, WORD, fold, is_dense, stem, words
+from .words import STEM, WORD, fold, is_dense, stem, terms, words
 
 LONGEST = 80  # characters of a cell that a question may name
 KEPT = 8 << 20  # bytes of the files whose tables are kept open
@@ -29,6 +29,8 @@ FEW = 4  # rows that are shown as they are
 GROUPS, KINDS = 4, 20  # groups that are shown; different cells that a column to group by may have
 MEASURES = 2  # columns that are reckoned with at once
 PHRASES = 2  # that are counted
+COUNTED = 3  # words of what is counted
+MANY = 3  # lines that are counted; fewer are shown
 LIMIT = 4 << 20  # characters of a table that is read for a question
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _FIRST_LINE = re.compile(r"#separator|#fields\t|\{\"|[^\t\n]+(?:\t[^\t\n]*){2}")
@@ -49,6 +51,21 @@ _DEFINED = {
     "test": r"^\s*(?:async )?def test_|^\s*(?:it|test)\(|^\s*#\[test\]|^func Test",
 }
 """Lines that define what questions about sources ask for, by the word for it."""
+_OFTEN = re.compile(
+    r"\bhow (?:often|many times)\b|\bwie oft\b|\bcu[áa]ntas veces\b|\bcombien de fois\b|[几少]次",
+    re.I,
+)
+_HOW_MANY = re.compile(
+    r"\b(?:how many|number of|count(?: of)?(?: all)?(?: the)?|wie ?viele|(?:an)?zahl der|"
+    r"cu[áa]nt[ao]s|n[úu]mero de|combien de)\b|多少个?|几[个条]",
+    re.IGNORECASE,
+)
+_LINES = frozenset(
+    """
+    entries entry line lines row rows total eintrage zeile zeilen entradas fila filas linea
+    lineas ligne lignes
+    """.split()  # noqa: SIM905
+)
 _FILES = re.compile(
     r"\b(?:how many|number of|count(?: of)?(?: all)?(?: the)?|wie ?viele|(?:an)?zahl der|"
     r"cu[áa]ntos|n[úu]mero de|combien de)\s+(?:(?P<kind>\.?\w+)[ -])?"
@@ -296,9 +313,10 @@ def of_files(paths: Collection[str], folder: str, question: Question) -> str:
 
 
 def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequence[Arguments]:
-    """The counts of lines that a question suggests in the file that has most of its words.
+    """The counts of lines that a question asks for, in the file that has most of its words.
 
-    They are of what the question says, or of what the file is made of.
+    They are of what is asked how many of there are, or of what a file that is named is made of. A
+    figure that stands in a line is none of them: "how many workers does nginx start".
 
     Args:
         texts: of files that may be meant.
@@ -310,23 +328,43 @@ def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequ
         return sum(texts[path].whole.casefold().count(one) for one in said[path][:1])
 
     path = max(texts, key=holds)
-    of = words(question.text)
-    found: list[Arguments] = []
-    for word, pattern in _DEFINED.items():
-        if any(one.startswith(word) for one in of):
-            found = [{"pattern": pattern, "regex": True}]
+    of, whole = words(question.text), texts[path].whole[:LIMIT]
     if _MOST.search(question.text):
-        found += [{"by": by} for by in ("ip", "level", "status", "hour", "day") if by in of]
-    for one in said[path] if not found else ():  # a number counts where it stands alone
-        number = {"pattern": rf"\b{one}\b", "regex": True}
-        found.append(number if one.isdigit() else {"pattern": one})
-    if not found:
-        whole = texts[path].whole[:LIMIT]
-        if folder:
-            return []
+        found = [{"by": by} for by in ("ip", "level", "status", "hour", "day") if by in of]
+        return [{"path": folder or path, **one} for one in found]
+    what = _counted(question)
+    if what is None:
+        return []
+    defined = [one for word, one in _DEFINED.items() if any(w.startswith(word) for w in what)]
+    if defined:
+        return [{"path": folder or path, "pattern": defined[-1], "regex": True}]
+    named, folded = set(words(path)), fold(whole)
+    lines = not _LINES.isdisjoint(what)
+    any_line = lines or named.issuperset(what)
+    counted: list[dict[str, object]] = []
+    for one in said[path]:
+        asked = any_line or any(word.startswith(part) for part in one.split() for word in what)
+        if one.isdigit():  # it counts where it stands alone
+            counted.append({"pattern": rf"\b{one}\b", "regex": True})
+        elif asked and (folder or folded.count(one) >= MANY):  # fewer stand among the best lines
+            counted.append({"pattern": one})
+    rest = set(question.own.telling) - set(what) - _LINES
+    if not counted and not folder and what and rest <= named and not named.isdisjoint(of):
         parts = (one for one in _STRUCTURE if len(re.findall(one, whole, re.M)) > 1)
-        found = [{"pattern": one, "regex": True} for one in islice(parts, 1)]
-    return [{"path": folder or path, **one} for one in found] or [{"path": path}]
+        parts = islice(parts, 0 if lines else 1)
+        counted = [{"pattern": one, "regex": True} for one in parts] or [{}]
+    return [{"path": folder or path, **one} for one in counted[:PHRASES]]
+
+
+def _counted(question: Question) -> Sequence[str] | None:
+    """The words of what is asked how many of there are; none: any; None: that is not asked."""
+    if _OFTEN.search(question.text):
+        return ()
+    if not (found := _HOW_MANY.search(question.text)):
+        return None
+    own = {*question.own.telling, *_LINES}
+    said = list(terms(question.text[found.end() :]).weights)[:COUNTED]
+    return [*takewhile(own.__contains__, said)] or None
 
 
 def phrases_in(path: str, text: Text, question: Question) -> list[str]:
@@ -350,4 +388,4 @@ def phrases_in(path: str, text: Text, question: Question) -> list[str]:
         runs += filter(None, [found[1]])
         at += found[0]
     runs = sorted(dict.fromkeys(runs), key=lambda run: (-run.count(" "), folded.count(run)))
-    return runs[:PHRASES]
+    return runs

@@ -90,9 +90,8 @@ class EvidenceFirst(Policy):
             "user", _told(found, context.question, self.best, reads=reads), by="harness"
         )
         # A small model goes on calling where it sees calls. What was found mostly holds the answer,
-        # so it answers first; not where it has to count, to act, or nothing was found.
-        lines = bool(found.best or found.missing) and not found.counts
-        enough = reads and (lines or bool(found.reckoned or found.files))
+        # so it answers first; not where it has to act, or nothing was found.
+        enough = reads and bool(found.best or found.missing or found.reckoned or found.files)
         if reads or not found.acts:
             return Decision(
                 looked=tuple(looked), messages=(again,), calls="none" if enough else None

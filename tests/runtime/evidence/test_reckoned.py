@@ -109,6 +109,29 @@ def test_lines_are_counted(gatherer: Gatherer, question: str, told: str) -> None
         assert call in found.calls
 
 
+def test_figures_that_stand_in_a_line_are_not_counted(tmp_path: Path) -> None:
+    """Nor is what a file or a line says of something else, nor what asks which file it is."""
+    log = "".join(f"09:{n:02} visit of the club, {n} people\n" for n in range(9))
+    write(
+        tmp_path,
+        {
+            "server.conf": "# workers start at once\nworker_processes 4;\n",
+            "notes.log": log,
+            "backup.sh": "KEEP=8\n",
+        },
+    )
+    with closing(Gatherer(Workspace(tmp_path), index=False, background=False)) as gatherer:
+        for question in (
+            "How many worker processes does server.conf start?",
+            "How many beekeepers are in the club?",
+            "How much did the visit cost?",
+            "Which file decides how many visits are kept?",
+        ):
+            assert ask(gatherer, question).reckoned == (), question
+        found = ask(gatherer, "How many visits are in notes.log?")
+    assert found.reckoned[0].result.startswith("9 lines with `visit`")
+
+
 @pytest.mark.parametrize(
     ("question", "told"),
     [

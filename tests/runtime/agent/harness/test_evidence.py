@@ -41,10 +41,12 @@ def test_the_line_that_answers_stands_before_the_question(
 
 def test_the_model_answers_first_where_it_need_not_act(scripted: MakeEngine, folder: Path) -> None:
     """The first reply is text where lines were found, or counted; where it may act, it is free."""
-    agent = asked(scripted, folder, "What is the error in app.log?", "How many errors are there?")
+    agent = asked(
+        scripted, folder, "What is the error in app.log?", "How many lines does app.log have?"
+    )
     decodes = [phase for phase in agent.trace.phases if phase.phase == "decode"]
     assert [(one.recipe or {}).get("calls") for one in decodes] == ["none", "none"]
-    assert "Computed:\n1 line with `error` in app.log" in agent.messages[-2].content
+    assert "Computed:\n2 lines in app.log (1 file, 2 lines looked at)" in agent.messages[-2].content
 
 
 def test_a_task_is_done_before_it_is_told(scripted: MakeEngine, folder: Path) -> None:
