@@ -65,6 +65,7 @@ EXEMPT = {
     "Engine.close": "ends the engine of all these tests; test_what_is_closed has it",
     "Engine.apply_calibration": "between calibration and the engine",
     "Engine.check_ids": "called by sessions with whole numbers",
+    "Engine.pass_limits": "between the engine and its drafts",
     "SavedSession": "open_session makes them",
     "Session": "Engine.session makes them",
     "Agent.resume": RUNS,

@@ -134,7 +134,7 @@ class _Turns:
         if twice and todo[0][0] == 1:
             todo = todo[::2]
         started = time.perf_counter()
-        for tokens, start, outputs in todo:  # as `Session.compute` does, its accounts included
+        for tokens, start, outputs in todo:  # as `Prefill.run` does, its accounts included
             sequence.n_cached = start
             result = scheduler.run_on(plan, Request(sequence, start, self._ids[:tokens], outputs))
             sequence.metrics.cost(result, start)

@@ -88,7 +88,8 @@ class EngineSequence(TokenSequence):
         """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
         # Not in the midst of another session's pass, which would lose its active threads.
         engine, me = self.engine, threading.get_ident()
-        engine.give_back()
+        if engine.trying:
+            engine.give_back()
         engine.trying.add(me)
         if engine.lock.acquire(blocking=False):
             try:

@@ -42,7 +42,7 @@ class Prefill:
         """Compute tokens[n_cached:] in chunks, logits for the last one."""
         sequence, engine = self.sequence, self.sequence.engine
         metrics, scheduler = sequence.metrics, engine.scheduler
-        cost, passes, plan_name = PassCost(), 0, engine.plans.prefill.name
+        cost, passes, plan_name = PassCost(), 0, "prefill"
         total = len(sequence.tokens)
         if total and not sequence.has_logits:
             # They come with the last token: it is computed again where all is cached.

@@ -189,11 +189,17 @@ class Scheduler(PassPolicy[PendingRequest]):
         return result
 
     def run(
-        self, batch: Batch, plan: Plan | None = None, *, writable: bool = False
+        self,
+        batch: Batch,
+        plan: Plan | None = None,
+        *,
+        writable: bool = False,
+        results: list[StepResult] | None = None,
     ) -> list[StepResult]:
         """Run a batch and commit it; the caller has the engine's lock.
 
-        plan: another one than usual. writable: its pages are known to be its own.
+        plan: another one than usual. writable: its pages are known to be its own. results: where
+            they go before anything is committed, as Ctrl-C may come right after that.
 
         Raises:
             PassCancelledError: all of its sequences were stopped; nothing was computed.
@@ -207,10 +213,12 @@ class Scheduler(PassPolicy[PendingRequest]):
                 if not writable or cache.state is not None:
                     cache.make_writable(start, start + count, undo=request.outputs > 1)
             self._loaded.layout.memory.promised = 0
-            results = self._runner.run(batch, plan)
+            found = self._runner.run(batch, plan)
+            if results is not None:
+                results += found
             for request, count in batch.parts:
                 self._commit(request.sequence, request.start + count, count)
-            return results
+            return found
         except BaseException:
             # Of KV caches nothing has to be undone; states go back to where they are known.
             if self._loaded.layout.states is not None:
@@ -353,7 +361,7 @@ class Scheduler(PassPolicy[PendingRequest]):
             with self._loaded.lock:
                 batch, changed = self._schedule()
                 if batch is not None:
-                    results = self.run(batch)
+                    self.run(batch, results=results)
         except Exception as raised:
             if batch is None:
                 raise

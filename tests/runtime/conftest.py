@@ -134,7 +134,8 @@ def allowed(mask: Mask | None, n_vocab: int) -> np.ndarray[Any, np.dtype[np.bool
 class ScriptedSequence:
     """The settings that callers make, and accounts of no passes."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: ScriptedSession) -> None:
+        self._session = session
         self.on_progress = None
         self.label = ""
         self.speculative, self.draft_sources = SpeculativeConfig(), []
@@ -148,6 +149,13 @@ class ScriptedSequence:
         """No pass was run."""
         return []
 
+    def adopted(self, purpose: str, wall_s: float) -> PhaseEvent:
+        """A phase without a pass."""
+        session = self._session
+        phase = session._phase("prefill", purpose, list(session.tokens), session.n_cached)
+        phase.tokens, phase.wall_s = 0, wall_s
+        return phase
+
 
 class ScriptedSession:
     """The session API over a list of replies; nothing is computed."""
@@ -157,7 +165,7 @@ class ScriptedSession:
         self.n_cached = 0
         self.context = context
         self.last_phase: PhaseEvent | None = None
-        self.sequence = ScriptedSequence()
+        self.sequence = ScriptedSequence(self)
         self.prefills: list[list[int]] = []
         """What each prefill was given."""
         self.masks: list[bool] = []
@@ -228,12 +236,6 @@ class ScriptedSession:
         other.tokens = self.tokens[:n]
         other.n_cached = min(self.n_cached, len(other.tokens))
         return other
-
-    def adopted_phase(self, purpose: str, wall_s: float) -> PhaseEvent:
-        """A phase without a pass."""
-        phase = self._phase("prefill", purpose, list(self.tokens), self.n_cached)
-        phase.tokens, phase.wall_s = 0, wall_s
-        return phase
 
     def stop(self) -> None:
         """Nothing runs long here."""

@@ -454,7 +454,8 @@ class Autotuner:
 
     def _correct_spin(self, decode: bool, passes: int) -> None:
         """Within a decode, workers should not park: what comes between passes is our own work."""
-        parks, self._parks = self.pool.parks - self._parks, self.pool.parks
+        before, self._parks = self._parks, self.pool.parks
+        parks = self._parks - before
         running = self.pool.active - 1
         if not (self.fixed.adaptive and self.fixed.spin is None and decode and running):
             return
