@@ -18,6 +18,14 @@ READ = '{"path": "a.txt"}'
 HEAD, TAIL = READ[:6], READ[6:]
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One with a small file."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.txt").write_text("one\ntwo\n")
+    return tmp_path / "work"
+
+
 def piece(name: str | None = None, arguments: Any = None, **more: Any) -> dict[str, Any]:
     """A part of a tool call, without the fields that are None."""
     function = {"name": name, "arguments": arguments}
