@@ -56,5 +56,5 @@ def _layout(name: str, folder: Path) -> Iterator[KVLayout]:
         with counted(f"{name}:q4_0", folder) as model:
             yield model.layout
         return
-    with laid_out(SyntheticModel(name, "q4_0", Shape(**known.shape)), folder) as model:
+    with laid_out(SyntheticModel(name, "q4_0", known.shape), folder) as model:
         yield model.layout
