@@ -169,7 +169,9 @@ def measure(
 
 def _prefill(engine: Engine, sessions: Sequence[Session], prompts: list[list[int]]) -> list[int]:
     """Compute the prompts, as many rows a pass as are usual; the first token of each decode."""
-    left = {session.sequence: list(ids) for session, ids in zip(sessions, prompts, strict=False)}
+    left: dict[TokenSequence, list[int]] = {
+        session.sequence: list(ids) for session, ids in zip(sessions, prompts, strict=False)
+    }
     first: dict[TokenSequence, int] = {}
     while left:
         batch: list[tuple[Request, int]] = []
