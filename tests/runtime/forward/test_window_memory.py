@@ -12,7 +12,6 @@ from helpers.counted import counted, laid_out
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.forward.kv import KVCache, KVLayout, kept
 from triplepoint.runtime.hub.aliases import by_alias
-from triplepoint.runtime.synthetic.shapes import Shape
 from triplepoint.runtime.synthetic.write import SyntheticModel
 
 CONTEXT = 131_072
