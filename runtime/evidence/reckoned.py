@@ -348,7 +348,8 @@ def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequ
             counted.append({"pattern": rf"\b{one}\b", "regex": True})
         elif asked and (folder or folded.count(one) >= MANY):  # fewer stand among the best lines
             counted.append({"pattern": one})
-    rest = set(question.own.telling) - set(what) - _LINES
+    asks = words(" ".join(_HOW_MANY.findall(question.text)))
+    rest = set(question.own.telling).difference(what, _LINES, asks)
     if not counted and not folder and what and rest <= named and not named.isdisjoint(of):
         parts = (one for one in _STRUCTURE if len(re.findall(one, whole, re.M)) > 1)
         parts = islice(parts, 0 if lines else 1)

@@ -95,6 +95,7 @@ def test_groups(gatherer: Gatherer) -> None:
         ("How many classes are in src/shop.py?", "2 lines with"),
         ("How many shares are there in shares.ini?", "3 lines with"),
         ("How many lines does README.txt have?", "1 line in README.txt"),
+        ("Wie viele Zeilen hat README.txt?", "1 line in README.txt"),
         ("Which ip shows up most in app.log?", "14  10.0.0.0"),
     ],
 )
