@@ -205,4 +205,4 @@ def _calls(gguf: GGUFFile) -> tuple[str, tuple[str, ...]]:
         chat = Chat(Tokenizer.from_gguf(gguf), tools=ToolSet([_look]).schemas())
     except TriplepointError as error:
         return "", (str(error),)
-    return chat.form.name, tuple(chat.notes)
+    return chat.form.name, (*chat.notes, *filter(None, [chat.mended]))

@@ -341,10 +341,16 @@ class Chat:
             )
         elif written.mends:
             self._mends = written.mends
-            self.notes.append(
-                "its chat template shows tool calls in doubled braces ({{…}}) and writes them in "
-                "single ones; the model is shown single ones"
-            )
+
+    @property
+    def mended(self) -> str:
+        """Which fault of the template is put right; empty for none. No run is the worse for it."""
+        if not self._mends:
+            return ""
+        return (
+            "its chat template shows tool calls in doubled braces ({{…}}) and writes them in "
+            "single ones; the model is shown single ones"
+        )
 
     def _silent(self) -> str:
         """Why the template does not tell the model of its tools; empty where it does."""
