@@ -32,7 +32,7 @@ from triplepoint.runtime.cli.arguments import build_parser
 from triplepoint.runtime.cli import conversation, disk_usage, line_input, replay_verify
 from triplepoint.runtime.cli import attaching, slash_commands
 from triplepoint.runtime.remote import engine
-from triplepoint.runtime.bench import compare, kernels, predictions
+from triplepoint.runtime.bench import compare, predictions
 from triplepoint.runtime.bench import reach, runner
 from triplepoint.runtime.engine import engine_timer
 from triplepoint.runtime.physics import calibrate
