@@ -16,7 +16,6 @@ from ...traces.reader import Trace
 from ...traces.writer import new_run_id
 from ..config import read_settings
 from ..files import make_folder
-from ..hub.progress import size_text
 from .harness.merged import Harness
 from .local_conversation import LocalConversation
 
@@ -74,6 +73,8 @@ def _make_room(folder: Path, most: int | None, days: float | None) -> None:
     removed = retention.enforce(folder, most, days)
     if removed.count:
         traces = f"{removed.count:,} trace{'s' * (removed.count != 1)}"
+        from ..hub.progress import size_text
+
         log.warning(
             f"triplepoint: removed the oldest {traces} ({size_text(removed.nbytes)}): traces in "
             f"{folder} may take {size_text(most or 0)} in total; set another limit with "

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -23,11 +23,13 @@ from ..forward.kv import KVCache
 from ..gguf.open import open_gguf
 from ..physics.machine import pool_size
 from .drafting.config import DRAFT_VOCABULARY, DraftSource, SpeculativeConfig
-from .embedding import VECTORS, Embedder, normalized
 from .engine_core import EngineCore
 from .loaded_model import LoadOptions
 from .policy.autotune import Overrides
 from .session import Session
+
+if TYPE_CHECKING:
+    from .embedding import Embedder
 
 NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
@@ -163,6 +165,8 @@ class Engine(EngineCore, Closing):
     @cached_property
     def embedder(self) -> Embedder:
         """Makes vectors of texts."""
+        from .embedding import Embedder
+
         return Embedder(self)
 
     def embed(
@@ -184,6 +188,8 @@ class Engine(EngineCore, Closing):
             SettingError: the model's file does not define pooling, or a text is empty.
             ContextOverflowError: a text is longer than the context.
         """
+        from .embedding import VECTORS, normalized
+
         given = as_list(texts, "texts must be a list", SettingError)
         one = f"pooling must be one of {', '.join(VECTORS)}, which give one vector per text"
         if pooling is not None and pooling not in VECTORS:

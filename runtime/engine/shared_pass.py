@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -167,7 +166,7 @@ class Forecasts:
 
         What one prediction for all of them could have reached at best.
         """
-        medians = {rows: statistics.median(times) for rows, times in self._alike.items()}
+        medians = {rows: float(np.median(times)) for rows, times in self._alike.items()}
         return _within(
             [s / medians[rows] for rows, times in self._alike.items() for s in times], error
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from .costs import ModelCost, attention_s, linear_s, pass_cost
 from .latency_model import (
@@ -161,7 +162,7 @@ def _lost(s: Sample, waiting: float) -> float:
 
 
 def _median(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
-    return statistics.median(value(s) for s in samples)
+    return float(np.median([value(s) for s in samples]))
 
 
 def _share(value: float) -> float:
@@ -180,5 +181,5 @@ def together(machines: Sequence[MachineProfile]) -> MachineProfile:
     best = machines[0]
     for machine in machines[1:]:
         best = best.merged(machine)
-    dram = statistics.median(machine.read_gbps["DRAM"] for machine in machines)
+    dram = float(np.median([machine.read_gbps["DRAM"] for machine in machines]))
     return dataclasses.replace(best, read_gbps={**best.read_gbps, "DRAM": dram}, samples=1)

@@ -15,7 +15,6 @@ is asked for (`triplepoint doctor --measure`), and a plan is kept by machine, ta
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -85,7 +84,7 @@ def candidates(target: CpuTarget) -> tuple[list[int], list[int]]:
 def best(gains: Mapping[int, Sequence[float]], default: int) -> int:
     """The candidate with the largest gain of those that had one in every round."""
     clear = {value: rounds for value, rounds in gains.items() if min(rounds) >= FASTER}
-    return max(clear, key=lambda value: statistics.median(clear[value]), default=default)
+    return max(clear, key=lambda value: float(np.median(clear[value])), default=default)
 
 
 def measure(library: Library, pool: Pool) -> TilePlan:

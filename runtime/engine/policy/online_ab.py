@@ -9,8 +9,9 @@ once for each number that there is.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
+
+import numpy as np
 
 WAIT = 128  # passes before the first trial; twice as many before each further one
 BLOCK = 4  # passes in a row with one number; the first only fills the caches
@@ -64,7 +65,7 @@ class OnlineABTest:
             self._again(self._wait)
 
     def _judge(self) -> None:
-        now, other = (statistics.median(times) for times in self._times)
+        now, other = (float(np.median(times)) for times in self._times)
         self._clear()
         if other > MARGIN * now:
             del self.todo[0]

@@ -368,7 +368,7 @@ def test_a_session_is_made_between_two_looks_at_all(engine: Engine) -> None:
             with pytest.raises(TimeoutError):
                 made.result(0.1)
             assert len(engine.scheduler.sequences) == before
-        assert made.result(60) in engine.scheduler.sequences
+        assert made.result(60).sequence in engine.scheduler.sequences
 
 
 @pytest.mark.slow
