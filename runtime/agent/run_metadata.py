@@ -72,9 +72,9 @@ def _make_room(folder: Path, most: int | None, days: float | None) -> None:
     """Remove traces of the state folder that are too old, or too large together; say the latter."""
     removed = retention.enforce(folder, most, days)
     if removed.count:
-        traces = f"{removed.count:,} trace{'s' * (removed.count != 1)}"
-        from ..hub.progress import size_text
+        from ..hub.progress import size_text  # most runs remove nothing
 
+        traces = f"{removed.count:,} trace{'s' * (removed.count != 1)}"
         log.warning(
             f"triplepoint: removed the oldest {traces} ({size_text(removed.nbytes)}): traces in "
             f"{folder} may take {size_text(most or 0)} in total; set another limit with "

@@ -55,11 +55,11 @@ _OFTEN = re.compile(
     r"\bhow (?:often|many times)\b|\bwie oft\b|\bcu[áa]ntas veces\b|\bcombien de fois\b|[几少]次",
     re.I,
 )
-_HOW_MANY = re.compile(
-    r"\b(?:how many|number of|count(?: of)?(?: all)?(?: the)?|wie ?viele|(?:an)?zahl der|"
-    r"cu[áa]nt[ao]s|n[úu]mero de|combien de)\b|多少个?|几[个条]",
-    re.IGNORECASE,
+_HOW = (
+    r"(?:how many|number of|count(?: of)?(?: all)?(?: the)?|wie ?viele|(?:an)?zahl der|"
+    r"cu[áa]nt[ao]s|n[úu]mero de|combien de)"
 )
+_HOW_MANY = re.compile(rf"\b{_HOW}\b|多少个?|几[个条]", re.IGNORECASE)
 _LINES = frozenset(
     """
     entries entry line lines row rows total eintrage zeile zeilen entradas fila filas linea
@@ -67,9 +67,9 @@ _LINES = frozenset(
     """.split()  # noqa: SIM905
 )
 _FILES = re.compile(
-    r"\b(?:how many|number of|count(?: of)?(?: all)?(?: the)?|wie ?viele|(?:an)?zahl der|"
-    r"cu[áa]ntos|n[úu]mero de|combien de)\s+(?:(?P<kind>\.?\w+)[ -])?"
-    r"(?:files|dateien|archivos|ficheros|fichiers)\b(?:\s+(?:de\s+)?(?P<after>\.?\w+))?|多少个?\s*(?P<zh>\.?[A-Za-z]\w*)?\s*(?:的)?文件(?!夹)",
+    rf"\b{_HOW}\s+(?:(?P<kind>\.?\w+)[ -])?(?:files|dateien|archivos|ficheros|fichiers)\b"
+    r"(?:\s+(?:de\s+)?(?P<after>\.?\w+))?|"
+    r"多少个?\s*(?P<zh>\.?[A-Za-z]\w*)?\s*(?:的)?文件(?!夹)",
     re.IGNORECASE,
 )
 _ENDINGS = {
