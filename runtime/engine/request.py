@@ -64,8 +64,8 @@ class StepResult:
     """What a pass did for one request."""
 
     computed: int = 0
-    """Rows that it took. None, where the KV cache was not as it was when they were asked for: pages
-    were taken over, or evicted."""
+    """Rows that it took; 0 where the KV cache is not as it was when they were asked for: pages were
+    taken over, or evicted."""
     logits: Logits | None = None
     """Of the last rows, if it took all."""
     plan: Plan | None = None
