@@ -85,6 +85,8 @@ class EditTools(ToolGroup):
             text = _text_of(before, name) if before is not None else None
             self._check_read(here.path, text, content)
             data = _encode(_with_line_ends(content, text), text)
+            if before is not None and data == before.data and seen.is_guarded():
+                raise ToolError(f"{name} has exactly this text already: nothing is left to write")
             here.write(data, before)
             seen.note(self.workspace, here.path, _digest(data))
         what = f"{_count(content)}, {len(data):,} bytes"
@@ -163,7 +165,8 @@ class EditTools(ToolGroup):
         told = f"{shown(path)} exists and was never read here, so nothing was written"
         if not readable(path):
             raise ToolError(f"{told}; write to another file")
-        lines, instead = split_lines(text), _edit_instead(text, _with_line_ends(content, text))
+        new = _with_line_ends(content, text)
+        lines, instead = split_lines(text), _append_instead(text, new) or _edit_instead(text, new)
         first = "\n".join(f"{n}\t{line[:120]}" for n, line in enumerate(lines[:FIRST], 1))
         more = ", the first" if len(lines) > FIRST else ""
         raise ToolError(f"{told}; read it first{instead}. It has {_count(text)}{more}:\n{first}")
@@ -178,8 +181,9 @@ class EditTools(ToolGroup):
             self._insisted = {(path, content)}
             raise ToolError(
                 f"nothing was written: of the {len(lines)} lines of {shown(path)} this keeps "
-                f"{kept}; change a piece of it with edit_file, or call write_file again with the "
-                "same text to replace all of it"
+                f"{kept}; change a piece of it with edit_file"
+                f"{_append_instead(text or '', _with_line_ends(content, text))}, or call "
+                "write_file again with the same text to replace all of it"
             )
 
     # What the rules of a policy hold for besides the path that is named.
@@ -327,6 +331,9 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
             "give more of what is around it"
         )
     start, end = places[0]
+    if not new and (start == 0 or text[start - 1] == "\n") and not old.endswith("\n"):
+        ending = _ANY_ENDING.match(text, end)  # a whole line goes with its end
+        end = ending.end() if ending else end
     if "\n" in text:
         new = _ANY_ENDING.sub("\r\n" if _crlf(text, start, text[start:end]) else "\n", new)
     if text.startswith(("\n", "\r\n"), end):
@@ -354,6 +361,17 @@ def _edit_instead(text: str, new: str) -> str:
         return ", or change one piece of it with edit_file"
     arguments = json.dumps({"old": old, "new": put}, ensure_ascii=False)
     return f", or call edit_file with {arguments}, which does the same"
+
+
+def _append_instead(text: str, new: str) -> str:
+    """The edit that puts a text behind another one, where it is a short one with other lines."""
+    last = text.rstrip().rpartition("\n")[2].removesuffix("\r")
+    has_lines = set(split_lines(text)) & set(split_lines(new))
+    if has_lines or len(last) + len(new) > MAX_EDIT or len(_places(text, last)) != 1:
+        return ""
+    arguments = {"old": last, "new": "\n".join([last, *split_lines(new.strip("\r\n"))])}
+    call = json.dumps(arguments, ensure_ascii=False)
+    return f"; to add it at the end, call edit_file with {call}"
 
 
 def _places(text: str, old: str) -> list[tuple[int, int]]:

@@ -160,6 +160,7 @@ def has(line: Line, fact: Fact) -> bool:
     plain = _plain(fact.text)
     if fact.kind == "quote":
         wanted = set(words(fact.text))
+        plain = plain.removeprefix(f"{line.number} ")  # as read_file shows it
         return plain.rstrip(".…") in line.folded or (len(wanted) > 2 and wanted <= line.words)
     return _is_in(plain, line.folded) or _names(line.path, fact.text)
 

@@ -35,6 +35,7 @@ _ASKS_FAULT = re.compile(
     re.IGNORECASE,
 )
 _A_LINE = r"(?:lines?|zeilen?|l[ií]neas?|lignes?|righ[ae]|linhas?|строк[аи])"
+_PART_OF_FILE = rf"\b(?:{_A_LINE[3:-1]}|comments?|kommentare?|comentarios?|commentaires?)\b|行|注释"
 _LINE = re.compile(
     rf"(?:\b{_A_LINE}\s+(?:no\.?\s*|nr\.?\s*|number\s+|nummer\s+|número\s+)?|第\s*|\.\w{{1,8}}:)"
     r"(\d{1,9})(?:\s*(?:-|–|to|bis|a|and|und|y|到)\s*(?:第\s*)?(\d{1,9}))?"
@@ -69,6 +70,16 @@ _ACTS = re.compile(
     r"korrigier\w*|aktualisier\w*|schalte?|markier\w*|soll\w*|cambi\w*|pon|a[ñn]ad\w*|agreg\w*|"
     r"borr\w*|elimin\w*|renombr\w*|mueve|crea|reemplaz\w*|corrig\w*|actualiz\w*|marca|activ\w*|"
     r"desactiv\w*)\b|[改设删移换]|添加|新建|创建|更新",
+    re.IGNORECASE,
+)
+_REMOVES = re.compile(
+    r"\b(?:delete|remove|drop|discard|get rid|need\w*|l[öo]sch\w*|entfern\w*|wirf|weg|borr\w*|"
+    r"elimin\w*|quit\w*|supprim\w*|enl[eè]v\w*)\b|[删移]|удал",
+    re.IGNORECASE,
+)
+_MOVES = re.compile(
+    r"\b(?:re?name|move|benenne?|umbenenn\w*|verschieb\w*|renombr\w*|mueve|mover|renomm\w*|"
+    r"d[ée]plac\w*)\b|[改移]|重命名|переимен|перемест",
     re.IGNORECASE,
 )
 _ENDS = re.compile(
@@ -124,7 +135,9 @@ class Question:
         ends: whether it asks for the last of something.
         small: whether it is a greeting or thanks.
         here: whether its words say that this folder is meant.
+        asks: whether it is a question, by its words.
         acts: whether it is a task that changes something, and no question.
+        removes, moves: whether it may want a whole file deleted, or moved.
     """
 
     text: str
@@ -137,7 +150,10 @@ class Question:
     ends: bool
     small: bool
     here: bool
+    asks: bool
     acts: bool
+    removes: bool
+    moves: bool
 
 
 def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Question:
@@ -162,11 +178,14 @@ def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Que
         ]
         sought = joined(own, *before)
     counts = bool(_COUNTS.search(text)) and not _WHICH_FILE.search(text)
+    asks = _ASKS.search(text) is not None
     return Question(
         text, sought, own, _numbers(text), faults or bool(_ASKS_FAULT.search(text)),
         counts, follows, bool(_ENDS.search(text)), small,
         not _HERE.isdisjoint(word for word in map(fold, said)), 
-        _ACTS.search(text) is not None and not _ASKS.search(text),
+        asks, _ACTS.search(text) is not None and not asks,
+        _REMOVES.search(text) is not None and not re.search(_PART_OF_FILE, text, re.I),
+        _MOVES.search(text) is not None,
     )  # fmt: skip
 
 

@@ -498,3 +498,24 @@ def test_what_lies_deeper_already(root: Path, edit: EditTools) -> None:
     assert (deep / "f").read_text() == "x"
     assert "it is kept as" in edit.delete(path)
     assert not (deep / "f").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "left"),
+    [
+        ("a\nb\nc\n", "b", "a\nc\n"),
+        ("a\r\nb\r\nc\r\n", "b", "a\r\nc\r\n"),
+        ("a\nb\nc\n", "a\nb", "c\n"),
+        ("a\nb\nc", "c", "a\nb\n"),
+        ("a\nb c\n", "c", "a\nb \n"),
+        ("a\nb c\n", "b ", "a\nc\n"),
+        ("a\nb\n\nc\n", "b\n", "a\n\nc\n"),
+    ],
+)
+def test_a_whole_line_goes_with_its_end(
+    root: Path, edit: EditTools, text: str, old: str, left: str
+) -> None:
+    """Replaced by nothing, no empty line stays in its place."""
+    (root / "a.txt").write_bytes(text.encode())
+    edit.edit_file("a.txt", old, "")
+    assert (root / "a.txt").read_bytes().decode() == left

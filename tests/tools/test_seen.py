@@ -126,8 +126,8 @@ def test_what_needs_no_reading(root: Path, edit: EditTools) -> None:
     (root / "empty.txt").write_text("")
     (root / "secret.txt").write_text("token=1\n")
     with seeing({}, lambda path: path != "secret.txt"):
-        for name in ("new.txt", "empty.txt", "new.txt"):
-            edit.write_file(name, f"{name}\n")
+        for name, text in (("new.txt", "a\n"), ("empty.txt", "b\n"), ("new.txt", "c\n")):
+            edit.write_file(name, text)
         with pytest.raises(ToolError, match="write to another file") as caught:
             edit.write_file("secret.txt", "x\n")
     assert "token" not in str(caught.value)
@@ -164,3 +164,27 @@ def test_no_file_is_too_large_to_be_read(root: Path, read: FileTools) -> None:
     with seeing({}) as seen:
         read.read_file("large.log", end=1)
     assert list(seen.values()) == [""]
+
+
+def test_lines_of_another_text_are_added_at_the_end(
+    root: Path, read: FileTools, edit: EditTools
+) -> None:
+    """The refusal shows the edit that adds them; to replace all of it, the call is made again."""
+    (root / "a.txt").write_text(LONG)
+    add = '; to add it at the end, call edit_file with {"old": "line 8", "new": "line 8\\nline 9"}'
+    with seeing({}, lambda _: True):
+        for begin in ("a.txt exists and was never read here", "nothing was written"):
+            with pytest.raises(ToolError, match=begin) as caught:
+                edit.write_file("a.txt", "line 9\n")
+            assert add in str(caught.value)
+            read.read_file("a.txt")
+        assert edit.write_file("a.txt", "line 9\n").startswith("replaced")
+
+
+def test_the_same_text_is_not_written_again(root: Path, edit: EditTools) -> None:
+    """A model that repeats itself is told so; a program may write what is there."""
+    with seeing({}, lambda _: True):
+        edit.write_file("a.txt", "a\n")
+        with pytest.raises(ToolError, match="exactly this text already"):
+            edit.write_file("a.txt", "a\n")
+    assert edit.write_file("a.txt", "a\n").startswith("replaced")

@@ -1,7 +1,8 @@
 """A claim to have changed something, in a turn in which no call did, is not taken once.
 
 Why: small models say that a file was written and have called nothing, and their user goes on in
-good faith (amd/gaia#4010, hermes-agent#9400).
+good faith (amd/gaia#4010, hermes-agent#9400). Or they show the call that would do the task, and
+do not make it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...evidence.question import read
 from .policy import Context, Decision, Policy
 
 if TYPE_CHECKING:
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 NOT_DONE = (
     "No call of a tool has changed anything, so that is not done yet. Call the tool that does it "
     "now, or say why it cannot be done."
+)
+NOT_CALLED = (
+    "That call was only shown, so it is not done yet. Make the call now, or say why it cannot be "
+    "done."
 )
 _DID = (
     r"(?:wrote|written|saved|created|deleted|removed|updated|changed|renamed|moved|edited|added"
@@ -56,10 +62,19 @@ class Claims(Policy):
         acting = {tool.name for tool in context.tools if tool.effect != "read"}
         if not acting or self._turn == context.turn or reply.repeated or reply.cut_call is not None:
             return None
-        if not _CLAIM.search(reply.answer) or _acted(context.messages, acting):
+        shown = _shows(reply.answer, acting) and not read(context.question).asks
+        if not (shown or _CLAIM.search(reply.answer)) or _acted(context.messages, acting):
             return None
         self._turn = context.turn
+        if shown:
+            return Decision(bounce=NOT_CALLED, calls="required", tools=frozenset(acting))
         return Decision(bounce=NOT_DONE)
+
+
+def _shows(answer: str, tools: set[str]) -> bool:
+    """Whether an answer shows a call of a tool, as JSON."""
+    names = "|".join(map(re.escape, tools))
+    return re.search(rf'"name"\s*:\s*"(?:{names})"', answer) is not None
 
 
 def _acted(messages: Sequence[Message], acting: set[str]) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...conversation.messages import Message
 from ...conversation.toolcalls import ToolCall
 from ...evidence.gather import Gatherer
+from ...evidence.question import read
 from .policy import Context, Decision, Looked, Policy
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class EvidenceFirst(Policy):
             )
         # A task that is only told about is not done. It has been looked, so the first call acts.
         acts = frozenset(tool.name for tool in context.tools if tool.effect != "read")
-        tools = acts if found.best or found.named else frozenset[str]()
+        tools = acts - _unfit(context.question) if found.best or found.named else frozenset[str]()
         return Decision(tuple(looked), (again,), calls="required", tools=tools)
 
     def gatherer(self, files: Workspace, permissions: Permissions) -> Gatherer:
@@ -122,6 +123,12 @@ class EvidenceFirst(Policy):
         if self._gatherer is not None:
             self._gatherer.close()
             self._gatherer = None
+
+
+def _unfit(task: str) -> set[str]:
+    """Tools that a task does not ask for: small models delete a file to change a line of it."""
+    asked = read(task)
+    return {name for name, fits in (("delete", asked.removes), ("move", asked.moves)) if not fits}
 
 
 def _told(found: Evidence, question: str, most: int, *, reads: bool) -> str:

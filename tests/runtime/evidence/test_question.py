@@ -69,3 +69,23 @@ def test_faults_are_found_fast() -> None:
     ):  # fmt: skip
         assert FAULT.search(mark), mark
         assert any(text in fold(mark) for text in FAULTS), mark
+
+
+@pytest.mark.parametrize(
+    ("task", "removes", "moves"),
+    [
+        ("Set the port to 80", False, False),
+        ("Delete the error line in app.log", False, False),
+        ("Delete the TODO comment in app.py", False, False),
+        ("Delete app.log", True, False),
+        ("we don't need app.log anymore", True, False),
+        ("Rename app.log to old.log", False, True),
+        ("Lösche app.log", True, False),
+        ("把 app.log 删除", True, False),
+        ("renombra app.log a viejo.log", False, True),
+    ],
+)
+def test_whole_files_go_only_where_that_is_asked(task: str, removes: bool, moves: bool) -> None:
+    """A task that changes a line deletes and moves no file."""
+    asked = read(task)
+    assert (asked.removes, asked.moves) == (removes, moves)

@@ -64,3 +64,9 @@ def test_columns_and_what_goes_on() -> None:
     earlier = ["What port does the database use?"]
     assert [s.line for s in check("5", "And the timeout?", [INI], earlier).sources] == [8]
     assert check("30", "And the timeout?", [INI], earlier).unsupported == ("30",)
+
+
+def test_a_quotation_with_the_number_of_its_line() -> None:
+    """As `read_file` shows it."""
+    found = check('It says "3 port = 8080".', "What does line 3 of app.ini say?", [INI])
+    assert [one.line for one in found.sources] == [3]

@@ -10,21 +10,27 @@ import pytest
 from helpers.agents import END, call
 
 from triplepoint.runtime.agent.agent import Agent
-from triplepoint.runtime.agent.harness.claims import NOT_DONE
+from triplepoint.runtime.agent.harness.claims import NOT_CALLED, NOT_DONE
 from triplepoint.tools import EditTools
 
 MakeEngine = Callable[..., Any]
 WRITE = call("write_file", path="a.txt", content="x")
 
 
-def asked(scripted: MakeEngine, folder: Path, *replies: str, acts: bool = True) -> list[str]:
+def asked(
+    scripted: MakeEngine,
+    folder: Path,
+    *replies: str,
+    acts: bool = True,
+    task: str = "Write x to a.txt",
+) -> list[str]:
     """What the harness says in a run with these replies, evidence aside."""
     tools = EditTools(folder) if acts else None
     agent = Agent(
         scripted(*(one + END for one in replies)), workspace=folder, tools=tools, policy="yes",
         trace=False, harness={"evidence": False},
     )  # fmt: skip
-    agent.run("Write x to a.txt")
+    agent.run(task)
     return [one.content for one in agent.messages if one.by]
 
 
@@ -49,6 +55,17 @@ def test_the_model_then_does_it(scripted: MakeEngine, folder: Path) -> None:
     claim = "I have written x to a.txt."
     assert asked(scripted, folder, claim, WRITE, claim) == [NOT_DONE]
     assert (folder / "a.txt").read_text() == "x"
+
+
+def test_a_call_that_is_only_shown_is_asked_for(scripted: MakeEngine, folder: Path) -> None:
+    """The reply after it is a call; a question how to do it is answered by showing it."""
+    shown = (
+        'You can do it so:\n```json\n{"name": "write_file", "arguments": '
+        '{"path": "a.txt", "content": "y"}}\n```\nThen look.'
+    )
+    assert asked(scripted, folder, shown, WRITE, "Done.") == [NOT_CALLED]
+    assert (folder / "a.txt").read_text() == "x"
+    assert asked(scripted, folder, shown, task="How is x written to a.txt?") == []
 
 
 def test_what_is_no_false_claim(scripted: MakeEngine, folder: Path) -> None:
