@@ -34,11 +34,11 @@ class Limits:
     choices: int = 16
     """Answers to one prompt (``n``)."""
     prompts: int = 64
-    """Of one request for completions."""
+    """Prompts of one request for completions."""
     inputs: int = 2048
     """Texts of one request for embeddings."""
     vector_values: int = 8 << 20
-    """Numbers in its answer."""
+    """Numbers in an answer to a request for embeddings."""
     logprobs: int = 20
     """Likeliest tokens that are returned with each."""
     stops: int = 16
@@ -46,13 +46,13 @@ class Limits:
     schema: int = 256 << 10
     """Characters of all JSON schemas of a request."""
     tools: int = 256
-    """That a request may bring."""
+    """Tools of a request."""
     messages: int = 10_000
-    """Of a conversation."""
+    """Messages of a conversation."""
     responses: int = 1000
-    """That are kept of each key, for `previous_response_id`; 0: none."""
+    """Responses that are stored for each key, for `previous_response_id`; 0: none."""
     response_bytes: int = 64 << 20
-    """That they may take."""
+    """Bytes that these may take."""
     response_age_s: float = 3600.0
     """Seconds without a request for it after which one is dropped."""
 
@@ -68,8 +68,9 @@ class ServerSettings:
     models: Mapping[str, str]
     """Name of each model, and what `Engine.load` finds it by; the default is loaded at once."""
     host: str = "127.0.0.1"
+    """Address on which it listens."""
     port: int = PORT
-    """Where it listens; port 0 takes a free one."""
+    """Port on which it listens; 0 takes a free one."""
     default_model: str | None = None
     """Answers requests that name none, or an unknown one; None: the first one, and an unknown
     name is refused where there are several."""
@@ -79,7 +80,7 @@ class ServerSettings:
     """Any of them opens the server; none: it is open, and must listen on loopback. What is
     computed with one cannot be observed with another."""
     key_names: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of keys; keys of the same name share what they compute."""
+    """Names of keys; keys of the same name share what they compute."""
     operator_keys: tuple[str, ...] = field(default=(), repr=False)
     """Only these keys open what the server says of all requests; they open the rest too.
     None: to all who may ask."""
@@ -101,25 +102,25 @@ class ServerSettings:
     """Whether conversations that pause for tools are known when they come back: see
     `programs.py`. A benchmark turns it off to see what that gives."""
     pooling: str | None = None
-    """How embeddings are made of states, whatever the models' files say: see `POOLINGS`."""
+    """How embeddings are made of states, whatever the models' files say; see `POOLINGS`."""
     agents: Mapping[str, Path] = field(default_factory=dict)
     """Folders by the names of the agents that answer about them: see `agent_models`."""
     agent_options: Mapping[str, Any] = field(default_factory=dict)
-    """Of `Agent` for all of these: ``harness``, ``grounded``."""
+    """Options of `Agent` for all of these: ``harness``, ``grounded``."""
     trace: str = "errors"
     """Which requests leave a trace: see `TRACES`."""
     otlp: str | None = None
     """Where an OpenTelemetry collector takes traces; None: none are sent."""
     otlp_metrics: str | None = None
-    """Where it takes metrics; None: none are sent."""
+    """Where one takes metrics; None: none are sent."""
     otlp_period_s: float = 15.0
-    """How often they are."""
+    """Seconds between two times."""
     otlp_content: bool = False
-    """Whether questions and answers go with them."""
+    """Whether traces include questions and answers."""
     trace_folder: Path | None = None
-    """Where; None: in the user's state folder."""
+    """Folder of the traces; None: in the user's state folder."""
     trace_bytes: int = 10**9
-    """That the traces there may take together; the oldest go first."""
+    """Bytes that the traces there may take together; the oldest go first."""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:

@@ -56,7 +56,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> str:
-        """Refuse what may not be; the namespace of its key, "" without one.
+        """Check a request; return the namespace of its key, "" without one.
 
         Raises:
             APIError: see above.

@@ -84,7 +84,7 @@ class ChoiceStreamer:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since it began."""
         return time.perf_counter() - self._since
 
     def _so_far(self) -> tuple[int, float] | None:

@@ -16,7 +16,7 @@ SNIPPET = "\n\n--- snippet ---\n\n"
 
 
 class FileText(NamedTuple):
-    """A text that may be of use."""
+    """A file of the project, besides the one with the gap."""
 
     filename: str
     text: str

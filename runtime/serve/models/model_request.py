@@ -72,13 +72,12 @@ class ModelRequest:
 
     model: str
     prepares: Sequence[Prepare]
-    """Make the requests to the engine; each runs by itself, and their answers are numbered
-    consecutively."""
+    """Make requests to the engine; each runs by itself. Answers are numbered consecutively."""
     writer: Writer
     streamed: bool
     """Whether the answer is sent as it is made."""
     choices: int = 1
-    """Answers to each."""
+    """Number of answers to each of these."""
     ping_s: float | None = None
     """Silence after which a stream gets a comment; None: as the server's settings say."""
 

@@ -37,18 +37,18 @@ MAX_ERROR = 4.0  # observed by predicted seconds that is believed
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks."""
+    """The sender of a request."""
 
     namespace: str = ""
-    """Of the key; see `PrefixCache`. "": the server has no keys."""
+    """Namespace of its key; see `PrefixCache`. "": the server has no keys."""
     session: str | None = None
-    """That an agent names."""
+    """The session that an agent names."""
     deadline_s: float | None = None
-    """When the first token has to be there, from the arrival on; None: no matter."""
+    """Seconds from the arrival until the first token has to be there; None: no limit."""
     parent: tuple[str, str] | None = None
     """Trace and span of the client that the request is part of."""
     request_id: str = ""
-    """Of the request, in HTTP."""
+    """Identifier of the request in HTTP."""
 
     @classmethod
     def of(cls, headers: Mapping[str, str], namespace: str, request_id: str = "") -> Caller:
@@ -76,25 +76,26 @@ ANYBODY = Caller()
 
 @dataclass(eq=False, slots=True)
 class QueueSlot:
-    """A request in the line."""
+    """A request in the queue."""
 
     start: Callable[[], None]
     """Called when its turn has come."""
     namespace: str = ""
-    """Of its key."""
+    """Namespace of its key."""
     returning: bool = False
     """Whether it continues a conversation."""
     prefill_s: float = 0.0
+    """Predicted seconds to read its prompt."""
     token_s: float = 0.0
-    """That reading its prompt, and each token, are expected to take."""
+    """Predicted seconds for each token."""
     max_tokens: float | None = None
-    """Of its answers together; None: no limit was given."""
+    """Tokens of its answers together; None: no limit was given."""
     overtaken: int = 0
-    """By how many that came later and were returning."""
+    """How many that came later, and were returning, went before it."""
     read: bool = False
-    """Whether its prompt is."""
+    """Whether its prompt is read."""
     written: Callable[[], int] = int
-    """Tells how many tokens there are so far."""
+    """Returns the number of tokens so far."""
     number: int = 0
     joined: float = field(default_factory=time.perf_counter)
     expected_s: float = 0.0

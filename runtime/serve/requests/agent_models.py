@@ -160,11 +160,11 @@ class _Running:
         return self.conversation.session
 
     def stop(self) -> None:
-        """See `Agent.stop`."""
+        """Stop the agent; see `Agent.stop`."""
         self.agent.stop()
 
     def close(self) -> None:
-        """Let go of the pages, and of the trace."""
+        """Free the pages, and close the trace."""
         self.session.close()
         self.agent.close()
 

@@ -119,12 +119,12 @@ class Metrics:
             self._closed.update(_counters_of(*mine))
 
     def arrived(self, record: RequestRecord) -> None:
-        """Take in a request that has come."""
+        """Add a request that has arrived."""
         with self._lock:
             self.live[record.id] = record
 
     def refused(self, model: str, status: int) -> None:
-        """Count a request for which there is no place."""
+        """Count a request that is refused since too many wait."""
         with self._lock:
             self._count_failure(model, status)
 

@@ -30,9 +30,9 @@ class RecordedPhase:
     """The answer that it belongs to; the prompt belongs to the first."""
     event: PhaseEvent
     ended: float
-    """When, by `time.time`."""
+    """When it ended, in Unix seconds."""
     shared: list[tuple[int, SharedPass]]
-    """Passes that it shared, and its place in each."""
+    """Passes that it shared, and its index in each."""
 
     def passes(self) -> list[PassEvent]:
         """Return the events of its shared passes in a trace."""

@@ -64,7 +64,7 @@ async def native_completion(request: Request, body: NativeBody) -> ModelRequest:
 
 
 class Extra(Body):
-    """A text that may be of use."""
+    """A file of the project, besides the one with the gap."""
 
     text: str
     filename: str = "tmp"

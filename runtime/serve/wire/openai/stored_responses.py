@@ -27,7 +27,7 @@ _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A response, and what was asked: both as JSON."""
+    """A response, and the items that it answers: both as JSON."""
 
     response: bytes
     items: bytes
@@ -56,13 +56,13 @@ class ResponseStore:
 
     @property
     def enabled(self) -> bool:
-        """Whether any is kept."""
+        """Whether any is stored."""
         return self._count > 0 and self._nbytes > 0
 
     def put(
         self, namespace: str, response: dict[str, Any], items: Sequence[dict[str, Any]]
     ) -> None:
-        """Keep a response and the items that it answers, if they are not larger than all may be."""
+        """Store a response and the items that it answers, unless they exceed the limit."""
         stored = Stored(to_json(response), to_json(list(items)), time.monotonic())
         if not self.enabled or stored.nbytes > self._nbytes:
             return
@@ -92,12 +92,12 @@ class ResponseStore:
         return next((one for one in items if one.get("id") == name), None)
 
     def remove(self, namespace: str, name: str) -> bool:
-        """Let go of one; whether it was there."""
+        """Delete a response; return whether it was there."""
         with self._lock:
             return self._stored.get(namespace, {}).pop(name, None) is not None
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Delete all responses."""
         with self._lock:
             self._stored.clear()
 
@@ -143,7 +143,7 @@ async def show_response(request: Request) -> JSONResponse:
 
 
 async def delete_response(request: Request) -> JSONResponse:
-    """Let go of one."""
+    """Delete a stored response."""
     _stored(request)
     name = request.path_params["name"]
     request.app.state.responses.remove(request.scope.get(NAMESPACE, ""), name)
