@@ -82,7 +82,7 @@ class LlamaBody(Body):
 
     @field_validator("ignore_eos", "n_indent", "post_sampling_probs")
     @classmethod
-    def _is_for_it(cls, given: Any, info: ValidationInfo) -> Any:
+    def _applies_here(cls, given: Any, info: ValidationInfo) -> Any:
         own = info.field_name == "post_sampling_probs"
         if given and not (cls.native if own else cls.is_completion):
             where = "llama-server's own formats of " if own else ""
@@ -103,11 +103,6 @@ class LlamaBody(Body):
         """
         found = next((one for one in (*given, self.n_predict) if one is not None), -1)
         return None if found < 0 else found
-
-    @property
-    def predict_s(self) -> float:
-        """Seconds after which an answer ends with its next line break; 0: none."""
-        return max(self.t_max_predict_ms, 0.0) / 1e3
 
     @property
     def ping_s(self) -> float | None:
@@ -292,10 +287,10 @@ class SamplingBody(LlamaBody):
         Raises:
             APIError: a setting makes no sense for this model, or here; names it.
         """
-        tokenizer = model.engine.tokenizer
+        tokenizer, line_s = model.engine.tokenizer, max(self.t_max_predict_ms, 0.0) / 1e3
         turn = TurnRequest(
             self.sampling(tokenizer),
-            limits=TurnLimits(self.max_answer, self.min_tokens, self.predict_s, self.n_indent),
+            limits=TurnLimits(self.max_answer, self.min_tokens, line_s, self.n_indent),
             stops=self.stops(limits),
             ends=ends.union(self.stop_token_ids),
             endless=self.ignore_eos,
