@@ -23,108 +23,104 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one request, and all of them, may ask for.
-
-    Attributes:
-        parallel: requests that are worked on at once; further ones wait.
-        queue: requests that may wait; those after them get 429.
-        body: bytes of a request.
-        choices: answers to one prompt (``n``).
-        prompts: of one request for completions.
-        inputs: texts of one request for embeddings; vector_values: numbers in its answer.
-        logprobs: likeliest tokens that are told for each.
-        stops: texts that end an answer.
-        schema: characters of all JSON schemas of a request.
-        tools: that a request may bring.
-        messages: of a conversation.
-        responses: that are kept of each key, for `previous_response_id`; 0: none.
-        response_bytes: that they may take.
-        response_age_s: after which one that nobody has asked for is let go of.
-    """
+    """How much one request, and all of them, may ask for."""
 
     parallel: int = 32
+    """Requests that are worked on at once; further ones wait."""
     queue: int = 256
+    """Requests that may wait; those after them get 429."""
     body: int = 16 << 20
+    """Bytes of a request."""
     choices: int = 16
+    """Answers to one prompt (``n``)."""
     prompts: int = 64
+    """Prompts of one request for completions."""
     inputs: int = 2048
+    """Texts of one request for embeddings."""
     vector_values: int = 8 << 20
+    """Numbers in an answer to a request for embeddings."""
     logprobs: int = 20
+    """Likeliest tokens that are returned with each."""
     stops: int = 16
+    """Texts that end an answer."""
     schema: int = 256 << 10
+    """Characters of all JSON schemas of a request."""
     tools: int = 256
+    """Tools of a request."""
     messages: int = 10_000
+    """Messages of a conversation."""
     responses: int = 1000
+    """Responses that are stored for each key, for `previous_response_id`; 0: none."""
     response_bytes: int = 64 << 20
+    """Bytes that these may take."""
     response_age_s: float = 3600.0
+    """Seconds without a request for it after which one is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """How a server runs.
 
-    Attributes:
-        models: name of each model, and what `Engine.load` finds it by; the default is loaded at
-            once.
-        default_model: answers requests that name none, or an unknown one; None: the first one,
-            and an unknown name is refused where there are several.
-        aliases: further names of models and agents.
-        host, port: where it listens; port 0 takes a free one.
-        keys: any of them opens the server; none: it is open, and must listen on loopback. What is
-            computed with one cannot be observed with another.
-        key_names: of keys; keys of the same name share what they compute.
-        operator_keys: what the server says of all requests is told to these keys alone; they open
-            the rest too. None: to all who may ask.
-        public: system prompts whose computed beginnings all keys share.
-        hosts: further names that requests may call this machine by (header ``Host``); a port
-            that is given with one does not count.
-        origins: web pages that may ask from a browser (header ``Origin``); none by default. Both
-            are kept as browsers write them.
-        keep_alive_s: a model that nobody has used for so long is let go; inf: never.
-        memory: bytes that all models together may take; None: what is free at the start.
-        ping_s: silence of a stream after which a comment is sent.
-        programs: whether conversations that pause for tools are known when they come back: see
-            `programs.py`. A benchmark turns it off to see what that gives.
-        pooling: how embeddings are made of states, whatever the models' files say: see `POOLINGS`.
-        agents: folders by the names of the agents that answer about them: see `agent_models`.
-        agent_options: of `Agent` for all of these: ``harness``, ``grounded``.
-        trace: which requests leave a trace: see `TRACES`.
-        otlp: where an OpenTelemetry collector takes traces; None: none are sent.
-        otlp_metrics: where it takes metrics; None: none are sent.
-        otlp_period_s: how often they are.
-        otlp_content: whether questions and answers go with them.
-        trace_folder: where; None: in the user's state folder.
-        trace_bytes: that the traces there may take together; the oldest go first.
-
     Raises:
         SettingError: a setting makes no sense; names it.
     """
 
     models: Mapping[str, str]
+    """Name of each model, and what `Engine.load` finds it by; the default is loaded at once."""
     host: str = "127.0.0.1"
+    """Address on which it listens."""
     port: int = PORT
+    """Port on which it listens; 0 takes a free one."""
     default_model: str | None = None
+    """Answers requests that name none, or an unknown one; None: the first one, and an unknown
+    name is refused where there are several."""
     aliases: Mapping[str, str] = field(default_factory=dict)
+    """Further names of models and agents."""
     keys: tuple[str, ...] = field(default=(), repr=False)
+    """Any of them opens the server; none: it is open, and must listen on loopback. What is
+    computed with one cannot be observed with another."""
     key_names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Names of keys; keys of the same name share what they compute."""
     operator_keys: tuple[str, ...] = field(default=(), repr=False)
+    """Only these keys open what the server says of all requests; they open the rest too.
+    None: to all who may ask."""
     public: tuple[str, ...] = field(default=(), repr=False)
+    """System prompts whose computed beginnings all keys share."""
     hosts: tuple[str, ...] = ()
+    """Further names that requests may call this machine by (header ``Host``); a port that is
+    given with one does not count."""
     origins: tuple[str, ...] = ()
+    """Web pages that may ask from a browser (header ``Origin``); none by default. Both are kept
+    as browsers write them."""
     keep_alive_s: float = KEEP_ALIVE_S
+    """Seconds without use after which a model is unloaded; inf: never."""
     memory: int | None = None
+    """Bytes that all models together may take; None: what is free at the start."""
     ping_s: float = 15.0
+    """Silence of a stream after which a comment is sent."""
     programs: bool = True
+    """Whether conversations that pause for tools are known when they come back: see
+    `programs.py`. A benchmark turns it off to see what that gives."""
     pooling: str | None = None
+    """How embeddings are made of states, whatever the models' files say; see `POOLINGS`."""
     agents: Mapping[str, Path] = field(default_factory=dict)
+    """Folders by the names of the agents that answer about them: see `agent_models`."""
     agent_options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `Agent` for all of these: ``harness``, ``grounded``."""
     trace: str = "errors"
+    """Which requests leave a trace: see `TRACES`."""
     otlp: str | None = None
+    """Where an OpenTelemetry collector takes traces; None: none are sent."""
     otlp_metrics: str | None = None
+    """Where one takes metrics; None: none are sent."""
     otlp_period_s: float = 15.0
+    """Seconds between two times."""
     otlp_content: bool = False
+    """Whether traces include questions and answers."""
     trace_folder: Path | None = None
+    """Folder of the traces; None: in the user's state folder."""
     trace_bytes: int = 10**9
+    """Bytes that the traces there may take together; the oldest go first."""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -185,7 +181,7 @@ class ServerSettings:
 
 
 def hostname(host: str) -> str:
-    """A host without its port, as names are compared; empty where it is none."""
+    """Return a host without its port, as names are compared; empty where it is none."""
     try:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
@@ -193,7 +189,7 @@ def hostname(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -201,7 +197,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_keep_alive(text: str) -> float:
-    """Seconds of a time such as ``30m``, ``2h``, ``90s`` or ``90``; ``forever`` and -1 never end.
+    """Parse a time such as ``30m``, ``2h``, ``90s`` or ``90`` as seconds; ``forever`` and -1: inf.
 
     Raises:
         SettingError: it is none.

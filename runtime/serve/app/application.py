@@ -59,9 +59,9 @@ ABSENT = {
     "api": "ollama's format",
 }
 """What clients of others ask for, by a word of the path, and that is not here."""
-TOLD = ("x-request-id", "request-id", "retry-after", "x-should-retry", "warnings")
+EXPOSED = ("x-request-id", "request-id", "retry-after", "x-should-retry", "warnings")
 """Headers of answers that scripts of other pages may read."""
-LOOK_S = 5.0  # between looks for models that nobody uses, and for files that changed
+LOOK_S = 5.0  # between looks for models that are idle, and for files that changed
 
 
 class Application(Starlette):
@@ -77,7 +77,7 @@ class Application(Starlette):
 def build_app(
     settings: ServerSettings, load: Load, hopeless: Callable[[BaseException], None] | None = None
 ) -> Starlette:
-    """The application; its `state.service` is there while it runs.
+    """Build the application; its `state.service` is there while it runs.
 
     Args:
         settings: of the server.
@@ -99,7 +99,7 @@ def build_app(
         app.state.responses = responses = ResponseStore(
             limits.responses, limits.response_bytes, limits.response_age_s
         )
-        # The first model is loaded beside the first requests, which wait for it.
+        # The first model is loaded while the first requests wait for it.
         args = (models, hopeless)
         threading.Thread(target=_load_first, args=args, name="load", daemon=True).start()
         looking = asyncio.create_task(_let_go_idle(models))
@@ -113,7 +113,7 @@ def build_app(
     middleware = [Middleware(Guard, settings=settings)]
     if settings.origins:  # around all others: a page reads why it is refused, too
         allowed = {"allow_origins": settings.origins, "allow_methods": ["*"]}
-        allowed["expose_headers"] = TOLD
+        allowed["expose_headers"] = EXPOSED
         middleware.insert(0, Middleware(CORSMiddleware, **allowed, allow_headers=["*"]))
     return Application(
         routes=routes(),
@@ -193,7 +193,7 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _gone(_: Request, __: Exception) -> Response:
-    """A client that went before its request was there: nobody reads this."""
+    """Answer a client that has gone before its request was whole: nobody reads this."""
     return Response(status_code=400)
 
 

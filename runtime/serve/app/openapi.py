@@ -41,7 +41,7 @@ class DescribedRoute(Route):
 
 
 async def openapi(request: Request) -> JSONResponse:
-    """The document."""
+    """Return the OpenAPI document of this server."""
     from .... import __version__
 
     settings = request.app.state.service.settings
@@ -52,7 +52,7 @@ async def openapi(request: Request) -> JSONResponse:
 
 
 def describe(routes: list[DescribedRoute], version: str, keyed: AbstractSet[str]) -> dict[str, Any]:
-    """OpenAPI 3.1 for these routes.
+    """Describe routes in OpenAPI 3.1.
 
     Args:
         routes: all of them.

@@ -1,13 +1,17 @@
-"""Every path that is answered, by what, and what that reads; some without ``/v1``, too."""
+"""Every path that is answered, its handler, and the body that it reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Awaitable, Callable
 
-from ..requests.answer import answering
-from ..wire.anthropic.messages import CountBody, MessagesBody, count_tokens, messages
-from ..wire.body import Body
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..models.model_request import ModelRequest
+from ..requests.answer import Answer
+from ..wire.anthropic.messages import CountBody, MessagesBody, messages
+from ..wire.body import Body, read_body
 from ..wire.llama.completion import InfillBody, NativeBody, infill, native_completion
 from ..wire.llama.text_routes import (
     DetokenizeBody,
@@ -25,23 +29,25 @@ from ..wire.openai.embeddings import (
     embeddings,
     native_embeddings,
 )
-from ..wire.openai.input_tokens import chat_input_tokens, responses_input_tokens
 from ..wire.openai.responses import ResponsesBody, responses
 from ..wire.openai.stored_responses import delete_response, input_items, show_response
+from ..wire.token_counts import chat_input_tokens, count_tokens, responses_input_tokens
 from .openapi import DescribedRoute, openapi
 from .status_page import status, status_page
 from .status_routes import health, list_models, lora_adapters, metrics, props, ps, show_model, slots
 
-_POST: tuple[tuple[str, Callable[..., Any], type[Body]], ...] = (
-    ("/v1/chat/completions /chat/completions", answering(chat_completions), ChatBody),
-    ("/v1/completions", answering(completions), CompletionBody),
-    ("/completion /completions", answering(native_completion), NativeBody),
-    ("/infill", answering(infill), InfillBody),
-    ("/v1/embeddings", answering(embeddings), EmbeddingsBody),
-    ("/embedding /embeddings", answering(native_embeddings), NativeEmbeddingBody),
-    ("/v1/messages", answering(messages), MessagesBody),
+Handler = Callable[..., Awaitable[ModelRequest | Response]]
+"""Takes a request and its body."""
+_POST: tuple[tuple[str, Handler, type[Body]], ...] = (
+    ("/v1/chat/completions /chat/completions", chat_completions, ChatBody),
+    ("/v1/completions", completions, CompletionBody),
+    ("/completion /completions", native_completion, NativeBody),
+    ("/infill", infill, InfillBody),
+    ("/v1/embeddings", embeddings, EmbeddingsBody),
+    ("/embedding /embeddings", native_embeddings, NativeEmbeddingBody),
+    ("/v1/messages", messages, MessagesBody),
     ("/v1/messages/count_tokens", count_tokens, CountBody),
-    ("/v1/responses /responses", answering(responses), ResponsesBody),
+    ("/v1/responses /responses", responses, ResponsesBody),
     (
         "/v1/chat/completions/input_tokens /chat/completions/input_tokens",
         chat_input_tokens,
@@ -52,7 +58,7 @@ _POST: tuple[tuple[str, Callable[..., Any], type[Body]], ...] = (
     ("/detokenize", detokenize, DetokenizeBody),
     ("/apply-template", apply_template, TemplateBody),
 )
-_GET: tuple[tuple[str, Callable[..., Any]], ...] = (
+_GET: tuple[tuple[str, Callable[[Request], Awaitable[Response]]], ...] = (
     ("/v1/responses/{name}", show_response),
     ("/v1/responses/{name}/input_items", input_items),
     ("/v1/models /models", list_models),
@@ -69,11 +75,24 @@ _GET: tuple[tuple[str, Callable[..., Any]], ...] = (
 )
 
 
+def _reading(handler: Handler, kind: type[Body]) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint that reads a body and answers what its handler makes of it."""
+
+    @functools.wraps(handler)
+    async def endpoint(request: Request) -> Response:
+        made = await handler(request, await read_body(request, kind))
+        if isinstance(made, ModelRequest):
+            return Answer(request.app.state.service, made)
+        return made
+
+    return endpoint
+
+
 def routes() -> list[DescribedRoute]:
     """Return the routes of the application."""
     made = [
-        DescribedRoute(path, handler, methods=["POST"], body=body)
-        for paths, handler, body in _POST
+        DescribedRoute(path, _reading(handler, kind), methods=["POST"], body=kind)
+        for paths, handler, kind in _POST
         for path in paths.split()
     ]
     made += [

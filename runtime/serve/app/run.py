@@ -103,7 +103,7 @@ def serve(
 
 
 def bound_socket(settings: ServerSettings) -> socket.socket:
-    """The address of the settings, listened on.
+    """Return a socket that listens on the address of the settings.
 
     Raises:
         EngineError: it cannot be.
@@ -127,6 +127,6 @@ def bound_socket(settings: ServerSettings) -> socket.socket:
 
 
 def address_of(bound: socket.socket) -> str:
-    """The URL of a listening socket, without a path."""
+    """Return the URL of a listening socket, without a path."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

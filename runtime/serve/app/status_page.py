@@ -1,6 +1,6 @@
 """``GET /``: a page that shows what the server does, from ``GET /status.json``.
 
-The page itself tells nothing and needs no key, since a browser has none to send when it is opened;
+The page itself holds no data and needs no key, since a browser has none to send when it is opened;
 what it shows does, and it asks for one. It refers to nothing outside itself: its policy allows its
 own script and style by their hashes, and requests to this server.
 """
@@ -18,39 +18,34 @@ from starlette.responses import HTMLResponse, JSONResponse
 from ....traces.html_page import asset, page
 from ..requests.request_record import RequestRecord
 from ..requests.service import Service
+from .status_routes import summary
 
-WINDOW_S = 90.0  # of requests that are told of; the page shows somewhat less
+WINDOW_S = 90.0  # of requests that are listed; the page shows somewhat less
 
 
 async def status_page(_: Request) -> HTMLResponse:
-    """The page."""
+    """Return the status page."""
     headers = {"Content-Security-Policy": "frame-ancestors 'none'"}  # which no page can say itself
     headers |= {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
     return HTMLResponse(_page(), headers=headers)
 
 
 async def status(request: Request) -> JSONResponse:
-    """What it shows."""
-    from .... import __version__
-
+    """Return what the status page shows."""
     service: Service = request.app.state.service
-    now, (running, waiting) = time.time(), service.load
+    now = time.time()
     records = service.metrics.records()
     reads = [one.read for one in records if one.read is not None]
     return JSONResponse(
         {
-            "version": __version__,
+            **summary(service),
             "now": now,
-            "uptime_s": round(now - service.began, 1),
-            "running": running,
             "parallel": service.settings.limits.parallel,
-            "waiting": waiting,
             "queue": service.settings.limits.queue,
             "keys": bool(service.settings.keys),
             "rates": service.metrics.rates(),
             "prompt_tokens": sum(read.tokens for read in reads),
             "cached_tokens": sum(read.cached for read in reads),
-            "models": service.models.status(),
             "requests": [
                 _lane(one) for one in records if one.ended is None or now - _unix(one) < WINDOW_S
             ],
@@ -60,7 +55,7 @@ async def status(request: Request) -> JSONResponse:
 
 
 def _unix(record: RequestRecord, moment: float | None = None) -> float:
-    """A moment of a request, its end if none is given, in Unix seconds."""
+    """Return a moment of a request, by default its end, in Unix seconds."""
     moment = record.ended if moment is None else moment
     return record.at + (moment or record.arrived) - record.arrived
 

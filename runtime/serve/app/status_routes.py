@@ -13,14 +13,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..http.api_error import busy, by_anthropic
-from ..models.loading import LoadedModel
+from ..models.loaded_model import LoadedModel
 from ..requests.registry import CONTENT_TYPE
 from ..requests.service import Service
 
 
 async def health(request: Request) -> JSONResponse:
-    """Whether requests are answered at once: 503 while a model is loaded, or where the first one
-    cannot be. It is open to all: where there are keys, it does not say why.
+    """Return 200 where requests are answered at once, else 503.
+
+    That is while a model is loaded, or where the first one cannot be. The path is open to all:
+    where there are keys, it does not say why.
     """
     service: Service = request.app.state.service
     if service.running and service.models.ready:
@@ -34,7 +36,7 @@ async def health(request: Request) -> JSONResponse:
 
 
 async def list_models(request: Request) -> JSONResponse:
-    """The models that there are; to Anthropic's client in its form."""
+    """List the models; for Anthropic's client in its form."""
     service: Service = request.app.state.service
     models = service.models
     agents = [{**models.describe(models.default), "id": n} for n in service.settings.agents]
@@ -47,7 +49,7 @@ async def list_models(request: Request) -> JSONResponse:
 
 
 async def show_model(request: Request) -> JSONResponse:
-    """One of them."""
+    """Describe one model."""
     service: Service = request.app.state.service
     given = request.path_params["name"].rstrip("/")
     if not given:
@@ -58,7 +60,7 @@ async def show_model(request: Request) -> JSONResponse:
 
 
 def _as_anthropic(model: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a model, in Anthropic's form."""
+    """Return the description of a model in Anthropic's form."""
     context = model.get("meta", {}).get("n_ctx")  # known once it is loaded
     return {
         "type": "model",
@@ -72,7 +74,7 @@ def _as_anthropic(model: dict[str, Any]) -> dict[str, Any]:
 
 
 async def props(request: Request) -> JSONResponse:
-    """What llama-server's clients want to know of a model, and of what it was started with."""
+    """Return what llama-server's clients want to know of a model and of the server's settings."""
     from .... import __version__
 
     service: Service = request.app.state.service
@@ -102,44 +104,45 @@ async def props(request: Request) -> JSONResponse:
 
 
 async def slots(request: Request) -> JSONResponse:
-    """The requests that run, as llama-server tells of them; nothing of what they ask."""
+    """List the requests that run, in llama-server's form, without what they ask."""
     service: Service = request.app.state.service
     running = [one for one in service.metrics.records() if one.state in ("prefill", "decode")]
     found: list[dict[str, Any]] = [
         {"id": number, "is_processing": False} for number in range(service.settings.limits.parallel)
     ]
-    for place, one in zip(found, running, strict=False):
-        place |= {"is_processing": True, "id_task": one.id, "model": one.model}
-        place |= {"n_ctx": one.context, "state": one.state, "n_decoded": one.tokens}
+    for slot, one in zip(found, running, strict=False):
+        slot |= {"is_processing": True, "id_task": one.id, "model": one.model}
+        slot |= {"n_ctx": one.context, "state": one.state, "n_decoded": one.tokens}
     if request.query_params.get("fail_on_no_slot") and len(running) >= len(found):
         raise busy("no slot is free", wait_s=service.line.slot_s())
     return JSONResponse(found)
 
 
 async def lora_adapters(_: Request) -> JSONResponse:
-    """The LoRA adapters of the models: there are none."""
+    """List the LoRA adapters of the models: there are none."""
     return JSONResponse([])
 
 
-async def ps(request: Request) -> JSONResponse:
-    """What ``triplepoint ps`` shows."""
+def summary(service: Service) -> dict[str, Any]:
+    """Return what both ``triplepoint ps`` and the status page show."""
     from .... import __version__
 
-    service: Service = request.app.state.service
     running, waiting = service.load
-    return JSONResponse(
-        {
-            "version": __version__,
-            "pid": os.getpid(),
-            "uptime_s": round(time.time() - service.began, 1),
-            "running": running,
-            "waiting": waiting,
-            "models": service.models.status(),
-        }
-    )
+    return {
+        "version": __version__,
+        "uptime_s": round(time.time() - service.began, 1),
+        "running": running,
+        "waiting": waiting,
+        "models": service.models.status(),
+    }
+
+
+async def ps(request: Request) -> JSONResponse:
+    """Return what ``triplepoint ps`` shows."""
+    return JSONResponse({"pid": os.getpid(), **summary(request.app.state.service)})
 
 
 async def metrics(request: Request) -> Response:
-    """What Prometheus asks for."""
+    """Return all metrics in Prometheus' text format."""
     service = request.app.state.service
     return Response(service.metrics.render(service.models), media_type=CONTENT_TYPE)

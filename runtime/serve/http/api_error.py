@@ -72,7 +72,7 @@ class APIError(Exception):
         self.details = details
 
     def body(self) -> dict[str, Any]:
-        """The object that is sent."""
+        """Return the object that is sent."""
         error: dict[str, Any] = {
             "message": self.message,
             "type": self.type,
@@ -84,7 +84,7 @@ class APIError(Exception):
         return {"error": error}
 
     def body_at(self, path: str, *, anthropic: bool = False) -> dict[str, Any]:
-        """The object in the wire format of a path, with its names of parameters.
+        """Return the object in the wire format of a path, with its names of parameters.
 
         Args:
             path: of the request.
@@ -106,22 +106,28 @@ class APIError(Exception):
         return {"type": "error", "error": error}
 
     def event(self) -> bytes:
-        """The same as an event of a stream that has begun already."""
+        """Return the object as an event of a stream that has begun already."""
         return b"data: " + json.dumps(self.body()).encode() + b"\n\n"
 
 
 def by_anthropic(headers: Mapping[str, str]) -> bool:
-    """Whether Anthropic's client asks: some paths are those of OpenAI's, too."""
+    """Return whether Anthropic's client asks: some paths are those of OpenAI's, too."""
     return "anthropic-version" in headers
 
 
 def is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request is in Anthropic's format."""
+    """Return whether a request is in Anthropic's format."""
     return path.startswith(_ANTHROPIC_PATH) or by_anthropic(headers)
 
 
+def unsupported(param: str, where: str = "by this server") -> APIError:
+    """Return the refusal of a parameter that is not there."""
+    message = f"Unsupported parameter: '{param}' is not supported {where}."
+    return APIError(message, param=param, code="unsupported_parameter")
+
+
 def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:
-    """A request that may be sent again later."""
+    """Return the refusal of a request that may be sent again later."""
     kind, code = (
         ("rate_limit_error", "rate_limit_exceeded")
         if status == 429
@@ -133,16 +139,16 @@ def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:
 
 
 def too_long(
-    tokens: int, context: int, param: str = "messages", *, least: bool = False
+    tokens: int, context: int, param: str = "messages", *, minimum: bool = False
 ) -> APIError:
-    """A prompt that leaves no room for an answer.
+    """Return the refusal of a prompt that leaves no room for an answer.
 
     litellm looks for the message's beginning, LangChain for the code, and in the message too: of an
-    error's body openai-python tells no more.
+    error's body openai-python shows no more.
     """
     return APIError(
         f"This model's maximum context length is {context} tokens. However, your messages resulted "
-        f"in {'at least ' * least}{tokens} tokens. Please reduce the length of the messages. "
+        f"in {'at least ' * minimum}{tokens} tokens. Please reduce the length of the messages. "
         "(context_length_exceeded)",
         param=param,
         code="context_length_exceeded",
@@ -152,7 +158,7 @@ def too_long(
 
 
 def as_api_error(error: BaseException, request_id: str = "") -> APIError:
-    """Any error as clients get it; one that nobody has foreseen is logged whole, by its request."""
+    """Convert any error to one for clients; an unforeseen one is logged whole, by its request."""
     if isinstance(error, APIError):
         return error
     if isinstance(error, ContextOverflowError):

@@ -22,10 +22,10 @@ from .responses import error_response
 from .scope import NAMESPACE
 
 OPEN = frozenset({"/health", "/v1/health", "/"})
-"""Paths that need no key: they tell nothing but whether the server is up, and what it is."""
+"""Paths that need no key: they show only whether the server is up, and what it is."""
 
 OPERATOR = frozenset({"/metrics", "/status.json", "/slots"})
-"""Paths that tell of everybody's requests; operator's keys alone open them, where there are any."""
+"""Paths that show the requests of all keys; where there are operator keys, only these open them."""
 
 
 class Guard:
@@ -56,7 +56,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> str:
-        """Refuse what may not be; the namespace of its key, "" without one.
+        """Check a request; return the namespace of its key, "" without one.
 
         Raises:
             APIError: see above.
@@ -94,7 +94,7 @@ class Guard:
         if scheme.lower() != "bearer" or not given:
             given = headers.get("x-api-key", "")
         mine = _digest(given.strip())
-        # All are compared, so that the time does not tell which one is near.
+        # All are compared, so that the time does not show which one is near.
         same = [hmac.compare_digest(mine, key) for key in self._keys]
         if not any(same):
             raise APIError(
@@ -114,7 +114,7 @@ class Guard:
         return self._namespaces[same.index(True)]
 
     def _known(self, host: str) -> bool:
-        """Whether a name is one of this machine; an address is: nobody can redirect it."""
+        """Return whether a name is one of this machine; an address is: it cannot be redirected."""
         name = hostname(host)
         if name in self._hosts or name.endswith(".localhost"):
             return True
@@ -131,7 +131,7 @@ class Guard:
 
 
 def _unnamed(key: str) -> str:
-    """The namespace of a key without a name, from which nobody learns the key."""
+    """Return the namespace of a key without a name, from which nobody learns the key."""
     return "#" + hashlib.sha256(b"namespace" + _digest(key)).hexdigest()[:24]
 
 

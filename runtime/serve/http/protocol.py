@@ -14,7 +14,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-MOST_HEAD = 64 << 10  # bytes of a head, and of what is between the pieces of a body
+MAX_HEAD = 64 << 10  # bytes of a head, and of what is between the pieces of a body
 _UPGRADES = (b"upgrade", b"http2-settings")
 FIRST_S = 10.0  # for the first byte on a connection
 WANTED = 65536  # descriptors
@@ -30,7 +30,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with these bounds."""
 
     connected = 0  # how many there are, over all
-    most = 1 << 30  # of them
+    max_connections = 1 << 30  # of them
     _first = True  # nothing has come yet
     _too_large = False  # a head was whole, and more than that
     _taken = 0  # bytes that belong to no head, and no piece of a body, that was read so far
@@ -40,20 +40,20 @@ class BoundedProtocol(HttpToolsProtocol):
     _cycles: tuple[RequestResponseCycle, ...] = ()  # requests whose answers are not whole
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there; where descriptors run out, one too many is sent away at once."""
+        """Accept a client; where descriptors run out, abort its connection at once."""
         BoundedProtocol.connected += 1
         super().connection_made(transport)
         self._wait(min(FIRST_S, REQUEST_S))
-        if BoundedProtocol.connected > BoundedProtocol.most:
+        if BoundedProtocol.connected > BoundedProtocol.max_connections:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone."""
+        """Tell all requests of the connection that their client has gone."""
         BoundedProtocol.connected -= 1
         self._came()
         if self._reader is not None:
             self._reader.cancel()
-        # uvicorn tells the newest request alone, and others were sent before it: theirs are the
+        # uvicorn disconnects the newest request alone, and others came before it: theirs are the
         # answers that are being made.
         for cycle in self._unanswered:
             cycle.disconnected = True
@@ -62,7 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The client sends no more: it waits for the answers to whole requests, or has gone."""
+        """Probe a client that sends no more: it waits for its answers, or has gone."""
         waiting = self._unanswered
         if not waiting or waiting[-1].more_body or self.transport.is_closing():
             return False  # closes the connection
@@ -82,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.loop.call_later(seconds, self._probe_client, min(2 * seconds, PROBE_S[1]))
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Parse bytes that have come, within the bounds."""
         if self._first:
             self._first = False
             self._came()
@@ -94,11 +94,11 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._too_large:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             elif any(cycle.response_started for cycle in self._unanswered):
-                self.transport.close()  # nothing may stand in the midst of an answer
+                self.transport.close()  # nothing may interrupt an answer
             else:
                 self.send_400_response("Invalid HTTP request received.")
             return
-        if self._taken > MOST_HEAD:
+        if self._taken > MAX_HEAD:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         elif self._taken and self._timer is None:
             self._wait()
@@ -133,15 +133,15 @@ class BoundedProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Start the timer of a request's head."""
         if self._timer is None:
             self._wait()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """A head is there."""
+        """Check the size of a request's head, and begin to time its body."""
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > MOST_HEAD:
+        if size > MAX_HEAD:
             self._too_large = True
             raise ValueError("a head of more than the bytes it may have")  # ends the parsing
         self._came()
@@ -155,34 +155,34 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.flow.resume_reading()  # else nobody would see that the client goes
 
     def on_body(self, body: bytes) -> None:
-        """A piece of a body is there."""
+        """Restart the timer with each piece of a body."""
         self._came()
         self._wait()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request is there, whole."""
+        """Stop the timer: the request is whole."""
         self._came()
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as is written to it: it may not stop for ever."""
+        """Stop writing to a client that reads too slowly, and time how long it may."""
         super().pause_writing()
         self._look_for_reader()
 
     def resume_writing(self) -> None:
-        """It has read on."""
+        """Write again to a client that has read on."""
         super().resume_writing()
         self._look_for_reader()
 
     def on_response_complete(self) -> None:
-        """An answer is written; what is left of it may be read later, or never."""
+        """Time how long the client takes to read the rest of a written answer."""
         super().on_response_complete()
         self._look_for_reader()
 
     def end_soon(self) -> None:
-        """Keep the connection no longer than the client goes on reading; from any thread."""
+        """Keep the connection no longer than the client reads on; from any thread."""
 
         def end() -> None:
             self._ends = True
@@ -191,7 +191,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.loop.call_soon_threadsafe(end)
 
     def _look_for_reader(self) -> None:
-        """See after a while that the client has read what is in the buffer now, or a part of it."""
+        """Check after a while that the client has read some of what is in the buffer now."""
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None
@@ -227,7 +227,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return tuple(cycle for cycle in self._cycles if not cycle.response_complete)
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """End the connection; tell why, unless nothing was asked or an answer has begun."""
+        """End the connection; say why, unless nothing was asked or an answer has begun."""
         if self.transport.is_closing():
             return
         if self._taken and not self._unanswered:
@@ -268,4 +268,4 @@ def make_room() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     if soft != resource.RLIM_INFINITY:
-        BoundedProtocol.most = max(16, soft - RESERVE)
+        BoundedProtocol.max_connections = max(16, soft - RESERVE)

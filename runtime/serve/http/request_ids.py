@@ -20,8 +20,9 @@ _KNOWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:=+/-]{0,127}")  # of a client or a
 
 
 def identified(scope: Scope, send: Send) -> Send:
-    """Give a request its identifier, that of its client if it has one, and tell it in the answer,
-    with the notes to the request.
+    """Give a request its identifier, that of its client if it has one.
+
+    Returns a `send` that adds it to the answer, with the notes to the request.
 
     Args:
         scope: of the request; the identifier is put there.
@@ -33,7 +34,7 @@ def identified(scope: Scope, send: Send) -> Send:
     scope[REQUEST_ID] = own
     anthropic, notes = is_anthropic(scope["path"], headers), begin_notes()
 
-    async def told(message: Message) -> None:
+    async def send_identified(message: Message) -> None:
         if message["type"] == "http.response.start":
             answered = MutableHeaders(scope=message)
             answered["x-request-id"] = own
@@ -43,9 +44,9 @@ def identified(scope: Scope, send: Send) -> Send:
                 answered["warnings"] = json.dumps(notes)  # ASCII, on one line
         await send(message)
 
-    return told
+    return send_identified
 
 
 def in_config(request_id: str) -> dict[str, str]:
-    """What the settings in a trace's header say of its request."""
+    """Return the entry for a request in the settings of a trace's header."""
     return {"request_id": request_id} if request_id else {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 REQUEST_ID = "triplepoint.request_id"
-"""Its identifier."""
+"""Identifier of the request."""
 NAMESPACE = "triplepoint.namespace"
-"""That of the key that it came with; see `PrefixCache`."""
+"""Namespace of the key that it came with; see `PrefixCache`."""
 BODY = "triplepoint.body"
-"""Its body, once it was read."""
+"""Bytes of its body, once it was read."""

@@ -1,4 +1,4 @@
-"""What is told of one answer while its tokens come."""
+"""Events of one answer while its tokens come."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class ChoiceStreamer:
         emit: is given the events.
         reader: of the answer.
         choice: its number.
-        recorder: of probabilities, where they are told.
-        pieces: whether to tell of calls while they are written.
-        ids: whether to tell tokens beside texts.
-        timed: whether to tell with each piece how many tokens there are, and for how long.
+        recorder: of probabilities, where they are wanted.
+        pieces: whether to emit calls while they are written.
+        ids: whether texts come with their tokens.
+        timed: whether each piece comes with the number of tokens and the seconds so far.
         tokenizer: where an answer has the probabilities of the tokens that wrote it alone, and
             not of what a turn holds besides.
 
     Attributes:
-        calls: how many calls were told of.
+        calls: how many calls were emitted.
         count: tokens that have come.
     """
 
@@ -53,12 +53,12 @@ class ChoiceStreamer:
         self._emit, self._reader, self._choice = emit, reader, choice
         self._recorder, self._pieces, self._timed = recorder, pieces, timed
         self._ids: list[int] | None = [] if ids else None
-        self._began: dict[int, str] = {}  # identifiers of calls that were told of in parts
+        self._began: dict[int, str] = {}  # identifiers of calls that were emitted in parts
         self._since = time.perf_counter()
         self.calls = self.count = 0
 
     def take(self, token: int, pieces: Iterable[tuple[str, str]]) -> None:
-        """Tell of a token, and of what it completes."""
+        """Emit what a token completes."""
         reader = self._reader
         self.count += 1
         if self._ids is not None:
@@ -70,9 +70,9 @@ class ChoiceStreamer:
             self._whole(reader.calls)
 
     def rest(self, calls: Sequence[ToolCall], *, as_text: bool = False) -> None:
-        """Tell of what the reader held back, and of the calls of the whole answer.
+        """Emit what the reader held back, and the calls of the whole answer.
 
-        `as_text`: they stood in its text, of which nothing was told.
+        `as_text`: they were read from its text, of which nothing was emitted.
         """
         self._texts(one for one in self._reader.rest if not (as_text and one[0] == "answer"))
         if self._ids:  # the last ones have no text, such as what ends an answer
@@ -84,7 +84,7 @@ class ChoiceStreamer:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since it began."""
         return time.perf_counter() - self._since
 
     def _so_far(self) -> tuple[int, float] | None:
@@ -105,7 +105,7 @@ class ChoiceStreamer:
             self._emit(event)
 
     def _parts(self) -> None:
-        """Tell of what was read of calls that are being written."""
+        """Emit what was read of calls that are being written."""
         for piece in self._reader.call_pieces():
             first = piece.index not in self._began
             own = self._began.setdefault(piece.index, new_call_id())
@@ -116,12 +116,12 @@ class ChoiceStreamer:
             )
 
     def _whole(self, calls: Sequence[ToolCall], *, as_text: bool = False) -> None:
-        """Tell of the calls that were not told of yet."""
+        """Emit the calls that were not emitted yet."""
         for index, call in enumerate(calls[self.calls :], self.calls):
             own = self._began.get(index)
             arguments = None if own is None else self._reader.call_arguments(index)
             if own is not None and arguments is not None:
-                event = Call(self._choice, index, own, call.name, arguments, told=True)
+                event = Call(self._choice, index, own, call.name, arguments, streamed=True)
             else:
                 arguments = json.dumps(call.arguments, ensure_ascii=False)
                 own = call.id or new_call_id()
@@ -131,7 +131,7 @@ class ChoiceStreamer:
 
 
 def _that_wrote(text: str, noted: list[TokenLogprob], tokenizer: Tokenizer) -> list[TokenLogprob]:
-    """Those of the last tokens that wrote a text; before it a thought or a call may have ended."""
+    """Select the last tokens that wrote a text; before it a thought or a call may have ended."""
     wanted, written = text.encode(), b""
     for number in reversed(range(len(noted))):
         written = tokenizer.token_bytes(noted[number].token) + written
@@ -142,5 +142,5 @@ def _that_wrote(text: str, noted: list[TokenLogprob], tokenizer: Tokenizer) -> l
 
 
 def new_call_id() -> str:
-    """An identifier of a call: nine letters, as Mistral's templates want them."""
+    """Make an identifier of a call: nine letters, as Mistral's templates want them."""
     return f"c{secrets.token_hex(4)}"

@@ -1,4 +1,4 @@
-"""What is told of a request while it runs; every wire format makes its answer of it."""
+"""Events of a request while it runs, of which every wire format makes its answer."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Text:
     text: str
     logprobs: list[TokenLogprob] | None = None
     ids: list[int] | None = None
-    """The tokens since the last one, where they are told."""
+    """The tokens since the last one, where they are wanted."""
     so_far: tuple[int, float] | None = None
-    """Tokens of the answer until here, and seconds, where they are told."""
+    """Tokens of the answer until here, and seconds, where they are wanted."""
 
 
 @dataclass(slots=True)
@@ -79,10 +79,10 @@ class Call:
     id: str
     name: str
     arguments: str
-    told: bool = False
-    """Whether parts have told all of it already."""
+    streamed: bool = False
+    """Whether all of it was sent already, as `CallPart`s."""
     as_text: bool = False
-    """Whether it was told as the text of the answer, which it is all of."""
+    """Whether it was read from the text of the answer, which it is all of."""
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ Event: TypeAlias = (
 
 
 def timings(read: PromptRead, tokens: int, seconds: float) -> dict[str, Any]:
-    """What llama-server calls ``timings``; and what was normalized in the prompt, if anything.
+    """Return llama-server's ``timings``, with what was normalized in the prompt, if anything.
 
     Args:
         read: of the prompt.
@@ -154,7 +154,7 @@ def timings(read: PromptRead, tokens: int, seconds: float) -> dict[str, Any]:
 
 
 def progress_of(progress: PromptProgress) -> dict[str, Any]:
-    """What llama-server calls ``prompt_progress``."""
+    """Return llama-server's ``prompt_progress``."""
     return {
         "total": progress.tokens,
         "cache": progress.cached,
@@ -164,12 +164,12 @@ def progress_of(progress: PromptProgress) -> dict[str, Any]:
 
 
 def shifted(event: Event, first: int) -> Event:
-    """The same of a request that is a part of another one: its answers count from `first` on."""
+    """Return the event with its answer counted from `first`: the request is a part of another."""
     if not first or isinstance(event, Silence | Failed | Closed):
         return event
     return replace(event, choice=event.choice + first)
 
 
 def whole_of(read: PromptRead) -> PromptProgress:
-    """The last that is told of a prompt that is being read."""
+    """Return the last progress event of a prompt."""
     return PromptProgress(read.tokens, read.cached, read.tokens, read.seconds, read.choice)

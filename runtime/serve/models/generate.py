@@ -1,7 +1,6 @@
-"""A request on an engine: a prompt is read, answers are written, and events tell of it.
+"""Runs a request on an engine: reads the prompt, writes the answers, and emits events.
 
-This is the one form in which the server knows a request. Every wire format makes a
-`GenerationRequest`, and makes its answer of the events.
+Every wire format makes a `GenerationRequest`, and makes its answer of the events.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from ....errors import ContextOverflowError, PassCancelledError
 from ...conversation.requirement import grammar_of
-from ...conversation.turn import Limits, Turn, TurnRequest, TurnResult
-from ...engine.sampling.settings import Sampling
+from ...conversation.turn import Turn, TurnRequest, TurnResult
 from ..http.api_error import APIError, as_api_error, too_long
 from ..http.notes import current_notes, note
 from .choice_streamer import ChoiceStreamer
@@ -34,68 +32,44 @@ Emit: TypeAlias = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What is asked of a model.
-
-    Attributes:
-        max_tokens: of each answer; None: as many as fit; 0: the prompt is read only.
-        stops: texts that end an answer.
-        choices: how many answers; each has a seed of its own.
-        logprobs: likeliest tokens to be told beside each token; None: no probabilities are told.
-        sampled_probs: whether those are told that are left by sampling settings and grammar.
-        progress: whether to tell how far the prompt is read.
-        pieces: whether to tell of calls while they are written.
-        ids: whether to tell tokens beside texts.
-        timed: whether to tell with each piece how many tokens there are, and for how long.
-        ends: tokens that end an answer, beside those that end every one.
-        min_tokens: of each answer, before one of these or a stop token may end it.
-        predict_s: seconds after which an answer ends with its next line break; 0: none.
-        indent: of each line of a text but the first; a line with less ends it.
-        endless: whether an answer goes on where the model would end it.
-        cached: whether the prompt may be taken from what was computed before.
-        by: what answers in place of the bare model; told of by the same events.
-        operation: what metrics call it.
-        lengths: tokens of each text, where they are read one by one.
-    """
+    """A prompt, and the answers that are wanted to it."""
 
     prompt: Prompt
-    sampling: Sampling
-    max_tokens: int | None = None
-    stops: tuple[str, ...] = ()
+    turn: TurnRequest
+    """How an answer is decoded; `turn_for` adds what the prompt and the model say of it. With a
+    limit of 0 tokens the prompt is read only."""
     choices: int = 1
-    logprobs: int | None = None
-    progress: bool = False
-    pieces: bool = False
+    """Number of answers; each has a seed of its own."""
     cached: bool = True
+    """Whether the prompt may be taken from what was computed before."""
+    progress: bool = False
+    """Whether events say how far the prompt is read."""
+    pieces: bool = False
+    """Whether calls are emitted while they are written."""
     ids: bool = False
+    """Whether texts come with their tokens."""
     timed: bool = False
-    sampled_probs: bool = False
-    ends: frozenset[int] = frozenset()
-    min_tokens: int = 0
-    predict_s: float = 0.0
-    indent: int = 0
-    endless: bool = False
+    """Whether each piece comes with the number of tokens and the seconds so far."""
     by: Work | None = None
+    """What answers in place of the bare model, with the same events."""
     operation: Literal["chat", "text_completion", "embeddings"] = "chat"
+    """Its name in metrics."""
     lengths: tuple[int, ...] = ()
+    """Tokens of each text, where they are read one by one."""
 
-    def turn(self, engine: Engine, choice: int = 0) -> TurnRequest:
-        """The turn of one of the answers, each with a seed of its own."""
-        sampling, prompt = self.sampling.over(engine.sampling), self.prompt
+    def turn_for(self, engine: Engine, choice: int = 0) -> TurnRequest:
+        """Return the turn of one of the answers."""
+        turn, prompt = self.turn, self.prompt
+        sampling, limits = turn.sampling.over(engine.sampling), turn.limits
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
-        return TurnRequest(
-            replace(sampling, seed=(seed + choice) % 2**64),
-            prompt.required,
-            Limits(
-                *(self.max_tokens or None, self.min_tokens, self.predict_s, self.indent),
-                prompt.thinking_tokens,
-            ),
+        return replace(
+            turn,
+            sampling=replace(sampling, seed=(seed + choice) % 2**64),
+            required=prompt.required,
+            limits=replace(limits, thinking_tokens=prompt.thinking_tokens),
             opened=prompt.opened,
-            said=prompt.said,
-            stops=self.stops,
-            ends=engine.tokenizer.stop_ids | self.ends,
-            endless=self.endless,
-            logprobs=self.logprobs,
-            sampled_probs=self.sampled_probs,
+            said=prompt.prefill,
+            ends=engine.tokenizer.stop_ids | (turn.ends or frozenset()),
         )
 
 
@@ -103,11 +77,11 @@ class Stoppable(Protocol):
     """Something that computes; see `Session`."""
 
     def stop(self) -> None:
-        """End what it does, from any thread."""
+        """Stop computing; from any thread."""
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free everything."""
         ...
 
 
@@ -115,18 +89,18 @@ S = TypeVar("S", bound=Stoppable)
 
 
 class Pauses(Protocol):
-    """Hears of tools that run, while what was computed waits for them."""
+    """Hears of tools that run, while the computed prefix waits for them."""
 
     def paused(self, session: Session) -> None:
-        """An answer has ended with calls; the event that tells so comes then."""
+        """Handle the end of an answer that is calls, before its `Done`."""
         ...
 
     def tool_began(self, session: Session, name: str) -> None:
-        """A tool runs in the midst of the request."""
+        """Handle the start of a tool during the request."""
         ...
 
     def tool_ended(self, session: Session) -> None:
-        """It has ended."""
+        """Handle the end of that tool."""
         ...
 
 
@@ -137,15 +111,15 @@ class Recorder(Protocol):
     request_id: str
 
     def phase_ended(self, session: Session, choice: int) -> None:
-        """See `Session.last_phase`."""
+        """Record the session's last phase; see `Session.last_phase`."""
         ...
 
     def reading(self, computed: int, seconds: float) -> None:
-        """So many tokens of the prompt were computed, in so many seconds from its begin on."""
+        """Record how many tokens of the prompt are computed, in seconds since its start."""
         ...
 
     def wrote(self, choice: int, tokens: int, seconds: float) -> None:
-        """An answer has so many tokens, after so many seconds."""
+        """Record how many tokens an answer has, after so many seconds."""
         ...
 
 
@@ -154,9 +128,9 @@ class Generation:
 
     Args:
         emit: is given the events, from the threads that make them.
-        namespace: with whom it shares prefixes; see `PrefixCache`.
+        namespace: within which prefixes are shared; see `PrefixCache`.
         pauses: hears of tools.
-        record: is told of the phases.
+        record: hears of phases.
     """
 
     def __init__(
@@ -166,7 +140,7 @@ class Generation:
         pauses: Pauses | None = None,
         record: Recorder | None = None,
     ) -> None:
-        self._emit, self.namespace, self._pauses, self._record = emit, namespace, pauses, record
+        self.emit, self.namespace, self._pauses, self._record = emit, namespace, pauses, record
         self._notes = current_notes()
         self._cancelled = False
         self._why: APIError | None = None
@@ -174,9 +148,9 @@ class Generation:
         self._lock = threading.Lock()
 
     def cancel(self, why: APIError | None = None) -> None:
-        """End it, from any thread: its rows are taken back before the next pass.
+        """Cancel the request, from any thread, before its next pass.
 
-        Its last event is `Closed`, or where it is told `why`, `Failed`.
+        Its last event is `Closed`; with `why`, `Failed`.
         """
         with self._lock:
             self._cancelled, self._why = True, self._why or why
@@ -195,20 +169,20 @@ class Generation:
 
     @property
     def last_event(self) -> Event:
-        """What tells that it was cancelled."""
+        """The last event of a request that was cancelled."""
         return Closed() if self._why is None else Failed(self._why)
 
     def run(self, engine: Engine, request: GenerationRequest) -> None:
-        """Read the prompt and write the answers; the last event tells how it ended."""
+        """Read the prompt and write the answers; the last event says how it ended."""
         try:
             self._run(engine, request)
         except BaseException as error:
             if self._cancelled and isinstance(error, PassCancelledError):
-                self._emit(self.last_event)
+                self.emit(self.last_event)
             else:
-                self._emit(Failed(as_api_error(error, self.request_id)))
+                self.emit(Failed(as_api_error(error, self.request_id)))
         else:
-            self._emit(Closed())
+            self.emit(Closed())
         finally:
             with self._lock:
                 sessions, self._sessions = self._sessions, []
@@ -222,28 +196,26 @@ class Generation:
         ids, context = request.prompt.ids, engine.context
         if len(ids) + 1 > context:
             raise too_long(len(ids), context, request.prompt.param)
-        request.sampling.check(engine.tokenizer.n_vocab)
-        session = self.opened(engine.session())
-        sequence = session.sequence
-        sequence.shares, sequence.namespace = request.cached, self.namespace
+        request.turn.sampling.check(engine.tokenizer.n_vocab)
+        session = self._session(engine, request)
         if self._record is not None:
             session.sequence.label = self._record.id
-        self._tell_progress(session, ids, emit=request.progress)
+        self._watch_prefill(session, ids, emit=request.progress)
         try:
             phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
         except ContextOverflowError as error:  # of memory
             _, fits = error.memory or (0, context)
             raise too_long(len(ids), fits, request.prompt.param) from error
-        self.note(session, 0)
+        self.phase_ended(session, 0)
         required = request.prompt.required
         for text in grammar_of(engine.tokenizer, required).unheld if required else ():
             note(text, self._notes)
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
-        self._emit(read)
+        self.emit(read)
         if request.choices == 1:
             self._answer(engine, session, request, 0)
             return
-        others = [self.opened(session.fork()) for _ in range(1, request.choices)]
+        others = [self.track(session.fork()) for _ in range(1, request.choices)]
         failures: list[BaseException] = []
 
         def answer(choice: int, own: Session) -> None:
@@ -264,52 +236,53 @@ class Generation:
         if failures:
             raise failures[0]
 
-    def _tell_progress(self, session: Session, ids: Sequence[int], *, emit: bool) -> None:
-        """Tell between its passes how far a prompt is read."""
+    def _session(self, engine: Engine, request: GenerationRequest) -> Session:
+        session = self.track(engine.session())
+        session.sequence.shares, session.sequence.namespace = request.cached, self.namespace
+        return session
+
+    def _watch_prefill(self, session: Session, ids: Sequence[int], *, emit: bool) -> None:
+        """Record between its passes how far a prompt is read, and emit it where wanted."""
         began = time.perf_counter()
         cached = 0
         if session.sequence.shares:
             cached = session.engine.prefix_cache.count(list(ids), self.namespace)
 
-        def told(done: int, _total: int, _rate: float) -> None:
+        def progressed(done: int, _total: int, _rate: float) -> None:
             spent = time.perf_counter() - began
             if self._record is not None:
                 self._record.reading(done - min(cached, done), spent)
             if emit:
-                self._emit(PromptProgress(len(ids), min(cached, done), done, spent))
+                self.emit(PromptProgress(len(ids), min(cached, done), done, spent))
 
-        session.sequence.on_progress = told
+        session.sequence.on_progress = progressed
 
-    def opened(self, one: S) -> S:
-        """What is to be stopped with the request, and closed at its end."""
+    def track(self, one: S) -> S:
+        """Have something stopped with the request, and closed at its end; return it."""
         with self._lock:
             self._sessions.append(one)
         return one
 
-    def emit(self, event: Event) -> None:
-        """Tell of something."""
-        self._emit(event)
-
-    def note(self, session: Session, choice: int) -> None:
-        """A phase of a session has ended."""
+    def phase_ended(self, session: Session, choice: int) -> None:
+        """Record the last phase of a session."""
         if self._record is not None:
             self._record.phase_ended(session, choice)
 
     def tool_began(self, session: Session, name: str) -> None:
-        """A tool of an agent runs, whose session this is."""
+        """Begin a pause: a tool runs for the agent that has this session."""
         if self._pauses is not None:
             self._pauses.tool_began(session, name)
 
     def tool_ended(self, session: Session) -> None:
-        """It has ended."""
+        """End the pause of `tool_began`."""
         if self._pauses is not None:
             self._pauses.tool_ended(session)
 
     def check(self) -> None:
-        """Whether anybody still waits for it.
+        """Check that the client still waits.
 
         Raises:
-            PassCancelledError: nobody does.
+            PassCancelledError: it does not.
         """
         if self._cancelled:
             raise PassCancelledError("the client is gone")
@@ -320,7 +293,7 @@ class Generation:
         """Write one answer; if no grammar holds it to all of its schema, ask again for a misfit."""
         again = request.prompt.again
         if again is None:
-            self._write(engine, session, request, choice, self._emit)
+            self._write(engine, session, request, choice, self.emit)
             return
         events: list[Event] = []
         first = self._write(engine, session, request, choice, events.append)
@@ -329,29 +302,27 @@ class Generation:
             why = f"an answer did not fit its schema and was requested again: {problem}"
             note(why, self._notes)
             prompt = again(first.reply.answer, problem)
-            session = self.opened(engine.session())
-            sequence = session.sequence
-            sequence.shares, sequence.namespace = request.cached, self.namespace
+            session = self._session(engine, request)
             with contextlib.suppress(ContextOverflowError):  # the first answer stays
                 session.prefill(prompt.ids, check=self.check, borders=prompt.borders)
                 events = []
-                asked = replace(request, prompt=prompt)
-                second = self._write(engine, session, asked, choice, events.append)
+                retry = replace(request, prompt=prompt)
+                second = self._write(engine, session, retry, choice, events.append)
                 problem = "" if second is None else second.misfit
             if problem:
                 note(f"the answer does not fit its schema: {problem}", self._notes)
         for event in events:
-            self._emit(event)
+            self.emit(event)
 
     def _write(
         self, engine: Engine, session: Session, request: GenerationRequest, choice: int, emit: Emit
     ) -> TurnResult | None:
-        """Write one answer and tell of it; None where none is wanted."""
-        if request.max_tokens == 0:
+        """Write one answer; return None where none is wanted."""
+        if request.turn.limits.max_tokens == 0:
             emit(Done(choice, "length", 0, 0, 0.0))
             return None
-        turn = Turn(session, request.turn(engine, choice), engine.tokenizer, self.check)
-        telling = ChoiceStreamer(
+        turn = Turn(session, request.turn_for(engine, choice), engine.tokenizer, self.check)
+        streamer = ChoiceStreamer(
             emit,
             turn.reader,
             choice,
@@ -363,20 +334,20 @@ class Generation:
         )
         try:
             for token, pieces in turn.tokens():
-                if self._record is not None:  # first: whoever has read a token finds it counted
+                if self._record is not None:  # first: a token that was read is counted
                     self._record.wrote(choice, turn.count, turn.seconds)
-                telling.take(token, pieces)
+                streamer.take(token, pieces)
         finally:
             result = turn.finish()
             if turn.count:
-                self.note(session, choice)
+                self.phase_ended(session, choice)
         reply = result.reply
         if reply.repaired and not result.fits:
             reply.calls = []  # they stay text
-        telling.rest(reply.calls, as_text=reply.repaired and bool(reply.calls))
+        streamer.rest(reply.calls, as_text=reply.repaired and bool(reply.calls))
         stop, ended = result.stop_text, result.reason == "end"
         reason: FinishReason = "stop" if ended or stop else "length"
-        if telling.calls and reason == "stop":
+        if streamer.calls and reason == "stop":
             reason = "tool_calls"
             if self._pauses is not None:
                 self._pauses.paused(session)

@@ -1,4 +1,4 @@
-"""Prompts that ask for what stands between two texts."""
+"""Fill-in-the-middle prompts: for the gap between two texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...tokens.tokenizer import Tokenizer
 from ..http.api_error import APIError
-from .loading import LoadedModel
+from .loaded_model import LoadedModel
 
 PROJECT = "myproject"
 """What llama-server calls every project, before its files."""
@@ -16,7 +16,7 @@ SNIPPET = "\n\n--- snippet ---\n\n"
 
 
 class FileText(NamedTuple):
-    """A text that may be of use."""
+    """A file of the project, besides the one with the gap."""
 
     filename: str
     text: str
@@ -26,12 +26,12 @@ def filled(
     model: LoadedModel,
     before: Sequence[int],
     behind: Sequence[int],
-    most_tokens: int | None,
+    max_tokens: int | None,
     extra: Sequence[FileText] | None = None,
     *,
     param: str = "model",
 ) -> list[int]:
-    """The prompt for what stands between two texts, with as much of them as the context holds.
+    """Return the prompt for the gap between two texts, with as much of them as the context holds.
 
     What is next to the gap stays: of what there is room for, three quarters before it at most, a
     quarter behind it. Further texts come first, as files of a project, and lose their beginning;
@@ -49,7 +49,7 @@ def filled(
             code="not_supported",
         )
     begin = [tokenizer.bos] if tokenizer.add_bos and tokenizer.bos is not None else []
-    answer = context // 4 if most_tokens is None else min(most_tokens, context // 2)
+    answer = context // 4 if max_tokens is None else min(max_tokens, context // 2)
     room = max(0, context - answer - 4 - len(begin))
     behind = behind[: max(room // 4, room - len(before))]
     before = before[max(0, len(before) - room + len(behind)) :]
@@ -60,7 +60,7 @@ def filled(
 
 
 def _files(extra: Sequence[FileText], tokenizer: Tokenizer) -> list[int]:
-    """Further texts, as the model knows files, or with a line between them."""
+    """Return further texts as the model knows files, or with a line between them."""
     marks, ids = tokenizer.vocabulary.fill, list[int]()
     between = marks.get("file")
     if "repository" in marks:

@@ -1,20 +1,16 @@
-"""The models of a server: loaded when asked for, let go when nobody has used them for a while."""
+"""The models of a server: loaded on request, and unloaded when they were idle for a while."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import gc
-import hashlib
-import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from .... import __version__
 from ....errors import (
     CompileError,
     ContextOverflowError,
@@ -26,14 +22,13 @@ from ....errors import (
 )
 from ....traces import log
 from ... import memory
-from ...engine.engine import Engine, resolve_model
-from ...gguf.open import parts_of
+from ...engine.engine import Engine
 from ..http.api_error import APIError, as_api_error, busy
 from ..http.notes import note
 from ..settings import ServerSettings
-from .prompts import Prompts
+from .entry import Entry, memory_for
+from .loaded_model import FileState, LoadedModel, file_state, read_public
 
-State = Literal["unloaded", "loading", "ready", "failed"]
 Load = Callable[[str], Engine]
 
 LASTING = (
@@ -42,105 +37,22 @@ LASTING = (
 )
 """Why a model cannot be loaded, where trying again later is of no use."""
 LOOK_AGAIN_S = 0.05  # for the end of those that use what is to be replaced
-SPARE = 1.15  # of a model's file: what it takes in memory, without KV caches
 
 
 class Watcher(Protocol):
     """Hears of the engines of models."""
 
     def loaded(self, name: str, engine: Engine) -> None:
-        """One is there, and nothing was asked of it yet."""
+        """Take an engine that is new: it has had no request yet."""
         ...
 
     def closed(self, engine: Engine) -> None:
-        """It has computed for the last time."""
+        """Drop an engine that has computed for the last time."""
         ...
-
-
-class LoadedModel:
-    """A model that is ready.
-
-    Attributes:
-        fingerprint: the same as long as model, kernels and program are.
-        prompts: makes its prompts.
-        users: who works with it now.
-        outdated: whether its file has changed, and what is there now is loaded in its place.
-    """
-
-    def __init__(self, name: str, engine: Engine) -> None:
-        self.name, self.engine = name, engine
-        self.users, self.outdated, self.closed = 0, False, False
-        info = engine.model
-        weights = [file.sampled() for file in info.files]
-        what = (__version__, info.name, weights, info.quant, str(engine.target), engine.kv)
-        self.fingerprint = f"fp_{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}"
-        self.prompts = Prompts(engine.tokenizer, engine.context)
 
 
 def _not_found(message: str) -> APIError:
     return APIError(message, status=404, param="model", code="model_not_found")
-
-
-FileState = tuple[tuple[int, int, int, int], ...]
-
-
-def file_state(source: str) -> FileState | None:
-    """What differs once a file of a model is another one; None where there is none."""
-    try:
-        found = [path.stat() for path in parts_of(resolve_model(source)) if path.exists()]
-    except (ModelError, OSError):
-        return None
-    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
-
-
-def _memory_for(state: FileState | None) -> int:
-    """Bytes that a model of these files takes."""
-    return int(SPARE * sum(size for _, _, size, _ in state or ()))
-
-
-@dataclass
-class Entry:
-    """A model of the server.
-
-    Attributes:
-        source: what it is loaded by.
-        state: see above; after ``failed`` the next request tries again.
-        users: requests that keep it from being let go.
-        used: when the last one gave it back, by `time.monotonic`.
-        error: why it could not be loaded.
-        reserved: bytes that it will take, while it is loaded.
-        loads: how often that was tried, to its end.
-        refused: what requests were told for which it could not be loaded.
-        file: what was loaded, as `file_state` has it.
-        changed: the same of what the last look found in its place.
-        lock: of its loading: those who want it meanwhile wait for that.
-    """
-
-    name: str
-    source: str
-    state: State = "unloaded"
-    model: LoadedModel | None = None
-    users: int = 0
-    used: float = 0.0
-    nbytes: int = 0
-    load_s: float = 0.0
-    error: str = ""
-    reserved: int = 0
-    loads: int = 0
-    refused: APIError | None = None
-    file: FileState | None = None
-    changed: FileState | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def busy(self) -> int:
-        """Requests that have it, or wait for their turn."""
-        return max(self.users, 0 if self.model is None else self.model.users)
-
-    @property
-    def takes(self) -> int:
-        """Bytes of memory, and those that are about to be taken."""
-        return self.reserved + (0 if self.model is None else int(SPARE * self.nbytes))
 
 
 class Models:
@@ -164,7 +76,7 @@ class Models:
 
     @property
     def names(self) -> list[str]:
-        """Of all models."""
+        """Names of all models."""
         return list(self._entries)
 
     @property
@@ -181,7 +93,7 @@ class Models:
 
     @property
     def failure(self) -> str:
-        """Why the first model could not be loaded; empty where it could, or nobody knows yet."""
+        """Why the first model could not be loaded; empty where it could, or is not tried yet."""
         first = self._entries[self.default]
         return first.error if first.state == "failed" else ""
 
@@ -207,7 +119,7 @@ class Models:
         return found, found, None
 
     def check(self, name: str | None) -> str:
-        """The name of the model that a request means.
+        """Return the name of the model that a request means.
 
         Raises:
             APIError: there is none of that name, or it is an agent's.
@@ -219,20 +131,21 @@ class Models:
         return found
 
     def known(self, name: str | None) -> str:
-        """The name of the model that a request means; empty where there is none."""
+        """Return the name of the model that a request means; empty where there is none."""
         name = name or self.default
         return name if name in self._entries else ""
 
     def awaited(self, name: str | None) -> int | None:
-        """Where a model has to be waited for: how often it was loaded, or that was tried; see
-        `use`. None where it is there, or there is none of that name.
+        """Return how often loading a model was tried, where it has to be waited for; see `use`.
+
+        None where it is loaded, or there is none of that name.
         """
         entry = self._entries.get(self.known(name))
         return None if entry is None or entry.model is not None else entry.loads
 
     @contextlib.contextmanager
     def hold(self, name: str | None) -> Iterator[None]:
-        """Keep a model from being let go; whoever waits for its turn does.
+        """Prevent a model from being unloaded while a request waits for its turn.
 
         Raises:
             APIError: there is no such model.
@@ -249,7 +162,7 @@ class Models:
 
     @contextlib.contextmanager
     def use(self, name: str | None, awaited: int | None = None) -> Iterator[LoadedModel]:
-        """Have a model, loaded if need be; it stays as long as it is used.
+        """Give a model, loaded if need be; it stays as long as it is used.
 
         Args:
             name: of the model.
@@ -270,7 +183,7 @@ class Models:
             self._end_outdated(model)
 
     def _taken(self, entry: Entry, awaited: int) -> LoadedModel:
-        """The model of an entry, with one more user."""
+        """Return the model of an entry, with one more user."""
         while True:
             with self._lock:
                 if (model := entry.model) is not None:
@@ -303,7 +216,7 @@ class Models:
                 entry.loads += 1
 
     def _refusal(self, entry: Entry, error: BaseException) -> APIError:
-        """What requests are told that want a model which could not be loaded."""
+        """Return the error of requests that want a model which could not be loaded."""
         if isinstance(error, APIError):  # there is no room for it now
             entry.state = "unloaded"
             return error
@@ -326,7 +239,7 @@ class Models:
         return refused
 
     def _read(self, entry: Entry) -> tuple[LoadedModel, FileState | None, float]:
-        """The model as its file has it now, what that is, and the seconds that it took."""
+        """Load the model of an entry; return it, the state of its files and the seconds."""
         began, file = time.perf_counter(), file_state(entry.source)
         engine = self._load(entry.source)
         if self._watcher is not None:
@@ -349,7 +262,7 @@ class Models:
         *,
         replaces: LoadedModel | None = None,
     ) -> bool:
-        """Let requests have it, if what it replaces is still there."""
+        """Publish a model, if what it replaces is still there; return whether it was."""
         with self._lock:
             if entry.model is not replaces:
                 entry.reserved = 0
@@ -382,13 +295,13 @@ class Models:
         old = entry.model
         if old is None or self._closed:
             return
-        wanted = _memory_for(now)
+        wanted = memory_for(now)
         with self._lock:
-            beside = wanted + sum(e.takes for e in self._entries.values()) <= self._budget
-            entry.reserved = wanted if beside else max(wanted, entry.takes)
-            if not beside:
+            both_fit = wanted + sum(e.takes for e in self._entries.values()) <= self._budget
+            entry.reserved = wanted if both_fit else max(wanted, entry.takes)
+            if not both_fit:
                 entry.model, entry.state, old.outdated = None, "loading", True
-        if not beside:
+        if not both_fit:
             while old.users and not self._closed:
                 time.sleep(LOOK_AGAIN_S)
             self._end_outdated(old)
@@ -404,12 +317,12 @@ class Models:
             log.warning(f"the model {entry.name} could not be reloaded: {error}")
             return
         if not self._put(entry, *found, replaces=old):
-            self._close(found[0].engine)  # it was let go meanwhile, to make room for another one
+            self._close(found[0].engine)  # it was unloaded meanwhile, to make room for another one
             return
         self._end_outdated(old)
 
     def _end_outdated(self, model: LoadedModel) -> None:
-        """Close what was replaced, once nobody has it."""
+        """Close a model that was replaced, once it has no users."""
         with self._lock:
             if not model.outdated or model.users or model.closed:
                 return
@@ -423,8 +336,8 @@ class Models:
             self._watcher.closed(engine)
 
     def _make_room(self, entry: Entry) -> None:
-        """Let go of models that nobody uses until this one fits."""
-        wanted = _memory_for(file_state(entry.source))
+        """Unload idle models until this one fits."""
+        wanted = memory_for(file_state(entry.source))
         while True:
             with self._lock:
                 others = [e for e in self._entries.values() if e is not entry]
@@ -443,7 +356,7 @@ class Models:
             self._let_go(victim)
 
     def let_go_idle(self) -> None:
-        """Let go of the models that were not used for as long as they are kept."""
+        """Unload the models that were not used for `keep_alive_s`."""
         now = time.monotonic()
         for entry in self._entries.values():
             if entry.model is not None and now - entry.used > self._settings.keep_alive_s:
@@ -469,16 +382,15 @@ class Models:
                     self._close(model.engine)
 
     def loaded(self) -> list[LoadedModel]:
-        """Those that are there now."""
+        """Return the models that are loaded now."""
         return [e.model for e in self._entries.values() if e.model is not None]
 
     def listing(self) -> list[dict[str, Any]]:
-        """What ``/v1/models`` says of them."""
+        """Return what ``/v1/models`` says of them."""
         return [self.describe(name) for name in self._entries]
 
     def describe(self, name: str) -> dict[str, Any]:
-        """What ``/v1/models/NAME`` says."""
-        entry = self._entries[name]
+        """Return what ``/v1/models/NAME`` says."""
         found: dict[str, Any] = {
             "id": name,
             "object": "model",
@@ -487,55 +399,10 @@ class Models:
         }
         if aliases := [one for one, real in self._settings.aliases.items() if real == name]:
             found["aliases"] = aliases
-        if (model := entry.model) is not None:
-            info, engine = model.engine.model, model.engine
-            found["meta"] = {
-                "n_ctx": engine.context,
-                "n_ctx_train": info.context_length,
-                "n_params": info.parameters,
-                "n_vocab": engine.tokenizer.n_vocab,
-                "n_embd": engine.network.config.width,
-                "size": info.nbytes,
-            }
+        if meta := self._entries[name].meta:
+            found["meta"] = meta
         return found
 
     def status(self) -> list[dict[str, Any]]:
-        """What ``triplepoint ps`` shows."""
-        now, keep = time.monotonic(), self._settings.keep_alive_s
-        rows: list[dict[str, Any]] = []
-        for entry in self._entries.values():
-            row: dict[str, Any] = {"name": entry.name, "state": entry.state, "users": entry.busy}
-            if entry.error:
-                row["error"] = entry.error
-            if (model := entry.model) is not None:
-                engine = model.engine
-                row |= {
-                    "size": entry.nbytes,
-                    "kv_used": engine.layout.memory.used,
-                    "kv_budget": engine.layout.memory.budget,
-                    "context": engine.context,
-                    "quant": engine.model.quant,
-                    "target": str(engine.target),
-                    "threads": engine.threads,
-                    "load_s": round(entry.load_s, 3),
-                    "idle_s": 0.0 if entry.busy else round(now - entry.used, 1),
-                    "kept_s": None if keep == float("inf") else keep,
-                }
-            rows.append(row)
-        return rows
-
-
-def read_public(engine: Engine, prefixes: Iterable[list[int]]) -> None:
-    """Compute beginnings of prompts that all callers share, and keep them for good.
-
-    Raises:
-        ContextOverflowError: one is longer than the context.
-    """
-    for ids in prefixes:
-        session = engine.session()
-        try:
-            session.shares = True
-            session.prefill(ids, borders=[len(ids)])
-            engine.prefix_cache.keep(ids, math.inf)
-        finally:
-            session.close()
+        """Return what ``triplepoint ps`` shows."""
+        return [one.status(self._settings.keep_alive_s) for one in self._entries.values()]

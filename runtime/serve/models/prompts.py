@@ -1,7 +1,7 @@
 """Conversations of requests as prompts of one model: rendered, tokenized, with their grammars.
 
-A server is sent the same tools and schemas again and again, so templates that were probed for them
-and grammars that were compiled are kept.
+A server gets the same tools and schemas again and again, so templates that were probed for them and
+grammars that were compiled are cached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..http.api_error import APIError, as_api_error, too_long
 from ..http.notes import note
 from .turns import in_call_order, in_turns, normalize
 
-MOST_KEPT = 32  # templates, of as many sets of tools
+MAX_CACHED = 32  # templates, of as many sets of tools
 _KEEPS = {"keep_past_thinking", "clear_thinking", "truncate_history_thinking"}
 _NO_THINKING = ("none", "minimal")
 # Templates know low to high.
@@ -48,78 +48,76 @@ SWITCHES = frozenset({"thinking", "reasoning_effort", *_NAMES, *_KEEPS})
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a model is asked, in whatever wire format it came.
-
-    Attributes:
-        messages: in order.
-        tools: OpenAI-style schemas.
-        calls: whether the answer may be, must be or must not be calls.
-        call_of: names of the tools that may be called, where not all may.
-        one_call: whether there may be one call at most.
-        output: JSON schema, or GBNF grammar, of the answer.
-        options: variables of the template, of `SWITCHES`.
-        effort: how much to think, as OpenAI says it; None leaves it to the template.
-        thinking_tokens: budget of thinking; None leaves it to the effort, -1: none.
-        output_param: what `output` is called in the request.
-        goes_on: whether the model goes on with the last message, where that is the assistant's.
-        notes: what of the request is ignored.
-    """
+    """What a model is asked, in whatever wire format it came."""
 
     messages: Sequence[Message]
+    """In order."""
     tools: Sequence[Mapping[str, Any]] = ()
+    """OpenAI-style schemas."""
     calls: CallChoice = "auto"
+    """Whether the answer may be, must be or must not be calls."""
     call_of: Collection[str] = ()
+    """Names of the tools that may be called, where not all may."""
     one_call: bool = False
+    """Whether there may be one call at most."""
     output: Mapping[str, Any] | str | None = None
+    """JSON schema, or GBNF grammar, of the answer."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Variables of the template, of `SWITCHES`."""
     effort: str | None = None
+    """How much to think, as OpenAI says it; None leaves it to the template."""
     thinking_tokens: int | None = None
-    goes_on: bool = False
+    """Budget of thinking; None leaves it to the effort, -1: none."""
+    continues: bool = False
+    """Whether the model continues the last message, where that is the assistant's."""
     output_param: str = "response_format"
+    """What `output` is called in the request."""
     notes: Sequence[str] = ()
+    """What of the request is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Tokens to be read, and what comes then.
-
-    Attributes:
-        borders: numbers of tokens with which other prompts are likely to begin.
-        required: what answers have to be; None: every text may come.
-        opened: whether it ends in the model's thinking.
-        thinking_tokens: budget of thinking; None: none.
-        said: first tokens of the answer, where it was begun already: the last ones of the prompt.
-        notes: what was normalized; see `programs.py`.
-        again: the prompt that asks once more, of an answer and what is wrong with it; None where
-            answers fit in any case.
-        asked: what it was made of, where that was a conversation.
-        param: what it is called in the request.
-    """
+    """Tokens to be read, and what comes then."""
 
     ids: list[int]
     borders: Sequence[int] = ()
+    """Numbers of tokens with which other prompts are likely to begin."""
     required: Requirement | None = None
+    """What answers have to be; None: every text may come."""
     opened: bool = False
-    said: Sequence[int] = ()
+    """Whether it ends in the model's thinking."""
+    prefill: Sequence[int] = ()
+    """First tokens of the answer, if it was begun: the last ones of the prompt."""
     notes: tuple[str, ...] = ()
-    asked: Conversation | None = None
+    """What was normalized; see `programs.py`."""
+    conversation: Conversation | None = None
+    """What it was made of, where that was a conversation."""
     param: str = "messages"
+    """What it is called in the request."""
     again: Callable[[str, str], Prompt] | None = None
+    """The prompt that asks once more, of an answer and what is wrong with it; None where answers
+    fit in any case."""
     thinking_tokens: int | None = None
+    """Budget of thinking; None: none."""
 
     @property
     def is_turn(self) -> bool:
-        """Whether the model's turn comes, and no text that only goes on."""
+        """Whether the model's turn comes, and not a text that is completed."""
         return self.required is not None and bool(self.required.format)
 
 
 class Prompts:
-    """Makes the prompts of one model. Safe to use from several threads."""
+    """Makes the prompts of one model. Safe to use from several threads.
+
+    Args:
+        tokenizer: of the model.
+        context: tokens that a prompt may have; what cannot fit is refused before it is read.
+    """
 
     def __init__(self, tokenizer: Tokenizer, context: int | None = None) -> None:
-        """context: tokens that a prompt may have; what cannot fit is refused before it is read."""
         self.tokenizer, self._context = tokenizer, context
-        self._chats: Kept[Chat] = Kept(MOST_KEPT)
+        self._chats: Kept[Chat] = Kept(MAX_CACHED)
 
     @functools.cached_property
     def _longest(self) -> int:
@@ -131,26 +129,26 @@ class Prompts:
         """Refuse a text that has too many tokens even if all of them are the longest one."""
         if self._context is None or characters <= 8 * self._context:
             return
-        if (least := characters // self._longest) > self._context:
-            raise too_long(least, self._context, least=True)
+        if (tokens := characters // self._longest) > self._context:
+            raise too_long(tokens, self._context, minimum=True)
 
-    def render(self, asked: Conversation) -> str:
-        """The text that the template makes of a conversation."""
-        chat = self._chat(asked)
-        segments, said, *_ = _opened(asked, chat)
+    def render(self, conversation: Conversation) -> str:
+        """Return the text that the template makes of a conversation."""
+        chat = self._chat(conversation)
+        segments, begun, *_ = _opened(conversation, chat)
         text = "".join(segment.text for segment in segments)
-        return text if said is None else text + _said(said, chat, segments)
+        return text if begun is None else text + _prefill_text(begun, chat, segments)
 
-    def prompt(self, asked: Conversation) -> Prompt:
-        """The conversation as tokens.
+    def prompt(self, conversation: Conversation) -> Prompt:
+        """Return the conversation as tokens.
 
         Raises:
             APIError: an option is not there in this model's template, or no grammar can be made
                 of a schema.
             TemplateError: the template refuses the conversation.
         """
-        chat = self._chat(asked)
-        segments, begun, whole, notes = _opened(asked, chat)
+        chat = self._chat(conversation)
+        segments, begun, whole, notes = _opened(conversation, chat)
         self._check_length(sum(len(segment.text) for segment in segments))
         ids: list[int] = []
         question: int | None = None
@@ -163,21 +161,21 @@ class Prompts:
                 "the conversation is empty: the chat template renders it to no tokens",
                 param="messages",
             )
-        required = self._required(asked, chat)
+        required = self._required(conversation, chat)
         grammar = grammar_of(self.tokenizer, required)
         opened = chat.opens_thinking(segments)
-        said: list[int] = []
+        prefill: list[int] = []
         if begun is not None:
             closing = grammar.closes_thinking
-            for piece in _said_pieces(begun, chat, segments):
+            for piece in _prefill_pieces(begun, chat, segments):
                 if piece == chat.thinking.closing and closing is not None:
-                    said.append(closing)
+                    prefill.append(closing)
                 else:
-                    said += self.tokenizer.encode(piece)
-        if said:
+                    prefill += self.tokenizer.encode(piece)
+        if prefill:
             try:  # before anything is computed
                 held = grammar.constraint(thinking=opened)
-                for token in said:
+                for token in prefill:
                     held.advance(token)
             except GrammarError as error:
                 raise APIError(
@@ -190,37 +188,37 @@ class Prompts:
         if opened and grammar.opens_thinking in near:
             end -= 1 + near.index(grammar.opens_thinking)
         borders = [end if question is None else question, end]
-        for text in asked.notes:
+        for text in conversation.notes:
             note(text)
         checked = begun is None and checks_later(grammar)
-        again = functools.partial(self._again, asked) if checked else None
-        made = replace(asked, messages=whole)
-        most = self._thinking_tokens(asked, chat)
+        again = functools.partial(self._again, conversation) if checked else None
+        made = replace(conversation, messages=whole)
+        budget = self._thinking_tokens(conversation, chat)
         return Prompt(
-            ids + said,
+            ids + prefill,
             borders,
             required,
             opened,
-            said,
+            prefill,
             notes,
             made,
             again=again,
-            thinking_tokens=most,
+            thinking_tokens=budget,
         )
 
-    def _thinking_tokens(self, asked: Conversation, chat: Chat) -> int | None:
-        """The budget of thinking; None: there is none, or the template sees to it."""
-        most, effort = asked.thinking_tokens, asked.effort
-        if most is None and "reasoning_effort" not in chat.variables:
+    def _thinking_tokens(self, conversation: Conversation, chat: Chat) -> int | None:
+        """Return the budget of thinking; None: there is none, or the template sees to it."""
+        budget, effort = conversation.thinking_tokens, conversation.effort
+        if budget is None and "reasoning_effort" not in chat.variables:
             off = effort in _NO_THINKING and not self.reads("enable_thinking")
-            most = 0 if off else _BUDGETS.get(effort or "")
-        return None if most == -1 or not told_of(chat.source) else most
+            budget = 0 if off else _BUDGETS.get(effort or "")
+        return None if budget == -1 or not told_of(chat.source) else budget
 
-    def _again(self, asked: Conversation, text: str, problem: str) -> Prompt:
-        """The prompt that asks once more, where an answer does not fit its schema."""
+    def _again(self, conversation: Conversation, text: str, problem: str) -> Prompt:
+        """Return the prompt that asks once more, where an answer does not fit its schema."""
         ask = Message("user", MISFIT.format(problem=problem))
-        messages = [*asked.messages, Message("assistant", text, text=text), ask]
-        return self.prompt(replace(asked, messages=messages))
+        messages = [*conversation.messages, Message("assistant", text, text=text), ask]
+        return self.prompt(replace(conversation, messages=messages))
 
     def continuation(
         self, ids: list[int], output: Mapping[str, Any] | str | None, param: str
@@ -237,20 +235,20 @@ class Prompts:
         return Prompt(ids, required=required, param=param)
 
     def beginning(self, system: str) -> list[int]:
-        """The tokens with which every conversation with this system prompt begins."""
+        """Return the tokens with which every conversation with this system prompt begins."""
         prompt = self.prompt(Conversation([Message("system", system), Message("user", "?")]))
         return prompt.ids[: prompt.borders[0]]
 
     def reads(self, option: str) -> bool:
-        """Whether the model's template reads an option of `SWITCHES`."""
+        """Return whether the model's template reads an option of `SWITCHES`."""
         return bool(self._made_chat((), {}).variables & _NAMES.get(option, {option}))
 
-    def _chat(self, asked: Conversation) -> Chat:
-        options = dict(asked.options)
+    def _chat(self, conversation: Conversation) -> Chat:
+        options = dict(conversation.options)
         plain = self._made_chat((), {})
         thinks = told_of(plain.source)
-        if asked.effort is not None:
-            options = {**_effort(asked.effort, plain.variables, thinks), **options}
+        if conversation.effort is not None:
+            options = {**_effort(conversation.effort, plain.variables, thinks), **options}
         for name, value in list(options.items()):
             param, off = f"chat_template_kwargs.{name}", value in (False, *_NO_THINKING)
             if (known := self.reads(name)) and name in SWITCHES:
@@ -261,7 +259,7 @@ class Prompts:
                 raise APIError(f"{param} {why}", param=param, code="unsupported_parameter")
             note(f"{param} is ignored: it {why}")
             del options[name]
-        return self._made_chat(asked.tools, options)
+        return self._made_chat(conversation.tools, options)
 
     def _made_chat(self, tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chat:
         now = datetime.now()
@@ -270,20 +268,20 @@ class Prompts:
             key, lambda: Chat(self.tokenizer, tools=tools, options=options, now=now)
         )
 
-    def _required(self, asked: Conversation, chat: Chat) -> Requirement:
-        """What is required of an answer.
+    def _required(self, conversation: Conversation, chat: Chat) -> Requirement:
+        """Return the requirement that an answer must meet.
 
         Raises:
             APIError: no grammar can be made of it; names the parameter.
         """
-        tools = list(asked.tools)
-        if asked.call_of:
-            tools = [tool for tool in tools if tool["function"]["name"] in asked.call_of]
-        single = asked.one_call and not chat.form.single
+        tools = list(conversation.tools)
+        if conversation.call_of:
+            tools = [tool for tool in tools if tool["function"]["name"] in conversation.call_of]
+        single = conversation.one_call and not chat.form.single
         required = Requirement(
-            chat.form.name, tools, asked.calls, single, asked.output, chat.thinking
+            chat.form.name, tools, conversation.calls, single, conversation.output, chat.thinking
         )
-        with _named(asked.output_param):
+        with _named(conversation.output_param):
             grammar_of(self.tokenizer, required).check()
         return required
 
@@ -301,43 +299,43 @@ def _named(param: str) -> Iterator[None]:
 
 
 def _opened(
-    asked: Conversation, chat: Chat
+    conversation: Conversation, chat: Chat
 ) -> tuple[list[Segment], Message | None, Sequence[Message], tuple[str, ...]]:
-    """The rendered conversation, what was said of the turn to write, all messages, and notes.
+    """Return the rendered conversation, the prefill of the assistant, all messages, and notes.
 
     Raises:
         TemplateError: the template refuses it, or leaves something out, also with its messages put
             into turns.
     """
-    whole, notes = normalize(in_call_order(asked.messages))
-    messages, begun = _begun(whole, asked, chat)
+    whole, notes = normalize(in_call_order(conversation.messages))
+    messages, begun = _begun(whole, conversation, chat)
     try:
         return chat.open(messages), begun, whole, notes
     except (TemplateRefusalError, TemplateOmissionError):
         turns = in_turns(whole)
         if turns == list(whole):
             raise
-    messages, begun = _begun(turns, asked, chat)
+    messages, begun = _begun(turns, conversation, chat)
     return chat.open(messages), begun, turns, notes
 
 
 def _begun(
-    messages: Sequence[Message], asked: Conversation, chat: Chat
+    messages: Sequence[Message], conversation: Conversation, chat: Chat
 ) -> tuple[Sequence[Message], Message | None]:
-    """The messages before the turn that is to be written, and what was said of that already.
+    """Split off the assistant message that the model continues, if there is one.
 
-    A format in which messages have headers has no place where one could go on.
+    A format in which messages have headers has no point from which one could be continued.
     """
     last = messages[-1] if messages else None
-    if last is None or not asked.goes_on or last.role != "assistant" or last.calls:
+    if last is None or not conversation.continues or last.role != "assistant" or last.calls:
         return messages, None
     if len(messages) < 2 or chat.form.headers is not None:
         return messages, None
     return messages[:-1], last
 
 
-def _said_pieces(last: Message, chat: Chat, segments: Sequence[Segment]) -> list[str]:
-    """What was said of a turn, after its beginning in the template."""
+def _prefill_pieces(last: Message, chat: Chat, segments: Sequence[Segment]) -> list[str]:
+    """Return the texts of the assistant's prefill, after what the template opens its turn with."""
     text = last.text or last.content or ""
     if not chat.opens_thinking(segments):
         return [text]
@@ -346,20 +344,20 @@ def _said_pieces(last: Message, chat: Chat, segments: Sequence[Segment]) -> list
     return [last.thinking, chat.thinking.closing, f"\n\n{text}"]
 
 
-def _said(last: Message, chat: Chat, segments: Sequence[Segment]) -> str:
-    return "".join(_said_pieces(last, chat, segments))
+def _prefill_text(last: Message, chat: Chat, segments: Sequence[Segment]) -> str:
+    return "".join(_prefill_pieces(last, chat, segments))
 
 
 def _effort(effort: str, known: frozenset[str], thinks: bool) -> dict[str, Any]:
-    """How the template is told how much to think.
+    """Return the options that say to the template how much to think.
 
     Args:
         effort: as OpenAI says it.
         known: names that the template reads.
-        thinks: whether it tells of thoughts.
+        thinks: whether it shows thoughts.
 
     Raises:
-        APIError: it cannot be told.
+        APIError: the template has none.
     """
     off, switch = effort in _NO_THINKING, bool({"enable_thinking", "thinking"} & known)
     if "reasoning_effort" in known and not (off and switch):

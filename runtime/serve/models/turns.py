@@ -11,33 +11,52 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...conversation.chat import Message
 from ...conversation.toolcalls import ToolCall
 
-if TYPE_CHECKING:
-    pass
 
+class CallIds:
+    """Gives the calls of a conversation identifiers by their position.
 
-class Turns:
-    """Puts a conversation together, from its beginning on.
-
-    Calls get identifiers by their place: so what clients, or we, chose at random is no part of a
-    prompt that begins as the one before.
+    So what clients, or we, chose at random is no part of a prompt that begins as the one before.
     """
 
     def __init__(self) -> None:
+        self._known: dict[str, tuple[str, str]] = {}  # of each call: name and identifier here
+        self._turns = self._calls = 0
+
+    def call(self, call_id: str, name: str, arguments: dict[str, Any]) -> ToolCall:
+        """Return a call of the assistant's turn."""
+        own = f"c{self._turns % 10**4:04}{self._calls % 10**4:04}"
+        self._calls += 1
+        self._known[call_id] = (name, own)
+        return ToolCall(name, arguments, id=own)
+
+    def end_turn(self) -> None:
+        """End the assistant's turn."""
+        self._turns += bool(self._calls)
+        self._calls = 0
+
+    def of_result(self, call_id: str, name: str = "") -> tuple[str, str]:
+        """Return name and identifier of the call of a result; as given where there is none."""
+        return self._known.get(call_id, (name, call_id))
+
+
+class Turns:
+    """Puts a conversation together, from its beginning on."""
+
+    def __init__(self) -> None:
         self.messages: list[Message] = []
-        self._names: dict[str, tuple[str, str]] = {}  # of calls: name and identifier here
-        self._turns = 0
+        self._ids = CallIds()
         self._texts: list[str] = []  # of the assistant's turn that is being put together
         self._thoughts: list[str] = []
         self._calls: list[ToolCall] = []
         self._speaks = False
 
     def system(self, text: str) -> None:
-        """Instructions: one message at the beginning; later ones stand in what the user says."""
+        """Add instructions: to one message at the beginning; later ones to what the user says."""
         if not text:
             return
         self.close()
@@ -48,34 +67,31 @@ class Turns:
             self.user(f"<system-reminder>\n{text}\n</system-reminder>")
 
     def user(self, text: str) -> None:
-        """What the user says; what he says after another is one message."""
+        """Add a text of the user; consecutive ones are one message."""
         self.close()
         if self.messages and self.messages[-1].role == "user":
             text = f"{self.messages.pop().content}\n\n{text}"
         self.messages.append(Message("user", text))
 
-    def said(self, text: str) -> None:
-        """What the assistant has said."""
+    def say(self, text: str) -> None:
+        """Add a text to the assistant's turn."""
         self._speaks = True
         self._texts.append(text)
 
     def thought(self, text: str) -> None:
-        """What the assistant has thought."""
+        """Add a thought to the assistant's turn."""
         self._speaks = True
         self._thoughts.append(text)
 
     def called(self, call_id: str, name: str, arguments: dict[str, Any]) -> None:
-        """A call that the assistant has made."""
+        """Add a call to the assistant's turn."""
         self._speaks = True
-        own = f"c{self._turns % 10**4:04}{len(self._calls) % 10**4:04}"
-        self._names[call_id] = (name, own)
-        self._calls.append(ToolCall(name, arguments, id=own))
+        self._calls.append(self._ids.call(call_id, name, arguments))
 
     def result(self, call_id: str, text: str) -> None:
-        """The result of a call."""
+        """Add the result of a call."""
         self.close()
-        name, own = self._names.get(call_id, ("", call_id))
-        self.messages.append(Message("tool", text, name, own))
+        self.messages.append(Message("tool", text, *self._ids.of_result(call_id)))
 
     def close(self) -> None:
         """End the assistant's turn, if it is one."""
@@ -84,14 +100,17 @@ class Turns:
         text = "\n\n".join(filter(None, self._texts))
         thinking = "\n\n".join(filter(None, self._thoughts))
         calls = tuple(self._calls)
-        self._turns += bool(calls)
+        self._ids.end_turn()
         self.messages.append(Message("assistant", text, calls=calls, text=text, thinking=thinking))
         self._texts, self._thoughts, self._calls, self._speaks = [], [], [], False
 
 
 def in_turns(messages: Iterable[Message]) -> list[Message]:
-    """The conversation as strict templates want it: one system message at the beginning, later
-    ones in what the user says, and one message of the user's at a time."""
+    """Return the conversation as strict templates want it.
+
+    It has one system message at the beginning, later ones in what the user says, and one message
+    of the user's at a time.
+    """
     turns = Turns()
     for message in messages:
         if message.role == "system":
@@ -104,7 +123,7 @@ def in_turns(messages: Iterable[Message]) -> list[Message]:
 
 
 def in_call_order(messages: Iterable[Message]) -> list[Message]:
-    """The conversation with the results of calls in the order of the calls.
+    """Return the conversation with the results of calls in the order of the calls.
 
     Clients that run tools at once may send results as they come, each with the identifier of its
     call. Most templates write none, so a model takes the first result for that of the first call.
@@ -113,8 +132,8 @@ def in_call_order(messages: Iterable[Message]) -> list[Message]:
     for results, group in groupby(messages, key=lambda message: message.role == "tool"):
         part = list(group)
         if results and made:
-            places = {call.id: place for place, call in enumerate(made[-1].calls)}
-            part.sort(key=lambda one: places.get(one.call_id, len(places)))
+            order = {call.id: number for number, call in enumerate(made[-1].calls)}
+            part.sort(key=lambda one: order.get(one.call_id, len(order)))
         made += part
     return made
 
@@ -125,8 +144,9 @@ _BUILD = re.compile(r"\b(cc_version=\d+\.\d+\.\d+)\.[0-9A-Za-z]+")
 
 
 def normalize(messages: Sequence[Message]) -> tuple[list[Message], tuple[str, ...]]:
-    """The messages with constants for what clients change from request to request in system
-    prompts, so that their beginnings stay the same; and what that was.
+    """Replace what clients change in system prompts from request to request by constants.
+
+    So the beginnings of prompts stay the same. Returns the messages, and what was replaced.
     """
     made: list[Message] = []
     notes: dict[str, None] = {}

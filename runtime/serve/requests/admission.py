@@ -1,12 +1,12 @@
 """Admission control: fair queueing by key, and prediction of TTFT.
 
 Requests that find no place wait in line. Of the keys that wait, those that were given least go
-first; a conversation that comes back from its tools goes before new ones, but overtakes nobody more
+first; a conversation that comes back from its tools goes before new ones, but overtakes none more
 than `OVERTAKES` times, and no key gets more than `LEAD_S` seconds of work ahead of another one that
 waits. Work is counted in seconds that the latency model expects of it.
 
-The same model says when a request will have its first token: a client that needs it sooner is told
-so at once, and when to come back.
+The same model says when a request will have its first token: a client that needs it sooner is
+refused at once, with the time to come back.
 """
 
 from __future__ import annotations
@@ -32,30 +32,27 @@ LEAD_S = 10.0
 OVERTAKES = 4
 USUAL_TOKENS = 256.0  # of an answer, before there was one
 WEIGHT = 0.2  # of the newest among what was observed
-MOST_ERROR = 4.0  # observed by predicted seconds that is believed
+MAX_ERROR = 4.0  # observed by predicted seconds that is believed
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks.
-
-    Attributes:
-        namespace: of the key; see `PrefixCache`. "": the server has no keys.
-        session: that an agent names.
-        deadline_s: when the first token has to be there, from the arrival on; None: no matter.
-        parent: trace and span of the client that the request is part of.
-        request_id: of the request, in HTTP.
-    """
+    """The sender of a request."""
 
     namespace: str = ""
+    """Namespace of its key; see `PrefixCache`. "": the server has no keys."""
     session: str | None = None
+    """The session that an agent names."""
     deadline_s: float | None = None
+    """Seconds from the arrival until the first token has to be there; None: no limit."""
     parent: tuple[str, str] | None = None
+    """Trace and span of the client that the request is part of."""
     request_id: str = ""
+    """Identifier of the request in HTTP."""
 
     @classmethod
     def of(cls, headers: Mapping[str, str], namespace: str, request_id: str = "") -> Caller:
-        """By a request's headers.
+        """Read the caller from a request's headers.
 
         Raises:
             APIError: the deadline is none.
@@ -79,30 +76,28 @@ ANYBODY = Caller()
 
 @dataclass(eq=False, slots=True)
 class QueueSlot:
-    """A request in the line.
-
-    Attributes:
-        start: called when its turn has come.
-        namespace: of its key.
-        returning: whether it goes on with a conversation.
-        prefill_s, token_s: that reading its prompt, and each token, are expected to take.
-        most_tokens: of its answers together; None: nobody has said.
-        overtaken: by how many that came later and were returning.
-        read: whether its prompt is.
-        written: tells how many tokens there are so far.
-    """
+    """A request in the queue."""
 
     start: Callable[[], None]
+    """Called when its turn has come."""
     namespace: str = ""
+    """Namespace of its key."""
     returning: bool = False
+    """Whether it continues a conversation."""
     prefill_s: float = 0.0
+    """Predicted seconds to read its prompt."""
     token_s: float = 0.0
-    most_tokens: float | None = None
+    """Predicted seconds for each token."""
+    max_tokens: float | None = None
+    """Tokens of its answers together; None: no limit was given."""
     overtaken: int = 0
+    """How many that came later, and were returning, went before it."""
     read: bool = False
+    """Whether its prompt is read."""
     written: Callable[[], int] = int
+    """Returns the number of tokens so far."""
     number: int = 0
-    asked: float = field(default_factory=time.perf_counter)
+    joined: float = field(default_factory=time.perf_counter)
     expected_s: float = 0.0
 
 
@@ -128,7 +123,7 @@ class Line:
         """Requests that run, and that wait."""
         return len(self._running), len(self._waiting)
 
-    def join(self, place: QueueSlot, deadline_s: float | None = None) -> None:
+    def join(self, slot: QueueSlot, deadline_s: float | None = None) -> None:
         """Wait for a turn, which may come at once: `start` is called then.
 
         Args:
@@ -139,8 +134,8 @@ class Line:
             APIError: it will not be; says when it could.
         """
         with self._lock:
-            place.expected_s = self._predict(place)
-            seconds = place.expected_s * self._error
+            slot.expected_s = self._predict(slot)
+            seconds = slot.expected_s * self._error
             if deadline_s is not None and seconds > deadline_s:
                 late = f"the first token would take {duration(seconds)}, more than the "
                 late += f"{duration(deadline_s)} that are left"
@@ -151,45 +146,45 @@ class Line:
                     wait_s=seconds - deadline_s,
                 )
             here = {other.namespace for other in (*self._running, *self._waiting)}
-            served = self._served.get(place.namespace, 0.0)
-            if place.namespace not in here:  # what it did not ask for earlier is no claim
+            served = self._served.get(slot.namespace, 0.0)
+            if slot.namespace not in here:  # what it did not ask for earlier is no claim
                 served = max(served, min((self._served[name] for name in here), default=0.0))
-            self._served[place.namespace] = served
-            place.number = next(self._numbers)
-            self._waiting.append(place)
+            self._served[slot.namespace] = served
+            slot.number = next(self._numbers)
+            self._waiting.append(slot)
         self._fill()
 
-    def leave(self, place: QueueSlot) -> bool:
-        """Wait no longer; whether it did."""
+    def leave(self, slot: QueueSlot) -> bool:
+        """Remove a request that waits; return whether it did."""
         with self._lock:
-            if place not in self._waiting:
+            if slot not in self._waiting:
                 return False
-            self._waiting.remove(place)
+            self._waiting.remove(slot)
             return True
 
-    def prompt_read(self, place: QueueSlot) -> None:
-        """Its first token is about to come."""
+    def prompt_read(self, slot: QueueSlot) -> None:
+        """Note that the prompt is read: the first token is about to come."""
         with self._lock:
-            place.read = True
-            if place.expected_s > 0:
-                ratio = (time.perf_counter() - place.asked) / place.expected_s
-                ratio = min(MOST_ERROR, max(1 / MOST_ERROR, ratio))
+            slot.read = True
+            if slot.expected_s > 0:
+                ratio = (time.perf_counter() - slot.joined) / slot.expected_s
+                ratio = min(MAX_ERROR, max(1 / MAX_ERROR, ratio))
                 self._error += WEIGHT * (ratio - self._error)
 
-    def ended(self, place: QueueSlot) -> None:
-        """It has ended: another one's turn has come."""
+    def ended(self, slot: QueueSlot) -> None:
+        """Free the slot of a request that has ended, and start the next."""
         with self._lock:
-            if place not in self._running:
+            if slot not in self._running:
                 return
-            self._running.remove(place)
-            written = place.written()
-            self._served[place.namespace] += written * place.token_s
+            self._running.remove(slot)
+            written = slot.written()
+            self._served[slot.namespace] += written * slot.token_s
             if written:
                 self._tokens += WEIGHT * (written - self._tokens)
         self._fill()
 
     def slot_s(self) -> float:
-        """Seconds until one that runs is expected to end."""
+        """Predict the seconds until one that runs ends."""
         with self._lock:
             return self._error * min(map(self._left_s, self._running), default=0.0)
 
@@ -198,16 +193,16 @@ class Line:
             with self._lock:
                 if not self._waiting or len(self._running) >= self._slots:
                     return
-                place = self._next()
-                self._waiting.remove(place)
-                self._running.add(place)
-                self._served[place.namespace] += place.prefill_s
-            place.start()
+                slot = self._next()
+                self._waiting.remove(slot)
+                self._running.add(slot)
+                self._served[slot.namespace] += slot.prefill_s
+            slot.start()
 
     def _next(self) -> QueueSlot:
-        """Whose turn it is of those that wait."""
-        least = min(self._served[place.namespace] for place in self._waiting)
-        there = [p for p in self._waiting if self._served[p.namespace] <= least + LEAD_S]
+        """Choose the next of those that wait."""
+        lowest = min(self._served[slot.namespace] for slot in self._waiting)
+        there = [p for p in self._waiting if self._served[p.namespace] <= lowest + LEAD_S]
         found = min(
             there,
             key=lambda p: (
@@ -218,15 +213,15 @@ class Line:
             ),
         )
         if found.returning:
-            for place in self._waiting:
-                place.overtaken += place.number < found.number and not place.returning
+            for slot in self._waiting:
+                slot.overtaken += slot.number < found.number and not slot.returning
         return found
 
-    def _predict(self, place: QueueSlot) -> float:
-        """Seconds until its first token, as the latency model has it."""
-        before = [p for p in self._waiting if p.returning or not place.returning]
+    def _predict(self, slot: QueueSlot) -> float:
+        """Predict the seconds until its first token."""
+        before = [p for p in self._waiting if p.returning or not slot.returning]
         queued = [p.prefill_s for p in (*self._running, *before) if not p.read]
-        work = sum(queued) + place.prefill_s
+        work = sum(queued) + slot.prefill_s
         late = len(self._running) + len(before) - self._slots
         if late < 0:
             return work
@@ -235,17 +230,17 @@ class Line:
         later = sum(map(self._left_s, before)) / self._slots if rounds else 0.0
         # Nothing runs for the moment between the end of one and the start of the next.
         first = ends[min(number, len(ends) - 1)] if ends else 0.0
-        return max(work, first + later + place.prefill_s)
+        return max(work, first + later + slot.prefill_s)
 
-    def _left_s(self, place: QueueSlot) -> float:
-        """Seconds until one is expected to end."""
-        most = self._tokens if place.most_tokens is None else min(place.most_tokens, self._tokens)
-        tokens = max(1.0, most - place.written())
-        return (0.0 if place.read else place.prefill_s) + tokens * place.token_s
+    def _left_s(self, slot: QueueSlot) -> float:
+        """Predict the seconds until one ends."""
+        limit = self._tokens if slot.max_tokens is None else min(slot.max_tokens, self._tokens)
+        tokens = max(1.0, limit - slot.written())
+        return (0.0 if slot.read else slot.prefill_s) + tokens * slot.token_s
 
 
 def prefill_s(engine: Engine, tokens: int, cached: int) -> float:
-    """Seconds that reading the rest of a prompt is expected to take, on an engine of its own."""
+    """Predict the seconds to read the rest of a prompt, on an engine of its own."""
     tuning = engine.tuning
     starts = range(max(0, min(cached, tokens - 1)), tokens, max(1, tuning.chunk))
     return math.fsum(tuning.pass_s(min(tuning.chunk, tokens - at), at) for at in starts)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....tools import FileTools, ToolSet
 from ....traces import log
@@ -32,8 +31,9 @@ from ...agent.prompt import system_prompt
 from ...agent.result import footnotes
 from ...agent.run_metadata import run_start
 from ...conversation.messages import Message
+from ...conversation.turn import Limits, TurnRequest
 from ...files import make_folder
-from ..http.api_error import APIError
+from ..http.api_error import APIError, unsupported
 from ..http.request_ids import in_config
 from ..models.events import Done, PromptRead, Text, Thought
 from ..models.generate import Generation, GenerationRequest
@@ -42,9 +42,10 @@ from ..models.prompts import Conversation, Prompt
 if TYPE_CHECKING:
     from ...agent.events import AgentEvent
     from ...engine.engine import Engine
-    from ...engine.sampling.settings import Sampling
     from ...engine.session import Session
-    from ..models.loading import LoadedModel
+    from ..models.loaded_model import LoadedModel
+    from ..models.model_request import ChatRequest
+    from ..settings import ServerSettings
     from .request_traces import RequestTraces
 
 UNSUPPORTED = (
@@ -59,33 +60,31 @@ _NOTES = re.compile(r"\n(?:\n\[[^\]\n]+\] [^\n]*)+\s*\Z")
 
 def agent_request(
     traces: RequestTraces,
-    options: Mapping[str, Any],
+    settings: ServerSettings,
     model: LoadedModel,
     folder: Path,
-    asked: Conversation,
-    given: Container[str],
-    sampling: Sampling,
-    max_tokens: int | None,
+    body: ChatRequest,
 ) -> GenerationRequest:
-    """What is asked of the agent of a folder.
+    """Return the request to the agent of a folder.
 
     Args:
         traces: where its run may leave one.
-        options: of `Agent`.
-        given: names of the request's parameters that have no default value.
+        settings: of the server: limits, and options of `Agent`.
+        model: that the agent runs on.
+        folder: that it reads.
+        body: of the request.
 
     Raises:
         APIError: it has no such parameter, or is asked nothing.
     """
-    held = {asked.output_param: asked.output, "reasoning_effort": asked.effort}
+    conversation = body.conversation(model, settings.limits)
+    sampling = body.sampling(model.engine.tokenizer)
+    given, effort = body.fields_set, conversation.effort
+    held = {conversation.output_param: conversation.output, "reasoning_effort": effort}
     for name in (*UNSUPPORTED, *held):
         if held.get(name) is not None or (name in given and name not in held):
-            raise APIError(
-                f"Unsupported parameter: '{name}' is not supported by agents.",
-                param=name,
-                code="unsupported_parameter",
-            )
-    *before, question = asked.messages or [None]
+            raise unsupported(name, "by agents")
+    *before, question = conversation.messages or [None]
     if question is None or question.role != "user" or not question.content.strip():
         raise APIError("the last message must be the user's question", param="messages")
     if any(message.role == "tool" or message.calls for message in before if message):
@@ -93,6 +92,7 @@ def agent_request(
     tools = ToolSet(FileTools(folder))
     system = "\n\n".join(m.content for m in before if m and m.role == "system")
     system = system or system_prompt(tools)
+    thinking = conversation.thinking_tokens
     history = [without_notes(m) for m in before if m and m.role != "system"]
 
     def work(generation: Generation, engine: Engine) -> None:
@@ -110,11 +110,11 @@ def agent_request(
             sampling=sampling,
             trace=trace,
             compact=True,
-            thinking_tokens=None if asked.thinking_tokens == -1 else asked.thinking_tokens,
-            max_tokens=max_tokens,
-            **options,
+            thinking_tokens=None if thinking == -1 else thinking,
+            max_tokens=body.max_answer,
+            **settings.agent_options,
         )
-        running = generation.opened(_Running(agent))
+        running = generation.track(_Running(agent))
         # Before anything is computed: other keys do not find what this one reads.
         running.session.sequence.namespace = generation.namespace
         if history:
@@ -125,19 +125,21 @@ def agent_request(
         header.config |= in_config(generation.request_id)
         running.agent.trace.write(header)
         try:
-            _tell(running, question.content, generation)
+            _run(running, question.content, generation)
         finally:
             if isinstance(trace, Path) and trace.exists():
                 traces.make_room(trace)
 
     # What it will read first; so its turn and its deadline are known as those of others.
-    told = [Message("system", system)] if system else []
-    prompt = model.prompts.prompt(Conversation([*told, *history, question], tools.schemas()))
-    return GenerationRequest(Prompt(prompt.ids), sampling, max_tokens, by=work)
+    instructions = [Message("system", system)] if system else []
+    messages = [*instructions, *history, question]
+    prompt = model.prompts.prompt(Conversation(messages, tools.schemas()))
+    turn = TurnRequest(sampling, limits=Limits(body.max_answer))
+    return GenerationRequest(Prompt(prompt.ids), turn, by=work)
 
 
 def without_notes(message: Message) -> Message:
-    """An earlier answer without its footnotes: the model is to write none itself."""
+    """Return an earlier answer without its footnotes: the model is to write none itself."""
     if message.role != "assistant":
         return message
     return replace(message, content=_NOTES.sub("", message.content))
@@ -158,16 +160,16 @@ class _Running:
         return self.conversation.session
 
     def stop(self) -> None:
-        """See `Agent.stop`."""
+        """Stop the agent; see `Agent.stop`."""
         self.agent.stop()
 
     def close(self) -> None:
-        """Let go of the pages, and of the trace."""
+        """Free the pages, and close the trace."""
         self.session.close()
         self.agent.close()
 
 
-def _tell(running: _Running, question: str, generation: Generation) -> None:
+def _run(running: _Running, question: str, generation: Generation) -> None:
     """Run it, and make its events those of a request."""
     emit = generation.emit
     read: PromptRead | None = None
@@ -185,7 +187,7 @@ def _tell(running: _Running, question: str, generation: Generation) -> None:
                 emit(read)
             else:
                 phases.append(phase)
-            generation.note(running.session, 0)
+            generation.phase_ended(running.session, 0)
         elif isinstance(event, TextDelta):
             emit(Text(0, event.text))
         elif isinstance(event, RunFinished):
@@ -208,12 +210,12 @@ def _tell(running: _Running, question: str, generation: Generation) -> None:
 
 
 def _step(event: AgentEvent) -> str:
-    """What is told of a step as reasoning."""
+    """Return the text of a step that is streamed as reasoning."""
     if isinstance(event, ThinkingDelta):
         return event.text
     if isinstance(event, ToolCallStarted):
         return f"\n{event.name}({json.dumps(event.arguments, ensure_ascii=False)})\n"
     if isinstance(event, ToolCallFinished):
-        said = event.error or f"{len(event.result):,} characters"
-        return f"→ {said} in {event.duration_s:.2f} s\n"
+        outcome = event.error or f"{len(event.result):,} characters"
+        return f"→ {outcome} in {event.duration_s:.2f} s\n"
     return f"{event.message}\n" if isinstance(event, Notice) else ""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from math import inf
 
 import anyio.to_thread
 from pydantic_core import to_json
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -20,10 +18,10 @@ from ..http.api_error import APIError
 from ..http.notes import current_notes
 from ..http.responses import MadeJSON, error_response
 from ..http.scope import BODY, NAMESPACE, REQUEST_ID
-from ..models.asked import Asked, Prepare
 from ..models.events import Closed, Event, Failed, Silence
 from ..models.generate import GenerationRequest
-from ..models.loading import LoadedModel
+from ..models.loaded_model import LoadedModel
+from ..models.model_request import ModelRequest, Prepare
 from .admission import Caller
 from .mailbox import Channel
 from .service import Job, Service
@@ -36,21 +34,22 @@ _STREAM_HEADERS = [
 
 
 class Answer(Response):
-    """The answer to a request: it is worked on while this is sent, and no longer.
+    """The answer to a request: its work runs while this is sent, and no longer.
 
     An error before the first event is plain HTTP. A stream that is silent gets comments.
 
     Args:
-        service: does the work.
-        asked: what the request asks for.
+        service: runs the work.
+        request: the work, and the writer of the answer.
     """
 
-    def __init__(self, service: Service, asked: Asked) -> None:
-        self._service, self._asked, self._writer = service, asked, asked.writer
-        self._ping_s = service.settings.ping_s if asked.ping_s is None else asked.ping_s
+    def __init__(self, service: Service, request: ModelRequest) -> None:
+        self._service, self._request, self._writer = service, request, request.writer
+        self._ping_s = service.settings.ping_s if request.ping_s is None else request.ping_s
         self._begun = False
         self._notes_of_head: list[str] = []
         self._jobs: list[Job] = []
+        self._ended = 0  # of these
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,14 +59,13 @@ class Answer(Response):
             caller = Caller.of(Headers(scope=scope), namespace, own)
             async with contextlib.AsyncExitStack() as stack:
                 channel: Channel[Event] = Channel(self._service.mailbox)
-                jobs = self._jobs
-                asked = self._asked
-                for n, prepare in enumerate(map(self._prepared, asked.prepares)):
-                    first = n * asked.choices
-                    job = self._service.job(asked.model, prepare, caller, channel, first)
-                    jobs.append(await stack.enter_async_context(job))
-                await stack.enter_async_context(_watched(receive, jobs))
-                if asked.streamed:
+                request = self._request
+                for n, prepare in enumerate(map(self._prepared, request.prepares)):
+                    first = n * request.choices
+                    job = self._service.job(request.model, prepare, caller, channel, first)
+                    self._jobs.append(await stack.enter_async_context(job))
+                await stack.enter_async_context(_watched(receive, self._jobs))
+                if request.streamed:
                     await self._stream(channel, send)
                 else:
                     await self._whole(channel, scope, receive, send)
@@ -79,7 +77,7 @@ class Answer(Response):
                 await _send(send, self._writer.failed(error), more=False)
 
     def _prepared(self, prepare: Prepare) -> Prepare:
-        """The same, of which the writer hears, too."""
+        """Return the same work, which gives its model to the writer, too."""
 
         def work(model: LoadedModel) -> GenerationRequest:
             self._writer.of(model)
@@ -87,33 +85,37 @@ class Answer(Response):
 
         return work
 
+    @property
+    def _closed(self) -> bool:
+        """Whether the last event of every job has come."""
+        return self._ended == len(self._jobs)
+
+    def _count_end(self) -> bool:
+        """Count a job that has ended; return whether the client has gone."""
+        self._ended += 1
+        return any(job.record.cancelled for job in self._jobs)
+
     async def _whole(
         self, channel: Channel[Event], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        ended = 0
-        while True:
+        while not self._closed:
             for event in await channel.take():
                 if isinstance(event, Failed):
                     raise event.error
                 if not isinstance(event, Closed):
                     self._writer.add(event)
-                    continue
-                ended += 1
-                if any(job.record.cancelled for job in self._jobs):
-                    return  # the client has gone, and there may be nothing to tell
-                if ended == len(self._jobs):
-                    self._begun = True
-                    made = self._writer.whole()
-                    # What a model writes may be a number that is none here, such as 1e999.
-                    made = made if isinstance(made, bytes) else to_json(made, inf_nan_mode="null")
-                    await MadeJSON(made)(scope, receive, send)
-                    return
+                elif self._count_end():
+                    return  # there may be no whole answer
+        self._begun = True
+        made = self._writer.whole()
+        # What a model writes may be a number that is none here, such as 1e999.
+        made = made if isinstance(made, bytes) else to_json(made, inf_nan_mode="null")
+        await MadeJSON(made)(scope, receive, send)
 
     async def _stream(self, channel: Channel[Event], send: Send) -> None:
-        writer, ended = self._writer, 0
-        silence = _Silence(channel, self._ping_s)
+        writer, silence = self._writer, _Silence(channel, self._ping_s)
         try:
-            while True:
+            while not self._closed:
                 data = bytearray()
                 for event in await channel.take():
                     if isinstance(event, Failed):
@@ -122,22 +124,17 @@ class Answer(Response):
                         raise event.error
                     if isinstance(event, Silence):
                         data += writer.silent()
-                    elif isinstance(event, Closed):
-                        ended += 1
-                        if any(job.record.cancelled for job in self._jobs):
-                            return
-                        if ended == len(self._jobs):
-                            if self._begun and (notes := current_notes()) != self._notes_of_head:
-                                data += f": warnings: {json.dumps(notes)}\n\n".encode()
-                            data += writer.end()
-                    else:
+                    elif not isinstance(event, Closed):
                         data += writer.stream(event)
-                closed = ended == len(self._jobs)
-                if data or closed:
+                    elif self._count_end():
+                        return
+                if self._closed:
+                    if self._begun and (notes := current_notes()) != self._notes_of_head:
+                        data += f": warnings: {json.dumps(notes)}\n\n".encode()
+                    data += writer.end()
+                if data or self._closed:
                     silence.broken()
-                    await self._write(send, data, more=not closed)
-                if closed:
-                    return
+                    await self._write(send, data, more=not self._closed)
         finally:
             silence.end()
 
@@ -164,7 +161,7 @@ class _Silence:
         self._wait(after_s)
 
     def broken(self) -> None:
-        """Something is sent."""
+        """Restart the silence: something is sent."""
         self._since = self._loop.time()
 
     def end(self) -> None:
@@ -182,16 +179,6 @@ class _Silence:
             self._channel.put((Silence(),))
             left = self._after_s
         self._wait(left)
-
-
-def answering(handler: Callable[[Request], Awaitable[Asked]]) -> Callable[..., Awaitable[Answer]]:
-    """The endpoint that answers what a handler makes of a request."""
-
-    @functools.wraps(handler)
-    async def endpoint(request: Request) -> Answer:
-        return Answer(request.app.state.service, await handler(request))
-
-    return endpoint
 
 
 async def note_refusal(service: Service, scope: Scope, error: APIError) -> None:

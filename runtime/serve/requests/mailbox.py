@@ -25,7 +25,7 @@ class Mailbox:
         self._woken = False
 
     def post(self, channel: Channel[T], item: T) -> None:
-        """Give a channel an item, from any thread; where the loop has ended, nobody gets it."""
+        """Give a channel an item, from any thread; where the loop has ended, it is lost."""
         with self._lock:
             if not channel.posted:
                 self._filled.append(channel)
@@ -68,7 +68,7 @@ class Channel(Generic[T]):
             self._waiter.set_result(None)
 
     async def take(self) -> list[T]:
-        """All that has come since the last time; waits until there is something."""
+        """Wait until there is something; return all that has come since the last time."""
         while not self._items:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter

@@ -17,7 +17,7 @@ class Meter:
         self._spans: deque[tuple[float, float, int]] = deque()  # since, until, tokens
 
     def add(self, tokens: int, seconds: float = 0.0) -> None:
-        """So many have come, within so many seconds until now."""
+        """Count tokens that have come within so many seconds until now."""
         now = time.perf_counter()
         with self._lock:
             self._spans.append((now - seconds, now, tokens))
@@ -25,7 +25,7 @@ class Meter:
                 self._spans.popleft()
 
     def rate(self) -> float:
-        """Tokens a second, of late."""
+        """Return tokens a second, over the last `RATE_S` seconds."""
         begin = time.perf_counter() - RATE_S
         with self._lock:
             spans = list(self._spans)

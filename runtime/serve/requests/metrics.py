@@ -1,7 +1,7 @@
 """``GET /metrics``: what a server has done, under the names that dashboards already know.
 
 Those of vLLM and llama.cpp mean what they mean there; what they have no name for is called
-``triplepoint_*``: regimes of phases, predicted beside observed time, why passes had their sizes.
+``triplepoint_*``: regimes of phases, predicted and observed time, why passes had their sizes.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ class Metrics:
             self._closed.update(_counters_of(*mine))
 
     def arrived(self, record: RequestRecord) -> None:
-        """Take in a request that has come."""
+        """Add a request that has arrived."""
         with self._lock:
             self.live[record.id] = record
 
     def refused(self, model: str, status: int) -> None:
-        """Count a request for which there is no place."""
+        """Count a request that is refused since too many wait."""
         with self._lock:
             self._count_failure(model, status)
 
@@ -294,7 +294,7 @@ def _counters_of(model: str, engine: Engine) -> dict[tuple[str, str], int]:
 
 
 def _llama_counts(sums: Mapping[str, float], passes: int) -> Iterator[tuple[str, str, str, float]]:
-    """llama.cpp's counters: name, kind, text and number."""
+    """Yield llama.cpp's counters: name, kind, text and number."""
     read = sums["vllm:prompt_tokens_total"] - sums["vllm:prefix_cache_hits_total"]
     written = sums["vllm:generation_tokens_total"]
     for name, rate, tokens in (

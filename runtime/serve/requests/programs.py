@@ -2,7 +2,7 @@
 
 An agent's conversation is many requests. Between two of them a tool runs, and what was computed
 would be the first that others push out of memory, being the oldest. So it is kept, for about as
-long as that tool has taken so far, and the request that goes on with it is known: by the session
+long as that tool has taken so far, and the request that continues it is recognized: by the session
 that agents name in their headers, else by a prompt that begins with the one before.
 """
 
@@ -15,12 +15,8 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    pass
 
 SESSION_HEADERS = (
     "x-claude-code-session-id",
@@ -31,36 +27,33 @@ SESSION_HEADERS = (
 )
 """Of Claude Code, Codex and OpenCode; all that a request has are one identity."""
 TTL_S = 60.0  # of a tool that nothing is known of: 19 of 20 calls take less
-LEAST_TTL_S, MOST_TTL_S = 5.0, 300.0
+MIN_TTL_S, MAX_TTL_S = 5.0, 300.0
 MARGIN = 2.0  # times what nine of ten pauses took
 ENOUGH = 3  # pauses that say something
 REMEMBERED_S = 3600.0  # a conversation that comes later is a new one
-MOST_PROGRAMS = 1024
-MOST_TOOLS = 1024  # whose pauses are remembered
+MAX_PROGRAMS = 1024
+MAX_TOOLS = 1024  # whose pauses are remembered
 
 
 Key = tuple[str, str, str | bytes]
 
 
 def session_of(headers: Mapping[str, str]) -> str | None:
-    """The session that an agent names in its headers."""
+    """Return the session that an agent names in its headers."""
     named = [f"{name}={headers[name][:200]}" for name in SESSION_HEADERS if headers.get(name)]
     return " ".join(named) or None
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A conversation whose tools run.
-
-    Attributes:
-        read: its last prompt, with which the next one is likely to begin.
-        tools: names of what was called.
-        since: when its answer ended, by `time.monotonic`.
-    """
+    """A conversation whose tools run."""
 
     read: list[int]
+    """Its last prompt, with which the next one is likely to begin."""
     tools: tuple[str, ...]
+    """Names of what was called."""
     since: float
+    """When its answer ended, by `time.monotonic`."""
 
 
 class Programs:
@@ -72,11 +65,11 @@ class Programs:
         self._took: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many pause now."""
+        """Return how many pause now."""
         return len(self._pauses)
 
     def knows(self, namespace: str, model: str, session: str | None, ids: list[int]) -> bool:
-        """Whether a prompt goes on with a conversation that has paused, and still does."""
+        """Return whether a prompt continues a conversation that is paused."""
         with self._lock:
             self._forget(time.monotonic())
             return self._find(namespace, model, session, ids) is not None
@@ -89,9 +82,9 @@ class Programs:
         ids: list[int],
         at: float | None = None,
     ) -> bool:
-        """Whether a prompt goes on with a conversation that has paused; the pause ends.
+        """Return whether a prompt continues a paused conversation, and end the pause.
 
-        A session may ask for something else meanwhile, such as a title: the pause goes on then.
+        A session may ask for something else meanwhile, such as a title: then the pause stays.
 
         Args:
             namespace, model, session, ids: of the request.
@@ -118,7 +111,7 @@ class Programs:
         read: list[int],
         tools: Iterable[str],
     ) -> float:
-        """A conversation has ended its answer with calls; for how many seconds to keep it."""
+        """Begin the pause of a conversation that called tools; return the seconds to keep it."""
         tools = tuple(dict.fromkeys(tools))
         key = namespace, model, session or _digest(read)
         now = time.monotonic()
@@ -152,26 +145,26 @@ class Programs:
     def _forget(self, now: float) -> None:
         while self._pauses:
             key, pause = next(iter(self._pauses.items()))
-            if len(self._pauses) <= MOST_PROGRAMS and now - pause.since <= REMEMBERED_S:
+            if len(self._pauses) <= MAX_PROGRAMS and now - pause.since <= REMEMBERED_S:
                 return
             del self._pauses[key]
 
     def _history(self, namespace: str, tool: str) -> deque[float]:
         found = self._took.pop((namespace, tool), None) or deque[float](maxlen=32)
         self._took[namespace, tool] = found  # as the last one
-        if len(self._took) > MOST_TOOLS:
+        if len(self._took) > MAX_TOOLS:
             self._took.popitem(last=False)
         return found
 
     def _ttl(self, namespace: str, tool: str) -> float:
-        """Seconds to keep what waits for a tool; 0 where it mostly takes longer than is kept."""
+        """Return the seconds to keep what waits for a tool; 0 where it usually takes too long."""
         took = sorted(self._took.get((namespace, tool), ()))
         if len(took) < ENOUGH:
             return TTL_S
-        if took[len(took) // 2] > MOST_TTL_S:
+        if took[len(took) // 2] > MAX_TTL_S:
             return 0.0
         usual = took[math.ceil(0.9 * len(took)) - 1]
-        return min(MOST_TTL_S, max(LEAST_TTL_S, MARGIN * usual))
+        return min(MAX_TTL_S, max(MIN_TTL_S, MARGIN * usual))
 
 
 def _digest(ids: list[int]) -> bytes:

@@ -41,7 +41,7 @@ class Histogram:
 
 
 class Registry:
-    """All numbers of a server; whoever counts or reads has its `lock`.
+    """All numbers of a server; hold its `lock` to count or to read.
 
     Args:
         bounds: of each histogram, by name.

@@ -24,22 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordedPhase:
-    """A phase of one of the sessions of a request.
-
-    Attributes:
-        choice: the answer that it belongs to; the prompt belongs to the first.
-        ended: when, by `time.time`.
-        shared: passes that it shared, and its place in each.
-    """
+    """A phase of one of the sessions of a request."""
 
     choice: int
+    """The answer that it belongs to; the prompt belongs to the first."""
     event: PhaseEvent
     ended: float
+    """When it ended, in Unix seconds."""
     shared: list[tuple[int, SharedPass]]
+    """Passes that it shared, and its index in each."""
 
     def passes(self) -> list[PassEvent]:
-        """What a trace says of the shared passes."""
-        return [done.event(place) for place, done in self.shared]
+        """Return the events of its shared passes in a trace."""
+        return [done.event(index) for index, done in self.shared]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +105,13 @@ class RequestRecord:
         self.cancelled = False
         self.written: dict[int, tuple[int, float]] = {}
         self._meters = Meters() if meters is None else meters
-        self._computed, self._told = 0, 0.0  # tokens of the prompt, and when that was told
+        self._computed, self._computed_at = 0, 0.0  # tokens of the prompt, and when
         self._last: dict[int, float] = {}
 
     def heard(self, event: Event) -> None:
-        """An event of it, in the thread that made it."""
+        """Record an event, in the thread that made it."""
         if isinstance(event, Text | Thought | Call | CallPart):
-            if isinstance(event, Call) and event.told:
+            if isinstance(event, Call) and event.streamed:
                 self.answers.setdefault(event.choice, Answered()).calls.append(event)
                 return
             now = time.perf_counter()
@@ -143,21 +140,21 @@ class RequestRecord:
             self.cancelled = len(self.done) < wanted
 
     def reading(self, computed: int, seconds: float) -> None:
-        """So many tokens of its prompt were computed, in so many seconds from its begin on."""
+        """Record how many tokens of the prompt are computed, in seconds since its start."""
         more, now = computed - self._computed, time.perf_counter()
         if more > 0:
-            self._meters.prompt.add(more, now - max(self._told, now - seconds))
-            self._computed, self._told = computed, now
+            self._meters.prompt.add(more, now - max(self._computed_at, now - seconds))
+            self._computed, self._computed_at = computed, now
 
     def wrote(self, choice: int, tokens: int, seconds: float) -> None:
-        """An answer has so many tokens, after so many seconds."""
+        """Record how many tokens an answer has, after so many seconds."""
         before, _ = self.written.get(choice, (0, 0.0))
         self.written[choice] = tokens, seconds
         if tokens > before:
             self._meters.generation.add(tokens - before)
 
     def phase_ended(self, session: Session, choice: int) -> None:
-        """A phase of one of its sessions has ended, in the session's thread."""
+        """Record the last phase of a session, in the session's thread."""
         if session.last_phase is None:
             return
         self.context, self.speculative = session.context, session.sequence.speculative.as_dict()

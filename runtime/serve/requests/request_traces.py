@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..http.api_error import APIError
-    from ..models.loading import LoadedModel
+    from ..models.loaded_model import LoadedModel
     from .request_record import RequestRecord
 
 log = logging.getLogger("triplepoint.serve")
@@ -56,17 +56,17 @@ class RequestTraces:
         most: bytes that they may take together there; the oldest go first.
     """
 
-    def __init__(self, which: str, folder: Path | None, most: int) -> None:
+    def __init__(self, which: str, folder: Path | None, max_bytes: int) -> None:
         if folder is None:
             folder = user_folder("state") / "served"
-        self.which, self.folder, self._most = which, folder, most
+        self.which, self.folder, self._max_bytes = which, folder, max_bytes
         self._lock = threading.Lock()
-        self._written = most  # so that the first one looks
+        self._written = max_bytes  # so that the first one looks
 
     def keep(self, record: RequestRecord, model: LoadedModel) -> None:
         """Write the trace of a request that has ended, if it is to have one.
 
-        One that cannot be written is told in the log: the request itself went well.
+        One that cannot be written is logged: the request itself went well.
         """
         if record.request is not None and record.request.by is not None:
             return  # it writes its own
@@ -87,7 +87,7 @@ class RequestTraces:
     def _write(self, run: str, events: Iterable[AnyEvent]) -> None:
         path = self.folder / f"{run}.jsonl"
         try:
-            with contextlib.suppress(OSError):  # told by the file that is then not there
+            with contextlib.suppress(OSError):  # the file that is then not there says it
                 make_folder(self.folder)
             with TraceWriter(path, run=run) as writer:
                 for event in events:
@@ -100,16 +100,16 @@ class RequestTraces:
         """Delete the oldest traces now and then, as they are written: this one was just now."""
         with self._lock:
             self._written += path.stat().st_size
-            if self._written * LOOKS < self._most:
+            if self._written * LOOKS < self._max_bytes:
                 return
             self._written = 0
-        retention.enforce(self.folder, self._most)
+        retention.enforce(self.folder, self._max_bytes)
 
 
 def refused_events(
     path: str, model: str, body: str, error: APIError, request_id: str = ""
 ) -> list[AnyEvent]:
-    """What a trace holds of a request that was refused before it ran."""
+    """Return the events of a trace of a request that was refused before it ran."""
     refusal = {"path": path, "status": error.status, "param": error.param, "code": error.code}
     config: dict[str, Any] = {"refused": refusal, **in_config(request_id)}
     return [
@@ -120,11 +120,11 @@ def refused_events(
 
 
 def events_of(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
-    """The events of a trace of a request that has ended."""
+    """Yield the events of a trace of a request that has ended."""
     answer = record.answers.get(0, Answered())
     text, thinking = "".join(answer.text), "".join(answer.thinking)
     yield _header(record, model)
-    yield from _asked(record, model)
+    yield from _messages(record, model)
     yield from _phases(record)
     calls = "".join(f"\n{call.name}({call.arguments})" for call in answer.calls)
     yield MessageEvent(role="assistant", content=text + calls, thinking=thinking, turn=1, step=1)
@@ -147,15 +147,15 @@ def events_of(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
     )
 
 
-def _asked(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
-    """What was said before the last question, and that with what followed it."""
+def _messages(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
+    """Yield the history before the last question, and the messages from it on."""
     assert record.request is not None, "it was prepared before it ran"
     prompt = record.request.prompt
-    if prompt.asked is None:
+    if prompt.conversation is None:
         text = model.engine.tokenizer.decode(prompt.ids, special=True)
         yield MessageEvent(role="user", content=text, turn=1, step=1, ts=record.at)
         return
-    messages = list(prompt.asked.messages)
+    messages = list(prompt.conversation.messages)
     last = max((n for n, one in enumerate(messages) if one.role == "user"), default=0)
     if all(one.role == "system" for one in messages[:last]):
         last = 0
@@ -175,26 +175,26 @@ def _asked(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
 
 
 def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
-    """What the request ran on, and the contents that its recipes name."""
+    """Return the header: the engine, the settings, and the contents that recipes name."""
     request, engine = record.request, model.engine
     assert request is not None, "it was prepared before it ran"
     required = request.prompt.required or Requirement()
     with contextlib.closing(engine.session()) as session:
         known = regime_map(session)
-    asked = request.prompt.asked
+    conversation = request.prompt.conversation
     return start_on(
         engine,
         ts=record.at,
-        task=next((m.content for m in reversed(asked.messages) if m.role == "user"), "")
-        if asked is not None
+        task=next((m.content for m in reversed(conversation.messages) if m.role == "user"), "")
+        if conversation is not None
         else "",
         tools=list(required.tools),
         config={
             "served_as": model.name,
             **in_config(record.request_id),
             "context": record.context or engine.context,
-            "max_tokens": request.max_tokens,
-            "stop": list(request.stops),
+            "max_tokens": request.turn.limits.max_tokens,
+            "stop": list(request.turn.stops),
             "n": request.choices,
             "queue_s": (record.started or record.arrived) - record.arrived,
             **record.speculative,

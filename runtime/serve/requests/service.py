@@ -11,16 +11,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from ..http.api_error import APIError, as_api_error, busy
-from ..models.asked import Prepare
 from ..models.events import Call, Event, Failed, PromptRead, shifted
 from ..models.generate import Generation, GenerationRequest
-from ..models.loading import LoadedModel, Models
+from ..models.loaded_model import LoadedModel
+from ..models.loading import Models
+from ..models.model_request import ChatRequest, Prepare
 from ..settings import ServerSettings
 from .admission import ANYBODY, Caller, Line, QueueSlot, prefill_s
 from .agent_models import agent_request
@@ -68,15 +70,19 @@ class Job:
         self._generation = Generation(self._post, caller.namespace, self, self.record)
         self._context = contextvars.copy_context()  # of the request: its notes
         self._future: Future[None] | None = None
-        self._place = QueueSlot(self._go, caller.namespace, written=lambda: self.record.tokens)
+        self._slot = QueueSlot(
+            lambda: self._submit(service.workers, self._run),
+            caller.namespace,
+            written=lambda: self.record.tokens,
+        )
         self._model: LoadedModel | None = None
         self._request: GenerationRequest | None = None
-        self._has = contextlib.ExitStack()  # the model, as long as it is used
+        self._held = contextlib.ExitStack()  # the model, as long as it is used
         self._called: list[str] = []
         self.arrived, self._came = time.perf_counter(), time.monotonic()
 
     def start(self) -> None:
-        """Begin, or wait for a thread, and before that for the model."""
+        """Start the first stage: make the prompt, or wait for the model."""
         service = self._service
         self._awaited = service.models.awaited(self._name)
         if self._awaited is None:
@@ -85,112 +91,97 @@ class Job:
             self._submit(service.loaders[self.record.model], self._load)
 
     def cancel(self, why: APIError | None = None) -> None:
-        """Nobody wants it any more; from any thread. Its last event comes in any case."""
+        """Cancel the request, from any thread. Its last event comes in any case."""
         self._generation.cancel(why)
         if self._future is not None:
             self._future.cancel()
-        if self._service.line.leave(self._place):
+        if self._service.line.leave(self._slot):
             self._end(self._generation.last_event)
 
-    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    def _submit(self, pool: ThreadPoolExecutor, stage: Callable[[], None]) -> None:
+        """Have a thread of a pool do the next stage of the request."""
+
+        def work() -> None:
+            try:
+                if self._generation.cancelled:
+                    self._end(self._generation.last_event)
+                else:
+                    stage()
+            except BaseException as error:  # of loading and preparing; `run` emits its own
+                self._end(Failed(as_api_error(error, self.record.request_id)))
+
+        def dropped(future: Future[None]) -> None:
+            if future.cancelled():  # before it got a thread
+                self._end(self._generation.last_event)
+
         try:
             future = pool.submit(self._context.copy().run, work)
         except RuntimeError:  # it was closed meanwhile
             self._end(Failed(busy("the server is shutting down")))
         else:
             self._future = future  # the other thread may have set the next one by now
-            future.add_done_callback(self._dropped)
-
-    def _dropped(self, future: Future[None]) -> None:
-        """Its thread is done; or it got none before it was cancelled."""
-        if future.cancelled():
-            self._end(self._generation.last_event)
+            future.add_done_callback(dropped)
 
     def _load(self) -> None:
-        """Wait for the model, beside those that want another one."""
+        """Wait for the model in its own thread: requests for others do not wait."""
         models = self._service.models
-        try:
-            if self._generation.cancelled:
-                self._end(self._generation.last_event)
-                return
-            self._has.enter_context(models.hold(self._name))
-            with models.use(self._name, self._awaited):
-                pass
-        except BaseException as error:
-            self._end(Failed(as_api_error(error, self.record.request_id)))
-            return
+        self._held.enter_context(models.hold(self._name))
+        with models.use(self._name, self._awaited):
+            pass
         self._submit(self._service.readers, self._begin)
 
     def _begin(self) -> None:
         """Make the prompt and join those who wait."""
-        service, place = self._service, self._place
-        try:
-            if self._generation.cancelled:
-                self._end(self._generation.last_event)
-                return
-            if self._awaited is None:
-                self._has.enter_context(service.models.hold(self._name))
-            with service.models.use(self._name) as model:
-                self._model = model
-                self._request = self.record.request = request = self._prepare(model)
-                self._expect(model, request)
-            # What fails at once fails by its own reason.
-            deadline = self._caller.deadline_s if place.prefill_s else None
-            left = None if deadline is None else deadline + self.arrived - time.perf_counter()
-            service.line.join(place, left)
-        except BaseException as error:  # of loading and preparing; `run` tells of its own
-            self._end(Failed(as_api_error(error, self.record.request_id)))
-            return
-        if self._generation.cancelled and service.line.leave(place):
+        service, slot = self._service, self._slot
+        if self._awaited is None:
+            self._held.enter_context(service.models.hold(self._name))
+        with service.models.use(self._name) as model:
+            self._model = model
+            self._request = self.record.request = request = self._prepare(model)
+            self._expect(model, request)
+        # What fails at once fails by its own reason.
+        deadline = self._caller.deadline_s if slot.prefill_s else None
+        left = None if deadline is None else deadline + self.arrived - time.perf_counter()
+        service.line.join(slot, left)
+        if self._generation.cancelled and service.line.leave(slot):
             self._end(self._generation.last_event)
 
     def _expect(self, model: LoadedModel, request: GenerationRequest) -> None:
-        """What it will take, and whether it goes on with a conversation."""
-        ids, engine, place = request.prompt.ids, model.engine, self._place
+        """Predict the cost of the request, and whether it continues a conversation."""
+        ids, engine, slot = request.prompt.ids, model.engine, self._slot
         namespace = self._caller.namespace
-        place.returning = self._service.settings.programs and self._service.programs.knows(
+        slot.returning = self._service.settings.programs and self._service.programs.knows(
             namespace, model.name, self._caller.session, ids
         )
         if request.lengths:  # each is read alone, and none is found in the prefix cache
             counts = Counter(request.lengths).items()
-            place.prefill_s = sum(many * prefill_s(engine, length, 0) for length, many in counts)
+            slot.prefill_s = sum(many * prefill_s(engine, length, 0) for length, many in counts)
         elif 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
             cached = engine.prefix_cache.count(ids, namespace)
-            place.prefill_s = prefill_s(engine, len(ids), cached)
-            place.token_s = engine.tuning.pass_s(1, len(ids))
-        if request.max_tokens is not None:
-            place.most_tokens = request.max_tokens * request.choices
-
-    def _go(self) -> None:
-        """Its turn has come."""
-        self._submit(self._service.workers, self._run)
+            slot.prefill_s = prefill_s(engine, len(ids), cached)
+            slot.token_s = engine.tuning.pass_s(1, len(ids))
+        if (limit := request.turn.limits.max_tokens) is not None:
+            slot.max_tokens = limit * request.choices
 
     def _run(self) -> None:
-        assert self._model is not None
+        """Run on the model; `Line` has given the request its turn."""
         assert self._request is not None
-        try:
-            if self._generation.cancelled:
-                self._post(self._generation.last_event)
-            else:
-                with self._service.models.use(self._name) as model:
-                    if model is not self._model:  # its file has changed meanwhile
-                        self._model = model
-                        self._request = self.record.request = self._prepare(model)
-                    if self._place.returning:  # not before: it may have been refused
-                        caller, ids = self._caller, self._request.prompt.ids
-                        self._service.programs.returns(
-                            caller.namespace, model.name, caller.session, ids, self._came
-                        )
-                    self.record.started = time.perf_counter()
-                    self._generation.run(model.engine, self._request)
-                    self._tell(model)
-        except BaseException as error:  # of loading and preparing anew; `run` tells of its own
-            self._post(Failed(as_api_error(error, self.record.request_id)))
-        finally:
-            self._end(None)
+        with self._service.models.use(self._name) as model:
+            if model is not self._model:  # its file has changed meanwhile
+                self._model = model
+                self._request = self.record.request = self._prepare(model)
+            if self._slot.returning:  # not before: it may have been refused
+                caller, ids = self._caller, self._request.prompt.ids
+                self._service.programs.returns(
+                    caller.namespace, model.name, caller.session, ids, self._came
+                )
+            self.record.started = time.perf_counter()
+            self._generation.run(model.engine, self._request)
+            self._write_traces(model)
+        self._end(None)
 
-    def _tell(self, model: LoadedModel) -> None:
-        """It has ended: leave a trace and spans, where they are wanted."""
+    def _write_traces(self, model: LoadedModel) -> None:
+        """Write a trace and send spans of a request that has ended, where they are wanted."""
         service, record = self._service, self.record
         service.traces.keep(record, model)
         if service.telemetry is not None and record.request and record.request.by is None:
@@ -200,13 +191,13 @@ class Job:
     def _post(self, event: Event) -> None:
         self.record.heard(event)
         if isinstance(event, PromptRead):
-            self._service.line.prompt_read(self._place)
+            self._service.line.prompt_read(self._slot)
         elif isinstance(event, Call):
             self._called.append(event.name)
         self.channel.post(shifted(event, self._first) if self._first else event)
 
     def paused(self, session: Session) -> None:
-        """An answer ends with calls: what was computed is kept for about as long as they take."""
+        """Keep the prefix of an answer that ended with calls, for about as long as they take."""
         assert self._model is not None
         assert self._request is not None
         if not self._service.settings.programs:
@@ -216,11 +207,11 @@ class Job:
         self._pause(session, caller.session, read, self._called)
 
     def tool_began(self, session: Session, name: str) -> None:
-        """The same where the tools run here: a pause of a conversation of its own."""
+        """Keep the prefix of an agent whose tool runs here, as a conversation of its own."""
         self._pause(session, f"agent={self.record.id}", list(session.tokens), [name])
 
     def tool_ended(self, session: Session) -> None:
-        """It goes on; how long the tool took is remembered."""
+        """End the pause of an agent, and remember how long its tool took."""
         assert self._model is not None
         self._service.programs.returns(
             self._caller.namespace,
@@ -237,9 +228,9 @@ class Job:
         session.engine.prefix_cache.keep(list(session.tokens), until, namespace)
 
     def _end(self, event: Event | None) -> None:
-        """It is over: with this last event, unless that was posted."""
-        self._has.close()
-        self._service.line.ended(self._place)
+        """End the request: with this last event, unless that was posted."""
+        self._held.close()
+        self._service.line.ended(self._slot)
         if event is not None:
             self.record.heard(event)
             self.channel.post(event)
@@ -299,7 +290,7 @@ class Service:
         channel: Channel[Event] | None = None,
         first: int = 0,
     ) -> AsyncIterator[Job]:
-        """A request that runs as long as the context is open.
+        """Run a request for as long as the context is open.
 
         Args:
             name: of the model.
@@ -332,13 +323,13 @@ class Service:
             job.cancel()
 
     def forget(self, job: Job) -> None:
-        """It has ended."""
+        """Count a request that has ended, and drop it."""
         self.metrics.ended(job.record)
         with self._lock:
             self._jobs.discard(job)
 
     async def with_model(self, name: str | None, ask: Callable[[LoadedModel], T]) -> T:
-        """Ask something of a model that takes no pass, in a thread.
+        """Run work on a model that takes no pass, in a thread.
 
         Raises:
             APIError: it has failed, too many wait already, or the server is shutting down.
@@ -367,12 +358,14 @@ class Service:
         finally:
             self._asking -= 1
 
-    def agent_request(self, *asked: Any) -> GenerationRequest:
-        """Return what is asked of the agent of a folder; see `agent_models.agent_request`."""
-        return agent_request(self.traces, self.settings.agent_options, *asked)
+    def agent_request(
+        self, model: LoadedModel, folder: Path, body: ChatRequest
+    ) -> GenerationRequest:
+        """Return the request to the agent of a folder; see `agent_models.agent_request`."""
+        return agent_request(self.traces, self.settings, model, folder, body)
 
     def end_requests(self) -> None:
-        """Cancel all that run and wait; from any thread. Their clients are told."""
+        """Cancel all that run and wait; from any thread. Their clients get an error."""
         with self._lock:
             jobs = list(self._jobs)
         for job in jobs:

@@ -36,7 +36,7 @@ _PARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16
 
 
 def parent_of(header: str | None) -> tuple[str, str] | None:
-    """Trace and span in a ``traceparent``; None where it is none."""
+    """Return trace and span of a ``traceparent``; None where it is none."""
     found = _PARENT.fullmatch(header or "")
     return (found[1], found[2]) if found else None
 
@@ -164,9 +164,9 @@ class TelemetryMetrics(_Sender):
             for name, (unit, _, text) in OTLP.items():
                 found = self._registry.histogram(name).items()
                 if points := [{**span, **_point(*one)} for one in found]:
-                    told = {"aggregationTemporality": CUMULATIVE, "dataPoints": points}
+                    histogram = {"aggregationTemporality": CUMULATIVE, "dataPoints": points}
                     made.append(
-                        {"name": name, "unit": unit, "description": text, "histogram": told}
+                        {"name": name, "unit": unit, "description": text, "histogram": histogram}
                     )
         for name, number in zip(("running", "waiting"), self._load(), strict=True):
             point = {"timeUnixNano": now, "asInt": str(number), "attributes": []}

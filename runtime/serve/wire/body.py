@@ -1,4 +1,4 @@
-"""Bodies of requests: what is expected, read and checked."""
+"""Bodies of requests: read, translated and checked."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from pydantic import (
 from pydantic_core import CoreSchema, ErrorDetails, from_json
 from starlette.requests import Request
 
-from ..http.api_error import APIError
+from ..http.api_error import APIError, unsupported
 from ..http.scope import BODY
+from ..settings import Limits
 from .foreign import translated
 from .tools import check_turns, without_halves
 
 B = TypeVar("B", bound="Body")
-MOST_ERRORS = 1000  # in a body, of which the first is reported
-LARGE = 64 << 10  # bytes of a body: those that have more are checked beside what else is served
+MAX_ERRORS = 1000  # in a body, of which the first is reported
+LARGE = 64 << 10  # bytes of a body: a larger one is checked in a thread, while others are served
 
 
 def _failing_fast(schema: Any) -> Any:
-    """A schema whose lists end with their first error."""
+    """Return a schema whose lists end with their first error."""
     if isinstance(schema, list):
         return [_failing_fast(item) for item in schema]
     if not isinstance(schema, dict):
@@ -54,14 +55,14 @@ class WireModel(BaseModel):
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Each error takes more than what it is found in: a body of millions would fill memory."""
+        """Have lists fail fast: each error takes more memory than the item that it is found in."""
         return _failing_fast(handler(source))
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """With null where it counts as not given."""
+        """Allow null where it counts as not given."""
         found = handler(core_schema)
         made = handler.resolve_ref_schema(found)
         properties, needed = made.get("properties", {}), made.get("required", ())
@@ -72,7 +73,7 @@ class WireModel(BaseModel):
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A JSON schema that takes null, too; a constant tells kinds apart and stays as it is."""
+    """Return a JSON schema that takes null, too, unless it is a constant that tells kinds apart."""
     about = {name: schema[name] for name in ("title", "description", "default") if name in schema}
     rest = {name: item for name, item in schema.items() if name not in about}
     parts = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
@@ -88,6 +89,14 @@ class Body(WireModel):
     turns: ClassVar[str] = ""
     """The parameter that holds a conversation, of which a server takes so many messages."""
 
+    @classmethod
+    def check_headers(cls, headers: Mapping[str, str]) -> None:
+        """Refuse headers that do not suit the format, before the body is read.
+
+        Raises:
+            APIError: one does not.
+        """
+
     @property
     def fields_set(self) -> set[str]:
         """Names of what is given and not what it is without: clients write out defaults."""
@@ -100,17 +109,18 @@ class Body(WireModel):
 
 @functools.cache
 def _names(kind: type[Body]) -> set[str]:
-    """All names of what a body may hold."""
+    """Return all names that a body may have."""
     return {*kind.model_json_schema()["properties"]}
 
 
 async def read_body(request: Request, kind: type[B]) -> B:
-    """The body of a request.
+    """Read and check the body of a request.
 
     Raises:
         APIError: it is too large, no JSON, or not what is expected; names the parameter.
     """
-    most = request.app.state.service.settings.limits.body
+    kind.check_headers(request.headers)
+    limits: Limits = request.app.state.service.settings.limits
     coding = request.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise APIError(
@@ -120,14 +130,14 @@ async def read_body(request: Request, kind: type[B]) -> B:
             code="unsupported_encoding",
         )
     too_large = APIError(
-        f"the request is larger than {most:,} bytes", status=413, code="request_too_large"
+        f"the request is larger than {limits.body:,} bytes", status=413, code="request_too_large"
     )
-    if int(request.headers.get("content-length", 0)) > most:
+    if int(request.headers.get("content-length", 0)) > limits.body:
         raise too_large  # before the client is invited to send it
     data = bytearray()
     async for piece in request.stream():
         data += piece
-        if len(data) > most:
+        if len(data) > limits.body:
             raise too_large
     request.scope[BODY] = bytes(data)
     try:
@@ -143,14 +153,14 @@ async def read_body(request: Request, kind: type[B]) -> B:
     if not isinstance(value, dict):
         raise APIError("the request's body must be a JSON object", code="invalid_json")
     value = translated(value, _names(kind))
-    check_turns(value.get(kind.turns), kind.turns, request.app.state.service.settings.limits)
+    check_turns(value.get(kind.turns), kind.turns, limits)
     if len(data) <= LARGE:
         return checked(kind, value)
     return await anyio.to_thread.run_sync(checked, kind, value)
 
 
 def checked(kind: type[B], value: Mapping[str, Any]) -> B:
-    """A body from what its JSON holds.
+    """Validate the JSON of a body.
 
     Raises:
         APIError: it is not what is expected; names the parameter.
@@ -158,7 +168,7 @@ def checked(kind: type[B], value: Mapping[str, Any]) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        if (count := error.error_count()) > MOST_ERRORS:
+        if (count := error.error_count()) > MAX_ERRORS:
             raise APIError(
                 f"{count:,} parts of the request are unsupported or invalid",
                 code="invalid_value",
@@ -173,8 +183,7 @@ def _refusal(errors: Sequence[ErrorDetails], value: Any) -> APIError:
     found = max(near, key=lambda error: len(error["loc"]))
     param = _path(found, value)
     if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
-        message = f"Unsupported parameter: '{param}' is not supported by this server."
-        return APIError(message, param=param, code="unsupported_parameter")
+        return unsupported(param)
     if found["type"] == "missing":
         message = f"Missing required parameter: '{param}'."
         return APIError(message, param=param, code="missing_required_parameter")
@@ -183,7 +192,7 @@ def _refusal(errors: Sequence[ErrorDetails], value: Any) -> APIError:
 
 
 def _path(found: ErrorDetails, value: Any) -> str:
-    """Where an error is, as a client writes it: names of unions' members are left out."""
+    """Return where an error is, as a client writes it, without names of unions' members."""
     path = ""
     for number, step in enumerate(found["loc"], 1):
         if isinstance(step, int):

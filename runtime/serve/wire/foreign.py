@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from ..http.api_error import APIError
+from ..http.api_error import APIError, unsupported
 from ..http.notes import note
 
 Ways = Callable[[Any], list[dict[str, Any]]]
@@ -114,7 +114,7 @@ def translated(value: Mapping[str, Any], names: AbstractSet[str]) -> dict[str, A
         elif name in REFUSED:
             why, usual = REFUSED[name]
             if not any(given == one and (given is True) == (one is True) for one in usual):
-                raise _unsupported(name, f"by this server with this value: {why}")
+                raise unsupported(name, f"by this server with this value: {why}")
         elif given and given not in ("auto", "default"):
             note(f"'{name}' is ignored: {_REASONS[name]}")
     return made
@@ -129,12 +129,7 @@ def _read_as(name: str, given: Any, names: AbstractSet[str]) -> dict[str, Any]:
     known = names | _FOREIGN if name in ("options", "structured_outputs") else names
     way = next((way for way in found if not way or way.keys() & known), None)
     if way is None:
-        raise _unsupported(name, "at this path")
+        raise unsupported(name, "at this path")
     if way:
         note(f"'{name}' is read as {', '.join(map(repr, way))}")
     return way
-
-
-def _unsupported(name: str, where: str) -> APIError:
-    message = f"Unsupported parameter: '{name}' is not supported {where}."
-    return APIError(message, param=name, code="unsupported_parameter")

@@ -10,8 +10,8 @@ from pydantic import AliasChoices, ConfigDict, Discriminator, Field, Tag
 
 from ...conversation.chat import Message
 from ...conversation.grammar import CallChoice
-from ...conversation.toolcalls import ToolCall
 from ..http.api_error import APIError
+from ..models.turns import CallIds
 from ..settings import Limits
 from .body import Body, WireModel
 from .tools import Offered, arguments_of, check_size, joined
@@ -59,7 +59,7 @@ class OtherPart(WireModel):
     type: str
 
     def text_at(self, where: str, *, newest: bool = False) -> str:
-        """The text in its place: what it is, and the texts in it; none of another model's thoughts.
+        """Return a text for it: what it is, and its texts; empty for another model's thoughts.
 
         Raises:
             APIError: it has no text and is of the `newest` question; `where` names it.
@@ -162,7 +162,7 @@ class NamedTool(Lenient):
 
 
 class AllowedTools(Lenient):
-    """The tools that the model may use, of all that it is told of."""
+    """The tools that the model may use, of all that it knows."""
 
     mode: Literal["auto", "required"]
     tools: list[NamedTool] = Field(min_length=1)
@@ -227,17 +227,13 @@ class Talk(Body):
 
 
 def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
-    """A conversation as templates take it.
-
-    Calls get identifiers by their place: so what clients, or we, chose at random is no part of a
-    prompt that begins as the one before.
+    """Return a conversation as templates take it; see `CallIds`.
 
     Raises:
         APIError: a content is of a kind that no model here takes.
     """
     made: list[Message] = []
-    names: dict[str, tuple[str, str]] = {}  # of calls: name and identifier here
-    turns = 0
+    ids = CallIds()
     for number, message in enumerate(messages):
         where = f"messages[{number}].content"
         if isinstance(message, SpokenMessage):
@@ -245,29 +241,24 @@ def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
             newest = role == "system" or number == len(messages) - 1
             made.append(Message(role, text_of(message.content, where, newest=newest)))
         elif isinstance(message, ToolMessage):
-            name, own = names.get(message.tool_call_id, (message.name or "", message.tool_call_id))
+            name, own = ids.of_result(message.tool_call_id, message.name or "")
             made.append(Message("tool", text_of(message.content, where), name, own))
         else:
-            calls: list[ToolCall] = []
-            only = (
-                [] if message.function_call is None else [CallItem(function=message.function_call)]
+            old = message.function_call
+            items = message.tool_calls or ([] if old is None else [CallItem(function=old)])
+            calls = tuple(
+                ids.call(one.id, one.function.name, arguments_of(one.function.arguments))
+                for one in items
             )
-            for place, item in enumerate(message.tool_calls or only):
-                own = f"c{turns % 10**4:04}{place % 10**4:04}"
-                names[item.id] = (item.function.name, own)
-                arguments = arguments_of(item.function.arguments)
-                calls.append(ToolCall(item.function.name, arguments, id=own))
-            turns += bool(calls)
+            ids.end_turn()
             text = text_of(message.content or "", where)
             thinking = message.reasoning_content or message.reasoning or ""
-            made.append(
-                Message("assistant", text, calls=tuple(calls), text=text, thinking=thinking)
-            )
+            made.append(Message("assistant", text, calls=calls, text=text, thinking=thinking))
     return made
 
 
 def text_of(content: Content, where: str, *, newest: bool = False) -> str:
-    """The text of a content, with placeholders for what is not text.
+    """Return the text of a content, with placeholders for what is not text.
 
     Raises:
         APIError: something in `newest` content, which counts for the answer, has no text.
@@ -283,7 +274,7 @@ def text_of(content: Content, where: str, *, newest: bool = False) -> str:
 
 
 def offered(tools: Sequence[ToolItem]) -> list[Offered]:
-    """The tools of a request."""
+    """Return the tools of a request."""
     return [
         Offered(tool.type, one.name, one.description, one.parameters)
         if (one := tool.function)
@@ -293,7 +284,7 @@ def offered(tools: Sequence[ToolItem]) -> list[Offered]:
 
 
 def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
-    """Whether there may be calls, and of which tools where not of all."""
+    """Return whether there may be calls, and of which tools where not of all."""
     if isinstance(choice, NamedTool):
         return "required", (choice.function.name,)
     if isinstance(choice, AllowedChoice):
@@ -303,7 +294,7 @@ def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
 
 
 def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | None:
-    """The schema that an answer must fit.
+    """Return the schema that an answer must fit.
 
     Raises:
         APIError: it is too large.
@@ -319,7 +310,7 @@ def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | N
 
 
 def _strings(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The strings in a part and its inner parts, with their keys."""
+    """Yield the strings in a part and its inner parts, with their keys."""
     for key, value in part.items():
         if isinstance(value, str):
             plain = key == "data" and part.get("type") == "text"  # a document of plain text

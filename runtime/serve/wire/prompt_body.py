@@ -9,9 +9,11 @@ from pydantic import Field
 
 from ...tokens.tokenizer import Tokenizer
 from ..http.api_error import APIError
+from ..models.generate import GenerationRequest
+from ..models.loaded_model import LoadedModel
 from ..settings import Limits
 from .body import Body
-from .sampling_body import StreamBody
+from .sampling_body import StreamBody, check_token
 
 Piece = int | str
 """Of a prompt: a token, or a text."""
@@ -30,15 +32,14 @@ Prompts = str | PromptObject | list[Piece] | list[str | PromptObject | list[Piec
 class PromptBody(StreamBody):
     """What both formats of completions have."""
 
-    goes_on = True
+    is_completion = True
     prompt_param: ClassVar[str] = "prompt"
 
     max_tokens: int | None = Field(default=None, ge=-1)
 
     @property
-    def told_logprobs(self) -> int | None:
-        """Likeliest tokens that are told beside each one; None: no probabilities are told."""
-        return None
+    def max_answer(self) -> int | None:
+        return self.answer_limit(self.max_tokens)
 
     def required_output(self, limits: Limits) -> dict[str, Any] | str | None:
         """Return what answers have to fit; None: every text does.
@@ -53,25 +54,20 @@ class PromptBody(StreamBody):
             )
         return form
 
-    def options(
-        self, tokenizer: Tokenizer, limits: Limits, ends: frozenset[int] = frozenset()
-    ) -> dict[str, Any]:
-        """See `SamplingBody.options`; `ends` end an answer, too."""
-        found = super().options(tokenizer, limits)
-        return found | {
-            "max_tokens": self.most_tokens(self.max_tokens),
-            "logprobs": self.told_logprobs,
-            "ids": self.native,
-            "sampled_probs": self.post_sampling_probs,
-            "ends": ends | found["ends"],
-            "indent": self.n_indent,
-            "endless": self.ignore_eos,
-            "operation": "text_completion",
-        }
+    def generation(
+        self,
+        model: LoadedModel,
+        ids: list[int],
+        limits: Limits,
+        ends: frozenset[int] = frozenset(),
+    ) -> GenerationRequest:
+        """Return the request to the engine for one of the prompts; `ends` end an answer, too."""
+        prompt = model.prompts.continuation(ids, self.required_output(limits), self.prompt_param)
+        return self.request_for(prompt, model, limits, ends)
 
 
-def prompts_of(given: Prompts, most: int, param: str = "prompt") -> list[str | list[Piece]]:
-    """Each prompt: a text, or tokens with texts between them.
+def prompts_of(given: Prompts, max_prompts: int, param: str = "prompt") -> list[str | list[Piece]]:
+    """Return each prompt: a text, or tokens with texts between them.
 
     Raises:
         APIError: they are too many, or one is empty.
@@ -82,8 +78,8 @@ def prompts_of(given: Prompts, most: int, param: str = "prompt") -> list[str | l
     )
     found: list[Any] = list(given) if several and isinstance(given, list) else [given]
     found = [one.prompt_string if isinstance(one, PromptObject) else one for one in found]
-    if len(found) > most:
-        raise APIError(f"Invalid '{param}': at most {most:,} of them.", param=param)
+    if len(found) > max_prompts:
+        raise APIError(f"Invalid '{param}': at most {max_prompts:,} of them.", param=param)
     if not found or not all(found):
         raise APIError(f"Invalid '{param}': it is empty.", param=param)
     return found
@@ -92,7 +88,7 @@ def prompts_of(given: Prompts, most: int, param: str = "prompt") -> list[str | l
 def pieces_of(
     given: str | Sequence[Piece], tokenizer: Tokenizer, param: str, *, special: bool = False
 ) -> list[int]:
-    """The tokens of texts, or of tokens with texts between them; none begins them.
+    """Return the tokens of texts, or of tokens with texts between them, without a first one (BOS).
 
     Raises:
         APIError: one is not in the vocabulary.
@@ -101,15 +97,14 @@ def pieces_of(
     for piece in [given] if isinstance(given, str) else given:
         if isinstance(piece, str):
             ids += tokenizer.encode(piece, special=special)
-        elif not 0 <= piece < tokenizer.n_vocab:
-            raise APIError(f"{piece} is not in the vocabulary of {tokenizer.n_vocab}", param=param)
         else:
+            check_token(piece, tokenizer, param)
             ids.append(piece)
     return ids
 
 
 def ids_of(prompt: str | Sequence[Piece], tokenizer: Tokenizer, param: str = "prompt") -> list[int]:
-    """The tokens of a prompt: a text, or tokens with texts between them.
+    """Return the tokens of a prompt: a text, or tokens with texts between them.
 
     Raises:
         APIError: one is not in the vocabulary.

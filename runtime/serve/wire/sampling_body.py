@@ -1,6 +1,6 @@
 """Settings that several wire formats share: of decodes, streams and probabilities.
 
-Those that llama-server has beside OpenAI's are in `LlamaBody`; what is not done, in `foreign.py`.
+Those that llama-server has besides OpenAI's are in `LlamaBody`; what is not done, in `foreign.py`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from ...conversation.turn import Limits as TurnLimits
+from ...conversation.turn import TurnRequest
 from ...engine.sampling.fill_sampling import MOST as FILLS
 from ...engine.sampling.settings import LLAMA_ORDER, MAX_REPEATED, MAX_STOP, MAX_STOPS, Sampling
 from ...tokens.tokenizer import Tokenizer
 from ..http.api_error import APIError
+from ..models.generate import GenerationRequest
+from ..models.loaded_model import LoadedModel
+from ..models.prompts import Prompt
 from ..settings import Limits
 from .body import Body
 from .tools import check_size
 
 Bias = float | Literal[False]
 """Of a token's logit; False forbids it."""
-MOST_BIASES = 4096
+MAX_BIASES = 4096
 _DIGITS = 20  # of a token's number: Python converts no more than some thousand
-LEAST_P = 1e-9  # of top_p: 0 leaves the likeliest token, as it does elsewhere
-_MOST = 1e6  # of numbers that may as well be large
+MIN_P = 1e-9  # of top_p: 0 leaves the likeliest token, as it does elsewhere
+_MAX = 1e6  # of numbers that may as well be large
 _SAMPLERS = ("penalties", "dry", *LLAMA_ORDER, "infill", "adaptive_p")
 _LETTERS = dict(zip("edskypmxtia", _SAMPLERS, strict=True))
 _ALIASES = {
@@ -54,14 +59,16 @@ class StreamOptions(Body):
 
 
 class LlamaBody(Body):
-    """Request fields that llama-server accepts beside OpenAI's."""
+    """Request fields that llama-server accepts besides OpenAI's."""
 
-    goes_on: ClassVar[bool] = False
-    """Whether an answer is a text that only goes on, and no turn of a conversation."""
+    is_completion: ClassVar[bool] = False
+    """Whether an answer completes a text, and is no turn of a conversation."""
 
     native: ClassVar[bool] = False
     """Whether the format is llama-server's own: with tokens, and probabilities after sampling."""
 
+    model: str | None = None
+    stream: bool = False
     n_predict: int | None = Field(default=None, ge=-1)
     cache_prompt: bool = True
     timings_per_token: bool = False
@@ -75,9 +82,9 @@ class LlamaBody(Body):
 
     @field_validator("ignore_eos", "n_indent", "post_sampling_probs")
     @classmethod
-    def _has_place(cls, given: Any, info: ValidationInfo) -> Any:
+    def _applies_here(cls, given: Any, info: ValidationInfo) -> Any:
         own = info.field_name == "post_sampling_probs"
-        if given and not (cls.native if own else cls.goes_on):
+        if given and not (cls.native if own else cls.is_completion):
             where = "llama-server's own formats of " if own else ""
             raise ValueError(f"it works only for {where}completions")
         return given
@@ -89,8 +96,8 @@ class LlamaBody(Body):
             raise ValueError("give -1 (no pings) or at least one second")
         return given
 
-    def most_tokens(self, *given: int | None) -> int | None:
-        """Of an answer: the first that was given, in OpenAI's words or llama-server's.
+    def answer_limit(self, *given: int | None) -> int | None:
+        """Return the tokens that an answer may have: the first limit given, else `n_predict`.
 
         None, or -1 in a request: as many as fit. 0: the prompt is read only.
         """
@@ -98,42 +105,11 @@ class LlamaBody(Body):
         return None if found < 0 else found
 
     @property
-    def predict_s(self) -> float:
-        """Seconds after which an answer ends with its next line break; 0: none."""
-        return max(self.t_max_predict_ms, 0.0) / 1e3
-
-    @property
     def ping_s(self) -> float | None:
         """Silence after which a stream gets a comment, in seconds; None: as the server says."""
         if self.sse_ping_interval is None:
             return None
         return inf if self.sse_ping_interval < 0 else float(self.sse_ping_interval)
-
-
-class OutputFormatBody(Body):
-    """What an answer has to fit, as llama-server's clients say it."""
-
-    grammar: str | None = None  # GBNF
-    json_schema: dict[str, Any] | None = None
-
-    def output_format(self, limits: Limits) -> dict[str, Any] | str | None:
-        """A JSON schema, or a GBNF grammar; None: every answer fits.
-
-        Raises:
-            APIError: both are given, or it is too large.
-        """
-        if self.json_schema is None:
-            if len(self.grammar or "") > limits.schema:
-                raise APIError(
-                    f"the grammar has {len(self.grammar or ''):,} characters; the limit is "
-                    f"{limits.schema:,}",
-                    param="grammar",
-                )
-            return self.grammar or None
-        if self.grammar:
-            raise APIError("give either json_schema or grammar", param="json_schema")
-        check_size(self.json_schema, "json_schema", limits)
-        return self.json_schema or {"type": "object"}
 
 
 class SamplingBody(LlamaBody):
@@ -154,26 +130,26 @@ class SamplingBody(LlamaBody):
     min_tokens: int = Field(default=0, ge=0)
     samplers: list[str] | None = None
     min_keep: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    typical_p: float | None = Field(default=None, ge=0, le=_MOST)
-    typ_p: float | None = Field(default=None, ge=0, le=_MOST)  # the same, by its sampler's name
-    top_n_sigma: float | None = Field(default=None, ge=-_MOST, le=_MOST)
+    typical_p: float | None = Field(default=None, ge=0, le=_MAX)
+    typ_p: float | None = Field(default=None, ge=0, le=_MAX)  # the same, by its sampler's name
+    top_n_sigma: float | None = Field(default=None, ge=-_MAX, le=_MAX)
     xtc_probability: float | None = Field(default=None, ge=0, le=1)
     xtc_threshold: float | None = Field(default=None, ge=0, le=1)
-    dynatemp_range: float | None = Field(default=None, ge=-_MOST, le=100)
-    dynatemp_exponent: float | None = Field(default=None, ge=0, le=_MOST)
-    dry_multiplier: float | None = Field(default=None, ge=0, le=_MOST)
-    dry_base: float | None = Field(default=None, ge=0, le=_MOST)
+    dynatemp_range: float | None = Field(default=None, ge=-_MAX, le=100)
+    dynatemp_exponent: float | None = Field(default=None, ge=0, le=_MAX)
+    dry_multiplier: float | None = Field(default=None, ge=0, le=_MAX)
+    dry_base: float | None = Field(default=None, ge=0, le=_MAX)
     dry_allowed_length: int | None = Field(default=None, ge=0, le=MAX_REPEATED)
     dry_penalty_last_n: int | None = Field(default=None, ge=-1, le=2**31 - 1)
     dry_sequence_breakers: list[str] | None = Field(default=None, max_length=MAX_STOPS)
     mirostat: int | None = Field(default=None, ge=0, le=2)
-    mirostat_tau: float | None = Field(default=None, ge=0, le=_MOST)
-    mirostat_eta: float | None = Field(default=None, ge=0, le=_MOST)
+    mirostat_tau: float | None = Field(default=None, ge=0, le=_MAX)
+    mirostat_eta: float | None = Field(default=None, ge=0, le=_MAX)
 
     @field_validator("mirostat", "min_keep", mode="before")
     @classmethod
     def _is_whole(cls, given: Any) -> Any:
-        """Clients write 0.0, too."""
+        """Convert 0.0 to 0, which clients write, too."""
         return int(given) if isinstance(given, float) and given.is_integer() else given
 
     @field_validator("dry_sequence_breakers")
@@ -186,7 +162,7 @@ class SamplingBody(LlamaBody):
     @field_validator("samplers", mode="before")
     @classmethod
     def _are_named(cls, given: Any) -> Any:
-        """Their names, also as one text of their letters."""
+        """Convert a text of letters, and other spellings, to names."""
         if isinstance(given, str):
             given = [_LETTERS.get(letter, letter) for letter in given]
         if isinstance(given, list):
@@ -209,9 +185,9 @@ class SamplingBody(LlamaBody):
     @field_validator("logit_bias", mode="before")
     @classmethod
     def _are_pairs(cls, bias: Any) -> Any:
-        """Pairs are lists in JSON."""
-        if isinstance(bias, dict | list) and len(bias) > MOST_BIASES:
-            raise ValueError(f"at most {MOST_BIASES:,} tokens can have a bias")
+        """Convert lists, which pairs are in JSON."""
+        if isinstance(bias, dict | list) and len(bias) > MAX_BIASES:
+            raise ValueError(f"at most {MAX_BIASES:,} tokens can have a bias")
         if isinstance(bias, list):
             return [tuple(one) if isinstance(one, list) else one for one in bias]
         return bias
@@ -225,7 +201,7 @@ class SamplingBody(LlamaBody):
         return bias
 
     def sampling(self, tokenizer: Tokenizer) -> Sampling:
-        """For the engine."""
+        """Return the settings for the engine."""
         found = {name: getattr(self, name) for name in _NAMED}
         typical = self.typ_p if self.typical_p is None else self.typical_p
         bias: dict[int, float] = {}
@@ -234,17 +210,13 @@ class SamplingBody(LlamaBody):
             if not isinstance(key, int) and digits:
                 key = key.lstrip("0")[:_DIGITS] or "0"  # so many are in no vocabulary
             for token in (int(key),) if digits else tokenizer.encode(str(key)):
-                if not 0 <= token < tokenizer.n_vocab:
-                    raise APIError(
-                        f"{token} is not in the vocabulary of {tokenizer.n_vocab}",
-                        param="logit_bias",
-                    )
+                check_token(token, tokenizer, "logit_bias")
                 bias[token] = bias.get(token, 0.0) + (-inf if value is False else value)
         sampling = Sampling(
             **found,
             top_k=None if self.top_k is None else max(self.top_k, 0),
-            top_p=None if self.top_p is None else max(self.top_p, LEAST_P),
-            typical_p=None if typical is None else min(max(typical, LEAST_P), 1.0),
+            top_p=None if self.top_p is None else max(self.top_p, MIN_P),
+            typical_p=None if typical is None else min(max(typical, MIN_P), 1.0),
             dynatemp_range=None if self.dynatemp_range is None else max(self.dynatemp_range, 0.0),
             dry_base=None if self.dry_base is None or self.dry_base < 1 else self.dry_base,
             seed=None if self.seed in (None, -1) else self.seed % 2**64,
@@ -254,7 +226,7 @@ class SamplingBody(LlamaBody):
         return sampling if self.samplers is None else self._ordered(sampling, self.samplers)
 
     def _ordered(self, sampling: Sampling, names: list[str]) -> Sampling:
-        """With these samplers in this order, and no others."""
+        """Return settings with these samplers in this order, and no others."""
         if sampling.mirostat:  # which leaves all others out, and needs a temperature
             return sampling
         self._check_first(sampling, names)
@@ -274,7 +246,7 @@ class SamplingBody(LlamaBody):
         return replace(sampling, order=order)
 
     def _check_first(self, sampling: Sampling, names: list[str]) -> None:
-        """See that only what is off comes before penalties, and but for them before DRY.
+        """Check that only what is off comes before penalties, and but for them before DRY.
 
         Raises:
             APIError: something else does.
@@ -293,31 +265,44 @@ class SamplingBody(LlamaBody):
                 raise APIError("penalties must come first, followed by dry", param="samplers")
             active = [name for name in active if name != first]
 
-    def options(self, tokenizer: Tokenizer, limits: Limits) -> dict[str, Any]:
-        """Return what these settings say of a `GenerationRequest`.
+    @property
+    def max_answer(self) -> int | None:
+        """Tokens of an answer; None: as many as fit."""
+        return self.answer_limit()
+
+    @property
+    def logprob_count(self) -> int | None:
+        """Likeliest tokens to return with each one; None: no probabilities."""
+        return None
+
+    def request_for(
+        self,
+        prompt: Prompt,
+        model: LoadedModel,
+        limits: Limits,
+        ends: frozenset[int] = frozenset(),
+    ) -> GenerationRequest:
+        """Return the request to the engine for one prompt; `ends` end an answer, too.
 
         Raises:
-            APIError: one makes no sense for this model, or here; names it.
+            APIError: a setting makes no sense for this model, or here; names it.
         """
-        return {
-            "sampling": self.sampling(tokenizer),
-            "stops": self.stops(limits),
-            "cached": self.cache_prompt,
-            "ends": self.ends(tokenizer),
-            "min_tokens": self.min_tokens,
-            "predict_s": self.predict_s,
-        }
-
-    def ends(self, tokenizer: Tokenizer) -> frozenset[int]:
-        """Tokens that end an answer, beside those of the model."""
+        tokenizer, line_s = model.engine.tokenizer, max(self.t_max_predict_ms, 0.0) / 1e3
+        turn = TurnRequest(
+            self.sampling(tokenizer),
+            limits=TurnLimits(self.max_answer, self.min_tokens, line_s, self.n_indent),
+            stops=self.stops(limits),
+            ends=ends.union(self.stop_token_ids),
+            endless=self.ignore_eos,
+            logprobs=self.logprob_count,
+            sampled_probs=self.post_sampling_probs,
+        )
         for token in self.stop_token_ids:
-            if not 0 <= token < tokenizer.n_vocab:
-                what = f"{token} is not in the vocabulary of {tokenizer.n_vocab}"
-                raise APIError(what, param="stop_token_ids")
-        return frozenset(self.stop_token_ids)
+            check_token(token, tokenizer, "stop_token_ids")
+        return GenerationRequest(prompt, turn, cached=self.cache_prompt, pieces=self.stream)
 
     def stops(self, limits: Limits) -> tuple[str, ...]:
-        """Texts that end an answer.
+        """Return the texts that end an answer.
 
         Raises:
             APIError: they are too many, empty or too long.
@@ -325,8 +310,18 @@ class SamplingBody(LlamaBody):
         return stops_of([self.stop] if isinstance(self.stop, str) else self.stop, limits)
 
 
+def check_token(token: int, tokenizer: Tokenizer, param: str) -> None:
+    """Check that a token is in the vocabulary.
+
+    Raises:
+        APIError: it is not.
+    """
+    if not 0 <= token < tokenizer.n_vocab:
+        raise APIError(f"{token} is not in the vocabulary of {tokenizer.n_vocab}", param=param)
+
+
 def stops_of(given: list[str] | None, limits: Limits, param: str = "stop") -> tuple[str, ...]:
-    """See `SamplingBody.stops`."""
+    """Check the texts that end an answer; see `SamplingBody.stops`."""
     if len(given or ()) > limits.stops or not all(0 < len(stop) <= 256 for stop in given or ()):
         limit = limits.stops
         raise APIError(
@@ -335,23 +330,55 @@ def stops_of(given: list[str] | None, limits: Limits, param: str = "stop") -> tu
     return tuple(given or ())
 
 
-class StreamBody(SamplingBody, OutputFormatBody):
+class StreamBody(SamplingBody):
     """What chats and completions have."""
 
-    model: str | None = None
-    stream: bool = False
     stream_options: StreamOptions | None = None
+    grammar: str | None = None  # GBNF
+    json_schema: dict[str, Any] | None = None
     return_progress: bool = False
     n_probs: int | None = Field(default=None, ge=0)
     n: int = Field(default=1, ge=1)
 
-    def options(self, tokenizer: Tokenizer, limits: Limits) -> dict[str, Any]:
-        """See `SamplingBody.options`."""
-        return super().options(tokenizer, limits) | {
-            "choices": self.n,
-            "progress": self.return_progress and self.stream,
-            "timed": self.timings_per_token and self.stream,
-        }
+    @property
+    def logprob_count(self) -> int | None:
+        return self.n_probs or None
+
+    def request_for(
+        self,
+        prompt: Prompt,
+        model: LoadedModel,
+        limits: Limits,
+        ends: frozenset[int] = frozenset(),
+    ) -> GenerationRequest:
+        return replace(
+            super().request_for(prompt, model, limits, ends),
+            choices=self.n,
+            progress=self.return_progress and self.stream,
+            pieces=self.stream and not self.is_completion,
+            ids=self.native,
+            timed=self.timings_per_token and self.stream,
+            operation="text_completion" if self.is_completion else "chat",
+        )
+
+    def output_format(self, limits: Limits) -> dict[str, Any] | str | None:
+        """Return a JSON schema, or a GBNF grammar; None: every answer fits.
+
+        Raises:
+            APIError: both are given, or it is too large.
+        """
+        if self.json_schema is None:
+            if len(self.grammar or "") > limits.schema:
+                raise APIError(
+                    f"the grammar has {len(self.grammar or ''):,} characters; the limit is "
+                    f"{limits.schema:,}",
+                    param="grammar",
+                )
+            return self.grammar or None
+        if self.grammar:
+            raise APIError("give either json_schema or grammar", param="json_schema")
+        check_size(self.json_schema, "json_schema", limits)
+        return self.json_schema or {"type": "object"}
 
     @property
     def wants_usage(self) -> bool:
@@ -370,7 +397,7 @@ class StreamBody(SamplingBody, OutputFormatBody):
 def check_logprobs(
     wanted: bool, top: int | None, limits: Limits, name: str = "top_logprobs"
 ) -> None:
-    """Whether probabilities can be told as asked.
+    """Check that as many probabilities can be returned.
 
     Raises:
         APIError: they cannot; names the parameter.

@@ -14,7 +14,7 @@ from ..settings import Limits
 
 
 def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call in a history; what is not JSON is shown to the model as it is."""
+    """Return the arguments of a call in a history; what is not JSON is shown as it is."""
     if isinstance(given, dict):
         return given
     try:
@@ -27,13 +27,13 @@ def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def without_halves(text: str) -> str:
-    """JSON with U+FFFD in the place of each half of a surrogate pair: nothing can encode these."""
+    """Replace each half of a surrogate pair in JSON by U+FFFD: nothing can encode these."""
     whole = json.dumps(json.loads(text), ensure_ascii=False)
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def joined(texts: Iterable[str]) -> str:
-    """The texts of a message's parts, each on lines of its own."""
+    """Join the texts of a message's parts, each on lines of its own."""
     made = ""
     for text in filter(None, texts):
         made += text if not made or made[-1] == "\n" or text[0] == "\n" else f"\n{text}"
@@ -81,7 +81,7 @@ def tools_of(
     kind: str = "function",
     schema: str = "parameters",
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The schemas of tools as templates and grammars take them, and notes on those left out.
+    """Return the schemas of tools as templates and grammars take them, and notes on those left out.
 
     Args:
         kind: the one that there is here; others are of another server's own tools.

@@ -85,7 +85,7 @@ def write_answers(monkeypatch: pytest.MonkeyPatch, call: Call) -> list[str]:
             events = [Text(0, "I look."), call]
         reason = "stop" if len(asked) > 1 else "tool_calls"
         for event in (PromptRead(9, 0, 0.1), *events, Done(0, reason, 3, 0, 0.1), Closed()):
-            self._emit(event)
+            self.emit(event)
 
     monkeypatch.setattr(service.Generation, "run", answer)
     return asked

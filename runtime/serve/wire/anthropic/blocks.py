@@ -22,7 +22,7 @@ _CARRIES = "thought1."  # begins a signature that holds the thought itself
 _CALLS: dict[str, CallChoice] = {
     "auto": "auto", "any": "required", "tool": "required", "none": "none",
 }  # fmt: skip
-MOST_THOUGHT = 4 << 20  # bytes of it
+MAX_THOUGHT = 4 << 20  # bytes of it
 
 
 class ThinkingBlock(Lenient):
@@ -62,7 +62,7 @@ Block = Annotated[
 
 
 class BlocksMessage(Lenient):
-    """A message; a system message may stand in the midst of a conversation."""
+    """A message; a system message may come late in a conversation."""
 
     role: Literal["user", "assistant", "system"]
     content: str | list[Block]
@@ -86,7 +86,7 @@ class ToolChoice(Lenient):
 
 
 def messages_of(system: Content, messages: Sequence[BlocksMessage]) -> list[Message]:
-    """A conversation as templates take it.
+    """Return a conversation as templates take it.
 
     Raises:
         APIError: the question is of a kind that no model here takes, or nothing is asked.
@@ -97,8 +97,9 @@ def messages_of(system: Content, messages: Sequence[BlocksMessage]) -> list[Mess
     if not isinstance(system, str):
         # A header of HTTP that Claude Code writes here. It may hold a nonce, and all that follows
         # one would be computed anew each time.
-        told = (not isinstance(b, TextPart) or not b.text.startswith(_HEADER) for b in system)
-        system = [block for block, is_told in zip(system, told, strict=True) if is_told]
+        system = [
+            b for b in system if not isinstance(b, TextPart) or not b.text.startswith(_HEADER)
+        ]
     turns.system(text_of(system, "system", newest=True))
     for number, message in enumerate(messages):
         where = f"messages[{number}].content"
@@ -108,10 +109,10 @@ def messages_of(system: Content, messages: Sequence[BlocksMessage]) -> list[Mess
         if message.role == "assistant":
             _assistant(turns, blocks, where)
         else:
-            # What a client puts beside the results of its tools belongs to these.
+            # What a client puts next to the results of its tools belongs to these.
             results = any(isinstance(block, ToolResultBlock) for block in blocks)
             newest = number == len(messages) - 1 and not results
-            _asked(turns, message.role, blocks, where, newest=newest)
+            _user(turns, message.role, blocks, where, newest=newest)
     turns.close()
     last = turns.messages[-1] if turns.messages else None
     if last is not None and last.role == "assistant" and last.calls:
@@ -124,19 +125,19 @@ def messages_of(system: Content, messages: Sequence[BlocksMessage]) -> list[Mess
 
 
 def _assistant(turns: Turns, blocks: Sequence[Block], where: str) -> None:
-    turns.said("")
-    for place, block in enumerate(blocks):
+    turns.say("")
+    for index, block in enumerate(blocks):
         if isinstance(block, TextPart):
-            turns.said(block.text)
+            turns.say(block.text)
         elif isinstance(block, ThinkingBlock):
             turns.thought(block.thinking or carried(block.signature))
         elif isinstance(block, ToolUseBlock):
             turns.called(block.id, block.name, block.input)
         else:
-            turns.said(_other(block).text_at(f"{where}[{place}]", newest=False))
+            turns.say(_other(block).text_at(f"{where}[{index}]", newest=False))
 
 
-def _asked(
+def _user(
     turns: Turns,
     role: Literal["user", "system"],
     blocks: Sequence[Block],
@@ -144,35 +145,35 @@ def _asked(
     *,
     newest: bool,
 ) -> None:
-    """What the user, or the client in his place, says: texts, and results of calls."""
+    """Add what the user, or the client for him, says: texts, and results of calls."""
     texts: list[str] = []
 
-    def said() -> None:
+    def flush() -> None:
         if texts:
             (turns.system if role == "system" else turns.user)(joined(texts))
             texts.clear()
 
-    for place, block in enumerate(blocks):
+    for index, block in enumerate(blocks):
         if isinstance(block, TextPart):
             texts.append(block.text)
         elif isinstance(block, ToolResultBlock) and role == "user":
-            said()
-            text = text_of(block.content, f"{where}[{place}].content")
+            flush()
+            text = text_of(block.content, f"{where}[{index}].content")
             if block.is_error and "error" not in text[:100].lower():
                 text = f"Error: {text}"
             turns.result(block.tool_use_id, text)
         else:
-            texts.append(_other(block).text_at(f"{where}[{place}]", newest=newest))
-    said()
+            texts.append(_other(block).text_at(f"{where}[{index}]", newest=newest))
+    flush()
 
 
 def _other(block: Block) -> OtherPart:
-    """A block that has no meaning in its place, whatever it is."""
+    """Return a block that has no meaning in this role as a part of another kind."""
     return block if isinstance(block, OtherPart) else OtherPart(**block.model_dump())
 
 
 def signature_of(thought: str, *, carrying: bool = False) -> str:
-    """The signature of a thought: clients drop those that have none.
+    """Return the signature of a thought: clients drop those that have none.
 
     Args:
         thought: its text.
@@ -185,22 +186,22 @@ def signature_of(thought: str, *, carrying: bool = False) -> str:
 
 
 def carried(signature: str) -> str:
-    """The thought in a signature; none if it is not one that holds any."""
+    """Return the thought that a signature carries; empty if none."""
     if not signature.startswith(_CARRIES):
         return ""
     try:
         packed = base64.b64decode(signature.removeprefix(_CARRIES), validate=True)
-        # Bounded: a few bytes may stand for gigabytes.
-        return zlib.decompressobj().decompress(packed, MOST_THOUGHT).decode()
+        # Bounded: a few bytes may unpack to gigabytes.
+        return zlib.decompressobj().decompress(packed, MAX_THOUGHT).decode()
     except (ValueError, zlib.error):
         return ""
 
 
 def offered(tools: Sequence[ToolItem]) -> list[Offered]:
-    """The tools of a request."""
+    """Return the tools of a request."""
     return [Offered(tool.type, tool.name, tool.description, tool.input_schema) for tool in tools]
 
 
 def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
-    """Whether there may be calls, and of which tool where not of all."""
+    """Return whether there may be calls, and of which tool where not of all."""
     return _CALLS[choice.type], (choice.name or "",) if choice.type == "tool" else ()

@@ -1,7 +1,8 @@
-"""``POST /v1/messages``: Anthropic's format, and how many tokens a conversation has."""
+"""``POST /v1/messages``: Anthropic's format."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from json.encoder import encode_basestring
 from secrets import token_hex
 from typing import Any, ClassVar, Literal
@@ -9,18 +10,20 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 
+from ....conversation.turn import Limits as TurnLimits
+from ....conversation.turn import TurnRequest
 from ....engine.sampling.settings import Sampling
 from ....tokens.tokenizer import Tokenizer
 from ...http.api_error import APIError
-from ...models.asked import Asked, Writer
-from ...models.events import Call, CallPart, Done, Event, PromptRead, Text, Thought
+from ...models.events import Call, Done, Event
 from ...models.generate import GenerationRequest
-from ...models.loading import LoadedModel
-from ...models.prompts import Conversation
+from ...models.loaded_model import LoadedModel
+from ...models.model_request import ModelRequest
+from ...models.prompts import Conversation, Prompt
 from ...settings import Limits
-from ..body import Body, read_body
+from ..block_writer import BlockWriter, named_event
+from ..body import Body
 from ..messages import Content, Lenient
 from ..sampling_body import stops_of
 from ..tools import check_choice, check_size, tools_of
@@ -89,11 +92,20 @@ class CountBody(Body):
     context_management: ContextManagement | None = None
     speed: Literal["standard"] | None = None
 
+    @classmethod
+    def check_headers(cls, headers: Mapping[str, str]) -> None:
+        version = headers.get("anthropic-version", VERSIONS[0])
+        if version not in VERSIONS:
+            raise APIError(
+                f"anthropic-version {version:.50} is not known; known: {', '.join(VERSIONS)}",
+                param="anthropic-version",
+            )
+
     def conversation(self, model: LoadedModel, limits: Limits) -> Conversation:
-        """What the model is asked.
+        """Return the conversation that the model continues.
 
         Raises:
-            APIError: a parameter makes no sense beside the others.
+            APIError: a parameter contradicts another one.
         """
         tools, notes = tools_of(offered(self.tools), limits, kind="custom", schema="input_schema")
         choice = self.tool_choice or ToolChoice(type="auto")
@@ -112,13 +124,15 @@ class CountBody(Body):
             output,
             self._options(model),
             thinking_tokens=None if self.thinking is None else self.thinking.budget_tokens,
-            goes_on=True,
+            continues=True,
             notes=notes,
         )
 
     def _options(self, model: LoadedModel) -> dict[str, Any]:
-        """The switches for thinking that the model's template has. Claude Code always sends both,
-        so where there is none the model thinks as it does."""
+        """Return the switches for thinking that the model's template has.
+
+        Claude Code always sends both, so where there is none the model thinks as it does.
+        """
         options: dict[str, Any] = {}
         if self.thinking is not None and model.prompts.reads("enable_thinking"):
             options["enable_thinking"] = self.thinking.type != "disabled"
@@ -140,35 +154,32 @@ class MessagesBody(CountBody):
     top_k: int | None = Field(default=None, ge=0)
 
     def sampling(self, _: Tokenizer) -> Sampling:
-        """For the engine."""
+        """Return the settings of decodes."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k)
 
     @property
     def max_answer(self) -> int:
-        """See `ChatRequest.max_answer`."""
+        """Tokens of an answer."""
         return self.max_tokens
 
     @property
     def ping_s(self) -> None:
-        """See `Asked.ping_s`: as the server's settings say."""
+        """See `ModelRequest.ping_s`: as the server's settings say."""
 
-    def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
-        """See `ChatRequest.generation`."""
-        return GenerationRequest(
-            model.prompts.prompt(self.conversation(model, limits)),
+    def request_for(self, prompt: Prompt, model: LoadedModel, limits: Limits) -> GenerationRequest:
+        """Return the request to the engine for one prompt."""
+        turn = TurnRequest(
             self.sampling(model.engine.tokenizer),
-            self.max_tokens,
-            tuple(self.stop_sequences),
-            pieces=self.stream,
+            limits=TurnLimits(self.max_tokens),
+            stops=tuple(self.stop_sequences),
         )
+        return GenerationRequest(prompt, turn, pieces=self.stream)
 
 
-async def messages(request: Request) -> Asked:
+async def messages(request: Request, body: MessagesBody) -> ModelRequest:
     """Answer a conversation."""
     service = request.app.state.service
     limits: Limits = service.settings.limits
-    _check_version(request)
-    body = await read_body(request, MessagesBody)
     if body.thread is not None:
         raise APIError(
             "this server keeps no message threads; send the whole conversation in messages",
@@ -179,37 +190,15 @@ async def messages(request: Request) -> Asked:
         )
     stops_of(body.stop_sequences, limits, "stop_sequences")
     omitted = body.thinking is not None and body.thinking.display == "omitted"
-    return Asked.chat(
+    return ModelRequest.chat(
         service,
         body,
         lambda shown: MessagesWriter(shown, body.max_tokens, thoughts=not omitted),
     )
 
 
-async def count_tokens(request: Request) -> JSONResponse:
-    """How many tokens a conversation has."""
-    service = request.app.state.service
-    _check_version(request)
-    body = await read_body(request, CountBody)
-
-    def work(model: LoadedModel) -> int:
-        asked = body.conversation(model, service.settings.limits)
-        return len(model.prompts.prompt(asked).ids)
-
-    return JSONResponse({"input_tokens": await service.with_model(body.model, work)})
-
-
-def _check_version(request: Request) -> None:
-    version = request.headers.get("anthropic-version", VERSIONS[0])
-    if version not in VERSIONS:
-        raise APIError(
-            f"anthropic-version {version:.50} is not known; known: {', '.join(VERSIONS)}",
-            param="anthropic-version",
-        )
-
-
-class MessagesWriter(Writer):
-    """Answers in Anthropic's format (see `Writer`): blocks, one after the other.
+class MessagesWriter(BlockWriter):
+    """Writes answers in Anthropic's format (see `Writer`): blocks, one after the other.
 
     Args:
         model: its name.
@@ -217,68 +206,40 @@ class MessagesWriter(Writer):
         thoughts: whether they are shown; else their blocks are empty but for their signatures.
     """
 
+    thought = "thinking"
+
     def __init__(self, model: str, max_tokens: int, *, thoughts: bool = True) -> None:
+        super().__init__()
         self._thoughts = thoughts
-        self._id, self._model, self._most = f"msg_{token_hex(12)}", model, max_tokens
-        self._read: PromptRead | None = None
-        self._done: Done | None = None
-        self._content: list[dict[str, Any]] = []
-        self._open = ""  # the type of the block that grows
-        self._pieces: list[str] = []
-        self._space = ""  # with which a block would begin: no block is of nothing else
+        self._id, self._model, self._max = f"msg_{token_hex(12)}", model, max_tokens
         self._delta = b""
 
     def stream(self, event: Event) -> bytes:
-        """See `Writer.stream`."""
-        if isinstance(event, Text):
-            return self._grow("text", event.text)
-        if isinstance(event, Thought):
-            return self._grow("thinking", event.text)
-        if isinstance(event, CallPart):
-            begun = self._call_begun(event.name) if event.first else b""
-            return begun + self._call_part(event.text)
+        data = super().stream(event)
         if isinstance(event, Call):
-            begun = b"" if event.told else self._call_begun(event.name)
-            told = b"" if event.told else self._call_part(event.arguments)
-            self._content[-1] = {**self._content[-1], "input": from_json(event.arguments)}
-            return begun + told + self._closed()
-        if isinstance(event, PromptRead):
-            self._read = event
-            return _event("message_start", message=self.whole())
-        if isinstance(event, Done):
-            closed, self._done = self._closed(), event
-            told = {key: value for key, value in self.whole().items() if key.startswith("stop_")}
-            return closed + _event("message_delta", delta=told, usage=self._usage())
-        return b""
+            self._blocks[-1]["input"] = from_json(event.arguments)
+        elif isinstance(event, Done):
+            why = {key: value for key, value in self.whole().items() if key.startswith("stop_")}
+            data += named_event("message_delta", delta=why, usage=self._usage())
+        return data
 
     def end(self) -> bytes:
-        """See `Writer.end`."""
-        return _event("message_stop")
+        return named_event("message_stop")
 
     def silent(self) -> bytes:
-        """See `Writer.silent`."""
-        return _event("ping")
+        return named_event("ping")
 
     def failed(self, error: APIError) -> bytes:
-        """See `Writer.failed`."""
         return b"event: error\ndata: " + to_json(error.body_at("/v1/messages")) + b"\n\n"
 
-    def add(self, event: Event) -> None:
-        """See `Writer.add`."""
-        if isinstance(event, Call) and event.as_text and self._open == "text":
-            del self._content[-1]
-            self._open, self._pieces = "", []
-        self.stream(event)
-
     def whole(self) -> dict[str, Any]:
-        """See `Writer.whole`."""
         done = self._done
         return {
             "id": self._id,
             "type": "message",
             "role": "assistant",
             "model": self._model,
-            "content": self._content,
+            "content": self._blocks,
             "stop_reason": None if done is None else self._reason(done),
             "stop_sequence": None if done is None else done.stop,
             "usage": self._usage(),
@@ -289,7 +250,7 @@ class MessagesWriter(Writer):
             return "tool_use"
         if done.reason == "stop":
             return "end_turn" if done.stop is None else "stop_sequence"
-        return "max_tokens" if done.tokens >= self._most else "model_context_window_exceeded"
+        return "max_tokens" if done.tokens >= self._max else "model_context_window_exceeded"
 
     def _usage(self) -> dict[str, Any]:
         read, done = self._read, self._done
@@ -304,57 +265,37 @@ class MessagesWriter(Writer):
             },
         }
 
-    def _grow(self, kind: Literal["text", "thinking"], text: str) -> bytes:
-        begun = b""
-        if self._open != kind:
-            text = self._space + text
-            begun = self._closed()
-            if not text.strip():
-                self._space = text
-                return begun
-            empty = {"type": kind, kind: ""}
-            if kind == "thinking":
-                empty["signature"] = ""
-            begun += self._begun(empty)
-            self._open = kind
-            head = {"type": "content_block_delta", "index": len(self._content) - 1}
-            told = f',"delta":{{"type":"{kind}_delta","{kind}":'
-            self._delta = b"event: content_block_delta\ndata: " + to_json(head)[:-1] + told.encode()
-        self._pieces.append(text)
-        if kind == "thinking" and not self._thoughts:
-            return begun
-        return begun + self._delta + encode_basestring(text).encode() + b"}}\n\n"
+    def _start(self) -> bytes:
+        return named_event("message_start", message=self.whole())
 
-    def _call_begun(self, name: str) -> bytes:
-        # Models count their calls, or write them as they like; a client may want its own form.
-        block = {"type": "tool_use", "id": f"toolu_{token_hex(12)}", "name": name, "input": {}}
-        begun = self._closed() + self._begun(block)
-        self._open = "tool_use"
-        return begun
+    def _open_block(self, kind: str, name: str = "") -> bytes:
+        block: dict[str, Any] = {"type": kind, kind: ""}
+        if kind == "call":
+            # Models count their calls, or write them as they like; a client may want its own form.
+            block = {"type": "tool_use", "id": f"toolu_{token_hex(12)}", "name": name, "input": {}}
+        elif kind == "thinking":
+            block["signature"] = ""
+        self._blocks.append(block)
+        head = to_json({"type": "content_block_delta", "index": self._last})[:-1]
+        delta = f',"delta":{{"type":"{kind}_delta","{kind}":'.encode()
+        self._delta = b"event: content_block_delta\ndata: " + head + delta
+        return named_event("content_block_start", index=self._last, content_block=block)
 
-    def _call_part(self, arguments: str) -> bytes:
-        delta = {"type": "input_json_delta", "partial_json": arguments}
-        return _event("content_block_delta", index=len(self._content) - 1, delta=delta)
-
-    def _begun(self, block: dict[str, Any]) -> bytes:
-        self._content.append(block)
-        return _event("content_block_start", index=len(self._content) - 1, content_block=block)
-
-    def _closed(self) -> bytes:
-        self._space = ""
-        if not self._open:
+    def _extend_text(self, text: str, _: object) -> bytes:
+        if self._open == "thinking" and not self._thoughts:
             return b""
-        text, index = "".join(self._pieces), len(self._content) - 1
-        block, signed = self._content[-1], b""
+        return self._delta + encode_basestring(text).encode() + b"}}\n\n"
+
+    def _extend_call(self, arguments: str) -> bytes:
+        delta = {"type": "input_json_delta", "partial_json": arguments}
+        return named_event("content_block_delta", index=self._last, delta=delta)
+
+    def _close_block(self, text: str, *, complete: bool) -> bytes:
+        block, signed = self._blocks[-1], b""
         if self._open == "text" or (self._open == "thinking" and self._thoughts):
             block[self._open] = text
         if self._open == "thinking":
             block["signature"] = signature_of(text, carrying=not self._thoughts)
             delta = {"type": "signature_delta", "signature": block["signature"]}
-            signed = _event("content_block_delta", index=index, delta=delta)
-        self._open, self._pieces = "", []
-        return signed + _event("content_block_stop", index=index)
-
-
-def _event(kind: str, **data: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), to_json({"type": kind, **data}))
+            signed = named_event("content_block_delta", index=self._last, delta=delta)
+        return signed + named_event("content_block_stop", index=self._last)

@@ -1,4 +1,4 @@
-"""``POST /completion``: texts that the model goes on with, as llama-server answers by itself."""
+"""``POST /completion``: texts to complete, and gaps to fill, in llama-server's own format."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from starlette.requests import Request
 
 from ....conversation.logprobs import TokenLogprob
 from ...http.api_error import APIError
-from ...models.asked import Asked, Writer
 from ...models.events import (
     Done,
-    Event,
     PromptProgress,
-    PromptRead,
     Text,
     progress_of,
     timings,
-    whole_of,
 )
 from ...models.generate import GenerationRequest
 from ...models.infill import FileText, filled
-from ...models.loading import LoadedModel
+from ...models.loaded_model import LoadedModel
+from ...models.model_request import ModelRequest
 from ...settings import Limits
-from ..body import Body, read_body
+from ..body import Body
 from ..prompt_body import Piece, PromptBody, Prompts, ids_of, pieces_of, prompts_of
+from ..text_writer import TextWriter
 
 
 class NativeSettings(PromptBody):
@@ -43,23 +41,6 @@ class NativeSettings(PromptBody):
         default_factory=list, max_length=256
     )
 
-    @property
-    def told_logprobs(self) -> int | None:
-        """See `PromptBody.told_logprobs`."""
-        return self.n_probs or None
-
-    def generation(
-        self,
-        model: LoadedModel,
-        ids: list[int],
-        limits: Limits,
-        ends: frozenset[int] = frozenset(),
-    ) -> GenerationRequest:
-        """Return what is asked of the engine for one of the prompts; `ends` end an answer, too."""
-        output = self.required_output(limits)
-        prompt = model.prompts.continuation(ids, output, self.prompt_param)
-        return GenerationRequest(prompt, **self.options(model.engine.tokenizer, limits, ends))
-
 
 class NativeBody(NativeSettings):
     """See llama-server's reference; what is not here is refused by name."""
@@ -67,11 +48,10 @@ class NativeBody(NativeSettings):
     prompt: Prompts
 
 
-async def native_completion(request: Request) -> Asked:
-    """Go on with texts, answered in llama-server's own format."""
+async def native_completion(request: Request, body: NativeBody) -> ModelRequest:
+    """Complete texts, answered in llama-server's own format."""
     service = request.app.state.service
     limits: Limits = service.settings.limits
-    body = await read_body(request, NativeBody)
     body.check(limits)
     prompts = prompts_of(body.prompt, limits.prompts)
     writer = NativeWriter(service.models.check(body.model), body, prompts)
@@ -80,11 +60,11 @@ async def native_completion(request: Request) -> Asked:
         return body.generation(model, ids_of(one, model.engine.tokenizer), limits)
 
     prepares = [functools.partial(prepare, one) for one in prompts]
-    return Asked(writer.model, prepares, writer, body.stream, body.n, body.ping_s)
+    return ModelRequest(writer.model, prepares, writer, body.stream, body.n, body.ping_s)
 
 
 class Extra(Body):
-    """A text that may be of use."""
+    """A file of the project, besides the one with the gap."""
 
     text: str
     filename: str = "tmp"
@@ -102,11 +82,10 @@ class InfillBody(NativeSettings):
     prompt: str = ""
 
 
-async def infill(request: Request) -> Asked:
-    """What stands between two texts, answered in llama-server's own format."""
+async def infill(request: Request, body: InfillBody) -> ModelRequest:
+    """Fill the gap between two texts, answered in llama-server's own format."""
     service = request.app.state.service
     limits: Limits = service.settings.limits
-    body = await read_body(request, InfillBody)
     body.check(limits)
     if len(body.input_extra) > limits.messages:
         raise APIError(
@@ -121,76 +100,52 @@ async def infill(request: Request) -> Asked:
             pieces_of(body.input_prefix, tokenizer, "input_prefix")
             + tokenizer.encode(body.prompt, special=True),
             pieces_of(body.input_suffix, tokenizer, "input_suffix"),
-            body.most_tokens(body.max_tokens),
+            body.max_answer,
             [FileText(one.filename, one.text) for one in body.input_extra],
         )
         writer.prompts = [tokenizer.decode(ids, special=True)]
         return body.generation(model, ids, limits, tokenizer.fill_ends)
 
-    return Asked(writer.model, [prepare], writer, body.stream, body.n, body.ping_s)
+    return ModelRequest(writer.model, [prepare], writer, body.stream, body.n, body.ping_s)
 
 
-class NativeWriter(Writer):
-    """Answers in llama-server's own format (see `Writer`): one, or a list of them."""
+class NativeWriter(TextWriter):
+    """Writes answers in llama-server's own format (see `TextWriter`): one, or a list of them.
+
+    Args:
+        prompts: texts, or tokens with texts between them.
+    """
 
     def __init__(
         self, model: str, body: NativeSettings, prompts: Sequence[str | Sequence[Piece]]
     ) -> None:
-        self.model, self._body = model, body
-        self.prompts = prompts
-        self._model: LoadedModel | None = None
-        self._reads: dict[int, PromptRead] = {}
-        self._parts: dict[int, list[Text]] = {}
-        self._done: dict[int, Done] = {}
+        super().__init__(model, body.n, progress=body.return_progress)
+        self._body, self.prompts = body, prompts
 
-    def of(self, model: LoadedModel) -> None:
-        """The model is there."""
-        self._model = model
+    def _progress_event(self, progress: PromptProgress) -> bytes:
+        return self._event(progress.choice, "", {"prompt_progress": progress_of(progress)})
 
-    def stream(self, event: Event) -> bytes:
-        """See `Writer.stream`."""
-        self.add(event)
-        if isinstance(event, Text):
-            more: dict[str, Any] = {"tokens": event.ids or []}
-            if event.logprobs:
-                more["completion_probabilities"] = self._told(event.logprobs)
-            if event.so_far is not None:
-                more["timings"] = timings(self._read(event.choice), *event.so_far)
-            return self._event(event.choice, event.text, more)
-        if isinstance(event, PromptProgress):
-            return self._event(event.choice, "", {"prompt_progress": progress_of(event)})
-        if isinstance(event, PromptRead) and self._body.return_progress:
-            told = progress_of(whole_of(event))
-            return self._event(event.choice, "", {"prompt_progress": told})
-        if isinstance(event, Done):  # why and how; it repeats no text
-            last = self._answer(event.choice)
-            if "content" in last:
-                last["content"] = ""
-            return b"data: " + to_json(last) + b"\n\n"
-        return b""
+    def _text_event(self, text: Text) -> bytes:
+        more: dict[str, Any] = {"tokens": text.ids or []}
+        if text.logprobs:
+            more["completion_probabilities"] = self._logprobs(text.logprobs)
+        return self._event(text.choice, text.text, more | self._timings(text.choice, text.so_far))
 
-    def add(self, event: Event) -> None:
-        """See `Writer.add`."""
-        if isinstance(event, PromptRead):
-            self._reads[event.choice] = event
-        elif isinstance(event, Text):
-            self._parts.setdefault(event.choice, []).append(event)
-        elif isinstance(event, Done):
-            self._done[event.choice] = event
+    def _done_event(self, done: Done) -> bytes:  # why and how; it repeats no text
+        last = self._answer(done.choice)
+        if "content" in last:
+            last["content"] = ""
+        return b"data: " + to_json(last) + b"\n\n"
 
     def whole(self) -> dict[str, Any] | list[dict[str, Any]]:
-        """See `Writer.whole`."""
         made = [self._answer(choice) for choice in sorted(self._done)]
         return made[0] if len(made) == 1 else made
 
-    def _read(self, choice: int) -> PromptRead:
-        return self._reads[choice - choice % self._body.n]
-
     def _answer(self, choice: int) -> dict[str, Any]:
-        """One of the answers."""
+        """Return one of the answers."""
         read, done, body = self._read(choice), self._done[choice], self._body
-        parts = self._parts.get(choice, [])
-        text = "".join(part.text for part in parts)
+        assert read is not None
+        parts, text = self._parts.get(choice, []), self._text(choice)
         kind = "limit" if done.reason == "length" else "eos" if done.stop is None else "word"
         noted = [one for part in parts for one in part.logprobs or ()]
         made: dict[str, Any] = {
@@ -214,13 +169,13 @@ class NativeWriter(Writer):
         if body.stream:
             made["tokens"] = []
         elif noted:
-            made["completion_probabilities"] = self._told(noted)
+            made["completion_probabilities"] = self._logprobs(noted)
         return _picked(made, body.response_fields) if body.response_fields else made
 
     def _settings(self) -> dict[str, Any]:
-        """What was asked for, and what the model's file says of the rest."""
-        assert self._model is not None
-        engine, body = self._model.engine, self._body
+        """Return the settings of the request, filled with those of the model's file."""
+        assert self._loaded is not None
+        engine, body = self._loaded.engine, self._body
         sampling = asdict(body.sampling(engine.tokenizer).over(engine.sampling).filled())
         bias, order, last = (sampling.pop(n) for n in ("logit_bias", "order", "penalty_last"))
         settings = {
@@ -233,41 +188,38 @@ class NativeWriter(Writer):
             "samplers": list(order),
             "seed": -1 if body.seed is None else body.seed,
         }
-        limit = body.most_tokens(body.max_tokens)
-        told = ("stream", "ignore_eos", "timings_per_token", "return_progress", "cache_prompt")
+        limit = body.max_answer
+        shown = ("stream", "ignore_eos", "timings_per_token", "return_progress", "cache_prompt")
         return {
             "n_ctx": engine.context,
             "n_predict": -1 if limit is None else limit,
             "n_probs": body.n_probs or 0,
             **settings,
-            **{name: getattr(body, name) for name in told},
+            **{name: getattr(body, name) for name in shown},
         }
 
     def _event(self, choice: int, text: str, more: dict[str, Any]) -> bytes:
-        told = {"index": choice, "content": text, "stop": False, "id_slot": -1, **more}
-        return b"data: " + to_json(told) + b"\n\n"
+        made = {"index": choice, "content": text, "stop": False, "id_slot": -1, **more}
+        return b"data: " + to_json(made) + b"\n\n"
 
-    def _told(self, noted: list[TokenLogprob]) -> list[dict[str, Any]]:
-        assert self._model is not None
-        raw, sampled = self._model.engine.tokenizer.token_bytes, self._body.post_sampling_probs
+    def _logprobs(self, noted: list[TokenLogprob]) -> list[dict[str, Any]]:
+        """Return probabilities as llama-server has them."""
+        raw, sampled = self._tokenizer.token_bytes, self._body.post_sampling_probs
 
-        def told(token: int, logprob: float) -> dict[str, Any]:
+        def shown(token: int, logprob: float) -> dict[str, Any]:
             text = raw(token).decode("utf-8", "replace")
             value = {"prob": exp(logprob)} if sampled else {"logprob": max(logprob, -9999.0)}
             return {"id": token, "token": text, "bytes": list(raw(token)), **value}
 
         top = "top_probs" if sampled else "top_logprobs"
         return [
-            {
-                **told(one.token, one.logprob),
-                top: [told(token, logprob) for token, logprob in one.top],
-            }
+            {**shown(one.token, one.logprob), top: [shown(*likely) for likely in one.top]}
             for one in noted
         ]
 
 
 def _picked(made: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
-    """These fields alone; a path such as ``timings/predicted_n`` names one inside another."""
+    """Select fields; a path such as ``timings/predicted_n`` names one inside another."""
     found: dict[str, Any] = {}
     for path in wanted:
         value: Any = made

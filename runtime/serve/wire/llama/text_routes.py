@@ -6,12 +6,12 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from ...http.api_error import APIError
 from ...http.responses import MadeJSON
-from ...models.loading import LoadedModel
+from ...models.loaded_model import LoadedModel
 from ...models.prompts import Conversation
-from ..body import Body, read_body
+from ..body import Body
 from ..messages import Talk, messages_of, offered
+from ..sampling_body import check_token
 from ..tools import tools_of
 
 
@@ -38,9 +38,8 @@ class TemplateBody(Talk):
     model: str | None = None
 
 
-async def tokenize(request: Request) -> MadeJSON:
-    """The tokens of a text."""
-    body = await read_body(request, TokenizeBody)
+async def tokenize(request: Request, body: TokenizeBody) -> MadeJSON:
+    """Return the tokens of a text."""
 
     def work(model: LoadedModel) -> bytes:  # of millions it takes a while, too
         tokenizer = model.engine.tokenizer
@@ -56,17 +55,12 @@ async def tokenize(request: Request) -> MadeJSON:
     return MadeJSON(made)
 
 
-async def detokenize(request: Request) -> JSONResponse:
-    """The text of tokens."""
-    body = await read_body(request, DetokenizeBody)
+async def detokenize(request: Request, body: DetokenizeBody) -> JSONResponse:
+    """Return the text of tokens."""
 
     def work(model: LoadedModel) -> str:
-        most = model.engine.tokenizer.n_vocab
         for number, token in enumerate(body.tokens):
-            if not 0 <= token < most:
-                raise APIError(
-                    f"{token} is not in the vocabulary of {most}", param=f"tokens[{number}]"
-                )
+            check_token(token, model.engine.tokenizer, f"tokens[{number}]")
         raw = model.engine.tokenizer.decode_bytes(body.tokens, special=True)
         return raw.decode("utf-8", "replace")  # of tokens from anywhere in a text: no space goes
 
@@ -74,20 +68,19 @@ async def detokenize(request: Request) -> JSONResponse:
     return JSONResponse({"content": await service.with_model(body.model, work)})
 
 
-async def apply_template(request: Request) -> JSONResponse:
-    """The prompt that a conversation makes."""
-    body = await read_body(request, TemplateBody)
+async def apply_template(request: Request, body: TemplateBody) -> JSONResponse:
+    """Return the prompt that a conversation makes."""
     service = request.app.state.service
     limits = service.settings.limits
 
     def work(model: LoadedModel) -> str:
-        asked = Conversation(
+        conversation = Conversation(
             messages_of(body.messages),
             tools_of(offered(body.tools), limits, schema="function.parameters")[0],
             options=body.chat_template_kwargs,
-            goes_on=True,
+            continues=True,
         )
-        return model.prompts.render(asked)
+        return model.prompts.render(conversation)
 
     return JSONResponse({"prompt": await service.with_model(body.model, work)})
 

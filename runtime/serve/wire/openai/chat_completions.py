@@ -8,12 +8,9 @@ from pydantic import Field
 from starlette.requests import Request
 
 from ...http.api_error import APIError
-from ...models.asked import Asked
-from ...models.generate import GenerationRequest
-from ...models.loading import LoadedModel
+from ...models.model_request import ModelRequest
 from ...models.prompts import Conversation
 from ...settings import Limits
-from ..body import read_body
 from ..messages import (
     Effort,
     ResponseFormat,
@@ -45,10 +42,10 @@ class ChatBody(StreamBody, Talk):
     continue_final_message: bool = False
 
     def conversation(self, _: object, limits: Limits) -> Conversation:
-        """What the model is asked.
+        """Return the conversation that the model continues.
 
         Raises:
-            APIError: a parameter makes no sense beside the others.
+            APIError: a parameter contradicts another one.
         """
         begun = self.messages[-1].role == "assistant"
         if not begun and (self.continue_final_message or not self.add_generation_prompt):
@@ -70,7 +67,7 @@ class ChatBody(StreamBody, Talk):
             self.chat_template_kwargs,
             self.reasoning_effort,
             self.reasoning_budget,
-            goes_on=True,
+            continues=True,
             output_param="response_format" if self.json_schema is None else "json_schema",
             notes=notes,
         )
@@ -87,42 +84,27 @@ class ChatBody(StreamBody, Talk):
         return form
 
     @property
-    def told_logprobs(self) -> int | None:
-        """Likeliest tokens that are told beside each one; None: no probabilities are told."""
-        if self.logprobs:
-            return self.top_logprobs or 0
-        return self.n_probs or None
+    def logprob_count(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else super().logprob_count
 
     @property
     def max_answer(self) -> int | None:
-        """See `ChatRequest.max_answer`."""
-        return self.most_tokens(self.max_completion_tokens, self.max_tokens)
-
-    def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
-        """See `ChatRequest.generation`."""
-        return GenerationRequest(
-            model.prompts.prompt(self.conversation(model, limits)),
-            max_tokens=self.max_answer,
-            logprobs=self.told_logprobs,
-            pieces=self.stream,
-            **self.options(model.engine.tokenizer, limits),
-        )
+        return self.answer_limit(self.max_completion_tokens, self.max_tokens)
 
 
-async def chat_completions(request: Request) -> Asked:
+async def chat_completions(request: Request, body: ChatBody) -> ModelRequest:
     """Answer a conversation."""
     service = request.app.state.service
     limits: Limits = service.settings.limits
-    body = await read_body(request, ChatBody)
     body.check(limits)
     check_logprobs(body.logprobs, body.top_logprobs, limits)
-    return Asked.chat(
+    return ModelRequest.chat(
         service,
         body,
         lambda shown: ChatWriter(
             shown,
             usage=body.wants_usage,
             progress=body.return_progress,
-            logprobs=body.told_logprobs is not None,
+            logprobs=body.logprob_count is not None,
         ),
     )

@@ -12,7 +12,6 @@ from pydantic_core import to_json
 
 from ....conversation.logprobs import TokenLogprob
 from ....tokens.tokenizer import Tokenizer
-from ...models.asked import Writer
 from ...models.events import (
     Call,
     CallPart,
@@ -25,13 +24,14 @@ from ...models.events import (
     progress_of,
     timings,
 )
-from ...models.loading import LoadedModel
+from ...models.loaded_model import LoadedModel
+from ...models.writer import Writer
 
 DONE = b"data: [DONE]\n\n"
 
 
 def usage_of(read: Iterable[PromptRead | None], done: Sequence[Done]) -> dict[str, Any]:
-    """What a request took, in tokens; `read` of each of its prompts."""
+    """Return the tokens that a request took; `read` is of each of its prompts."""
     known = [one for one in read if one is not None]
     prompt, cached = sum(one.tokens for one in known), sum(one.cached for one in known)
     written = sum(one.tokens for one in done)
@@ -44,22 +44,16 @@ def usage_of(read: Iterable[PromptRead | None], done: Sequence[Done]) -> dict[st
     }
 
 
-def tokens_told(noted: list[TokenLogprob], tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """Probabilities as the chat format has them."""
+def shown_logprobs(noted: list[TokenLogprob], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Return probabilities as the chat format has them."""
 
-    def told(token: int, logprob: float) -> dict[str, Any]:
+    def shown(token: int, logprob: float) -> dict[str, Any]:
         raw = tokenizer.token_bytes(token)
-        return {
-            "token": raw.decode("utf-8", "replace"),
-            "logprob": max(logprob, -9999.0),
-            "bytes": list(raw),
-        }
+        text = raw.decode("utf-8", "replace")
+        return {"token": text, "logprob": max(logprob, -9999.0), "bytes": list(raw)}
 
     return [
-        {
-            **told(one.token, one.logprob),
-            "top_logprobs": [told(token, logprob) for token, logprob in one.top],
-        }
+        {**shown(one.token, one.logprob), "top_logprobs": [shown(*likely) for likely in one.top]}
         for one in noted
     ]
 
@@ -87,21 +81,22 @@ class ChatWriter(Writer):
         self._fingerprint = ""
 
     def of(self, model: LoadedModel) -> None:
-        """The model is there: what it is goes into the answer."""
+        """Set the model; its fingerprint is a part of the answer."""
         self._tokenizer, self._fingerprint = model.engine.tokenizer, model.fingerprint
 
     # --- streamed
 
     def stream(self, event: Event) -> bytes:
-        """See `Writer.stream`."""
         if isinstance(event, Text):
-            told = b"null"
+            noted = b"null"
             if event.logprobs is not None:
                 assert self._tokenizer is not None
-                told = to_json({"content": tokens_told(event.logprobs, self._tokenizer)})
+                noted = to_json({"content": shown_logprobs(event.logprobs, self._tokenizer)})
             text = encode_basestring(event.text).encode()
             more = self._so_far(event.so_far)
-            return self._chunk(event.choice, b'{"content":' + text + b"}", logprobs=told, more=more)
+            return self._chunk(
+                event.choice, b'{"content":' + text + b"}", logprobs=noted, more=more
+            )
         if isinstance(event, Thought):
             text = encode_basestring(event.text).encode()
             more = self._so_far(event.so_far)
@@ -110,7 +105,7 @@ class ChatWriter(Writer):
             begun = self._call_begun(event) if event.first else b""
             return begun + self._call_part(event, event.text, self._so_far(event.so_far))
         if isinstance(event, Call):
-            if event.told:
+            if event.streamed:
                 return b""
             return self._call_begun(event) + self._call_part(event, event.arguments)
         if isinstance(event, PromptProgress):
@@ -129,7 +124,6 @@ class ChatWriter(Writer):
         return b""
 
     def end(self) -> bytes:
-        """See `Writer.end`."""
         if not self._usage:
             return DONE
         used = to_json(usage_of([self._read], self._done))
@@ -146,8 +140,8 @@ class ChatWriter(Writer):
         return self._chunk(call.choice, to_json({"tool_calls": [part]}), more=more)
 
     def _progressed(self, progress: PromptProgress) -> bytes:
-        told = b',"prompt_progress":' + to_json(progress_of(progress))
-        return self._chunk(0, b"{}", more=told)
+        more = b',"prompt_progress":' + to_json(progress_of(progress))
+        return self._chunk(0, b"{}", more=more)
 
     def _chunk(
         self,
@@ -185,16 +179,15 @@ class ChatWriter(Writer):
     def _tail(self) -> bytes:
         return b',"usage":null}' if self._usage else b"}"
 
-    def _so_far(self, told: tuple[int, float] | None) -> bytes:
-        """Times of an answer of so many tokens and seconds."""
-        if self._read is None or told is None:
+    def _so_far(self, so_far: tuple[int, float] | None) -> bytes:
+        """Return the field with the times of an answer of so many tokens and seconds."""
+        if self._read is None or so_far is None:
             return b""
-        return b',"timings":' + to_json(timings(self._read, *told))
+        return b',"timings":' + to_json(timings(self._read, *so_far))
 
     # --- whole
 
     def add(self, event: Event) -> None:
-        """See `Writer.add`."""
         if isinstance(event, PromptRead):
             self._read = event
             return
@@ -217,7 +210,6 @@ class ChatWriter(Writer):
                 self._done.append(event)
 
     def whole(self) -> dict[str, Any]:
-        """See `Writer.whole`."""
         made: dict[str, Any] = {
             "id": self.id,
             "object": "chat.completion",
@@ -245,7 +237,7 @@ class ChatWriter(Writer):
         noted = None
         if found["noted"] or (self._logprobs and not found["calls"]):  # those of no token, too
             assert self._tokenizer is not None
-            noted = {"content": tokens_told(found["noted"], self._tokenizer)}
+            noted = {"content": shown_logprobs(found["noted"], self._tokenizer)}
         return {
             "index": number,
             "message": message,

@@ -13,16 +13,19 @@ from pydantic_core import to_json
 from starlette.requests import Request
 
 from .....errors import ContextOverflowError, SettingError
+from ....conversation.turn import Limits as TurnLimits
+from ....conversation.turn import TurnRequest
 from ....engine.embedding import Pooling, normalized
 from ....engine.sampling.settings import Sampling
 from ...http.api_error import APIError, too_long
-from ...models.asked import Asked, Writer
 from ...models.events import Done, Event, PromptRead
 from ...models.generate import Generation, GenerationRequest
-from ...models.loading import LoadedModel
+from ...models.loaded_model import LoadedModel
+from ...models.model_request import ModelRequest
 from ...models.prompts import Prompt
+from ...models.writer import Writer
 from ...settings import Limits
-from ..body import Body, read_body
+from ..body import Body
 from ..prompt_body import Piece, Prompts, ids_of, prompts_of
 
 if TYPE_CHECKING:
@@ -51,15 +54,13 @@ class NativeEmbeddingBody(VectorBody):
     input: Prompts | None = None
 
 
-async def embeddings(request: Request) -> Asked:
-    """Vectors of texts, in OpenAI's format."""
-    body = await read_body(request, EmbeddingsBody)
+async def embeddings(request: Request, body: EmbeddingsBody) -> ModelRequest:
+    """Return vectors of texts, in OpenAI's format."""
     return _answer(request, body, body.input, "input", native=False)
 
 
-async def native_embeddings(request: Request) -> Asked:
-    """Vectors of texts, or of all of their tokens, in llama-server's own format."""
-    body = await read_body(request, NativeEmbeddingBody)
+async def native_embeddings(request: Request, body: NativeEmbeddingBody) -> ModelRequest:
+    """Return vectors of texts, or of all of their tokens, in llama-server's own format."""
     given, name = (body.input, "input") if body.content is None else (body.content, "content")
     if given is None or (body.input is not None and body.content is not None):
         raise APIError("give content, or input", param="content")
@@ -68,7 +69,7 @@ async def native_embeddings(request: Request) -> Asked:
 
 def _answer(
     request: Request, body: VectorBody, given: Prompts, param: str, *, native: bool
-) -> Asked:
+) -> ModelRequest:
     service = request.app.state.service
     limits: Limits = service.settings.limits
     work = EmbeddingWork(
@@ -80,7 +81,7 @@ def _answer(
         service.settings.pooling,
         native=native,
     )
-    return Asked(work.model, [work.prepare], work, streamed=False)
+    return ModelRequest(work.model, [work.prepare], work, streamed=False)
 
 
 class EmbeddingWork(Writer):
@@ -110,7 +111,7 @@ class EmbeddingWork(Writer):
         self._tokens = 0
 
     def prepare(self, model: LoadedModel) -> GenerationRequest:
-        """What is asked of the engine.
+        """Return the request to the engine.
 
         Raises:
             APIError: it cannot be done; names the parameter.
@@ -140,15 +141,14 @@ class EmbeddingWork(Writer):
         prompt = Prompt([token for text in ids for token in text])
         return GenerationRequest(
             prompt,
-            Sampling(),
-            0,
+            TurnRequest(Sampling(), limits=TurnLimits(0)),
             by=work,
             operation="embeddings",
             lengths=tuple(map(len, ids)),
         )
 
     def _way(self, engine: Engine) -> Pooling:
-        """How vectors are made."""
+        """Return how vectors are made."""
         embedder, body = engine.embedder, self._body
         try:
             way = embedder.pooling_of(self._pooling)
@@ -190,16 +190,15 @@ class EmbeddingWork(Writer):
         generation.emit(Done(0, "stop", 0, 0, 0.0))
 
     def _encoded(self, vector: np.ndarray) -> bytes:
-        """A vector as JSON, made in the thread of the request: others are answered meanwhile."""
+        """Return a vector as JSON, made in the request's thread: others are answered meanwhile."""
         if self._body.encoding_format == "base64" and not self._native:
             return b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
         return to_json(vector.tolist())
 
     def add(self, event: Event) -> None:
-        """See `Writer.add`."""
+        """Drop the event: the answer is made while the texts are read."""
 
     def whole(self) -> bytes:
-        """See `Writer.whole`."""
         kind = b"" if self._native else b'"object":"embedding",'
         one = b'{%s"index":%d,"embedding":%s}'
         data = b",".join(one % (kind, n, vector) for n, vector in enumerate(self._vectors))
@@ -210,5 +209,5 @@ class EmbeddingWork(Writer):
         return to_json(more)[:-1] + b',"data":[' + data + b"]}"
 
     def stream(self, event: Event) -> bytes:
-        """See `Writer.stream`: it has none."""
+        """Return nothing: there is no stream."""
         return b""

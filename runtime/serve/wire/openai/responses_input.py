@@ -17,7 +17,7 @@ from ..tools import Offered, arguments_of, check_size
 
 
 class MessageItem(Lenient):
-    """What somebody says."""
+    """A message of any role."""
 
     role: Literal["user", "system", "developer", "assistant"]
     content: Content
@@ -47,7 +47,7 @@ class ThoughtText(Lenient):
 
 
 class ReasoningItem(Lenient):
-    """What the model has thought: as it was, else what was told of it."""
+    """What the model has thought: as it was, else its summary."""
 
     type: Literal["reasoning"]
     summary: list[ThoughtText] = Field(default_factory=list)
@@ -132,7 +132,7 @@ TextFormat = Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")]
 
 
 def messages_of(instructions: str | None, items: str | Sequence[Item]) -> list[Message]:
-    """A conversation as templates take it.
+    """Return a conversation as templates take it.
 
     Raises:
         APIError: the question is of a kind that no model here takes.
@@ -148,7 +148,7 @@ def messages_of(instructions: str | None, items: str | Sequence[Item]) -> list[M
             newest = number == len(items) - 1 if item.role == "user" else item.role != "assistant"
             text = text_of(item.content, f"{where}.content", newest=newest)
             if item.role == "assistant":
-                turns.said(text)
+                turns.say(text)
             else:
                 (turns.user if item.role == "user" else turns.system)(text)
         elif isinstance(item, CallItem):
@@ -160,18 +160,18 @@ def messages_of(instructions: str | None, items: str | Sequence[Item]) -> list[M
         else:
             # No template begins with the assistant's turn.
             begun = any(message.role == "user" for message in turns.messages)
-            (turns.said if begun else turns.user)(item.text_at(where))
+            (turns.say if begun else turns.user)(item.text_at(where))
     turns.close()
     return turns.messages
 
 
 def offered(tools: Sequence[Tool]) -> list[Offered]:
-    """The tools of a request."""
+    """Return the tools of a request."""
     return [Offered(tool.type, tool.name, tool.description, tool.parameters) for tool in tools]
 
 
 def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
-    """Whether there may be calls, and of which tools where not of all.
+    """Return whether there may be calls, and of which tools where not of all.
 
     Raises:
         APIError: it is only of tools that are ignored.
@@ -187,7 +187,7 @@ def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
 
 
 def output_of(form: TextFormat | None, limits: Limits) -> dict[str, Any] | None:
-    """The schema that an answer must fit.
+    """Return the schema that an answer must fit.
 
     Raises:
         APIError: it is too large.

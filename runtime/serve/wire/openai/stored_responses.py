@@ -1,7 +1,7 @@
-"""Responses that are kept for a while, so that a client need not send its conversation again.
+"""Responses that are stored for a while, so that a client need not send its conversation again.
 
-They are kept in memory, for the key that asked: never longer than the server runs, and the oldest
-go first. Each holds the whole conversation before it, as JSON; so what they take is known.
+They are stored in memory, by key: never longer than the server runs, and the oldest are dropped
+first. Each holds the whole conversation before it, as JSON; so what they take is known.
 """
 
 from __future__ import annotations
@@ -21,21 +21,18 @@ from starlette.responses import JSONResponse
 from ...http.api_error import APIError
 from ...http.scope import NAMESPACE
 
-MOST_LISTED = 100  # items in one answer
+MAX_LISTED = 100  # items in one answer
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A response, and what was asked: both as JSON.
-
-    Attributes:
-        used: when it was last asked for, by `time.monotonic`.
-    """
+class Stored:
+    """A response, and the items that it answers: both as JSON."""
 
     response: bytes
     items: bytes
     used: float
+    """When it was last asked for, by `time.monotonic`."""
 
     @property
     def nbytes(self) -> int:
@@ -49,71 +46,71 @@ class ResponseStore:
     Args:
         count: of responses of a namespace.
         nbytes: that they may take together.
-        age_s: after which one that nobody has asked for goes.
+        age_s: seconds without a request for it after which one is dropped.
     """
 
     def __init__(self, count: int, nbytes: int, age_s: float) -> None:
         self._count, self._nbytes, self._age_s = count, nbytes, age_s
-        self._kept: dict[str, OrderedDict[str, Kept]] = {}
+        self._stored: dict[str, OrderedDict[str, Stored]] = {}
         self._lock = threading.Lock()
 
     @property
     def enabled(self) -> bool:
-        """Whether any is kept."""
+        """Whether any is stored."""
         return self._count > 0 and self._nbytes > 0
 
     def put(
         self, namespace: str, response: dict[str, Any], items: Sequence[dict[str, Any]]
     ) -> None:
-        """Keep a response and the items that it answers, if they are not larger than all may be."""
-        kept = Kept(to_json(response), to_json(list(items)), time.monotonic())
-        if not self.enabled or kept.nbytes > self._nbytes:
+        """Store a response and the items that it answers, unless they exceed the limit."""
+        stored = Stored(to_json(response), to_json(list(items)), time.monotonic())
+        if not self.enabled or stored.nbytes > self._nbytes:
             return
         with self._lock:
-            own = self._kept.setdefault(namespace, OrderedDict())
-            own[response["id"]] = kept
+            own = self._stored.setdefault(namespace, OrderedDict())
+            own[response["id"]] = stored
             self._let_go(own)
 
     def get(self, namespace: str, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-        """A response and the items that it answers; None where it is not there any more."""
+        """Return a response and the items that it answers; None where it is gone."""
         with self._lock:
-            own = self._kept.get(namespace)
+            own = self._stored.get(namespace)
             if own is None:
                 return None
             self._let_go(own)
-            if (kept := own.pop(name, None)) is None:
+            if (stored := own.pop(name, None)) is None:
                 return None
-            own[name] = Kept(kept.response, kept.items, time.monotonic())
-        return from_json(kept.response), from_json(kept.items)
+            own[name] = Stored(stored.response, stored.items, time.monotonic())
+        return from_json(stored.response), from_json(stored.items)
 
     def item(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """An item of a response by its identifier; None where it is not there any more."""
+        """Return an item of a response by its identifier; None where it is gone."""
         quoted = to_json(name)
         with self._lock:
-            found = [k for k in self._kept.get(namespace, {}).values() if quoted in k.response]
-        items = (one for kept in found for one in from_json(kept.response)["output"])
+            found = [k for k in self._stored.get(namespace, {}).values() if quoted in k.response]
+        items = (one for stored in found for one in from_json(stored.response)["output"])
         return next((one for one in items if one.get("id") == name), None)
 
     def remove(self, namespace: str, name: str) -> bool:
-        """Let go of one; whether it was there."""
+        """Delete a response; return whether it was there."""
         with self._lock:
-            return self._kept.get(namespace, {}).pop(name, None) is not None
+            return self._stored.get(namespace, {}).pop(name, None) is not None
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Delete all responses."""
         with self._lock:
-            self._kept.clear()
+            self._stored.clear()
 
     def held(self) -> tuple[int, int]:
-        """How many there are, and the bytes that they take."""
+        """Return how many there are, and the bytes that they take."""
         with self._lock:
-            all_kept = [kept for own in self._kept.values() for kept in own.values()]
-        return len(all_kept), sum(kept.nbytes for kept in all_kept)
+            every = [stored for own in self._stored.values() for stored in own.values()]
+        return len(every), sum(stored.nbytes for stored in every)
 
-    def _let_go(self, own: OrderedDict[str, Kept]) -> None:
-        """Of those that were asked for longest ago; the caller has the lock."""
+    def _let_go(self, own: OrderedDict[str, Stored]) -> None:
+        """Drop the least recently used; the caller has the lock."""
         since = time.monotonic() - self._age_s
-        taken = sum(kept.nbytes for kept in own.values())
+        taken = sum(stored.nbytes for stored in own.values())
         while own:
             first = next(iter(own.values()))
             if first.used >= since and len(own) <= self._count and taken <= self._nbytes:
@@ -123,14 +120,14 @@ class ResponseStore:
 
 
 def items_of(given: str | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The input of a request as items that have a type, a status and an identifier each."""
+    """Return the input as items that have a type, a status and an identifier each."""
     found: list[dict[str, Any]] = []
     for one in [{"role": "user", "content": given}] if isinstance(given, str) else given:
         item = {name: value for name, value in one.items() if value is not None}
         kind = item.setdefault("type", "message")
         if kind == "message" and isinstance(item["content"], str):
-            said = "output_text" if item["role"] == "assistant" else "input_text"
-            item["content"] = [{"type": said, "text": item["content"]}]
+            part = "output_text" if item["role"] == "assistant" else "input_text"
+            item["content"] = [{"type": part, "text": item["content"]}]
         item.setdefault("status", "completed")
         if not isinstance(item.get("id"), str):
             item["id"] = f"{_PREFIXES.get(kind, 'item')}_{token_hex(16)}"
@@ -139,23 +136,23 @@ def items_of(given: str | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def show_response(request: Request) -> JSONResponse:
-    """A response that was kept."""
+    """Return a stored response."""
     if request.query_params.get("stream") in ("true", "1"):
         raise APIError("a finished response cannot be streamed again", param="stream")
-    return JSONResponse(_kept(request)[0])
+    return JSONResponse(_stored(request)[0])
 
 
 async def delete_response(request: Request) -> JSONResponse:
-    """Let go of one."""
-    _kept(request)
+    """Delete a stored response."""
+    _stored(request)
     name = request.path_params["name"]
     request.app.state.responses.remove(request.scope.get(NAMESPACE, ""), name)
     return JSONResponse({"id": name, "object": "response", "deleted": True})
 
 
 async def input_items(request: Request) -> JSONResponse:
-    """The items that a response answers, those of the responses before it included."""
-    _, items = _kept(request)
+    """List the items that a response answers, those of the responses before it included."""
+    _, items = _stored(request)
     query = request.query_params
     if (order := query.get("order", "desc")) not in ("asc", "desc"):
         raise APIError("order must be asc or desc", param="order")
@@ -163,8 +160,8 @@ async def input_items(request: Request) -> JSONResponse:
         limit = int(query.get("limit", "20"))
     except ValueError:
         limit = 0
-    if not 1 <= limit <= MOST_LISTED:
-        raise APIError(f"limit must be from 1 to {MOST_LISTED}", param="limit")
+    if not 1 <= limit <= MAX_LISTED:
+        raise APIError(f"limit must be from 1 to {MAX_LISTED}", param="limit")
     if order == "desc":
         items.reverse()
     if (after := query.get("after")) is not None:
@@ -184,7 +181,7 @@ async def input_items(request: Request) -> JSONResponse:
     )
 
 
-def _kept(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _stored(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     name = request.path_params["name"]
     found = request.app.state.responses.get(request.scope.get(NAMESPACE, ""), name)
     if found is None:

@@ -76,10 +76,10 @@ def test_more_connections_than_there_are_descriptors_for(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One too many is closed at once, and there is room again when others have gone."""
-    monkeypatch.setattr(BoundedProtocol, "most", BoundedProtocol.connected + 2)
+    monkeypatch.setattr(BoundedProtocol, "max_connections", BoundedProtocol.connected + 2)
     with connected(server) as first, connected(server) as second:
         until = time.monotonic() + 20
-        while BoundedProtocol.connected < BoundedProtocol.most:
+        while BoundedProtocol.connected < BoundedProtocol.max_connections:
             assert time.monotonic() < until
             time.sleep(0.01)
         with connected(server) as third:

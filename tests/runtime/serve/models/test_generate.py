@@ -11,6 +11,7 @@ import pytest
 
 from triplepoint import Engine
 from triplepoint.runtime.conversation.messages import Message
+from triplepoint.runtime.conversation.turn import Limits, TurnRequest
 from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.memory import HUGE_PAGE
 from triplepoint.runtime.serve.models.events import Call, Closed, Done, Event, Failed, Text
@@ -18,7 +19,8 @@ from triplepoint.runtime.serve.models.generate import Generation, GenerationRequ
 from triplepoint.runtime.serve.models.prompts import Conversation, Prompt, Prompts
 from triplepoint.runtime.serve.wire.anthropic.messages import MessagesWriter
 from triplepoint.runtime.serve.wire.openai.chat_writer import ChatWriter
-from triplepoint.runtime.serve.wire.openai.responses import ResponsesBody, ResponsesWriter
+from triplepoint.runtime.serve.wire.openai.responses import ResponsesBody
+from triplepoint.runtime.serve.wire.openai.responses_writer import ResponsesWriter
 
 pytest.importorskip("starlette", reason="the server needs pip install 'triplepoint[serve]'")
 
@@ -26,9 +28,8 @@ pytest.importorskip("starlette", reason="the server needs pip install 'triplepoi
 def run(engine: Any, prompt: Prompt, **more: Any) -> list[Event]:
     """The events of a request."""
     events: list[Event] = []
-    Generation(events.append).run(
-        engine, GenerationRequest(prompt, Sampling(), cached=False, **more)
-    )
+    turn = TurnRequest(Sampling(), limits=Limits(more.pop("max_tokens", None)), **more)
+    Generation(events.append).run(engine, GenerationRequest(prompt, turn, cached=False))
     return events
 
 
@@ -139,5 +140,6 @@ def test_a_budget_of_thinking_holds_each_answer(scripted: Any) -> None:
     engine = scripted()
     prompt = Prompts(engine.tokenizer).prompt(Conversation([Message("user", "hi", text="hi")]))
     for most in (None, 0, 7):
-        request = GenerationRequest(replace(prompt, thinking_tokens=most), Sampling(), choices=2)
-        assert request.turn(engine, 1).limits.thinking_tokens == most
+        own = replace(prompt, thinking_tokens=most)
+        request = GenerationRequest(own, TurnRequest(Sampling()), choices=2)
+        assert request.turn_for(engine, 1).limits.thinking_tokens == most

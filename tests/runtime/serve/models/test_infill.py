@@ -17,7 +17,7 @@ from triplepoint import Engine
 from triplepoint.runtime.conversation.plain_reader import PlainReader
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.serve.models.infill import FileText, filled
-from triplepoint.runtime.serve.models.loading import LoadedModel
+from triplepoint.runtime.serve.models.loaded_model import LoadedModel
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 PRE, SUF, MID, REPO, FILE, PAD = range(260, 266)

@@ -110,8 +110,8 @@ def test_an_idle_key_has_no_claim() -> None:
 def test_a_deadline_that_cannot_be_met() -> None:
     """It is refused, with the time after which it could be; what is behind counts."""
     line = Order()
-    line.join("first", prefill_s=30.0, token_s=0.1, most_tokens=100)
-    line.join("second", prefill_s=20.0, token_s=0.1, most_tokens=100)
+    line.join("first", prefill_s=30.0, token_s=0.1, max_tokens=100)
+    line.join("second", prefill_s=20.0, token_s=0.1, max_tokens=100)
     late = QueueSlot(lambda: None, prefill_s=1.0)
     with pytest.raises(APIError) as refused:
         line.line.join(late, 30.0)

@@ -211,7 +211,7 @@ def test_time_to_live_follows_the_tool() -> None:
         assert known.returns("", "m", "s", [1, 2, 3])
 
     assert times[0] == programs.TTL_S
-    assert times[-1] == programs.LEAST_TTL_S
+    assert times[-1] == programs.MIN_TTL_S
     assert known.paused("", "m", "s", [1, 2], ["look", "other"]) == programs.TTL_S
     assert known.paused("else", "m", "s", [1, 2], ["look"]) == programs.TTL_S
 
@@ -231,9 +231,9 @@ def test_time_in_the_line_is_not_the_tools() -> None:
 def test_many_programs_are_bounded() -> None:
     """The oldest pauses are forgotten."""
     known = Programs()
-    for n in range(programs.MOST_PROGRAMS + 10):
+    for n in range(programs.MAX_PROGRAMS + 10):
         known.paused("", "m", None, [n, 1], ["look"])
-    assert len(known) == programs.MOST_PROGRAMS
+    assert len(known) == programs.MAX_PROGRAMS
     assert not known.returns("", "m", None, [0, 1, 2])
     assert known.returns("", "m", None, [10, 1, 2])
 

@@ -15,6 +15,7 @@ import pytest
 from helpers.serving import SETTINGS, Server
 
 from triplepoint import Engine
+from triplepoint.runtime.conversation.turn import TurnRequest
 from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.replay import verify
 from triplepoint.runtime.replay.fork import history_of
@@ -274,7 +275,7 @@ def test_a_folder_stays_within_its_limit(tracing: Server, tmp_path: Path) -> Non
         record = RequestRecord("nano")
         last = record.id
         record.heard(Failed(APIError("x" * 5000, status=500)))
-        record.request = GenerationRequest(Prompt([n]), Sampling())
+        record.request = GenerationRequest(Prompt([n]), TurnRequest(Sampling()))
         traces.keep(record, model)
 
     files = sorted(tmp_path.iterdir())

@@ -114,7 +114,9 @@ def test_where_an_error_is(more: dict[str, Any], param: str) -> None:
 
 
 def test_null_is_not_given(server: Server) -> None:
-    """Also inside of what is."""
+    """Clients send null for what they do not set, also inside of what they set."""
+    names = ("audio", "stop", "seed", "tools", "tool_choice", "response_format", "logit_bias")
+    assert server.chat(**dict.fromkeys(names)).status_code == 200
     assert server.stream(stream_options={"include_usage": None})[-1] == "[DONE]"
     called = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "a", "content": None, "is_error": None}

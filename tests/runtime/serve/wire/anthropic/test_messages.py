@@ -20,7 +20,7 @@ from triplepoint.runtime.serve.models.events import (
     Thought,
 )
 from triplepoint.runtime.serve.wire.anthropic.blocks import (
-    MOST_THOUGHT,
+    MAX_THOUGHT,
     carried,
     messages_of,
     signature_of,
@@ -174,9 +174,9 @@ def test_a_signature_that_holds_no_thought(signature: str) -> None:
 
 def test_a_signature_that_would_fill_memory() -> None:
     """What is found in it is bounded."""
-    made = signature_of("a" * (20 * MOST_THOUGHT), carrying=True)
+    made = signature_of("a" * (20 * MAX_THOUGHT), carrying=True)
 
-    assert len(carried(made)) == MOST_THOUGHT
+    assert len(carried(made)) == MAX_THOUGHT
 
 
 def test_display_omitted(server: Server) -> None:

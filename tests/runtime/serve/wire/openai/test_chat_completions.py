@@ -377,13 +377,6 @@ def test_options_of_a_stream_without_one(server: Server) -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "stream_options")
 
 
-def test_null_is_not_given(server: Server) -> None:
-    """Clients send null for what they do not set."""
-    names = ("audio", "stop", "seed", "tools", "tool_choice", "response_format", "logit_bias")
-
-    assert server.chat(**dict.fromkeys(names)).status_code == 200
-
-
 def test_what_has_no_effect(server: Server) -> None:
     """How OpenAI caches is taken, and so is what is done in any case."""
     options = {"mode": "explicit", "ttl": "30m"}

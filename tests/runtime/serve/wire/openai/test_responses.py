@@ -20,8 +20,9 @@ from triplepoint.runtime.serve.models.events import (
     Text,
     Thought,
 )
-from triplepoint.runtime.serve.wire.openai.responses import ResponsesBody, ResponsesWriter
+from triplepoint.runtime.serve.wire.openai.responses import ResponsesBody
 from triplepoint.runtime.serve.wire.openai.responses_input import messages_of
+from triplepoint.runtime.serve.wire.openai.responses_writer import ResponsesWriter
 
 URL = "/v1/responses"
 READ = {

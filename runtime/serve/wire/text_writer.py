@@ -1,0 +1,79 @@
+"""Answers that are texts, several to each prompt: what both formats of completions share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...tokens.tokenizer import Tokenizer
+from ..models.events import Done, Event, PromptProgress, PromptRead, Text, timings, whole_of
+from ..models.loaded_model import LoadedModel
+from ..models.writer import Writer
+
+
+class TextWriter(Writer):
+    """Writes the texts of one or several prompts (see `Writer`).
+
+    Args:
+        model: its name.
+        each: answers to each prompt.
+        progress: whether a stream says how far the prompts are read.
+    """
+
+    def __init__(self, model: str, each: int, *, progress: bool) -> None:
+        self.model, self._each, self._progress = model, each, progress
+        self._loaded: LoadedModel | None = None
+        self._reads: dict[int, PromptRead] = {}
+        self._parts: dict[int, list[Text]] = {}
+        self._done: dict[int, Done] = {}
+
+    def of(self, model: LoadedModel) -> None:
+        self._loaded = model
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        assert self._loaded is not None
+        return self._loaded.engine.tokenizer
+
+    # --- what a format says
+
+    def _progress_event(self, progress: PromptProgress) -> bytes:
+        raise NotImplementedError
+
+    def _text_event(self, text: Text) -> bytes:
+        raise NotImplementedError
+
+    def _done_event(self, done: Done) -> bytes:
+        raise NotImplementedError
+
+    # --- what is the same in both
+
+    def stream(self, event: Event) -> bytes:
+        self.add(event)
+        if isinstance(event, PromptProgress):
+            return self._progress_event(event)
+        if isinstance(event, PromptRead) and self._progress:
+            return self._progress_event(whole_of(event))
+        if isinstance(event, Text):
+            return self._text_event(event)
+        return self._done_event(event) if isinstance(event, Done) else b""
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, PromptRead):
+            self._reads[event.choice] = event
+        elif isinstance(event, Text):
+            self._parts.setdefault(event.choice, []).append(event)
+        elif isinstance(event, Done):
+            self._done[event.choice] = event
+
+    def _text(self, choice: int) -> str:
+        """Return the text of an answer so far."""
+        return "".join(part.text for part in self._parts.get(choice, ()))
+
+    def _read(self, choice: int) -> PromptRead | None:
+        """Return what is known of the prompt of an answer."""
+        return self._reads.get(choice - choice % self._each)
+
+    def _timings(self, choice: int, so_far: tuple[int, float] | None) -> dict[str, Any]:
+        """Return what adds the times of an answer of so many tokens and seconds, if known."""
+        read = self._read(choice)
+        return {} if read is None or so_far is None else {"timings": timings(read, *so_far)}
