@@ -81,7 +81,8 @@ def measure(engine: Engine, prompt: int, repeat: int = 3) -> Beside:
         )
     chance = random.Random(1)
     long, short = (
-        [chance.randrange(engine.outputs.n_vocab) for _ in range(n)] for n in (prompt, BEFORE)
+        [chance.randrange(engine.loaded.outputs.n_vocab) for _ in range(n)]
+        for n in (prompt, BEFORE)
     )
     found = Beside(prompt)
     _prompt(engine, long)
@@ -119,7 +120,7 @@ def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) 
         finally:
             settled.set()
 
-    with engine.runner.observe(found.forecasts.add), ThreadPoolExecutor(1) as threads:
+    with engine.core.runner.observe(found.forecasts.add), ThreadPoolExecutor(1) as threads:
         with interrupts.held():
             decoding = threads.submit(decode)
         try:
@@ -149,7 +150,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     columns += [Column("longest gap ms", 14), Column("min … max", 18)]
     with load_engine(args, output) as engine:
         found = measure(engine, args.prompt, args.repetitions)
-        deadline = engine.scheduler.deadline_s
+        deadline = engine.core.scheduler.deadline_s
     gaps = [gap for gaps in found.gaps_s for gap in gaps]
     cells = (
         f"{found.prompt:,}",

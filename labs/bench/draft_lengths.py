@@ -114,9 +114,11 @@ def needed(cost: float, drafts: int) -> float | None:
 def measure(engine: Engine, repeat: int) -> DraftCosts:
     """Time passes of 1 to 9 tokens and drafts, in turns."""
     session = engine.session()
-    ids = np.random.default_rng(5).integers(0, engine.outputs.n_vocab, PROMPT + 16).tolist()
+    ids = np.random.default_rng(5).integers(0, engine.loaded.outputs.n_vocab, PROMPT + 16).tolist()
     session.prefill(ids[:PROMPT])
-    usual, whole = (engine.draft_head(n) for n in (engine.speculative.draft_vocabulary, 0))
+    usual, whole = (
+        engine.core.drafting.head(n) for n in (engine.core.drafting.settings.draft_vocabulary, 0)
+    )
     counts = [1, *(1 + k for k in LENGTHS)]
     times: dict[object, list[float]] = {}
     for turn in range(repeat + 1):  # the first one warms up
@@ -133,7 +135,9 @@ def measure(engine: Engine, repeat: int) -> DraftCosts:
     for k in LENGTHS:
         ratios = [s / one for s, one in zip(times[1 + k], times[1], strict=True)]
         ratio = statistics.median(ratios)
-        predicted = engine.tuning.pass_s(1 + k, PROMPT) / engine.tuning.pass_s(1, PROMPT)
+        predicted = engine.loaded.tuning.pass_s(1 + k, PROMPT) / engine.loaded.tuning.pass_s(
+            1, PROMPT
+        )
         lengths.append(
             Length(
                 k,
@@ -168,7 +172,7 @@ def _pass(session: Session, ids: list[int], count: int) -> float:
     with session.sequence.phase(Status.DECODE):
         began = time.perf_counter()
         request = Request(session.sequence, PROMPT, part, count, (None,) * count)
-        session.engine.scheduler.compute(request)
+        session.core.scheduler.compute(request)
         return time.perf_counter() - began
 
 
@@ -176,7 +180,7 @@ def _draft(session: Session, ids: list[int], head: DraftHead) -> float:
     """Seconds of a draft, as the mean of a few."""
     session.truncate(PROMPT)
     session.tokens.append(ids[PROMPT])
-    hidden = np.ones(session.engine.outputs.hidden.shape[1], np.float32)
+    hidden = np.ones(session.core.loaded.outputs.hidden.shape[1], np.float32)
     found, seconds = head.draft(session.sequence, hidden, 4)
     session.tokens.pop()
     return seconds / max(1, len(found))

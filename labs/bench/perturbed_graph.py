@@ -51,10 +51,14 @@ def perturbed(session: Session, name: Perturbation, tokens: int) -> Plan[Perturb
 
     class Kind(PerturbedGraph):
         half = name
-        expected = tokens * session.engine.cost.experts_used / max(1, session.engine.cost.experts)
+        expected = (
+            tokens
+            * session.core.loaded.cost.experts_used
+            / max(1, session.core.loaded.cost.experts)
+        )
 
     label = name or "whole"
-    return Plan(session.engine, label, tokens, Kind)
+    return Plan(session.core.loaded, label, tokens, Kind)
 
 
 class PerturbedGraph(GraphBuilder):

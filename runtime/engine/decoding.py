@@ -90,9 +90,9 @@ class Decoding:
         self._sampler = None
         if not sampling.filled().plain:
             at = len(sequence.tokens)
-            engine = sequence.engine
+            loaded = sequence.core.loaded
             self._sampler = Sampler(
-                sampling, engine.logit_ranker, at, constraint, engine.tokenizer, sequence.tokens
+                sampling, loaded.logit_ranker, at, constraint, loaded.tokenizer, sequence.tokens
             )
         self._ids: list[int] = []
         self._wall = 0.0
@@ -103,7 +103,7 @@ class Decoding:
         self._line_end: list[int] = []
         self._cost = PassCost()
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
-        self._stepped = sequence.engine.plans.decode  # what they ran on
+        self._stepped = sequence.core.plans.decode  # what they ran on
         self._head_panels = self._stepped.graph.head_panels
         self._spared = 0.0  # output heads that were not computed
         self._changes = 0  # of the sequence, when it began
@@ -214,7 +214,7 @@ class Decoding:
     def _remember(self, logits: Logits, row: int, more: int) -> None:
         """The last of `more` tokens is chosen by this row: what drafts has to know its state."""
         if self._drafter is not None and self._drafter.head is not None:
-            hidden = self.sequence.engine.runner.hidden(logits, row)
+            hidden = self.sequence.core.runner.hidden(logits, row)
             self._drafter.behind(len(self.sequence.tokens) + more, hidden)
 
     def _next(self, at: int, known: list[int]) -> int | None:
@@ -229,7 +229,7 @@ class Decoding:
         began = time.perf_counter()
         pick = self._picker(mask) if forced is None else None
         request = Request(sequence, at, known, 1, self._masks(mask), panels, pick)
-        result = sequence.engine.scheduler.compute(request)
+        result = sequence.core.scheduler.compute(request)
         if (logits := result.logits) is None:
             return None
         self._passes += 1
@@ -252,7 +252,7 @@ class Decoding:
     def _step(self, result: StepResult, at: int, seconds: float) -> None:
         """Count a pass of one token; `seconds`: what it took, 0 where that says nothing."""
         if seconds:
-            self.sequence.engine.pass_latency.step(seconds)
+            self.sequence.core.drafting.latency.step(seconds)
         if result.plan is not self._stepped:
             self._settle()
             assert result.plan is not None, "a pass has computed them"
@@ -316,7 +316,7 @@ class Decoding:
     def _compute(self, request: Request) -> StepResult:
         """A pass of several tokens, and its accounts."""
         sequence = self.sequence
-        result = sequence.engine.scheduler.compute(request)
+        result = sequence.core.scheduler.compute(request)
         if result.computed:
             self._passes += 1
             self._spare(result, request.panels)
@@ -353,13 +353,13 @@ class Decoding:
         if not cache.can_undo(len(self.sequence.tokens) + VERIFY_TOKENS):
             return False
         lacks = cache.state.wants(undo=True)
-        return not lacks or self.sequence.engine.prefix_cache.make_room(lacks)
+        return not lacks or self.sequence.core.prefix_cache.make_room(lacks)
 
     def _escaped(self) -> bool:
         """Whether no line may end here, as in a JSON string: there it is written with letters."""
         if self._lookahead is None:
             return False
-        self._line_end = self._line_end or self.sequence.engine.tokenizer.encode("\n")[-1:]
+        self._line_end = self._line_end or self.sequence.core.loaded.tokenizer.encode("\n")[-1:]
         return not self._lookahead.allows(self._line_end)
 
     # --- choices
@@ -371,7 +371,7 @@ class Decoding:
     def _mask(self) -> np.ndarray | None:
         mask = self.constraint.mask() if self.constraint is not None else None
         if mask is not None:
-            words = -(-self.sequence.engine.outputs.n_vocab // 32)
+            words = -(-self.sequence.core.loaded.outputs.n_vocab // 32)
             kind = getattr(mask, "dtype", None)
             if kind not in (np.uint32, np.int32) or mask.shape != (words,):
                 raise EngineError(  # here, and not in a pass that others share
@@ -393,7 +393,7 @@ class Decoding:
         """The output head's panels that hold what may come, if they are few; None: all."""
         if mask is None or not self._jump:
             return None
-        most, rows = self._head_panels, 2 * self.sequence.engine.target.lanes
+        most, rows = self._head_panels, 2 * self.sequence.core.loaded.target.lanes
         if count_panels(mask, rows) > FEW * most:
             return None
         found = panels_of(mask, rows)
@@ -406,14 +406,14 @@ class Decoding:
 
     def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The token that was chosen greedily, or one drawn, from a row of logits."""
-        engine = self.sequence.engine
+        core = self.sequence.core
         if row < len(logits.tokens):
             token = logits.tokens[row]
         elif self._sampler is not None:
-            with engine.lock:
+            with core.loaded.lock:
                 return self._sampler.pick(logits.rows[row], mask)
         else:
-            token = engine.runner.choose(logits, row, mask)
+            token = core.runner.choose(logits, row, mask)
         if token < 0:
             raise EngineError(
                 "no token can be chosen: the logits are not finite, or none is allowed"
@@ -427,7 +427,7 @@ class Decoding:
         sequence, (start, passes) = self.sequence, self._steps
         if passes:
             barriers = self._stepped.tape.barriers
-            self._cost += decode_cost(sequence.engine.cost, start, passes, barriers)
+            self._cost += decode_cost(sequence.core.loaded.cost, start, passes, barriers)
             sequence.metrics.add_steps(passes)
         self._steps = 0, 0
 
@@ -436,7 +436,7 @@ class Decoding:
         sequence.keep_cached(len(sequence.tokens))  # of drafts nobody has waited for
         sequence.keep_prefix()
         self._settle()
-        head = sequence.engine.cost
+        head = sequence.core.loaded.cost
         cost = replace(
             self._cost,
             linear_flops=self._cost.linear_flops - 2.0 * self._spared * head.head_weights,

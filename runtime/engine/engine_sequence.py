@@ -26,7 +26,7 @@ class EngineSequence(TokenSequence):
 
     def __init__(
         self,
-        engine: EngineCore,
+        core: EngineCore,
         cache: KVCache,
         context: int,
         tokens: Sequence[int] = (),
@@ -34,37 +34,37 @@ class EngineSequence(TokenSequence):
     ) -> None:
         """cache: holds the first `n_cached` of `tokens`."""
         super().__init__(cache, context, tokens, n_cached)
-        self.engine = engine
-        self.metrics = PhaseMetrics(engine, self)
+        self.core = core
+        self.metrics = PhaseMetrics(core.loaded, self)
         """What its phases did."""
-        self.speculative = engine.speculative
+        self.speculative = core.drafting.settings
         """How decodes need fewer passes than tokens; the engine's, if not set."""
         self.draft_sources: Sequence[tuple[int, int]] = ()
         """Ranges of positions, first and end, that are likely to be quoted."""
         self.on_progress: Callable[[int, int, float], None] | None = None
         """Called between the chunks of a prefill with (done, total, tokens/s)."""
         self._drafting: Drafting | None = None
-        engine.scheduler.register(self)  # last: it is whole now
+        core.scheduler.register(self)  # last: it is whole now
 
     @property
     def most_tokens(self) -> int:
         """Tokens of a prefill's pass at most."""
-        return min(self.engine.tuning.chunk, self.context)
+        return min(self.core.loaded.tuning.chunk, self.context)
 
     @property
     def drafting(self) -> Drafting:
         """Where tokens stood before, how many are worth a draft, how texts are copied, and how many
         the model's own layer is to draft."""
         if self._drafting is None or self._drafting[0].tokens is not self.tokens:
-            policy = DraftLengthPolicy(self.engine, self.tokens)
-            copies = NormalizedSources(self.engine.tokenizer)
-            own = HeadLengthPolicy(self.engine, policy)
+            policy = DraftLengthPolicy(self.core.drafting, self.tokens)
+            copies = NormalizedSources(self.core.loaded.tokenizer)
+            own = HeadLengthPolicy(self.core.drafting, policy)
             self._drafting = NgramIndex(self.tokens), policy, copies, own
         return self._drafting
 
     def warmup(self) -> None:
         """Make now the tuning decisions that the first phases would spend time on."""
-        self.engine.tuning.prepare()
+        self.core.loaded.tuning.prepare()
 
     # --- phases
 
@@ -72,7 +72,7 @@ class EngineSequence(TokenSequence):
     def phase(self, status: Status = Status.PREFILL) -> Iterator[None]:
         """Rows will be asked for again and again; a stop that came before it is forgotten."""
         self.status = status
-        with self.engine.scheduler.phase(self):
+        with self.core.scheduler.phase(self):
             try:
                 yield
             except PassCancelledError:
@@ -87,16 +87,16 @@ class EngineSequence(TokenSequence):
     def wake(self) -> None:
         """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
         # Not in the midst of another session's pass, which would lose its active threads.
-        engine, me = self.engine, threading.get_ident()
-        if engine.trying:
-            engine.give_back()
-        engine.trying.add(me)
-        if engine.lock.acquire(blocking=False):
+        loaded, me = self.core.loaded, threading.get_ident()
+        if loaded.trying:
+            loaded.give_back()
+        loaded.trying.add(me)
+        if loaded.lock.acquire(blocking=False):
             try:
-                engine.pool.wake()
+                loaded.pool.wake()
             finally:
-                engine.lock.release()
-        engine.trying.discard(me)
+                loaded.lock.release()
+        loaded.trying.discard(me)
 
     # --- tokens
 
@@ -118,7 +118,7 @@ class EngineSequence(TokenSequence):
         Raises:
             PassCancelledError: the session was closed since the phase began; nothing has changed.
         """
-        with self.engine.scheduler.mutex:  # a close empties the tokens meanwhile, or comes after
+        with self.core.scheduler.mutex:  # a close empties the tokens meanwhile, or comes after
             if self.epoch != self.generation:
                 raise PassCancelledError("the session was closed")
             self.tokens.extend(ids)
@@ -128,7 +128,7 @@ class EngineSequence(TokenSequence):
         self.changes += 1
         if self._drafting is not None:
             self._drafting[0].truncate(n)
-        with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
+        with self.core.scheduler.mutex:  # pages may be taken back meanwhile
             del self.tokens[n:]
             self.rollback(n)
             self.cache.truncate(self.n_cached)
@@ -144,7 +144,7 @@ class EngineSequence(TokenSequence):
 
     def keep_cached(self, n: int) -> None:
         """Count on no more than the first `n` positions of the KV cache."""
-        with self.engine.scheduler.mutex:
+        with self.core.scheduler.mutex:
             self.rollback(n)
 
     def count_on(self, known: int, drafted: int) -> None:
@@ -152,7 +152,7 @@ class EngineSequence(TokenSequence):
 
         Not where the pages were taken back since.
         """
-        with self.engine.scheduler.mutex:
+        with self.core.scheduler.mutex:
             if self.n_cached >= known:
                 self.n_cached = self.cache.seek(known + drafted)
 
@@ -164,11 +164,11 @@ class EngineSequence(TokenSequence):
         """
         if not self.shares:
             return adopted
-        with self.engine.scheduler.mutex:
+        with self.core.scheduler.mutex:
             if self.epoch != self.generation:  # closed since: what it had is of another text
                 return adopted
             ids, before = self.tokens[: total - 1], self.n_cached
-            prefixes = self.engine.prefix_cache
+            prefixes = self.core.prefix_cache
             self.n_cached = prefixes.adopt(self.cache, ids, before, self.namespace)
             # What was taken over and evicted since does not count twice.
             return min(adopted, before) + self.n_cached - before
@@ -176,7 +176,7 @@ class EngineSequence(TokenSequence):
     def keep_prefix(self) -> None:
         """Let others find what it has computed, if it shares."""
         if self.shares:
-            with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
+            with self.core.scheduler.mutex:  # pages may be taken back meanwhile
                 if self.n_cached:
-                    known = self.engine.prefix_cache
+                    known = self.core.prefix_cache
                     known.add(self.cache, self.tokens, self.n_cached, self.namespace)

@@ -33,7 +33,7 @@ class EngineTimer:
     def __init__(self, engine: Engine, cases: Sequence[Case] = ()) -> None:
         """Raises `SettingError` if a case is longer than the model's context."""
         self.engine, self.name = engine, engine.model.name
-        self.cost, self.machine = engine.cost, engine.machine
+        self.cost, self.machine = engine.loaded.cost, engine.machine
         self.kv, self.context = engine.kv, engine.context
         if cases:
             self.prepare(cases)
@@ -60,24 +60,24 @@ class EngineTimer:
     @property
     def passes(self) -> Passes:
         """How the engine cuts its work."""
-        plans = self.engine.plans
+        plans = self.engine.core.plans
         return Passes(
             chunk=self.session.sequence.most_tokens,
-            tile=self.engine.attention_tile,
+            tile=self.engine.loaded.attention_tile,
             decode_barriers=plans.decode.tape.barriers,
             prefill_barriers=plans.prefill.tape.barriers,
         )
 
     def probe(self) -> RooflineProbe:
         """What samples this machine's limits, with the engine's threads."""
-        return RooflineProbe(self.engine.library, self.engine.pool)
+        return RooflineProbe(self.engine.loaded.library, self.engine.loaded.pool)
 
     def use(self, found: Calibration | None) -> None:
         """Predict with a calibration, or with none; by a new one settings are chosen anew."""
-        if found is None or found == self.engine.calibration:
-            self.engine.calibration = found
+        if found is None or found == self.engine.loaded.calibration:
+            self.engine.loaded.calibration = found
         else:  # the settings were chosen without it when the model was loaded
-            self.engine.apply_calibration(found)
+            self.engine.loaded.apply_calibration(found)
 
     def time(self, case: Case) -> Timing:
         """Run a case once with all threads in every pass; say what they were busy with."""
@@ -131,7 +131,8 @@ class EngineTimer:
 @contextlib.contextmanager
 def all_threads(engine: Engine) -> Iterator[None]:
     """Every pass is run by all threads, and nothing is corrected meanwhile."""
-    tuning, fixed = engine.tuning, engine.tuning.fixed
+    tuning = engine.loaded.tuning
+    fixed = tuning.fixed
     always = tuning._always
     tuning.fixed = dataclasses.replace(fixed, threads=engine.threads, adaptive=False)
     tuning._always = engine.threads

@@ -98,7 +98,6 @@ class LoadOptions:
     cache_packed_weights: bool
     fixed: Overrides
     kv_memory: int | None
-    spill: int | None
     speculative: SpeculativeConfig
 
 

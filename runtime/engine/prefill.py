@@ -40,8 +40,8 @@ class Prefill:
 
     def run(self) -> PhaseEvent:
         """Compute tokens[n_cached:] in chunks, logits for the last one."""
-        sequence, engine = self.sequence, self.sequence.engine
-        metrics, scheduler = sequence.metrics, engine.scheduler
+        sequence, core = self.sequence, self.sequence.core
+        metrics, scheduler = sequence.metrics, core.scheduler
         cost, passes, plan_name = PassCost(), 0, "prefill"
         total = len(sequence.tokens)
         if total and not sequence.has_logits:
@@ -100,7 +100,7 @@ class Prefill:
         last = state.checkpoints[-1].position if state.checkpoints else 0
         if at not in borders and at - last < EVERY:
             return
-        with sequence.engine.lock:
+        with sequence.core.loaded.lock:
             if state.position == at:  # pages may be taken back meanwhile
                 state.keep()
                 sequence.keep_prefix()
@@ -114,7 +114,7 @@ class Prefill:
         opening = sequence.opening if before < sequence.opening < total else 0
         if total <= (before // PAGE + 1) * PAGE and not opening:  # no page of them is whole
             return
-        spill, ids = sequence.engine.spill, sequence.tokens[: total - 1]
+        spill, ids = sequence.core.spill, sequence.tokens[: total - 1]
         for number, end, data in spill.recall(ids, before // PAGE, sequence.namespace, opening):
             if not self._load_page(number, end, data):
                 break
@@ -126,13 +126,13 @@ class Prefill:
 
         end: how many tokens it ends behind.
         """
-        sequence, engine = self.sequence, self.sequence.engine
-        with engine.scheduler.mutex:
+        sequence, core = self.sequence, self.sequence.core
+        with core.scheduler.mutex:
             if sequence.epoch != sequence.generation:
                 return False
             if sequence.n_cached // PAGE != number or sequence.n_cached >= end:
                 return False
-            if not engine.prefix_cache.make_room(len(data)):
+            if not core.prefix_cache.make_room(len(data)):
                 return False
             if not sequence.cache.goes_on(number * PAGE):
                 return False
@@ -150,7 +150,7 @@ class Prefill:
         at, end = sequence.n_cached, sequence.opening
         new = at % PAGE == 0 and at == len(sequence.cache.held) * PAGE
         shared = sequence.shares and sequence.cache.state is None
-        wanted = shared and new and at < end < total and sequence.engine.spill.wants(end, at)
+        wanted = shared and new and at < end < total and sequence.core.spill.wants(end, at)
         return end if wanted else 0
 
     def _keep_opening(self, end: int, first: int, adopted: int) -> None:
@@ -158,11 +158,11 @@ class Prefill:
 
         first: the first page that was computed here; adopted: what `_adopted` was then.
         """
-        sequence, engine = self.sequence, self.sequence.engine
-        with engine.scheduler.mutex:  # pages may be taken back meanwhile
+        sequence, core = self.sequence, self.sequence.core
+        with core.scheduler.mutex:  # pages may be taken back meanwhile
             pages = sequence.cache.held[first : -(-end // PAGE)]
             whole = all(page.whole for page in pages)
             if sequence.n_cached != end or self._adopted != adopted or not whole:
                 return
             copies = [page.data.copy() for page in pages]
-        engine.spill.keep(sequence.tokens[:end], first, copies, sequence.namespace)
+        core.spill.keep(sequence.tokens[:end], first, copies, sequence.namespace)

@@ -34,20 +34,21 @@ def _check_purpose(purpose: object) -> None:
 class Session(ProcessBound):
     """Tokens and their KV cache. `Engine.session` makes them."""
 
-    __slots__ = ("__weakref__", "engine", "restore_error", "sequence")
+    __slots__ = ("__weakref__", "core", "restore_error", "sequence")
     _instead = "Session.fork copies it here, Session.save and Engine.load_session elsewhere"
 
     def __init__(
         self,
-        engine: EngineCore,
+        core: EngineCore,
         cache: KVCache,
         context: int,
         tokens: Sequence[int] = (),
         n_cached: int = 0,
     ) -> None:
         """cache: holds the first `n_cached` of `tokens`."""
-        self.engine = engine
-        self.sequence = EngineSequence(engine, cache, context, tokens, n_cached)
+        self.core = core
+        """The parts of its engine."""
+        self.sequence = EngineSequence(core, cache, context, tokens, n_cached)
         """What is known of it, and its settings."""
         self.restore_error = ""
         """Why some of the saved session could not be used; empty otherwise."""
@@ -104,7 +105,7 @@ class Session(ProcessBound):
         """
         sequence = self.sequence
         sequence.wake()
-        ids = self.engine.as_ids(ids)
+        ids = self.core.loaded.as_ids(ids)
         _check_purpose(purpose)
         if check is not None and not callable(check):
             raise SettingError(f"check must be a function without arguments, not {check!r}")
@@ -170,9 +171,9 @@ class Session(ProcessBound):
         Raises:
             EngineError: the session has fewer tokens, or its engine is closed.
         """
-        self.engine.pool.check_open()
+        self.core.loaded.pool.check_open()
         sequence = self.sequence
-        with self.engine.scheduler.mutex:
+        with self.core.scheduler.mutex:
             n = len(sequence.tokens) if n is None else n
             if not (isinstance(n, int) and 0 <= n <= len(sequence.tokens)):
                 raise EngineError(f"cannot fork at token {n!r} of {len(sequence.tokens)}")
@@ -181,7 +182,7 @@ class Session(ProcessBound):
                 cached = 0
             cache = sequence.cache.fork(cached)
             known = cache.seek(cached)
-            other = Session(self.engine, cache, sequence.context, sequence.tokens[:n], known)
+            other = Session(self.core, cache, sequence.context, sequence.tokens[:n], known)
             fork = other.sequence
             fork.recomputed = cached - known
             if sequence.cache.state is not None and sequence.logits_at == n == known:
@@ -202,12 +203,12 @@ class Session(ProcessBound):
         """
         from .kv.snapshot import save
 
-        with self.engine.scheduler.mutex:
+        with self.core.scheduler.mutex:
             self.sequence.computing = True  # a close waits until its pages are written
         try:
-            return save(self.engine, self.sequence, folder)
+            return save(self.core.loaded, self.sequence, folder)
         finally:
-            self.engine.scheduler.computed(self.sequence)
+            self.core.scheduler.computed(self.sequence)
 
     def stop(self) -> None:
         """End this session's prefill or decode, from any thread; it stays usable.
@@ -215,7 +216,7 @@ class Session(ProcessBound):
         Other sessions on the same engine continue. A pass of this session alone stops at once; in a
         shared pass its rows are ignored; rows waiting for a pass are withdrawn.
         """
-        self.engine.scheduler.stop(self.sequence)
+        self.core.scheduler.stop(self.sequence)
 
     def close(self) -> None:
         """Drop the tokens and free their pages, from any thread; the session stays usable.
@@ -223,7 +224,7 @@ class Session(ProcessBound):
         Without this, Python's garbage collection does it. A running prefill or decode ends as with
         `stop`; pages that a pass uses are freed when it ends.
         """
-        self.engine.scheduler.close(self.sequence)
+        self.core.scheduler.close(self.sequence)
 
     @property
     def logits(self) -> np.ndarray:
@@ -232,8 +233,8 @@ class Session(ProcessBound):
 
     def logits_for(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
-        ids = self.engine.as_ids(ids)
-        out = np.empty((len(ids), self.engine.outputs.n_vocab), np.float32)
+        ids = self.core.loaded.as_ids(ids)
+        out = np.empty((len(ids), self.core.loaded.outputs.n_vocab), np.float32)
         done = 0
         for rows in self.scores(ids):
             out[done : done + len(rows)] = rows
@@ -245,8 +246,8 @@ class Session(ProcessBound):
 
         Each piece is a copy: float32 [n, n_vocab].
         """
-        sequence, scheduler = self.sequence, self.engine.scheduler
-        ids = self.engine.as_ids(ids)
+        sequence, scheduler = self.sequence, self.core.scheduler
+        ids = self.core.loaded.as_ids(ids)
         if len(sequence.tokens) + len(ids) > sequence.context:
             raise ContextOverflowError(
                 f"{len(ids)} tokens do not fit a context of {sequence.context}"

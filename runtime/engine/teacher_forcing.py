@@ -107,7 +107,7 @@ def decode_teacher_forced(
         PassCancelledError: stop() was called; the session keeps what it has.
     """
     ids = [int(i) for i in ids]
-    session.engine.check_ids(ids)
+    session.core.loaded.check_ids(ids)
     if not session.tokens or not ids:
         raise EngineError("a decode needs tokens before it and one of its own at least")
     if len(session.tokens) + len(ids) > session.context:

@@ -202,14 +202,14 @@ def collect(
     chunks = chunks_of(ids, size, engine.tokenizer, most)
     session = engine.session(size)
     sequence = session.sequence
-    watch = Plan(engine, "imatrix", sequence.most_tokens, WatchingGraph)
+    watch = Plan(engine.loaded, "imatrix", sequence.most_tokens, WatchingGraph)
     seen = watch.graph.seen
     for n, chunk in enumerate(chunks):
         session.truncate(0)
         for at in range(0, len(chunk), watch.most_tokens):
             part = chunk[at : at + watch.most_tokens]
             sequence.append(part)
-            engine.scheduler.run_on(watch, Request(sequence, sequence.n_cached, part))
+            engine.core.scheduler.run_on(watch, Request(sequence, sequence.n_cached, part))
             for each in seen:
                 each.drain(len(part))
         if on_chunk:

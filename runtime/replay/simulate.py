@@ -147,7 +147,7 @@ class Execution:
             return None
         prompt = self._session.tokens
         request = self._turns.request(phase, prompt)
-        return request.constraint(self._session.engine.tokenizer, prompt)
+        return request.constraint(self._session.core.loaded.tokenizer, prompt)
 
 
 def predict(
@@ -175,7 +175,7 @@ def predict(
     report = PerfReport(header.run, settings(header, engine, limits), predicted=True)
     for work in work_items(chosen):
         if work.recorded.tokens:
-            now = _expected(work, engine.cost, calibration, limits)
+            now = _expected(work, engine.loaded.cost, calibration, limits)
             report.phases.append(PerfPhase(work.number, work.recorded, now, work.wait_s))
     return report
 

@@ -42,11 +42,11 @@ class Drafter:
         self._ngrams.prefer(sequence.draft_sources)
         self._fresh = True
         self._began, self._ready_at = time.perf_counter(), -1.0
-        config, engine = sequence.speculative, sequence.engine
-        self._latency = engine.pass_latency
+        config, core = sequence.speculative, sequence.core
+        self._latency = core.drafting.latency
         self._lookup, most = config.draft_source != "mtp", config.draft_tokens
-        by_head = engine.network.mtp is not None and config.mtp
-        self.head = engine.draft_head(config.draft_vocabulary) if by_head else None
+        by_head = core.loaded.network.mtp is not None and config.mtp
+        self.head = core.drafting.head(config.draft_vocabulary) if by_head else None
         self._behind: tuple[int, np.ndarray] | None = None
         self._by_head = False
         self._measured = most == "auto"
@@ -108,14 +108,14 @@ class Drafter:
             count = policy.count(known, room, head.draft_s, head.read_bytes)
             if not count or policy.worth <= worth:
                 return []
-        with sequence.engine.lock:
+        with sequence.core.loaded.lock:
             sequence.computing = True  # before it is looked whether it was closed: its pages stay
             try:
                 if sequence.status is Status.STOPPED:
                     return []
                 found, seconds = head.draft(sequence, self._behind[1], count)
             finally:
-                sequence.engine.scheduler.computed(sequence)
+                sequence.core.scheduler.computed(sequence)
         self.saved_s -= seconds
         if found:
             self.match, self._by_head = None, True

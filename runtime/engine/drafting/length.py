@@ -117,7 +117,8 @@ class Company(Protocol):
 class DraftingEngine(Protocol):
     """What an engine says of its passes."""
 
-    pass_latency: PassLatency
+    latency: PassLatency
+    """What passes take."""
 
     @property
     def token_bytes(self) -> float:
@@ -140,7 +141,7 @@ class DraftLengthPolicy:
     def __init__(self, engine: DraftingEngine, tokens: Sequence[int]) -> None:
         """tokens: those of the sequence, which grow as it does."""
         self._engine, self._tokens = engine, tokens
-        self._times = engine.pass_latency
+        self._times = engine.latency
         self._right = list(FIRST)
         self._seen = [DOUBT] * len(FIRST)
         self._patience = Patience()

@@ -269,7 +269,7 @@ class Generation:
         began = time.perf_counter()
         cached = 0
         if session.sequence.shares:
-            cached = session.engine.prefix_cache.count(list(ids), self.namespace)
+            cached = session.core.prefix_cache.count(list(ids), self.namespace)
 
         def told(done: int, _total: int, _rate: float) -> None:
             spent = time.perf_counter() - began

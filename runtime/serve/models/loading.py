@@ -494,7 +494,7 @@ class Models:
                 "n_ctx_train": info.context_length,
                 "n_params": info.parameters,
                 "n_vocab": engine.tokenizer.n_vocab,
-                "n_embd": engine.network.config.width,
+                "n_embd": engine.loaded.network.config.width,
                 "size": info.nbytes,
             }
         return found
@@ -511,8 +511,8 @@ class Models:
                 engine = model.engine
                 row |= {
                     "size": entry.nbytes,
-                    "kv_used": engine.layout.memory.used,
-                    "kv_budget": engine.layout.memory.budget,
+                    "kv_used": engine.loaded.layout.memory.used,
+                    "kv_budget": engine.loaded.layout.memory.budget,
                     "context": engine.context,
                     "quant": engine.model.quant,
                     "target": str(engine.target),
@@ -536,6 +536,6 @@ def read_public(engine: Engine, prefixes: Iterable[list[int]]) -> None:
         try:
             session.shares = True
             session.prefill(ids, borders=[len(ids)])
-            engine.prefix_cache.keep(ids, math.inf)
+            engine.core.prefix_cache.keep(ids, math.inf)
         finally:
             session.close()

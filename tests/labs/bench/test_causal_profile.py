@@ -98,8 +98,10 @@ def test_what_is_not_halved_is_the_pass(engine: Engine) -> None:
     for name in ("", "control"):
         other = engine.session()
         plan = perturbed(other, name, len(ids))
-        engine.scheduler.run_on(plan, Request(other.sequence, 0, ids, 1))
-        assert np.array_equal(engine.outputs.logits[0, : engine.outputs.n_vocab], want), name
+        engine.core.scheduler.run_on(plan, Request(other.sequence, 0, ids, 1))
+        assert np.array_equal(
+            engine.loaded.outputs.logits[0, : engine.loaded.outputs.n_vocab], want
+        ), name
 
 
 def test_experts_are_the_same_in_all_passes(mixture: Engine) -> None:
@@ -110,7 +112,9 @@ def test_experts_are_the_same_in_all_passes(mixture: Engine) -> None:
         for name in ("", *NAMES):
             plan = perturbed(session, name, tokens)
             session.sequence.n_cached = 0
-            mixture.scheduler.run_on(plan, Request(session.sequence, 0, list(range(tokens)), 1))
+            mixture.core.scheduler.run_on(
+                plan, Request(session.sequence, 0, list(range(tokens)), 1)
+            )
             touched[name] = [int(count[0]) for count in plan.graph.experts_hit]
         assert touched[""] == touched["control"] == touched["memory"] == touched["compute"]
         assert sum(touched[""]) > 0 or tokens == 1

@@ -47,7 +47,7 @@ def test_the_cost_is_the_engines(name: str, quant: str, layers: int) -> None:
     shape = dataclasses.replace(SHAPES[name], layers=layers)
     model = KnownModel(name, "", "", quant, 0, "", "", True, shape)
     with Engine.load(f"synthetic:{name}:{quant}:layers={layers}", threads=1) as engine:
-        assert cost_of(model, engine.library.target.lanes) == engine.cost
+        assert cost_of(model, engine.loaded.library.target.lanes) == engine.loaded.cost
 
 
 @pytest.mark.slow

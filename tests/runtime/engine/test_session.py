@@ -467,10 +467,10 @@ def test_what_was_prepared_is_not_built_again(
 def test_a_choice_leaves_the_threads_as_they_were(engine: Engine, session: Session) -> None:
     """The choice of a token is run by the caller alone; passes by all, before and after."""
     session.prefill([3, 1, 4, 1, 5])
-    active_threads = engine.pool.active
-    token = engine.runner.choose(session.sequence.last_logits, 0, None)
+    active_threads = engine.loaded.pool.active
+    token = engine.core.runner.choose(session.sequence.last_logits, 0, None)
 
-    assert engine.pool.active == active_threads
+    assert engine.loaded.pool.active == active_threads
     assert token == np.argmax(session.logits)
 
 

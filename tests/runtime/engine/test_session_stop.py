@@ -172,7 +172,7 @@ def test_progress(engine: Engine) -> None:
     session = engine.session()
     heard: list[tuple[int, int, float]] = []
     session.sequence.on_progress = lambda done, total, rate: heard.append((done, total, rate))
-    chunk = engine.tuning.chunk
+    chunk = engine.loaded.tuning.chunk
     total = 2 * chunk + 10
     session.prefill(LONG[:total])
 
