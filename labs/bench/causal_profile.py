@@ -98,7 +98,7 @@ def measure(
     _fill(session, most)
     with engine.loaded.lock, all_threads(engine):
         for tokens in dict.fromkeys(tokens for tokens, _ in points):
-            turns = _Turns(session, min(tokens, session.sequence.most_tokens))
+            turns = _Turns(session, min(tokens, session.phases.max_tokens))
             for start in (start for n, start in points if n == tokens):
                 yield _point(engine, turns, tokens, start, limits)
 
@@ -116,19 +116,20 @@ class _Turns:
             name: perturbed(session, name, tokens) for name in NAMES
         }
         self.measured = session.sequence.measured
-        session.sequence.metrics.reset()  # they count the experts of each layer
+        session.phases.metrics.reset()  # they count the experts of each layer
         self.most = tokens
         self._session = session
         self._pages = session.sequence.cache.pages.copy()
         self._shared = self._pages.copy()  # neighboring pages are one
         self._shared[1::2] = self._shared[: len(self._shared) - 1 : 2][: len(self._shared) // 2]
         chance = np.random.default_rng(1)
-        self._ids = chance.integers(0, session.core.loaded.outputs.n_vocab, tokens).tolist()
+        self._ids = chance.integers(0, session.phases.core.loaded.outputs.n_vocab, tokens).tolist()
 
     def run(self, name: Perturbation, todo: Sequence[tuple[int, int, int]]) -> float:
         """Seconds of passes of (tokens, start, outputs)."""
         sequence, plan = self._session.sequence, self.plans[name]
-        scheduler = sequence.core.scheduler
+        phases = self._session.phases
+        scheduler = phases.core.scheduler
         sequence.cache.pages[:] = self._shared if name == "memory" else self._pages
         twice = name == "dispatch"  # its tape holds a pass twice
         if twice and todo[0][0] == 1:
@@ -137,7 +138,7 @@ class _Turns:
         for tokens, start, outputs in todo:  # as `Prefill.run` does, its accounts included
             sequence.n_cached = start
             result = scheduler.run_on(plan, Request(sequence, start, self._ids[:tokens], outputs))
-            sequence.metrics.cost(result, start)
+            phases.metrics.cost(result, start)
         seconds = time.perf_counter() - started
         return seconds / 2 if twice and todo[0][0] > 1 else seconds
 

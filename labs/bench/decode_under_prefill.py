@@ -89,7 +89,7 @@ def measure(engine: Engine, prompt: int, repeat: int = 3) -> Beside:
     for _ in range(repeat):
         found.alone_s.append(_prompt(engine, long))
         session = engine.session()
-        session.sequence.speculative = replace(session.sequence.speculative, draft_tokens=0)
+        session.phases.drafting.settings = replace(session.phases.drafting.settings, draft_tokens=0)
         session.prefill(short)
         _round(engine, found, session, long)
     return found

@@ -169,10 +169,10 @@ def _pass(session: Session, ids: list[int], count: int) -> float:
     session.truncate(PROMPT)
     part = ids[PROMPT : PROMPT + count]
     session.tokens.extend(part)
-    with session.sequence.phase(Status.DECODE):
+    with session.phases.phase(Status.DECODE):
         began = time.perf_counter()
         request = Request(session.sequence, PROMPT, part, count, (None,) * count)
-        session.core.scheduler.compute(request)
+        session.phases.core.scheduler.compute(request)
         return time.perf_counter() - began
 
 
@@ -180,7 +180,7 @@ def _draft(session: Session, ids: list[int], head: DraftHead) -> float:
     """Seconds of a draft, as the mean of a few."""
     session.truncate(PROMPT)
     session.tokens.append(ids[PROMPT])
-    hidden = np.ones(session.core.loaded.outputs.hidden.shape[1], np.float32)
+    hidden = np.ones(session.phases.core.loaded.outputs.hidden.shape[1], np.float32)
     found, seconds = head.draft(session.sequence, hidden, 4)
     session.tokens.pop()
     return seconds / max(1, len(found))

@@ -53,12 +53,12 @@ def perturbed(session: Session, name: Perturbation, tokens: int) -> Plan[Perturb
         half = name
         expected = (
             tokens
-            * session.core.loaded.cost.experts_used
-            / max(1, session.core.loaded.cost.experts)
+            * session.phases.core.loaded.cost.experts_used
+            / max(1, session.phases.core.loaded.cost.experts)
         )
 
     label = name or "whole"
-    return Plan(session.core.loaded, label, tokens, Kind)
+    return Plan(session.phases.core.loaded, label, tokens, Kind)
 
 
 class PerturbedGraph(GraphBuilder):

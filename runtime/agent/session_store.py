@@ -142,8 +142,8 @@ class SavedSession(ProcessBound):
             conversation.session = conversation.engine.load_session(self.folder, made.context)
             loaded = conversation.session
             to, of = loaded.sequence, made.sequence
-            to.profile, to.speculative = of.profile, of.speculative
-            to.shares, to.namespace = of.shares, of.namespace
+            to.profile, to.shares, to.namespace = of.profile, of.shares, of.namespace
+            loaded.phases.drafting.settings = made.phases.drafting.settings
             why = loaded.restore_error
         except EngineError as error:
             why = str(error)
@@ -154,7 +154,7 @@ class SavedSession(ProcessBound):
         seconds = time.perf_counter() - began
         reused = conversation.session.n_cached
         if reused:
-            phase = conversation.session.sequence.metrics.adopted("session", seconds)
+            phase = conversation.session.phases.metrics.adopted("session", seconds)
             phase.turn = agent.turn
             agent.trace.write(phase)
         said = [

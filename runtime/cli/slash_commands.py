@@ -248,7 +248,7 @@ COMMANDS: dict[str, Command] = {
     "/trace": Command(_trace, "show the table of phases so far"),
     "/prompt": Command(
         lambda on, _: show_prompt(
-            on.output, on.agent.ledger, on.agent.session.core.loaded.tokenizer
+            on.output, on.agent.ledger, on.agent.session.phases.core.loaded.tokenizer
         ),
         "show the conversation as the model reads it",
     ),

@@ -16,9 +16,10 @@ import numpy as np
 
 from ...errors import ContextOverflowError, SettingError
 from ..forward.kv import KVCache
-from .engine_sequence import EngineSequence
+from .phases import Phases
 from .request import Request
 from .scheduler import IDLE_S
+from .sequence import TokenSequence
 
 if TYPE_CHECKING:
     from .engine_core import EngineCore
@@ -114,7 +115,7 @@ class Embedder:
         return found if pooling == "none" else found[0]
 
     @contextmanager
-    def _opened(self, ids: Sequence[int], check: Callable[[], None]) -> Iterator[EngineSequence]:
+    def _opened(self, ids: Sequence[int], check: Callable[[], None]) -> Iterator[TokenSequence]:
         """A sequence with these tokens, none of them read, while no other text is read."""
         core, loaded, size = self._core, self._core.loaded, len(ids)
         if not size:
@@ -127,17 +128,19 @@ class Embedder:
         while not self._lock.acquire(timeout=LOOK_S):
             check()
         try:
-            sequence = EngineSequence(core, KVCache(loaded.layout, size), size, ids)
+            cache = KVCache(loaded.layout, size)
+            sequence = TokenSequence(cache, size, core.prefix_cache, ids)
+            phases = Phases(core, sequence)
             try:
                 sequence.begin(())
-                with sequence.phase():
+                with phases.phase():
                     yield sequence
             finally:
                 core.scheduler.close(sequence)
         finally:
             self._lock.release()
 
-    def _pass(self, sequence: EngineSequence) -> tuple[int, np.ndarray] | None:
+    def _pass(self, sequence: TokenSequence) -> tuple[int, np.ndarray] | None:
         """The next states; None: there is no room yet."""
         core = self._core
         plan, scheduler = core.plans.hidden, core.scheduler

@@ -53,7 +53,9 @@ class EngineTimer:
             )
         self.session = self.engine.session(context=longest.end)
         # A decode here is one pass after the other, whatever there was to draft.
-        self.session.sequence.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        self.session.phases.drafting.settings = SpeculativeConfig(
+            jump_forward=False, draft_tokens=0
+        )
         self.ids = [chance.randrange(self.engine.tokenizer.n_vocab) for _ in range(longest.end)]
         self._known = 0  # tokens of the session that are the first of `ids`
 
@@ -62,7 +64,7 @@ class EngineTimer:
         """How the engine cuts its work."""
         plans = self.engine.core.plans
         return Passes(
-            chunk=self.session.sequence.most_tokens,
+            chunk=self.session.phases.max_tokens,
             tile=self.engine.loaded.attention_tile,
             decode_barriers=plans.decode.tape.barriers,
             prefill_barriers=plans.prefill.tape.barriers,
@@ -87,7 +89,7 @@ class EngineTimer:
         phase = session.last_phase
         assert phase is not None, "a phase has just ended"
         sequence = session.sequence
-        spent = parts_of(sequence.measured, sequence.metrics.spent().active_threads)
+        spent = parts_of(sequence.measured, session.phases.metrics.spent().active_threads)
         each = 1.0 / phase.passes if case.generate else 1.0
         parts = {name: part * each for name, part in spent.items()}
         return Timing(seconds, parts, phase.experts)

@@ -25,7 +25,7 @@ def regime_map(session: Session) -> dict[str, Any]:
     at once, and as many positions as fit. Computed once for an engine and its calibration, in some
     milliseconds: so an agent asks for it before it is asked anything.
     """
-    core = session.core
+    core = session.phases.core
     by, found = _known.get(core, (None, {}))
     if not found or by is not core.loaded.calibration:
         found = _compute(session)
@@ -34,9 +34,9 @@ def regime_map(session: Session) -> dict[str, Any]:
 
 
 def _compute(session: Session) -> dict[str, Any]:
-    core = session.core
+    core = session.phases.core
     loaded, plans = core.loaded, (core.plans.decode, core.plans.prefill)
-    tokens = _lengths(1, session.sequence.most_tokens)
+    tokens = _lengths(1, session.phases.max_tokens)
     kv = _lengths(1, session.context)
     known = loaded.calibration
 

@@ -202,7 +202,7 @@ def collect(
     chunks = chunks_of(ids, size, engine.tokenizer, most)
     session = engine.session(size)
     sequence = session.sequence
-    watch = Plan(engine.loaded, "imatrix", sequence.most_tokens, WatchingGraph)
+    watch = Plan(engine.loaded, "imatrix", session.phases.max_tokens, WatchingGraph)
     seen = watch.graph.seen
     for n, chunk in enumerate(chunks):
         session.truncate(0)

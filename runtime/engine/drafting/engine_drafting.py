@@ -31,6 +31,7 @@ class EngineDrafting:
         self._heads: dict[tuple[object, ...], DraftHead] = {}
         self.settings = settings
         """How new sessions need fewer passes than tokens."""
+        self.tokenizer, self.lock = loaded.tokenizer, loaded.lock
         self.scheduler = scheduler
         """Who else has rows in passes."""
         self.latency = PassLatency()

@@ -34,6 +34,8 @@ from .ngram_index import LONG
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ..sequence import TokenSequence
+
 
 SLOWER = 1.1  # r before it was measured, times what the limits say
 WEIGHT = 0.1  # of the newest time among those of its kind
@@ -111,6 +113,10 @@ class Company(Protocol):
     @property
     def aim_s(self) -> float:
         """Seconds up to which a pass is filled beside others."""
+        ...
+
+    def computed(self, sequence: TokenSequence) -> None:
+        """No pass has rows of a sequence any more."""
         ...
 
 

@@ -269,7 +269,7 @@ class Generation:
         began = time.perf_counter()
         cached = 0
         if session.sequence.shares:
-            cached = session.core.prefix_cache.count(list(ids), self.namespace)
+            cached = session.phases.core.prefix_cache.count(list(ids), self.namespace)
 
         def told(done: int, _total: int, _rate: float) -> None:
             spent = time.perf_counter() - began
@@ -278,7 +278,7 @@ class Generation:
             if emit:
                 self._emit(PromptProgress(len(ids), min(cached, done), done, spent))
 
-        session.sequence.on_progress = told
+        session.phases.on_progress = told
 
     def opened(self, one: S) -> S:
         """What is to be stopped with the request, and closed at its end."""

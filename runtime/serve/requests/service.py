@@ -234,7 +234,7 @@ class Job:
         namespace = self._caller.namespace
         ttl = self._service.programs.paused(namespace, self._model.name, name, read, tools)
         until = time.monotonic() + ttl
-        session.core.prefix_cache.keep(list(session.tokens), until, namespace)
+        session.phases.core.prefix_cache.keep(list(session.tokens), until, namespace)
 
     def _end(self, event: Event | None) -> None:
         """It is over: with this last event, unless that was posted."""

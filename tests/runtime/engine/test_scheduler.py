@@ -97,7 +97,7 @@ def test_draftstogether(engine: Engine) -> None:
 
     def work(n: int) -> tuple[list[int], int]:
         session = engine.session()
-        session.sequence.speculative = SpeculativeConfig(draft_tokens=4 if n % 2 else 0)
+        session.phases.drafting.settings = SpeculativeConfig(draft_tokens=4 if n % 2 else 0)
         session.prefill([*text, n])
         ids = list(session.decode(max_tokens=STEPS))
         assert session.last_phase is not None
@@ -342,7 +342,7 @@ def test_logits_are_there_after_each_token(engine: Engine) -> None:
             self.seen.append(session.sequence.has_logits)
 
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)
     session.prefill(PROMPTS[1])
     tokens = session.decode(max_tokens=8, constraint=Watch())
     for number, _ in enumerate(tokens):
@@ -357,7 +357,7 @@ def test_phases_of_shared_passes_add_up(engine: Engine) -> None:
 
     def work(n: int) -> Any:
         session = engine.session()
-        session.sequence.speculative = SpeculativeConfig(draft_tokens=0)  # drafts are rows, too
+        session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)  # drafts are rows, too
         session.prefill(PROMPTS[n])
         list(session.decode(max_tokens=STEPS))
         return session.last_phase
@@ -436,7 +436,7 @@ def test_a_prompt_in_common_is_computed_once(
 def test_accepted_drafts_are_not_computed_again(engine: Engine) -> None:
     """Positions of a draft that was accepted are cached: a pass begins behind all of them."""
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=8)
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=8)
     text = [5, 6, 7, 8] * 10
     session.prefill(text)
     for count, _ in enumerate(session.decode(max_tokens=60), 1):

@@ -167,7 +167,7 @@ def test_a_shared_pass_ends_when_nobody_waits_for_it(
         assert engine.loaded.pool.stopped
         run_tape(runner, tape, times)
 
-    with pair[0].sequence.phase(), pair[1].sequence.phase():
+    with pair[0].phases.phase(), pair[1].phases.phase():
         batch = Batch.whole(*(Request(s.sequence, s.n_cached, [1], 1) for s in pair))
         monkeypatch.setattr(Runner, "_run_tape", stopped_meanwhile)
         with engine.loaded.lock, pytest.raises(PassCancelledError):

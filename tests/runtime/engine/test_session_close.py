@@ -70,7 +70,7 @@ class ClosesFirst:
     """The scheduler's mutex, before which somebody else closes the session."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.mutex = session, session.core.scheduler.mutex
+        self.session, self.mutex = session, session.phases.core.scheduler.mutex
 
     def __enter__(self) -> None:
         session, self.session = self.session, None
@@ -91,7 +91,7 @@ def test_nothing_is_taken_over_after_a_close(
         first.sequence.shares = second.sequence.shares = True
         first.prefill(LONG)
         second.sequence.append(LONG)
-        monkeypatch.setattr(engine.core.scheduler, "mutex", ClosesFirst(second))
+        monkeypatch.setattr(engine.core.prefix_cache, "lock", ClosesFirst(second))
 
         second.sequence.adopt_prefix(len(LONG))
 

@@ -81,7 +81,7 @@ def test_a_phase_without_a_core_is_contended(
         assert phase.run_delay_share == (None if waited is None else float(contended))
         assert phase.contended is contended
         assert phase.label == phase.regime + " (contended)" * contended
-    assert session.sequence.metrics.adopted("fork", 1.0).run_delay_share is None
+    assert session.phases.metrics.adopted("fork", 1.0).run_delay_share is None
 
 
 def _decoded(session: Session) -> Iterator[PhaseEvent]:
@@ -138,7 +138,10 @@ def test_the_map_of_regimes_follows_the_calibration(
     assert first["by"] == "roofline"
     assert regime_map(engine.session()) is first
 
-    plans = session.core.plans.prefill.tape.barriers, session.core.plans.decode.tape.barriers
+    plans = (
+        session.phases.core.plans.prefill.tape.barriers,
+        session.phases.core.plans.decode.tape.barriers,
+    )
     passes = Passes(128, 8, plans[1], plans[0])
     slow = Efficiency(barrier_s=1.0, decode_barrier_s=1.0)
     found = Calibration(engine.model.name, slow, passes, engine.machine, "2026-01-01T00:00:00Z")

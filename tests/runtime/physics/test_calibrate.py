@@ -118,7 +118,7 @@ def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
     assert min(e.row_s, e.decode_rows_s, e.barrier_s, e.decode_barrier_s) > 0
     assert 0 <= e.extra_tokens <= 16
     assert 0 <= e.waiting <= 0.05
-    assert found.passes.chunk == engine.session().sequence.most_tokens
+    assert found.passes.chunk == engine.session().phases.max_tokens
     assert found.passes.prefill_barriers == engine.core.plans.prefill.tape.barriers
     assert found.passes.decode_barriers == engine.core.plans.decode.tape.barriers
 
@@ -203,7 +203,7 @@ def test_passes_are_played_by_what_was_just_measured(
 def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibration) -> None:
     """With a calibration bound and seconds are its own; without one the roofline's."""
     session = engine.session(200)
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
     engine.loaded.calibration = found
     phase = session.prefill(list(range(40)))
     expected = found.estimate(engine.loaded.cost, 40, 0)

@@ -38,6 +38,11 @@ def _length_policy(
     return DraftLengthPolicy(engine.core.drafting, [])
 
 
+def _drafter(engine: Engine) -> Drafter:
+    session = engine.session()
+    return Drafter(session.sequence, session.phases.drafting, bool)
+
+
 FLAT = {n: 1.0 + 0.02 * n for n in range(2, 18)}  # memory bounds a pass
 STEEP = {n: float(n) for n in range(2, 18)}  # arithmetic does
 
@@ -98,7 +103,7 @@ def test_steps_that_take_no_time_are_left_alone(
     """Where a step takes less than the thought of drafting, nothing is thought."""
     for step_s, cheap in ((50e-6, True), (0.010, False)):
         _length_policy(engine, FLAT, step_s)
-        assert Drafter(engine.session().sequence, bool)._cheap == cheap
+        assert _drafter(engine)._cheap == cheap
     # Before the first step it is told from the limits: what reading nano's weights takes.
     for gbps, cheap in ((1000.0, True), (1.0, False)):
         rates = dict.fromkeys(engine.machine.read_gbps, gbps)
@@ -108,7 +113,7 @@ def test_steps_that_take_no_time_are_left_alone(
             dataclasses.replace(engine.machine, read_gbps=rates, barrier_s=1e-7),
         )
         engine.core.drafting.latency = PassLatency()
-        assert Drafter(engine.session().sequence, bool)._cheap == cheap
+        assert _drafter(engine)._cheap == cheap
 
 
 def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:

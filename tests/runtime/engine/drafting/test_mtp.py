@@ -63,7 +63,7 @@ Drafted = tuple[list[int], np.ndarray]
 
 def _drafted(session: Session, count: int = 4) -> Drafted:
     """What the layer drafts behind the greedy choice, and the bits of its last logits."""
-    core = session.core
+    core = session.phases.core
     head = core.drafting.head(0)
     assert head is not None, "the file has the layer"
     hidden = core.runner.hidden(session.sequence.last_logits, -1)
@@ -167,7 +167,7 @@ def _decode(
 
         monkeypatch.setattr(DraftHead, "draft", draft)
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=most, draft_source="mtp")
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=most, draft_source="mtp")
     session.prefill(ids)
     said = list(session.decode(max_tokens=steps, sampling=sampling))
     if monkeypatch is not None:
@@ -188,7 +188,7 @@ def test_pages_stay_while_the_layer_drafts(engine: Engine, monkeypatch: pytest.M
 
     monkeypatch.setattr(DraftHead, "draft", draft)
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=3, draft_source="mtp")
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=3, draft_source="mtp")
     session.prefill(IDS[:50])
     with pytest.raises(PassCancelledError):
         list(session.decode(max_tokens=9))
@@ -266,7 +266,7 @@ def test_both_sources(model: MakeModel) -> None:
         seen = []
         for source in ("lookup", "mtp", "auto"):
             session = engine.session()
-            session.sequence.speculative = replace(
+            session.phases.drafting.settings = replace(
                 engine.core.drafting.settings, draft_source=source
             )
             session.prefill(IDS[:9])

@@ -57,7 +57,7 @@ def test_a_first_token_waits_for_no_page_yet_to_come() -> None:
     """A short prompt touches nothing ahead; its decode does, and finds the page when it is due."""
     with Engine.load("nano", threads=2, context=1024) as engine:
         memory, session = engine.loaded.layout.memory, engine.session()
-        session.sequence.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        session.phases.drafting.settings = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         session.prefill(PROMPTS[0][:36])
         assert not memory._spares
         steps = session.decode(max_tokens=PAGE, stop=())
@@ -212,7 +212,7 @@ def test_nobody_is_preempted_in_vain(engine: Engine) -> None:
     for session, start, end in ((first, 0, PAGE), (last, PAGE, 2 * PAGE), (busy, 2 * PAGE, size)):
         session.prefill(texts[start:end])
     pending = PendingRequest(Request(first.sequence, PAGE, texts[: 2 * PAGE], 1))
-    with first.sequence.phase(), busy.sequence.phase(), scheduler.mutex:
+    with first.phases.phase(), busy.phases.phase(), scheduler.mutex:
         scheduler._waiting += [pending, PendingRequest(Request(last.sequence, PAGE, [5], 1))]
         try:
             assert scheduler._needed(pending, 2 * PAGE, 0, []) is None

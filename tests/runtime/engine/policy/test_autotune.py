@@ -124,7 +124,7 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     """From some KV length on decode's attention is split: the tokens stay the same, and the phase
     in which it changed says so once, with the barriers of both plans."""
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)
     session.prefill(IDS[:250])
     want, plain = list(session.decode(max_tokens=20)), session.last_phase
     monkeypatch.setattr(tuning_module, "choose_split", lambda k, tokens, start, n, tiles: Decision(
@@ -161,7 +161,7 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
 def test_threads_change_within_a_decode(engine: Engine) -> None:
     """A trial runs other numbers of threads in the midst of a text; the tokens stay the same."""
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
     session.prefill(IDS[:50])
     want = list(session.decode(max_tokens=300))
     old, engine.loaded.tuning = engine.loaded.tuning, made(engine)
