@@ -22,7 +22,7 @@ import numpy as np
 from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.engine.engine_timer import all_threads, parts_of
-from triplepoint.runtime.engine.request import Request
+from triplepoint.runtime.engine.passes.request import Request
 from triplepoint.runtime.physics.costs import Bound, PassCost, pass_cost, predict
 from triplepoint.runtime.physics.latency_model import attainable
 from triplepoint.runtime.physics.machine import RooflineProbe
@@ -32,7 +32,7 @@ from .perturbed_graph import Perturbation, PerturbedGraph, perturbed
 
 if TYPE_CHECKING:
     from triplepoint.runtime.engine.engine import Engine
-    from triplepoint.runtime.engine.plan import Plan
+    from triplepoint.runtime.engine.model.plan import Plan
     from triplepoint.runtime.engine.session import Session
     from triplepoint.runtime.physics.machine import MachineProfile
 

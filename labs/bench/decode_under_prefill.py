@@ -26,7 +26,7 @@ from triplepoint.runtime.cli.load_engine import load_engine
 from triplepoint.runtime.cli.options import add_number
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, Form, Row, between, percent, rate, show
-from triplepoint.runtime.engine.shared_pass import Forecasts
+from triplepoint.runtime.engine.passes.shared_pass import Forecasts
 
 from .command import run_command
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from triplepoint.runtime.engine.request import Request
-from triplepoint.runtime.engine.sequence import Status
+from triplepoint.runtime.engine.passes.request import Request
+from triplepoint.runtime.engine.passes.sequence import Status
 
 if TYPE_CHECKING:
     from triplepoint.runtime.engine.drafting.head import DraftHead

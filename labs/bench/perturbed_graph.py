@@ -28,7 +28,7 @@ from triplepoint.jit.kernels.epilogue import GATES
 from triplepoint.jit.kernels.panels import FORMATS
 from triplepoint.jit.pool import aligned
 from triplepoint.jit.tape import Op, PerThread, Tape
-from triplepoint.runtime.engine.plan import Plan
+from triplepoint.runtime.engine.model.plan import Plan
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.forward.descriptor import ONE, OUTPUTS, TOKENS
 from triplepoint.runtime.forward.gemms import CHUNKS

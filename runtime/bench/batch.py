@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 from ...errors import SettingError
 from ...jit.kernels.kvcache import PAGE
 from ..engine.policy.pass_correction import PassCorrection
-from ..engine.request import Batch, Request, StepResult
-from ..engine.shared_pass import Forecasts
+from ..engine.passes.request import Batch, Request, StepResult
+from ..engine.passes.shared_pass import Forecasts
 from ..forward.logits import ROWS
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..engine.sequence import TokenSequence
+    from ..engine.passes.sequence import TokenSequence
     from ..engine.session import Session
     from .compare import Baseline
 

@@ -27,13 +27,13 @@ from ...jit.kernels.lm_head import count_panels, panels_of
 from ..physics.costs import PassCost, decode_cost
 from .drafting.config import VERIFY_TOKENS
 from .drafting.drafter import Drafter
-from .logits import Logits
+from .passes.logits import Logits
+from .passes.request import Request, StepResult
+from .passes.sequence import Status
 from .phases import Phases
 from .prefill import Prefill
-from .request import Request, StepResult
 from .sampling.sampler import Sampler
 from .sampling.settings import Sampling
-from .sequence import Status
 
 # Share of the output head's panels up to which the wanted ones are computed alone. On Qwen3 0.6B,
 # spread over all: 2.4 ms for all, 2.6 for three quarters, 2.1 for half, 0.6 for a tenth.

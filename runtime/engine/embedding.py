@@ -16,10 +16,10 @@ import numpy as np
 
 from ...errors import ContextOverflowError, SettingError
 from ..forward.kv import KVCache
+from .passes.request import Request
+from .passes.scheduler import IDLE_S
+from .passes.sequence import TokenSequence
 from .phases import Phases
-from .request import Request
-from .scheduler import IDLE_S
-from .sequence import TokenSequence
 
 if TYPE_CHECKING:
     from .engine_core import EngineCore

@@ -24,7 +24,7 @@ from ..gguf.open import open_gguf
 from ..physics.machine import pool_size
 from .drafting.config import DRAFT_VOCABULARY, DraftSource, SpeculativeConfig
 from .engine_core import EngineCore
-from .loaded_model import LoadedModel, LoadOptions
+from .model.loaded_model import LoadedModel, LoadOptions
 from .policy.autotune import Overrides
 from .session import Session
 
@@ -145,7 +145,7 @@ class Engine(ProcessBound, Closing):
             spill = 0
         options = LoadOptions(
             cast(KVFormat, kv), context, progress, cache_packed_weights, fixed, kv_memory,
-            speculative,
+            speculative.mtp, speculative.mtp and not speculative.lookup,
         )  # fmt: skip
         gguf = open_gguf(path)
         models.architecture_of(gguf)
@@ -183,7 +183,7 @@ class Engine(ProcessBound, Closing):
             EngineError: the folder has no session, its index is damaged, it was saved with another
                 model, KV format or target, or it does not fit the context.
         """
-        from .kv.snapshot import load
+        from .session_files import load
 
         session = self.session(context)
         session.restore_error = load(self.loaded, session.sequence, folder, self.core.scheduler)

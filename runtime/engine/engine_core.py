@@ -8,14 +8,14 @@ from ...arguments import ProcessBound
 from .drafting.engine_drafting import EngineDrafting
 from .kv.prefix_cache import PrefixCache
 from .kv.spill import Spill
-from .plan import Plans
-from .runner import Runner
-from .scheduler import Scheduler
+from .model.plan import Plans
+from .passes.runner import Runner
+from .passes.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from .drafting.config import SpeculativeConfig
-    from .loaded_model import LoadedModel
-    from .shared_pass import SharedPass
+    from .model.loaded_model import LoadedModel
+    from .passes.shared_pass import SharedPass
 
 
 class EngineCore(ProcessBound):

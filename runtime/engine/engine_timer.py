@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...jit.tape import TapeTimes
     from ..physics.calibration import Calibration
     from .engine import Engine
-    from .plan import Plan
+    from .model.plan import Plan
 
 
 class EngineTimer:

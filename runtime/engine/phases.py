@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ...errors import PassCancelledError
 from .drafting.sequence_drafting import SequenceDrafting
 from .metrics import PhaseMetrics
-from .sequence import Status
+from .passes.sequence import Status
 
 if TYPE_CHECKING:
     from .engine_core import EngineCore
-    from .sequence import TokenSequence
+    from .passes.sequence import TokenSequence
 
 
 class Phases:

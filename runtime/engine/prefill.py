@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...jit.kernels.kvcache import PAGE
 from ..forward.state import EVERY
 from ..physics.costs import PassCost
-from .request import Request
+from .passes.request import Request
 
 if TYPE_CHECKING:
     import numpy as np

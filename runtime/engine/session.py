@@ -10,11 +10,11 @@ import numpy as np
 from ...arguments import ProcessBound, check_whole
 from ...errors import ContextOverflowError, EngineError, SettingError
 from .decoding import Constraint, Decoding
+from .passes.request import Request
+from .passes.sequence import TokenSequence
 from .phases import Phases
 from .prefill import Prefill
-from .request import Request
 from .sampling.settings import GREEDY, Sampling
-from .sequence import TokenSequence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ..forward.kv import KVCache
     from .engine_core import EngineCore
-    from .kv.snapshot import Saved
+    from .session_files import Saved
 
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
 
@@ -205,7 +205,7 @@ class Session(ProcessBound):
         Raises:
             EngineError: they cannot be written; what was saved before is still there.
         """
-        from .kv.snapshot import save
+        from .session_files import save
 
         with self.phases.core.scheduler.mutex:
             self.sequence.computing = True  # a close waits until its pages are written

@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ContextOverflowError, EngineError
 from .around import Around
 from .decoding import Constraint, Decoding
-from .logits import Logits
+from .passes.logits import Logits
 from .sampling.settings import GREEDY, Sampling
 
 if TYPE_CHECKING:

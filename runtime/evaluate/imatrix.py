@@ -27,8 +27,8 @@ from ...jit.kernels.imatrix_accumulate import (
 )
 from ...jit.pool import aligned
 from ...jit.tape import PerThread
-from ..engine.plan import Plan
-from ..engine.request import Request
+from ..engine.model.plan import Plan
+from ..engine.passes.request import Request
 from ..forward.descriptor import TOKENS
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, QuantizedActivation, padded

@@ -29,7 +29,7 @@ from .programs import Program, Request
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..engine.request import Batch, StepResult
+    from ..engine.passes.request import Batch, StepResult
 
 GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
 """How far a forecast may be off."""

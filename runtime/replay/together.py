@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import SettingError
 from ...interrupts import completed, held
-from ..engine.shared_pass import Forecasts
+from ..engine.passes.shared_pass import Forecasts
 from ..forward.logits import ROWS
 from .simulate import Execution
 from .workload import chosen_run, work_items

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ....traces.records import DraftRecord
-from ..sequence import Status
+from ..passes.sequence import Status
 from .config import VERIFY_ROWS, VERIFY_TOKENS
 from .head import MOST
 from .ngram_index import Match, NgramIndex, match_score
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ..sequence import TokenSequence
+    from ..passes.sequence import TokenSequence
     from .copies import Index
     from .head import DraftHead
     from .sequence_drafting import SequenceDrafting

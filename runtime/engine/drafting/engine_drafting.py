@@ -9,9 +9,9 @@ from .head import DraftHead
 from .length import PassLatency
 
 if TYPE_CHECKING:
-    from ..loaded_model import LoadedModel
-    from ..plan import Plans
-    from ..runner import Runner
+    from ..model.loaded_model import LoadedModel
+    from ..model.plan import Plans
+    from ..passes.runner import Runner
     from .config import SpeculativeConfig
     from .length import Company
 

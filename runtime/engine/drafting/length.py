@@ -34,7 +34,7 @@ from .ngram_index import LONG
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..sequence import TokenSequence
+    from ..passes.sequence import TokenSequence
 
 
 SLOWER = 1.1  # r before it was measured, times what the limits say

@@ -19,7 +19,7 @@ from .registry import Registry, family, sample
 if TYPE_CHECKING:
     from ....traces.events import PhaseEvent
     from ...engine.engine import Engine
-    from ...engine.shared_pass import SharedPass
+    from ...engine.passes.shared_pass import SharedPass
     from ..models.loading import Models
     from .request_record import RequestRecord
 

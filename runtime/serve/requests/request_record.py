@@ -18,7 +18,7 @@ from .meter import Meters
 
 if TYPE_CHECKING:
     from ...engine.session import Session
-    from ...engine.shared_pass import SharedPass
+    from ...engine.passes.shared_pass import SharedPass
     from ..models.generate import GenerationRequest
 
 

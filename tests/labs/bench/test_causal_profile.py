@@ -16,7 +16,7 @@ from labs.bench.perturbed_graph import Perturbation, perturbed
 from triplepoint import Engine
 from triplepoint.jit.kernels.batch import COUNT, START
 from triplepoint.jit.tape import Op
-from triplepoint.runtime.engine.request import Request
+from triplepoint.runtime.engine.passes.request import Request
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.physics.observation import Observation
 

@@ -17,7 +17,7 @@ from triplepoint.runtime.bench import batch
 from triplepoint.runtime.bench.batch import measure
 from triplepoint.runtime.bench.compare import Baseline
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Batch, StepResult
+from triplepoint.runtime.engine.passes.request import Batch, StepResult
 
 FAKE = Path(__file__).parents[2] / "helpers" / "fake_llama"
 

@@ -11,7 +11,7 @@ from helpers.real_headers import HEADERS, N_VOCAB, write_header
 from triplepoint import Engine
 from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime.bench.reach import FLUENT, KV, best, best_here, cost_of, reach, sized
-from triplepoint.runtime.engine.model_cost import size_up
+from triplepoint.runtime.engine.model.model_cost import size_up
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
 from triplepoint.runtime.physics import calibration

@@ -19,7 +19,7 @@ from triplepoint import Agent, Engine, Trace
 from triplepoint.errors import ModelError
 from triplepoint.runtime.agent.events import TextDelta
 from triplepoint.runtime.engine.engine import NANO
-from triplepoint.runtime.engine.runner import LOOK_S
+from triplepoint.runtime.engine.passes.runner import LOOK_S
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.runtime.weights import packed_cache

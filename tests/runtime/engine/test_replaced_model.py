@@ -28,7 +28,7 @@ from triplepoint.runtime import models
 from triplepoint.runtime.agent.session_store import open_session
 from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.engine.kv import spill
-from triplepoint.runtime.engine.runner import LOOK_S
+from triplepoint.runtime.engine.passes.runner import LOOK_S
 from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.gguf.mapped_file_guard import MappedFileGuard
 from triplepoint.runtime.gguf.open import open_gguf

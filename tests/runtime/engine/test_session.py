@@ -16,7 +16,7 @@ from helpers import tiny_qwen3 as tiny
 from triplepoint.errors import ContextOverflowError, EngineError
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.plan import Plan
+from triplepoint.runtime.engine.model.plan import Plan
 from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.engine.session import Session
 

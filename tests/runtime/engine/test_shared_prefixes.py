@@ -15,8 +15,8 @@ from triplepoint.jit.kernels.attention import joined_tile, token_tile
 from triplepoint.jit.kernels.batch import COUNT, FROM, UNTIL, WALKS
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Batch, Request
-from triplepoint.runtime.engine.shared_pass import SharedPass
+from triplepoint.runtime.engine.passes.request import Batch, Request
+from triplepoint.runtime.engine.passes.shared_pass import SharedPass
 from triplepoint.runtime.forward import kv, shared_prefix
 
 CONTEXT = 640

@@ -14,7 +14,7 @@ from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.engine.kv.prefix_cache import MOST_STATES
-from triplepoint.runtime.engine.request import Batch, Request
+from triplepoint.runtime.engine.passes.request import Batch, Request
 from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.memory import HUGE_PAGE
 

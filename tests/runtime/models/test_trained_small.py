@@ -20,7 +20,7 @@ from triplepoint.runtime.agent.events import PhaseFinished
 from triplepoint.runtime.agent.session_store import open_session
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Batch, Request
+from triplepoint.runtime.engine.passes.request import Batch, Request
 from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.quantize.quantize import quantize

@@ -19,8 +19,8 @@ from triplepoint.runtime.engine.drafting.drafter import Drafter
 from triplepoint.runtime.engine.drafting.head import DraftHead
 from triplepoint.runtime.engine.drafting.length import DraftLengthPolicy, HeadLengthPolicy
 from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.passes.sequence import TokenSequence
 from triplepoint.runtime.engine.sampling.settings import GREEDY, Sampling
-from triplepoint.runtime.engine.sequence import TokenSequence
 from triplepoint.runtime.engine.session import Session
 
 IDS = np.random.default_rng(3).integers(0, 256, 300).tolist()

@@ -17,11 +17,11 @@ import pytest
 from triplepoint.errors import ContextOverflowError, SettingError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime import checked_files
+from triplepoint.runtime.engine import session_files
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.kv import snapshot as kv_snapshot
-from triplepoint.runtime.engine.pending import PendingRequest
-from triplepoint.runtime.engine.request import Request, StepResult
+from triplepoint.runtime.engine.passes.pending import PendingRequest
+from triplepoint.runtime.engine.passes.request import Request, StepResult
 from triplepoint.runtime.engine.sampling.settings import GREEDY, Sampling
 from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.forward.kv import Page
@@ -344,8 +344,8 @@ def test_memory_is_wanted_while_a_session_is_read_from_disk(
             others[0].prefill(large)
         return page
 
-    index = json.loads(checked_files.read_sealed(tmp_path / kv_snapshot.INDEX))
-    last = tmp_path / f"{index['pages'][-1][0]}{kv_snapshot.SUFFIX}"
+    index = json.loads(checked_files.read_sealed(tmp_path / session_files.INDEX))
+    last = tmp_path / f"{index['pages'][-1][0]}{session_files.SUFFIX}"
     monkeypatch.setattr(checked_files, "map_bytes", wanted_meanwhile)
     before = engine.core.scheduler.preempted
     session = engine.load_session(tmp_path)

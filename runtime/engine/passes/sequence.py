@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
-from ...arguments import ProcessBound
-from ...errors import EngineError, PassCancelledError
+from ....arguments import ProcessBound
+from ....errors import EngineError, PassCancelledError
 
 if TYPE_CHECKING:
-    from ...jit.tape import TapeTimes
-    from ...traces.events import PhaseEvent
-    from ..forward.kv import KVCache
-    from .kv.prefix_cache import PrefixCache
+    from ....jit.tape import TapeTimes
+    from ....traces.events import PhaseEvent
+    from ...forward.kv import KVCache
+    from ..kv.prefix_cache import PrefixCache
+    from ..model.plan import Plan
     from .logits import Logits
-    from .plan import Plan
 
 _NUMBERS = itertools.count(1)
 

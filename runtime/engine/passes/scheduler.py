@@ -19,22 +19,21 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...errors import ContextOverflowError
-from ...interrupts import held
-from ...jit.kernels.kvcache import PAGE
-from .drafting.config import VERIFY_TOKENS
+from ....errors import ContextOverflowError
+from ....interrupts import held
+from ....jit.kernels.kvcache import PAGE
+from ..policy.pass_policy import PassPolicy
 from .eviction import frees_enough, victims_for
 from .pending import SAME, PendingRequest, same_prefix
-from .policy.pass_policy import PassPolicy
-from .request import Batch, StepResult
+from .request import WHOLE_ROWS, Batch, StepResult
 from .sequence import Status
 
 if TYPE_CHECKING:
-    from ..physics.costs import Part
-    from .kv.prefix_cache import PrefixCache
-    from .loaded_model import LoadedModel
-    from .plan import Plan, Plans
-    from .policy.autotune import Autotuner
+    from ...physics.costs import Part
+    from ..kv.prefix_cache import PrefixCache
+    from ..model.loaded_model import LoadedModel
+    from ..model.plan import Plan, Plans
+    from ..policy.autotune import Autotuner
     from .request import Request
     from .runner import Runner
     from .sequence import TokenSequence
@@ -154,7 +153,7 @@ class Scheduler(PassPolicy[PendingRequest]):
     def _run_alone(self, request: Request) -> StepResult | None:
         """Run rows of the only sequence that wants any; None: it needs others' memory."""
         loaded, sequence, count = self._loaded, request.sequence, len(request.ids)
-        if count > VERIFY_TOKENS:
+        if count > WHOLE_ROWS:
             count = self._part(request, loaded.tuning.chunk)
         with loaded.lock:
             start, end, cache = request.start, request.start + count, sequence.cache

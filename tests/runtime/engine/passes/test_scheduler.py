@@ -18,12 +18,12 @@ from triplepoint import Agent, tool
 from triplepoint.errors import ModelError
 from triplepoint.runtime.engine.drafting.config import VERIFY_TOKENS, SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.pending import PendingRequest
-from triplepoint.runtime.engine.request import Batch, Request, StepResult
-from triplepoint.runtime.engine.runner import Runner
+from triplepoint.runtime.engine.passes.pending import PendingRequest
+from triplepoint.runtime.engine.passes.request import Batch, Request, StepResult
+from triplepoint.runtime.engine.passes.runner import Runner
+from triplepoint.runtime.engine.passes.scheduler import Scheduler
+from triplepoint.runtime.engine.passes.sequence import TokenSequence
 from triplepoint.runtime.engine.sampling.settings import Sampling
-from triplepoint.runtime.engine.scheduler import Scheduler
-from triplepoint.runtime.engine.sequence import TokenSequence
 from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.physics.costs import Part
 

@@ -11,7 +11,7 @@ import pytest
 
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.shared_pass import SharedPass
+from triplepoint.runtime.engine.passes.shared_pass import SharedPass
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PassEvent, PhaseEvent
 

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ...traces.events import PassEnd
+    from ....traces.events import PassEnd
+    from ..model.plan import Plan
     from .logits import Logits
-    from .plan import Plan
     from .sequence import TokenSequence
     from .shared_pass import SharedPass
+
+
+WHOLE_ROWS = 32  # of a request that one pass takes; of more a pass may take the first ones
 
 
 @dataclass(eq=False, slots=True)

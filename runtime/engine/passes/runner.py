@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import EngineError, PassCancelledError
-from ...jit import sigbus
-from ...jit.kernels.kvcache import PAGE
-from ..forward.batch import Span
-from ..forward.logits import greedy
-from ..forward.shared_prefix import APART, PrefixFinder
-from ..physics.costs import Part
+from ....errors import EngineError, PassCancelledError
+from ....jit import sigbus
+from ....jit.kernels.kvcache import PAGE
+from ...forward.batch import Span
+from ...forward.logits import greedy
+from ...forward.shared_prefix import APART, PrefixFinder
+from ...physics.costs import Part
 from .logits import Logits
 from .request import StepResult
 from .sequence import Status
 from .shared_pass import SharedPass
 
 if TYPE_CHECKING:
-    from ...jit.tape import CompiledTape, TapeTimes
-    from ..forward.shared_prefix import Reading, SharedPrefix
-    from .loaded_model import LoadedModel
-    from .plan import Plan, Plans
-    from .policy.autotune import Autotuner
+    from ....jit.tape import CompiledTape, TapeTimes
+    from ...forward.shared_prefix import Reading, SharedPrefix
+    from ..model.loaded_model import LoadedModel
+    from ..model.plan import Plan, Plans
+    from ..policy.autotune import Autotuner
     from .request import Batch, Request
     from .sequence import TokenSequence
 

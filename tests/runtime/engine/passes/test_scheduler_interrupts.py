@@ -14,8 +14,8 @@ import pytest
 
 from triplepoint.errors import EngineError
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Request
-from triplepoint.runtime.engine.scheduler import PendingRequest
+from triplepoint.runtime.engine.passes.request import Request
+from triplepoint.runtime.engine.passes.scheduler import PendingRequest
 
 PROMPTS = [np.random.default_rng(11).integers(0, 2000, 40).tolist()]
 

@@ -14,8 +14,8 @@ from helpers.threads import frequent_switches, together
 
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Batch, Request, StepResult
-from triplepoint.runtime.engine.runner import Runner
+from triplepoint.runtime.engine.passes.request import Batch, Request, StepResult
+from triplepoint.runtime.engine.passes.runner import Runner
 from triplepoint.runtime.engine.session import Session
 
 CHANCE = np.random.default_rng(11)
