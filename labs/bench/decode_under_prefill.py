@@ -120,7 +120,7 @@ def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) 
         finally:
             settled.set()
 
-    with engine.core.runner.observe(found.forecasts.add), ThreadPoolExecutor(1) as threads:
+    with engine.core.runner.observe_shared(found.forecasts.add), ThreadPoolExecutor(1) as threads:
         with interrupts.held():
             decoding = threads.submit(decode)
         try:

@@ -146,7 +146,7 @@ def measure(
                 part = [sessions[0].fork() for _ in range(one.batch)]
             _ = [session.truncate(shared) for session in part]
             twins: list[Session] = []
-            with engine.core.runner.observe((one.forecasts if round_ else Forecasts()).add):
+            with engine.core.runner.observe_shared((one.forecasts if round_ else Forecasts()).add):
                 began = time.perf_counter()
                 tokens = _prefill(engine, part, prompts)
                 prompt_s = time.perf_counter() - began

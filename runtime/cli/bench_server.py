@@ -110,4 +110,4 @@ def leave_out(engine: Engine, without: Any) -> None:
     if "deadline" in without:
         scheduler.deadline_s = math.inf
     engine.core.prefix_cache.running = "sharing" not in without
-    scheduler.parks = "parking" not in without
+    scheduler.pages.parks = "parking" not in without

@@ -41,7 +41,7 @@ class EngineCore(ProcessBound):
         """Puts rows of sequences into passes."""
         self.drafting = EngineDrafting(loaded, self.plans, self.runner, self.scheduler, speculative)
         """How decodes need fewer passes than tokens."""
-        self.runner.observers.append(self._observe)
+        self.runner.shared_observers.append(self._observe)
         loaded.pool.abandoned = self.scheduler.abandoned
 
     def _observe(self, done: SharedPass) -> None:

@@ -167,7 +167,7 @@ class Family(Company):
         return session
 
     def run(self, schedule: list[Pass]) -> int:
-        with self.engine.core.runner.observe(self._saw):
+        with self.engine.core.runner.observe_shared(self._saw):
             return super().run(schedule)
 
     def _saw(self, done: SharedPass) -> None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 WHOLE_ROWS = 32  # of a request that one pass takes; of more a pass may take the first ones
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, frozen=True, slots=True)
 class Request:
-    """Rows that a sequence wants computed next; nothing changes it once it is made."""
+    """Rows that a sequence wants computed next."""
 
     sequence: TokenSequence
     """Whose rows they are."""

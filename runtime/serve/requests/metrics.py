@@ -64,7 +64,7 @@ _COUNTERS = {
 }
 _OF_ENGINES = {
     "vllm:kv_cache_usage_perc": ("", "Used share of the KV cache memory, 0 to 1"),
-    "vllm:num_preemptions_total": ("core.scheduler.preempted", "Sequences preempted for memory"),
+    "vllm:num_preemptions_total": ("core.scheduler.pages.preempted", "Sequences preempted for memory"),
     "triplepoint_passes_total": ("core.scheduler.passes", "Passes"),
     "triplepoint_kv_used_bytes": ("loaded.layout.memory.used", "Memory used by KV cache pages"),
     "triplepoint_kv_budget_bytes": (
@@ -122,7 +122,7 @@ class Metrics:
 
     def loaded(self, name: str, engine: Engine) -> None:
         """Count the passes of the engine of a model from now on."""
-        engine.core.runner.observers.append(lambda done: self._shared_pass(name, done))
+        engine.core.runner.shared_observers.append(lambda done: self._shared_pass(name, done))
         with self._lock:
             self._engines.append((name, engine))
 

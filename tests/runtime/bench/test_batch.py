@@ -42,7 +42,7 @@ def test_each_size_has_its_rounds(engine: Engine) -> None:
     assert len(four.forecasts.held) == 2 * (1 + 5)
     assert four.forecasts.alike(1e9) == 1.0
     assert 0.0 <= four.forecasts.within(0.15) <= 1.0
-    assert len(engine.core.runner.observers) == 1, "the engine's own"
+    assert len(engine.core.runner.shared_observers) == 1, "the engine's own"
 
 
 def test_what_is_decoded_is_what_sessions_decode(engine: Engine) -> None:

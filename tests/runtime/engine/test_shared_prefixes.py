@@ -121,7 +121,7 @@ def _decode(engine: Engine, sequences: int, pages: int, passes: int = 1) -> list
     first.prefill([5 + n % 900 for n in range(pages * PAGE)])
     sessions = [first.fork() for _ in range(sequences)]
     seen: list[SharedPass] = []
-    with engine.loaded.lock, engine.core.runner.observe(seen.append):
+    with engine.loaded.lock, engine.core.runner.observe_shared(seen.append):
         for _ in range(passes):
             batch = []
             for n, session in enumerate(sessions):

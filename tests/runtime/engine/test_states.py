@@ -191,7 +191,7 @@ def test_nobody_loses_pages_for_a_draft(path: Path) -> None:
             list(second.decode(max_tokens=60, constraint=FewTokens()))
             assert second.last_phase is not None
             assert (second.last_phase.drafted_tokens > 0) == closed
-            assert engine.core.scheduler.preempted == 0
+            assert engine.core.scheduler.pages.preempted == 0
             first.close()
 
 

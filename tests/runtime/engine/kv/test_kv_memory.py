@@ -159,7 +159,7 @@ def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
     """Five sessions where two fit: all write what they write alone, and memory keeps its bound."""
     want = [_run(engine, prompt, sampling=sampling) for prompt in PROMPTS]
     gc.collect()
-    before, most = engine.core.scheduler.preempted, 0
+    before, most = engine.core.scheduler.pages.preempted, 0
     ready, make = threading.Barrier(len(PROMPTS)), Page.__init__
 
     def watched(page: Page, *args: Any) -> None:
@@ -175,7 +175,7 @@ def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
         patch.setattr(Page, "__init__", watched)
         got = list(threads.map(work, PROMPTS))
     assert got == want
-    assert engine.core.scheduler.preempted > before
+    assert engine.core.scheduler.pages.preempted > before
     assert most <= PAGES * HUGE_PAGE
 
 
@@ -249,7 +249,7 @@ def test_who_rests_goes_first(engine: Engine) -> None:
 @pytest.mark.slow
 def test_what_nobody_has_goes_before_sessions(engine: Engine) -> None:
     """Pages of the prefix cache are let go of before anybody's are taken back."""
-    before = engine.core.scheduler.preempted
+    before = engine.core.scheduler.pages.preempted
     for prompt in PROMPTS[:2]:
         session = engine.session()
         session.sequence.shares = True
@@ -260,7 +260,7 @@ def test_what_nobody_has_goes_before_sessions(engine: Engine) -> None:
     busy = engine.session()
     busy.prefill(PROMPTS[2])
     assert engine.core.prefix_cache.nbytes < held
-    assert engine.core.scheduler.preempted == before
+    assert engine.core.scheduler.pages.preempted == before
     assert busy.n_cached == len(PROMPTS[2])
 
 
@@ -347,10 +347,10 @@ def test_memory_is_wanted_while_a_session_is_read_from_disk(
     index = json.loads(checked_files.read_sealed(tmp_path / session_files.INDEX))
     last = tmp_path / f"{index['pages'][-1][0]}{session_files.SUFFIX}"
     monkeypatch.setattr(checked_files, "map_bytes", wanted_meanwhile)
-    before = engine.core.scheduler.preempted
+    before = engine.core.scheduler.pages.preempted
     session = engine.load_session(tmp_path)
 
-    assert engine.core.scheduler.preempted > before
+    assert engine.core.scheduler.pages.preempted > before
     assert others[0].n_cached == len(large)
     others.clear()
     assert (session.tokens, session.n_cached) == (PROMPTS[0], 0)

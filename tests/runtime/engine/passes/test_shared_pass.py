@@ -111,7 +111,7 @@ def test_why_a_pass_has_so_many_rows() -> None:
     seen: list[SharedPass] = []
     over = threading.Event()
     with Engine.load("nano", threads=2, context=4096) as engine:
-        engine.core.runner.observers.append(seen.append)
+        engine.core.runner.shared_observers.append(seen.append)
         engine.core.scheduler.deadline_s = 0.004
         decoder, reader = engine.session(), engine.session()
         decoder.prefill([1, 2, 3])
