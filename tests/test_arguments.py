@@ -154,8 +154,8 @@ def test_objects_of_one_process(act: Callable[[Any], Any], tmp_path: Path) -> No
             session: "Session.fork copies it here",
             agent: "Agent.fork copies it here",
             files.workspace: "make another one",
-            engine.library: "make another one",
-            engine.pool: "make another one",
+            engine.loaded.library: "make another one",
+            engine.loaded.pool: "make another one",
             Arena(1): "make another one",
         }
         for one, instead in odd.items():

@@ -22,7 +22,7 @@ import numpy as np
 from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.engine.engine_timer import all_threads, parts_of
-from triplepoint.runtime.engine.request import Request
+from triplepoint.runtime.engine.passes.request import Request
 from triplepoint.runtime.physics.costs import Bound, PassCost, pass_cost, predict
 from triplepoint.runtime.physics.latency_model import attainable
 from triplepoint.runtime.physics.machine import RooflineProbe
@@ -32,7 +32,7 @@ from .perturbed_graph import Perturbation, PerturbedGraph, perturbed
 
 if TYPE_CHECKING:
     from triplepoint.runtime.engine.engine import Engine
-    from triplepoint.runtime.engine.plan import Plan
+    from triplepoint.runtime.engine.model.plan import Plan
     from triplepoint.runtime.engine.session import Session
     from triplepoint.runtime.physics.machine import MachineProfile
 
@@ -93,12 +93,12 @@ def measure(
     most = max(tokens + start for tokens, start in points) + SINGLES
     if most > engine.context:
         raise EngineError(f"{most} positions do not fit a context of {engine.context}")
-    limits = limits or RooflineProbe(engine.library, engine.pool)
+    limits = limits or RooflineProbe(engine.loaded.library, engine.loaded.pool)
     session = engine.session(context=most)
     _fill(session, most)
-    with engine.lock, all_threads(engine):
+    with engine.loaded.lock, all_threads(engine):
         for tokens in dict.fromkeys(tokens for tokens, _ in points):
-            turns = _Turns(session, min(tokens, session.sequence.most_tokens))
+            turns = _Turns(session, min(tokens, session.phases.max_tokens))
             for start in (start for n, start in points if n == tokens):
                 yield _point(engine, turns, tokens, start, limits)
 
@@ -116,19 +116,20 @@ class _Turns:
             name: perturbed(session, name, tokens) for name in NAMES
         }
         self.measured = session.sequence.measured
-        session.sequence.metrics.reset()  # they count the experts of each layer
+        session.phases.metrics.reset()  # they count the experts of each layer
         self.most = tokens
         self._session = session
         self._pages = session.sequence.cache.pages.copy()
         self._shared = self._pages.copy()  # neighboring pages are one
         self._shared[1::2] = self._shared[: len(self._shared) - 1 : 2][: len(self._shared) // 2]
         chance = np.random.default_rng(1)
-        self._ids = chance.integers(0, session.engine.outputs.n_vocab, tokens).tolist()
+        self._ids = chance.integers(0, session.phases.core.loaded.outputs.n_vocab, tokens).tolist()
 
     def run(self, name: Perturbation, todo: Sequence[tuple[int, int, int]]) -> float:
         """Seconds of passes of (tokens, start, outputs)."""
         sequence, plan = self._session.sequence, self.plans[name]
-        scheduler = sequence.engine.scheduler
+        phases = self._session.phases
+        scheduler = phases.core.scheduler
         sequence.cache.pages[:] = self._shared if name == "memory" else self._pages
         twice = name == "dispatch"  # its tape holds a pass twice
         if twice and todo[0][0] == 1:
@@ -137,7 +138,7 @@ class _Turns:
         for tokens, start, outputs in todo:  # as `Prefill.run` does, its accounts included
             sequence.n_cached = start
             result = scheduler.run_on(plan, Request(sequence, start, self._ids[:tokens], outputs))
-            sequence.metrics.cost(result, start)
+            phases.metrics.cost(result, start)
         seconds = time.perf_counter() - started
         return seconds / 2 if twice and todo[0][0] > 1 else seconds
 
@@ -156,7 +157,7 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
         times.reset()
         for name in NAMES:
             rounds[name].append(turns.run(name, todo))
-        stamps.append(parts_of({whole: times}, engine.pool.active))
+        stamps.append(parts_of({whole: times}, engine.loaded.pool.active))
     machine = before.merged(limits.sample())
     effects: dict[Bound, float] = {}
     noise: dict[Bound, float] = {}
@@ -167,9 +168,9 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
     middle = sorted(range(count), key=lambda n: rounds[""][n])[count // 2]
     wall, spent = rounds[""][middle], stamps[middle]
     parts = {name: value / len(todo) for name, value in spent.items()}
-    _, reached = engine.attained
-    least = predict(cost, engine.cost, machine, len(todo))
-    rates = attainable(cost, engine.cost, machine, reached, len(todo))
+    _, reached = engine.loaded.attained
+    least = predict(cost, engine.loaded.cost, machine, len(todo))
+    rates = attainable(cost, engine.loaded.cost, machine, reached, len(todo))
     return Point(
         tokens,
         start,
@@ -204,12 +205,12 @@ def _cost(
     engine: Engine, whole: Plan[PerturbedGraph], todo: Sequence[tuple[int, int, int]]
 ) -> PassCost:
     """Counts of the unchanged passes together."""
-    tile, barriers = engine.attention_tile, whole.tape.barriers
+    tile, barriers = engine.loaded.attention_tile, whole.tape.barriers
     counts = [int(count[0]) for count in whole.graph.experts_hit]  # of the last pass
     read = float(sum(counts)) if counts and not whole.graph.decode else None
     total = PassCost()
     for tokens, start, outputs in todo:
-        total += pass_cost(engine.cost, tokens, start, outputs, barriers, tile, read)
+        total += pass_cost(engine.loaded.cost, tokens, start, outputs, barriers, tile, read)
     return total
 
 

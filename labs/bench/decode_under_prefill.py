@@ -26,7 +26,7 @@ from triplepoint.runtime.cli.load_engine import load_engine
 from triplepoint.runtime.cli.options import add_number
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, Form, Row, between, percent, rate, show
-from triplepoint.runtime.engine.shared_pass import Forecasts
+from triplepoint.runtime.engine.passes.shared_pass import Forecasts
 
 from .command import run_command
 
@@ -81,14 +81,15 @@ def measure(engine: Engine, prompt: int, repeat: int = 3) -> Beside:
         )
     chance = random.Random(1)
     long, short = (
-        [chance.randrange(engine.outputs.n_vocab) for _ in range(n)] for n in (prompt, BEFORE)
+        [chance.randrange(engine.loaded.outputs.n_vocab) for _ in range(n)]
+        for n in (prompt, BEFORE)
     )
     found = Beside(prompt)
     _prompt(engine, long)
     for _ in range(repeat):
         found.alone_s.append(_prompt(engine, long))
         session = engine.session()
-        session.sequence.speculative = replace(session.sequence.speculative, draft_tokens=0)
+        session.phases.drafting.settings = replace(session.phases.drafting.settings, draft_tokens=0)
         session.prefill(short)
         _round(engine, found, session, long)
     return found
@@ -119,7 +120,7 @@ def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) 
         finally:
             settled.set()
 
-    with engine.runner.observe(found.forecasts.add), ThreadPoolExecutor(1) as threads:
+    with engine.core.runner.observe_shared(found.forecasts.add), ThreadPoolExecutor(1) as threads:
         with interrupts.held():
             decoding = threads.submit(decode)
         try:
@@ -149,7 +150,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     columns += [Column("longest gap ms", 14), Column("min … max", 18)]
     with load_engine(args, output) as engine:
         found = measure(engine, args.prompt, args.repetitions)
-        deadline = engine.scheduler.deadline_s
+        deadline = engine.core.scheduler.deadline_s
     gaps = [gap for gaps in found.gaps_s for gap in gaps]
     cells = (
         f"{found.prompt:,}",

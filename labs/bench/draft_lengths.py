@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from triplepoint.runtime.engine.request import Request
-from triplepoint.runtime.engine.sequence import Status
+from triplepoint.runtime.engine.passes.request import Request
+from triplepoint.runtime.engine.passes.sequence import Status
 
 if TYPE_CHECKING:
     from triplepoint.runtime.engine.drafting.head import DraftHead
@@ -114,9 +114,11 @@ def needed(cost: float, drafts: int) -> float | None:
 def measure(engine: Engine, repeat: int) -> DraftCosts:
     """Time passes of 1 to 9 tokens and drafts, in turns."""
     session = engine.session()
-    ids = np.random.default_rng(5).integers(0, engine.outputs.n_vocab, PROMPT + 16).tolist()
+    ids = np.random.default_rng(5).integers(0, engine.loaded.outputs.n_vocab, PROMPT + 16).tolist()
     session.prefill(ids[:PROMPT])
-    usual, whole = (engine.draft_head(n) for n in (engine.speculative.draft_vocabulary, 0))
+    usual, whole = (
+        engine.core.drafting.head(n) for n in (engine.core.drafting.settings.draft_vocabulary, 0)
+    )
     counts = [1, *(1 + k for k in LENGTHS)]
     times: dict[object, list[float]] = {}
     for turn in range(repeat + 1):  # the first one warms up
@@ -133,7 +135,9 @@ def measure(engine: Engine, repeat: int) -> DraftCosts:
     for k in LENGTHS:
         ratios = [s / one for s, one in zip(times[1 + k], times[1], strict=True)]
         ratio = statistics.median(ratios)
-        predicted = engine.tuning.pass_s(1 + k, PROMPT) / engine.tuning.pass_s(1, PROMPT)
+        predicted = engine.loaded.tuning.pass_s(1 + k, PROMPT) / engine.loaded.tuning.pass_s(
+            1, PROMPT
+        )
         lengths.append(
             Length(
                 k,
@@ -165,10 +169,10 @@ def _pass(session: Session, ids: list[int], count: int) -> float:
     session.truncate(PROMPT)
     part = ids[PROMPT : PROMPT + count]
     session.tokens.extend(part)
-    with session.sequence.phase(Status.DECODE):
+    with session.phases.phase(Status.DECODE):
         began = time.perf_counter()
         request = Request(session.sequence, PROMPT, part, count, (None,) * count)
-        session.engine.scheduler.compute(request)
+        session.phases.core.scheduler.compute(request)
         return time.perf_counter() - began
 
 
@@ -176,7 +180,7 @@ def _draft(session: Session, ids: list[int], head: DraftHead) -> float:
     """Seconds of a draft, as the mean of a few."""
     session.truncate(PROMPT)
     session.tokens.append(ids[PROMPT])
-    hidden = np.ones(session.engine.outputs.hidden.shape[1], np.float32)
+    hidden = np.ones(session.phases.core.loaded.outputs.hidden.shape[1], np.float32)
     found, seconds = head.draft(session.sequence, hidden, 4)
     session.tokens.pop()
     return seconds / max(1, len(found))

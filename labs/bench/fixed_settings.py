@@ -169,13 +169,13 @@ class Ablation:
                 engine = load(given)
                 self._engines.append(engine)
             # Two engines take each other's cores; and a fixed setting is to stay as it is.
-            engine.contention.on = False
-            tuning = engine.tuning if not given else engine.tuning.override(given)
-            own, engine.tuning = engine.tuning, tuning
+            engine.loaded.contention.on = False
+            tuning = engine.loaded.tuning if not given else engine.loaded.tuning.override(given)
+            own, engine.loaded.tuning = engine.loaded.tuning, tuning
             key = id(engine), tuning.chunk, *tuning.tiles.items()
             if key not in shared:
                 shared[key] = EngineTimer(engine, [Case(prompt=longest - 1)])
-            engine.tuning = own
+            engine.loaded.tuning = own
             self._timers[name], self._tunings[name] = shared[key], tuning
 
     @property
@@ -206,7 +206,7 @@ class Ablation:
             # The other engine's threads spin on the same cores until they park.
             time.sleep(2 * SPIN_MOST_S)
             self._last = timer.engine
-        timer.engine.tuning = tuning
+        timer.engine.loaded.tuning = tuning
         tuning.apply()
         memory.advise_huge_pages(tuning.large_pages)
         return timer.measure(case) if isinstance(case, Case) else case.measure(timer)

@@ -28,7 +28,7 @@ from triplepoint.jit.kernels.epilogue import GATES
 from triplepoint.jit.kernels.panels import FORMATS
 from triplepoint.jit.pool import aligned
 from triplepoint.jit.tape import Op, PerThread, Tape
-from triplepoint.runtime.engine.plan import Plan
+from triplepoint.runtime.engine.model.plan import Plan
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.forward.descriptor import ONE, OUTPUTS, TOKENS
 from triplepoint.runtime.forward.gemms import CHUNKS
@@ -51,10 +51,14 @@ def perturbed(session: Session, name: Perturbation, tokens: int) -> Plan[Perturb
 
     class Kind(PerturbedGraph):
         half = name
-        expected = tokens * session.engine.cost.experts_used / max(1, session.engine.cost.experts)
+        expected = (
+            tokens
+            * session.phases.core.loaded.cost.experts_used
+            / max(1, session.phases.core.loaded.cost.experts)
+        )
 
     label = name or "whole"
-    return Plan(session.engine, label, tokens, Kind)
+    return Plan(session.phases.core.loaded, label, tokens, Kind)
 
 
 class PerturbedGraph(GraphBuilder):

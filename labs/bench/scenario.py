@@ -132,12 +132,12 @@ def _run_tape(
     engine: Engine, parts: Sequence[Step], grammar: CallGrammar, on: bool
 ) -> list[PhaseEvent]:
     session, phases = engine.session(), []
-    session.sequence.speculative = ON if on else OFF
+    session.phases.drafting.settings = ON if on else OFF
     for part in parts:
         start = len(session.tokens)
         if not part.said:
             phases.append(_feed(session, part.ids, whole=not on))
-            session.sequence.draft_sources = [(start, len(session.tokens))] if on else []
+            session.phases.drafting.sources = [(start, len(session.tokens))] if on else []
             continue
         constraint: TurnConstraint | None = grammar.constraint() if part.call else None
         phases.append(decode_teacher_forced(session, part.ids, constraint=constraint))

@@ -179,7 +179,7 @@ def answers(engine: Engine, repeat: int) -> list[Measured]:
         sessions = {}
         for speculative in (OFF, ON):
             session = sessions[speculative] = engine.session()
-            session.sequence.speculative, session.sequence.draft_sources = (
+            session.phases.drafting.settings, session.phases.drafting.sources = (
                 speculative,
                 [(0, len(prompt))],
             )
@@ -217,7 +217,7 @@ def _call(
     turns = []
     for speculative, into in ((OFF, measured.off), (on, measured.on)):
         session = engine.session()
-        session.sequence.speculative, session.sequence.draft_sources = (
+        session.phases.drafting.settings, session.phases.drafting.sources = (
             speculative,
             [(0, len(file_ids))],
         )
@@ -274,7 +274,7 @@ def grammar_cost(engine: Engine, repeat: int) -> list[tuple[str, float, float]]:
     grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
     opening = engine.tokenizer.encode(grammar.form.opening, special=True)
     session = engine.session()
-    session.sequence.speculative = OFF
+    session.phases.drafting.settings = OFF
     session.prefill([*engine.tokenizer.encode("Look. "), *opening])
     start, found = len(session.tokens), []
     for call in CALLS:

@@ -125,18 +125,18 @@ def by_kv(engine: Engine, repeat: int, positions: Sequence[int] = POSITIONS) -> 
 
     The level is the nearest that holds what a layer has cached of so many positions.
     """
-    tile = engine.attention_tile
+    tile = engine.loaded.attention_tile
     fits = [n for n in positions if n + tile + 2 <= engine.context]
     if not fits:
         return
     cases = {n: Case(prompt=tile, depth=n) for n in fits}
     sampler = Sampler(EngineTimer(engine), list(cases.values()))
     for n in fits:
-        cost = pass_cost(engine.cost, tile, n, 1, 0, tile)
+        cost = pass_cost(engine.loaded.cost, tile, n, 1, 0, tile)
         spent = [s.parts["attention"] for s in sampler.take(cases[n], repeat)]
         gflops = cost.attention_flops / statistics.median(spent) / 1e9
-        level = engine.machine.level_of(cost.kv_read_bytes / engine.cost.layers)
-        size = cost.kv_read_bytes / engine.cost.layers / 2**20
+        level = engine.machine.level_of(cost.kv_read_bytes / engine.loaded.cost.layers)
+        size = cost.kv_read_bytes / engine.loaded.cost.layers / 2**20
         theirs, its_level = ARTICLE_KV.get(n, (0.0, ""))
         note = f"{size:.2f} MiB a layer: {level}" + (f"; article {its_level}" if its_level else "")
         yield Point(str(n), {"GFLOP/s": gflops}, {"Ryzen": theirs} if theirs else {}, note)
@@ -154,7 +154,9 @@ def by_quant(load: Callable[[str], Engine], quants: Sequence[str], repeat: int) 
                 found[f"prefill {n}"] = _rate(timer, prefill, repeat)
                 found[f"decode {n}"] = _rate(timer, decode, repeat)
             size = (
-                engine.cost.body_bytes + engine.cost.expert_bytes + engine.cost.head_bytes
+                engine.loaded.cost.body_bytes
+                + engine.loaded.cost.expert_bytes
+                + engine.loaded.cost.head_bytes
             ) / 1e6
         yield Point(quant, found, {}, f"{size:,.0f} MB")
 

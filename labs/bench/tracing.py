@@ -42,7 +42,7 @@ def measure(engine: Engine, repetitions: int) -> dict[str, float]:
         for number in range(repetitions + 1):
             for kind, times in runs.items():
                 path = folder / f"{number}.jsonl" if kind == "file" else False
-                engine.prefix_cache.clear()  # every run computes all of its own
+                engine.core.prefix_cache.clear()  # every run computes all of its own
                 with _timed_writes() as spent:
                     began = time.perf_counter()
                     with Agent(engine, workspace=folder, trace=path, max_tokens=_TOKENS) as agent:

@@ -183,8 +183,11 @@ def sampling_notes(config: AgentConfig, engine: Engine) -> list[str]:
         if getattr(given, name) is None
     ]
     if not used or given.over(found).filled().plain:
-        return list(engine.sampling_notes)
-    return [f"sampling settings from the model file: {', '.join(used)}", *engine.sampling_notes]
+        return list(engine.loaded.sampling_notes)
+    return [
+        f"sampling settings from the model file: {', '.join(used)}",
+        *engine.loaded.sampling_notes,
+    ]
 
 
 def max_result_chars(context: int) -> int:

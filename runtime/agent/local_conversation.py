@@ -98,7 +98,7 @@ class LocalConversation(Conversation[Mark]):
         self.session = engine.session(context=config.context)
         sequence = self.session.sequence
         sequence.shares, sequence.profile = True, profile
-        self.session.sequence.warmup()
+        self.session.phases.warmup()
         self.ledger = TokenLedger()
         self.sampling, self._maker = self._sampling(config.sampling or Sampling())
         self.sampling.check(engine.tokenizer.n_vocab)
@@ -168,14 +168,14 @@ class LocalConversation(Conversation[Mark]):
         super().fork_from(other)
         if not len(other.ledger):  # the first question finds what `prefill_system` has read
             self.session = other.session.fork()
-            self.session.sequence.warmup()
+            self.session.phases.warmup()
             return None
         changed = other.ledger.first_difference(other.session.tokens)
         self.session = other.session.fork(None if changed is None else changed.position)
-        self.session.sequence.warmup()
+        self.session.phases.warmup()
         self.ledger.ids, self.ledger.spans = list(other.ledger.ids), list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)
-        return self.session.sequence.metrics.adopted("fork", time.perf_counter() - began)
+        return self.session.phases.metrics.adopted("fork", time.perf_counter() - began)
 
     def prefill_system(self) -> int:
         """Prefill what all conversations begin with, in tokens (see `Agent.prefill_system`)."""
@@ -223,7 +223,7 @@ class LocalConversation(Conversation[Mark]):
             "sampling": self.sampling.as_dict(),
             "format": self.chat.form.name,
             "answer_forms": self.grammar.forms is not None,
-            **self.session.sequence.speculative.as_dict(),
+            **self.session.phases.drafting.settings.as_dict(),
         }
 
     def compact(
@@ -289,7 +289,7 @@ class LocalConversation(Conversation[Mark]):
         self, run: RunContext, new: Sequence[Message], purpose: str, room: int = 1
     ) -> Iterator[AgentEvent]:
         session, ledger, chat = self.session, self.ledger, self.chat
-        session.sequence.on_progress = run.on_progress
+        session.phases.on_progress = run.on_progress
         if run.trace.run:  # none where a recorded step is done again
             session.sequence.label = run.trace.run
         changed = ledger.first_difference(session.tokens)
@@ -410,7 +410,7 @@ class LocalConversation(Conversation[Mark]):
         """Decode one turn of the model (see `Conversation.generate`)."""
         ledger, began = self.ledger, run.began
         left, before, config = run.tokens_left(), len(ledger), self.config
-        self.session.sequence.draft_sources = [
+        self.session.phases.drafting.sources = [
             (s.start, s.end) for s in ledger.spans if s.origin == "tool_result"
         ]
         request = TurnRequest(
@@ -510,7 +510,7 @@ class LocalConversation(Conversation[Mark]):
 
     def _record(self, run: RunContext, phase: PhaseEvent, purpose: str) -> PhaseEvent:
         """Put a phase of the session, its last one, into the trace."""
-        return run.log_phase(phase, purpose, self.session.sequence.metrics.pass_events())
+        return run.log_phase(phase, purpose, self.session.phases.metrics.pass_events())
 
     def _check_room(self, before: int, room: int) -> None:
         session, ledger = self.session, self.ledger

@@ -16,6 +16,7 @@ from ...traces.reader import Trace
 from ...traces.writer import new_run_id
 from ..config import read_settings
 from ..files import make_folder
+from .config import is_remote
 from .harness.merged import Harness
 from .local_conversation import LocalConversation
 
@@ -159,7 +160,7 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
 
 def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
     """A header that has what follows from the engine; `given`: its other fields."""
-    model, cost = engine.model, getattr(engine, "cost", None)
+    model, cost = engine.model, None if is_remote(engine) else engine.loaded.cost
     sizes = ("kv_bytes", "state_bytes", "experts", "experts_used")
     return RunStart(
         model=ModelRecord(
@@ -203,8 +204,7 @@ def write_continuation(
 def _regime_map(setup: RunSetup) -> dict[str, Any]:
     """Empty for an engine that has no cost model, such as one on another machine."""
     conversation = setup.conversation
-    modelled = getattr(setup.engine, "cost", None) is not None
-    if not modelled or not isinstance(conversation, LocalConversation):
+    if not isinstance(conversation, LocalConversation):
         return {}
     from ..engine.regime_map import regime_map
 
@@ -213,8 +213,7 @@ def _regime_map(setup: RunSetup) -> dict[str, Any]:
 
 def _tuning(engine: Engine | RemoteEngine) -> dict[str, Any]:
     """How passes are run, and why; empty for an engine on another machine."""
-    tuning = getattr(engine, "tuning", None)
-    return {} if tuning is None else tuning.describe()
+    return {} if is_remote(engine) else engine.loaded.tuning.describe()
 
 
 def _machine(engine: Engine | RemoteEngine) -> MachineRecord:

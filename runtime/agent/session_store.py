@@ -1,7 +1,7 @@
 """Conversations with a name, kept on disk: `--session NAME`, `--continue`.
 
     STATE/sessions/NAME/conversation.json   messages, the ledger, where questions began
-    STATE/sessions/NAME/index.json, *.kv    the KV cache (`inference/kv_snapshot.py`)
+    STATE/sessions/NAME/index.json, *.kv    the KV cache (`engine/session_files.py`)
 
 The conversation is what counts: with it alone everything is as before, only that it has to be read
 again. So a KV cache that is damaged, of another format or gone costs time and nothing else.
@@ -28,7 +28,7 @@ from .. import checked_files
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.reasoning_spans import Mark
-from ..engine.kv import snapshot as kv_snapshot
+from ..engine import session_files
 from .history import History
 from .local_conversation import LocalConversation
 from .run_metadata import write_continuation
@@ -142,8 +142,8 @@ class SavedSession(ProcessBound):
             conversation.session = conversation.engine.load_session(self.folder, made.context)
             loaded = conversation.session
             to, of = loaded.sequence, made.sequence
-            to.profile, to.speculative = of.profile, of.speculative
-            to.shares, to.namespace = of.shares, of.namespace
+            to.profile, to.shares, to.namespace = of.profile, of.shares, of.namespace
+            loaded.phases.drafting.settings = made.phases.drafting.settings
             why = loaded.restore_error
         except EngineError as error:
             why = str(error)
@@ -154,7 +154,7 @@ class SavedSession(ProcessBound):
         seconds = time.perf_counter() - began
         reused = conversation.session.n_cached
         if reused:
-            phase = conversation.session.sequence.metrics.adopted("session", seconds)
+            phase = conversation.session.phases.metrics.adopted("session", seconds)
             phase.turn = agent.turn
             agent.trace.write(phase)
         said = [
@@ -221,7 +221,7 @@ class SavedSession(ProcessBound):
         """Remove what was saved: there is no question left in the conversation."""
         try:
             for path in self.folder.iterdir():
-                if path.name in (CONVERSATION, kv_snapshot.INDEX) or kv_snapshot.is_cache(path):
+                if path.name in (CONVERSATION, session_files.INDEX) or session_files.is_cache(path):
                     path.unlink(missing_ok=True)
         except OSError as error:
             raise AgentError(
@@ -347,7 +347,7 @@ def _make_room(keep: Path, coming: int) -> None:
     for folder, _ in sorted(kept_folders(keep.parent), key=lambda one: -one[1]):
         if folder == keep:
             continue
-        files = [path for path in folder.iterdir() if kv_snapshot.is_cache(path)]
+        files = [path for path in folder.iterdir() if session_files.is_cache(path)]
         for path in files:
             with suppress(FileNotFoundError):  # its own process has swept it away
                 room -= path.lstat().st_size

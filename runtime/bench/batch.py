@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 from ...errors import SettingError
 from ...jit.kernels.kvcache import PAGE
 from ..engine.policy.pass_correction import PassCorrection
-from ..engine.request import Batch, Request, StepResult
-from ..engine.shared_pass import Forecasts
+from ..engine.passes.request import Batch, Request, StepResult
+from ..engine.passes.shared_pass import Forecasts
 from ..forward.logits import ROWS
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..engine.sequence import TokenSequence
+    from ..engine.passes.sequence import TokenSequence
     from ..engine.session import Session
     from .compare import Baseline
 
@@ -122,7 +122,7 @@ def measure(
             f"prompts of {prompt} tokens cannot have {shared} in common: each has one of its own"
         )
     sessions = [engine.session(prompt + generate) for _ in range(max(batches))]
-    memory = engine.layout.memory
+    memory = engine.loaded.layout.memory
     own = shared // PAGE * PAGE  # from here on each has pages of its own
     needed = sum(session.sequence.cache.wants(own, prompt + generate) for session in sessions)
     needed += sessions[0].sequence.cache.wants(0, shared) if shared else 0
@@ -132,7 +132,7 @@ def measure(
             f"cache, and there are {memory.budget:,}; ask for a smaller batch, or more kv_memory"
         )
     chance = random.Random(1)
-    n_vocab = engine.outputs.n_vocab
+    n_vocab = engine.loaded.outputs.n_vocab
     common = [chance.randrange(n_vocab) for _ in range(shared)]
     prompts = [[chance.randrange(n_vocab) for _ in range(prompt - shared)] for _ in sessions]
     if shared:
@@ -146,7 +146,7 @@ def measure(
                 part = [sessions[0].fork() for _ in range(one.batch)]
             _ = [session.truncate(shared) for session in part]
             twins: list[Session] = []
-            with engine.runner.observe((one.forecasts if round_ else Forecasts()).add):
+            with engine.core.runner.observe_shared((one.forecasts if round_ else Forecasts()).add):
                 began = time.perf_counter()
                 tokens = _prefill(engine, part, prompts)
                 prompt_s = time.perf_counter() - began
@@ -175,7 +175,7 @@ def _prefill(engine: Engine, sessions: Sequence[Session], prompts: list[list[int
     first: dict[TokenSequence, int] = {}
     while left:
         batch: list[tuple[Request, int]] = []
-        room = engine.tuning.chunk
+        room = engine.loaded.tuning.chunk
         for sequence, ids in left.items():
             count = min(room, len(ids))
             if not count:
@@ -214,18 +214,18 @@ def _timed(engine: Engine, sessions: Sequence[Session], tokens: list[int], gener
 
 def _apart(engine: Engine, sessions: Sequence[Session], tokens: list[int], generate: int) -> float:
     """The same, each sequence reading by itself what they share."""
-    engine.runner.joins = False
+    engine.core.runner.joins = False
     # What such passes take is no matter of those whose predictions are told.
-    learned, engine.tuning.correction = engine.tuning.correction, PassCorrection()
+    learned, engine.loaded.tuning.correction = engine.loaded.tuning.correction, PassCorrection()
     try:
         return _timed(engine, sessions, tokens, generate)
     finally:
-        engine.runner.joins, engine.tuning.correction = True, learned
+        engine.core.runner.joins, engine.loaded.tuning.correction = True, learned
 
 
 def _run(engine: Engine, batch: list[tuple[Request, int]]) -> list[StepResult]:
-    with engine.lock:
-        results = engine.scheduler.run(Batch(tuple(batch)))
+    with engine.loaded.lock:
+        results = engine.core.scheduler.run(Batch(tuple(batch)))
     for result in results:
         if result.logits is not None:
             result.logits.released = True

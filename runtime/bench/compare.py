@@ -212,7 +212,7 @@ class PairedBenchmark:
 
         self.engine, self.peer, self.todo, self.repeat = engine, peer, todo, repeat
         self._timer = EngineTimer(engine, todo)
-        self._limits = limits or RooflineProbe(engine.library, engine.pool)
+        self._limits = limits or RooflineProbe(engine.loaded.library, engine.loaded.pool)
         longest = max(case.end for case in todo)
         peer.load(engine.model.path, longest, engine.threads)
 

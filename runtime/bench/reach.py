@@ -18,7 +18,7 @@ from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.kernels.panels import FORMATS
 from ...jit.targets import TARGETS
-from ..engine.model_cost import Sized, size_up
+from ..engine.model.model_cost import Sized, size_up
 from ..forward.kv import kept
 from ..hub.aliases import KnownModel, known_models
 from ..physics import calibration

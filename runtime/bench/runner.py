@@ -165,7 +165,7 @@ def run(
 
     if not todo:
         return iter(())
-    limits = limits or RooflineProbe(engine.library, engine.pool)
+    limits = limits or RooflineProbe(engine.loaded.library, engine.loaded.pool)
     return _measured(EngineTimer(engine, todo), todo, repeat, limits)
 
 
@@ -190,7 +190,7 @@ def least(engine: Engine, case: Case, limits: MachineProfile) -> Prediction:
 
     That is every weight once a pass, every cached key and value once a pass, and no barrier.
     """
-    cost = engine.cost
+    cost = engine.loaded.cost
     if case.generate:
         total = decode_cost(cost, case.start, case.generate, barriers=0)
         return predict(total, cost, limits, case.generate)

@@ -83,7 +83,7 @@ def _speed(
     from ..bench import runner as bench
     from ..physics.machine import RooflineProbe
 
-    limits = RooflineProbe(engine.library, engine.pool)
+    limits = RooflineProbe(engine.loaded.library, engine.loaded.pool)
     results = bench.run(engine, todo, repeat=args.repetitions, limits=limits)
     model, target = engine.model, str(engine.target)
     columns: list[Column[Result]] = [
@@ -143,7 +143,7 @@ def _against(
     from ..bench.compare import Baseline, PairedBenchmark
     from ..physics.machine import RooflineProbe
 
-    limits = RooflineProbe(engine.library, engine.pool)
+    limits = RooflineProbe(engine.loaded.library, engine.loaded.pool)
     with Baseline(args.baseline_python or sys.executable) as peer:
         contest = PairedBenchmark(engine, peer, todo, repeat=args.repetitions, limits=limits)
         columns: list[Column[Pair]] = [

@@ -38,7 +38,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Measure and print a row for each prompt, decode and batch length."""
-    from ..engine.shared_pass import GOAL
+    from ..engine.passes.shared_pass import GOAL
 
     columns = [Column(name, 7) for name in ("PP", "TG", "B", "N_KV")]
     columns += [Column(name, 10) for name in ("T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s")]
@@ -98,7 +98,7 @@ def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -
 
 
 def _row(one: Batched, first: Batched) -> Row:
-    from ..engine.shared_pass import GOAL
+    from ..engine.passes.shared_pass import GOAL
 
     prompt_s = one.batch * (one.prompt - one.shared) / one.prompt_rate
     decode_s = one.batch * one.generate / one.decode_rate

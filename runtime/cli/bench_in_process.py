@@ -35,7 +35,7 @@ def engine_client(
     with load_calibrated(args, output) as engine:
         work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
         with closing(engine.session()) as session:
-            session.sequence.warmup()
+            session.phases.warmup()
         prompts = Prompts(engine.tokenizer)
         yield lambda: EngineClient(engine, prompts, options)
 

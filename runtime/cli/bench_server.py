@@ -106,8 +106,8 @@ def _serve(args: argparse.Namespace, models: dict[str, str], out: Connection) ->
 
 def leave_out(engine: Engine, without: Any) -> None:
     """Have an engine do without some of what makes it share itself well."""
-    scheduler = engine.scheduler
+    scheduler = engine.core.scheduler
     if "deadline" in without:
         scheduler.deadline_s = math.inf
-    engine.prefix_cache.running = "sharing" not in without
-    scheduler.parks = "parking" not in without
+    engine.core.prefix_cache.running = "sharing" not in without
+    scheduler.pages.parks = "parking" not in without

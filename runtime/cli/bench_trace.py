@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     with engine:
         for remark in remarks:
             output.note(remark)
-        limits = RooflineProbe(engine.library, engine.pool)
+        limits = RooflineProbe(engine.loaded.library, engine.loaded.pool)
         found = measure(trace, engine, repeat=args.repetitions, between=limits.sample)
         columns: list[Column[Timed]] = [
             Column("phase", 18, lambda timed: short(timed.name, 40), is_text=True),

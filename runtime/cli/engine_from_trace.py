@@ -93,7 +93,7 @@ def engine_of(
 
 def positions_for(header: RunStart, works: Sequence[WorkItem], model: str | None) -> int | None:
     """Positions to load the engine with: the recorded ones; for another model what is needed."""
-    from ..engine.loaded_model import DEFAULT_CONTEXT
+    from ..engine.model.loaded_model import DEFAULT_CONTEXT
     from ..replay.workload import positions
 
     needed = positions(works)

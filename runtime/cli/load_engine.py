@@ -147,7 +147,7 @@ def load_calibrated(args: argparse.Namespace, output: Output, model: str | None 
     if model is not None:
         args = argparse.Namespace(**{**vars(args), "model": model})
     engine = load_engine(args, output)
-    known = engine.calibration
+    known = engine.loaded.calibration
     if known is None or busy(known, engine.machine):
         from ..engine.engine_timer import EngineTimer
         from ..physics.calibrate import quick_calibrate
@@ -225,8 +225,8 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             draft_tokens=getattr(args, "draft_tokens", "auto"),
             draft_source=getattr(args, "draft_source", "auto"),
         )
-    if engine.packed_cache and engine.packed_cache.refused:
-        output.note(f"{engine.packed_cache.refused}; packed again")
+    if engine.loaded.packed_cache and engine.loaded.packed_cache.refused:
+        output.note(f"{engine.loaded.packed_cache.refused}; packed again")
     return engine
 
 

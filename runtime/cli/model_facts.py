@@ -12,7 +12,7 @@ from ...jit.kernels.kvcache import KVFormat
 from ...jit.targets import named
 from ...tools import ToolSet
 from ..conversation.chat import Chat
-from ..engine.model_cost import size_up
+from ..engine.model.model_cost import size_up
 from ..forward.kv import KVLayout
 from ..forward.tensors import HeadShape
 from ..gguf.file import GGUFFile

@@ -310,7 +310,7 @@ class Progress:
     """One line that is drawn over itself: tokens done, tok/s, time left.
 
     Only on a terminal, and only for what takes longer than a second. Call it as
-    `EngineSequence.on_progress` is called.
+    `Phases.on_progress` is called.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -299,9 +299,9 @@ def _calibrated(engine: Engine) -> Forecaster:
     from ..physics.calibrate import calibrated
     from ..planning.forecaster import of_engine
 
-    kept = calibration.load(calibration.path_of(engine.cost, engine.machine, engine.kv))
+    kept = calibration.load(calibration.path_of(engine.loaded.cost, engine.machine, engine.kv))
     if kept is not None:
-        engine.apply_calibration(kept)
+        engine.loaded.apply_calibration(kept)
         return of_engine(engine, kept)
     return of_engine(engine, calibrated(EngineTimer(engine)))
 

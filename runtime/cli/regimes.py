@@ -172,7 +172,7 @@ def _picture(
     from ..regimes.diagram import Picture, diagram
 
     found = calibrated(EngineTimer(engine), recalibrate=args.recalibrate)
-    drawn = diagram(engine.cost, found, engine.context)
+    drawn = diagram(engine.loaded.cost, found, engine.context)
     if busy(found, engine.machine) or drawn.largest() > _ONE_REGION:
         output.note(f"the calibration looks disturbed: {BUSY}; {RECALIBRATE}")
     batches = _batches(args.batch or (), engine, found)
@@ -190,7 +190,9 @@ def _picture(
         f"L3 {machine.read_gbps['L3']:,.0f} and DRAM {machine.read_gbps['DRAM']:,.0f} GB/s, "
         f"measured {found.date[:10]}",
     ]
-    return Picture(f"{_TITLE}{name}", notes, drawn, path, measured, batches, engine.cost), found
+    return Picture(
+        f"{_TITLE}{name}", notes, drawn, path, measured, batches, engine.loaded.cost
+    ), found
 
 
 def _batches(sizes: Iterable[int], engine: Engine, found: Calibration) -> list[Diagram]:
@@ -204,7 +206,7 @@ def _batches(sizes: Iterable[int], engine: Engine, found: Calibration) -> list[D
 
     if bad := [size for size in sizes if not 1 <= size <= ROWS]:
         raise SettingError(f"a batch has 1 to {ROWS} sequences, not {bad[0]}")
-    return [diagram(engine.cost, found, engine.context, size) for size in sizes]
+    return [diagram(engine.loaded.cost, found, engine.context, size) for size in sizes]
 
 
 def _show(output: Output, picture: Picture) -> None:

@@ -66,7 +66,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
             from ..replay.dry_run import next_prompt
             from .transcript import show_prompt
 
-            show_prompt(output, next_prompt(agent, question), agent.session.engine.tokenizer)
+            show_prompt(
+                output, next_prompt(agent, question), agent.session.phases.core.loaded.tokenizer
+            )
             return Exit.OK
         try:
             result = _watch(agent, question, output, args)

@@ -247,7 +247,9 @@ COMMANDS: dict[str, Command] = {
     "/tools": Command(_tools, "list the tools"),
     "/trace": Command(_trace, "show the table of phases so far"),
     "/prompt": Command(
-        lambda on, _: show_prompt(on.output, on.agent.ledger, on.agent.session.engine.tokenizer),
+        lambda on, _: show_prompt(
+            on.output, on.agent.ledger, on.agent.session.phases.core.loaded.tokenizer
+        ),
         "show the conversation as the model reads it",
     ),
     "/regimes": Command(_regimes, "show tokens and time by regime"),

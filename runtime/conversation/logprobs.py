@@ -53,10 +53,15 @@ class LogprobRecorder(Around):
         self._session, self._top = session, top
         self._sampler: Sampler | None = None
         if sampling is not None:
-            engine = session.engine
+            loaded = session.phases.core.loaded
             at = len(session.tokens)
             self._sampler = Sampler(
-                sampling, engine.logit_ranker, at, constraint, engine.tokenizer, session.tokens
+                sampling,
+                loaded.logit_ranker,
+                at,
+                constraint,
+                loaded.tokenizer,
+                session.tokens,
             )
         self._noted: list[TokenLogprob] = []
 
@@ -74,7 +79,7 @@ class LogprobRecorder(Around):
     def _after(self, token: int) -> TokenLogprob:
         """What the chances were, all settings considered."""
         assert self._sampler is not None
-        with self._session.engine.lock:
+        with self._session.phases.core.loaded.lock:
             mask = self.mask()
             chance, top = self._sampler.chances(self._session.logits, mask, token, self._top)
         self._sampler.accept(token)
@@ -83,7 +88,7 @@ class LogprobRecorder(Around):
 
     def _before(self, token: int) -> TokenLogprob:
         """What the model gave."""
-        with self._session.engine.lock:
+        with self._session.phases.core.loaded.lock:
             logits = np.array(self._session.logits, np.float64)
         largest = logits.max()
         logits -= largest + np.log(np.exp(logits - largest).sum())

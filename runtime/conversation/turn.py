@@ -273,7 +273,7 @@ class Turn:
             after = sampling if request.sampled_probs else None
             self.recorder = LogprobRecorder(session, constraint, request.logprobs, after)
             constraint = self.recorder
-            session.sequence.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+            session.phases.drafting.settings = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         self._repetition: RepetitionStop | None = None
         if request.stops_repetition:
             self._repetition = RepetitionStop(tokenizer.decode, given or list)

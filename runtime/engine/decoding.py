@@ -27,13 +27,13 @@ from ...jit.kernels.lm_head import count_panels, panels_of
 from ..physics.costs import PassCost, decode_cost
 from .drafting.config import VERIFY_TOKENS
 from .drafting.drafter import Drafter
-from .engine_sequence import EngineSequence
-from .logits import Logits
+from .passes.logits import Logits
+from .passes.request import Request, StepResult
+from .passes.sequence import Status
+from .phases import Phases
 from .prefill import Prefill
-from .request import Request, StepResult
 from .sampling.sampler import Sampler
 from .sampling.settings import Sampling
-from .sequence import Status
 
 # Share of the output head's panels up to which the wanted ones are computed alone. On Qwen3 0.6B,
 # spread over all: 2.4 ms for all, 2.6 for three quarters, 2.1 for half, 0.6 for a tenth.
@@ -70,40 +70,41 @@ class Decoding:
 
     def __init__(
         self,
-        sequence: EngineSequence,
+        phases: Phases,
         max_tokens: int,
         stop: Collection[int],
         constraint: Constraint | None,
         sampling: Sampling,
         purpose: str,
     ) -> None:
-        self.sequence = sequence
+        self.phases, self.sequence = phases, phases.sequence
+        core, sequence, drafting = phases.core, phases.sequence, phases.drafting
         self.max_tokens = max_tokens
         self.stop = stop
         self.constraint = constraint
         self.sampling = sampling
         self.purpose = purpose
         self._lookahead = constraint if isinstance(constraint, LookaheadConstraint) else None
-        self._jump = sequence.speculative.jump_forward and self._lookahead is not None
+        self._jump = drafting.settings.jump_forward and self._lookahead is not None
         if sampling.stop:
             raise EngineError("a session has tokens and no text; only an agent can use stop texts")
         self._sampler = None
         if not sampling.filled().plain:
             at = len(sequence.tokens)
-            engine = sequence.engine
+            loaded = core.loaded
             self._sampler = Sampler(
-                sampling, engine.logit_ranker, at, constraint, engine.tokenizer, sequence.tokens
+                sampling, loaded.logit_ranker, at, constraint, loaded.tokenizer, sequence.tokens
             )
         self._ids: list[int] = []
         self._wall = 0.0
         self._passes = self._forced = 0
         self._drafter = (
-            Drafter(sequence, self._escaped) if sequence.speculative.draft_tokens else None
+            Drafter(sequence, drafting, self._escaped) if drafting.settings.draft_tokens else None
         )
         self._line_end: list[int] = []
         self._cost = PassCost()
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
-        self._stepped = sequence.engine.plans.decode  # what they ran on
+        self._stepped = core.plans.decode  # what they ran on
         self._head_panels = self._stepped.graph.head_panels
         self._spared = 0.0  # output heads that were not computed
         self._changes = 0  # of the sequence, when it began
@@ -121,11 +122,11 @@ class Decoding:
             # After truncate, after another sequence's pass, or when the last decode's final tokens
             # are still to be computed.
             self._check_room(len(sequence.tokens) - 1)
-            Prefill(sequence, "resume").run()
+            Prefill(self.phases, "resume").run()
         before, ids = sequence.n_cached, self._ids
-        sequence.wake()  # beside the choice of the first token, and forced ones
-        with sequence.phase(Status.DECODE):
-            sequence.metrics.reset()
+        self.phases.wake()  # beside the choice of the first token, and forced ones
+        with self.phases.phase(Status.DECODE):
+            self.phases.metrics.reset()
             try:
                 started = time.perf_counter()
                 for token in self._tokens():
@@ -214,7 +215,7 @@ class Decoding:
     def _remember(self, logits: Logits, row: int, more: int) -> None:
         """The last of `more` tokens is chosen by this row: what drafts has to know its state."""
         if self._drafter is not None and self._drafter.head is not None:
-            hidden = self.sequence.engine.runner.hidden(logits, row)
+            hidden = self.phases.core.runner.hidden(logits, row)
             self._drafter.behind(len(self.sequence.tokens) + more, hidden)
 
     def _next(self, at: int, known: list[int]) -> int | None:
@@ -229,14 +230,14 @@ class Decoding:
         began = time.perf_counter()
         pick = self._picker(mask) if forced is None else None
         request = Request(sequence, at, known, 1, self._masks(mask), panels, pick)
-        result = sequence.engine.scheduler.compute(request)
+        result = self.phases.core.scheduler.compute(request)
         if (logits := result.logits) is None:
             return None
         self._passes += 1
         self._spare(result, panels)
         if result.shared is not None:
             self._settle()
-            self._cost += sequence.metrics.cost(result, at)
+            self._cost += self.phases.metrics.cost(result, at)
         else:
             self._step(result, at, time.perf_counter() - began if panels is None else 0.0)
         token = forced
@@ -252,7 +253,7 @@ class Decoding:
     def _step(self, result: StepResult, at: int, seconds: float) -> None:
         """Count a pass of one token; `seconds`: what it took, 0 where that says nothing."""
         if seconds:
-            self.sequence.engine.pass_latency.step(seconds)
+            self.phases.core.drafting.latency.step(seconds)
         if result.plan is not self._stepped:
             self._settle()
             assert result.plan is not None, "a pass has computed them"
@@ -315,13 +316,12 @@ class Decoding:
 
     def _compute(self, request: Request) -> StepResult:
         """A pass of several tokens, and its accounts."""
-        sequence = self.sequence
-        result = sequence.engine.scheduler.compute(request)
+        result = self.phases.core.scheduler.compute(request)
         if result.computed:
             self._passes += 1
             self._spare(result, request.panels)
             self._settle()
-            self._cost += sequence.metrics.cost(result, request.start)
+            self._cost += self.phases.metrics.cost(result, request.start)
         return result
 
     def _keep(self, logits: Logits) -> None:
@@ -353,13 +353,13 @@ class Decoding:
         if not cache.can_undo(len(self.sequence.tokens) + VERIFY_TOKENS):
             return False
         lacks = cache.state.wants(undo=True)
-        return not lacks or self.sequence.engine.prefix_cache.make_room(lacks)
+        return not lacks or self.phases.core.prefix_cache.make_room(lacks)
 
     def _escaped(self) -> bool:
         """Whether no line may end here, as in a JSON string: there it is written with letters."""
         if self._lookahead is None:
             return False
-        self._line_end = self._line_end or self.sequence.engine.tokenizer.encode("\n")[-1:]
+        self._line_end = self._line_end or self.phases.core.loaded.tokenizer.encode("\n")[-1:]
         return not self._lookahead.allows(self._line_end)
 
     # --- choices
@@ -371,7 +371,7 @@ class Decoding:
     def _mask(self) -> np.ndarray | None:
         mask = self.constraint.mask() if self.constraint is not None else None
         if mask is not None:
-            words = -(-self.sequence.engine.outputs.n_vocab // 32)
+            words = -(-self.phases.core.loaded.outputs.n_vocab // 32)
             kind = getattr(mask, "dtype", None)
             if kind not in (np.uint32, np.int32) or mask.shape != (words,):
                 raise EngineError(  # here, and not in a pass that others share
@@ -393,7 +393,7 @@ class Decoding:
         """The output head's panels that hold what may come, if they are few; None: all."""
         if mask is None or not self._jump:
             return None
-        most, rows = self._head_panels, 2 * self.sequence.engine.target.lanes
+        most, rows = self._head_panels, 2 * self.phases.core.loaded.target.lanes
         if count_panels(mask, rows) > FEW * most:
             return None
         found = panels_of(mask, rows)
@@ -406,14 +406,14 @@ class Decoding:
 
     def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The token that was chosen greedily, or one drawn, from a row of logits."""
-        engine = self.sequence.engine
+        core = self.phases.core
         if row < len(logits.tokens):
             token = logits.tokens[row]
         elif self._sampler is not None:
-            with engine.lock:
+            with core.loaded.lock:
                 return self._sampler.pick(logits.rows[row], mask)
         else:
-            token = engine.runner.choose(logits, row, mask)
+            token = core.runner.choose(logits, row, mask)
         if token < 0:
             raise EngineError(
                 "no token can be chosen: the logits are not finite, or none is allowed"
@@ -424,11 +424,11 @@ class Decoding:
 
     def _settle(self) -> None:
         """Count the single-token passes so far."""
-        sequence, (start, passes) = self.sequence, self._steps
+        start, passes = self._steps
         if passes:
             barriers = self._stepped.tape.barriers
-            self._cost += decode_cost(sequence.engine.cost, start, passes, barriers)
-            sequence.metrics.add_steps(passes)
+            self._cost += decode_cost(self.phases.core.loaded.cost, start, passes, barriers)
+            self.phases.metrics.add_steps(passes)
         self._steps = 0, 0
 
     def _finish(self, before: int) -> None:
@@ -436,19 +436,19 @@ class Decoding:
         sequence.keep_cached(len(sequence.tokens))  # of drafts nobody has waited for
         sequence.keep_prefix()
         self._settle()
-        head = sequence.engine.cost
+        head = self.phases.core.loaded.cost
         cost = replace(
             self._cost,
             linear_flops=self._cost.linear_flops - 2.0 * self._spared * head.head_weights,
             weight_bytes=self._cost.weight_bytes - self._spared * head.head_bytes,
         )
-        phase = sequence.metrics.finish(
+        phase = self.phases.metrics.finish(
             "decode",
             self.purpose,
             self._ids,
             before,
             self._wall,
-            sequence.metrics.spent(),
+            self.phases.metrics.spent(),
             cost,
             self._passes,
             "decode",

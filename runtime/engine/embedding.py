@@ -16,9 +16,10 @@ import numpy as np
 
 from ...errors import ContextOverflowError, SettingError
 from ..forward.kv import KVCache
-from .engine_sequence import EngineSequence
-from .request import Request
-from .scheduler import IDLE_S
+from .passes.request import Request
+from .passes.scheduler import IDLE_S
+from .passes.sequence import TokenSequence
+from .phases import Phases
 
 if TYPE_CHECKING:
     from .engine_core import EngineCore
@@ -41,18 +42,19 @@ class Embedder:
             the last token learned it there.
     """
 
-    def __init__(self, engine: EngineCore) -> None:
-        self._engine, self._lock = engine, threading.Lock()
-        gguf = engine.network.gguf
-        kind = gguf.integer(f"{engine.network.architecture}.pooling_type", -1, low=-1, high=_RANK)
+    def __init__(self, core: EngineCore) -> None:
+        self._core, self._lock = core, threading.Lock()
+        network = core.loaded.network
+        gguf = network.gguf
+        kind = gguf.integer(f"{network.architecture}.pooling_type", -1, low=-1, high=_RANK)
         self.pooling: Pooling | None = POOLINGS[kind] if 0 <= kind < _RANK else None
         self.add_eos = gguf.boolean("tokenizer.ggml.add_eos_token", False)
-        self.width = engine.network.config.width
-        self._scale = np.float32(engine.network.logit_scale)
+        self.width = network.config.width
+        self._scale = np.float32(network.logit_scale)
 
     def ids(self, text: str) -> list[int]:
         """The tokens of a text, between those that begin and end one, where the model has them."""
-        tokenizer = self._engine.tokenizer
+        tokenizer = self._core.loaded.tokenizer
         ids = tokenizer.encode(text, special=True)
         if tokenizer.add_bos and tokenizer.bos is not None:
             ids.insert(0, tokenizer.bos)
@@ -71,7 +73,7 @@ class Embedder:
                 raise SettingError(f"pooling must be one of {', '.join(POOLINGS)}, not {wanted!r}")
             return cast(Pooling, wanted)
         if self.pooling is None:
-            model = self._engine.model
+            model = self._core.loaded.model
             raise SettingError(
                 f"{model.name} does not say how to pool its states into a vector "
                 f"({model.architecture}.pooling_type); give pooling: mean, cls or last"
@@ -113,41 +115,43 @@ class Embedder:
         return found if pooling == "none" else found[0]
 
     @contextmanager
-    def _opened(self, ids: Sequence[int], check: Callable[[], None]) -> Iterator[EngineSequence]:
+    def _opened(self, ids: Sequence[int], check: Callable[[], None]) -> Iterator[TokenSequence]:
         """A sequence with these tokens, none of them read, while no other text is read."""
-        engine, size = self._engine, len(ids)
+        core, loaded, size = self._core, self._core.loaded, len(ids)
         if not size:
             raise SettingError("an empty text has no vector")
-        if size > engine.context:
+        if size > loaded.context:
             raise ContextOverflowError(
-                f"the text has {size} tokens, but the context holds {engine.context}"
+                f"the text has {size} tokens, but the context holds {loaded.context}"
             )
-        engine.check_ids(ids)
+        loaded.check_ids(ids)
         while not self._lock.acquire(timeout=LOOK_S):
             check()
         try:
-            sequence = EngineSequence(engine, KVCache(engine.layout, size), size, ids)
+            cache = KVCache(loaded.layout, size)
+            sequence = TokenSequence(cache, size, core.prefix_cache, ids)
+            phases = Phases(core, sequence)
             try:
                 sequence.begin(())
-                with sequence.phase():
+                with phases.phase():
                     yield sequence
             finally:
-                engine.scheduler.close(sequence)
+                core.scheduler.close(sequence)
         finally:
             self._lock.release()
 
-    def _pass(self, sequence: EngineSequence) -> tuple[int, np.ndarray] | None:
+    def _pass(self, sequence: TokenSequence) -> tuple[int, np.ndarray] | None:
         """The next states; None: there is no room yet."""
-        engine = self._engine
-        plan = engine.plans.hidden
-        with engine.lock:
+        core = self._core
+        plan, scheduler = core.plans.hidden, core.scheduler
+        with core.loaded.lock:
             at = sequence.n_cached
             most = min(plan.most_tokens, len(sequence.tokens) - at)
-            part = sequence.tokens[at : at + engine.scheduler.rows_aside(most, at)]
+            part = sequence.tokens[at : at + scheduler.rows_aside(most, at)]
             request = Request(sequence, at, part)
-            if not engine.scheduler.admit(request):
+            if not scheduler.admit(request):
                 return None
-            engine.scheduler.run_on(plan, request)
+            scheduler.run_on(plan, request)
             return at, plan.graph.hidden[: len(part), : self.width] * self._scale
 
 

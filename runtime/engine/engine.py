@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
-from ...arguments import Closing, as_list, as_mapping, check_switch
+from ...arguments import Closing, ProcessBound, as_list, as_mapping, check_switch
 from ...errors import ModelError, SettingError
 from ...jit import targets
 from ...jit.compile import Library
@@ -24,7 +24,7 @@ from ..gguf.open import open_gguf
 from ..physics.machine import pool_size
 from .drafting.config import DRAFT_VOCABULARY, DraftSource, SpeculativeConfig
 from .engine_core import EngineCore
-from .loaded_model import LoadOptions
+from .model.loaded_model import LoadedModel, LoadOptions
 from .policy.autotune import Overrides
 from .session import Session
 
@@ -34,8 +34,34 @@ if TYPE_CHECKING:
 NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
 
-class Engine(EngineCore, Closing):
+class Engine(ProcessBound, Closing):
     """Runs one model. An engine's sessions share its weights, threads and passes."""
+
+    _instead = EngineCore._instead
+
+    def __init__(self, core: EngineCore) -> None:
+        """Use `Engine.load`."""
+        loaded = core.loaded
+        self.core = core
+        """What runs passes: scheduler, runner, plans, prefix cache."""
+        self.loaded = loaded
+        """The model in memory: its weights, kernels and threads, and the machine's profile."""
+        self.model = loaded.model
+        """Facts about the model file."""
+        self.tokenizer = loaded.tokenizer
+        """Text to token ids and back."""
+        self.context = loaded.context
+        """Maximum positions of a session."""
+        self.sampling = loaded.sampling
+        """Default sampling settings, from the model file."""
+        self.target = loaded.target
+        """The CPU feature set that the kernels were generated for."""
+        self.threads = loaded.threads
+        """Maximum threads of a pass."""
+        self.machine = loaded.machine
+        """Measured limits of this machine."""
+        self.kv = loaded.kv
+        """Format of KV caches: ``bf16``, ``q8`` or ``f32``."""
 
     @classmethod
     def load(
@@ -73,7 +99,7 @@ class Engine(EngineCore, Closing):
                 32,768.
             progress: called with the share of the weights that is packed, 0 to 1.
             cache_packed_weights: keep the packed weights on disk, as large as the model's file, and
-                map them on later loads; see `Engine.packed_cache` for the outcome.
+                map them on later loads; see `engine.loaded.packed_cache` for the outcome.
             jump_forward: skip decoding of tokens that a grammar forces.
             draft_tokens: maximum tokens that a pass drafts; 0: none; ``auto``: chosen
                 automatically. Drafting does not change the output.
@@ -118,15 +144,16 @@ class Engine(EngineCore, Closing):
         if spill is None and path == NANO:  # computing is as quick
             spill = 0
         options = LoadOptions(
-            cast(KVFormat, kv), context, progress, cache_packed_weights, fixed, kv_memory, spill,
-            speculative,
+            cast(KVFormat, kv), context, progress, cache_packed_weights, fixed, kv_memory,
+            speculative.mtp, speculative.mtp and not speculative.lookup,
         )  # fmt: skip
         gguf = open_gguf(path)
         models.architecture_of(gguf)
         library = Library(chosen)
         pool = Pool(library, count)
         try:
-            return cls(gguf, library, pool, options)
+            loaded = LoadedModel(gguf, library, pool, options)
+            return cls(EngineCore(loaded, speculative, spill))
         except BaseException:
             pool.close()
             raise
@@ -137,14 +164,14 @@ class Engine(EngineCore, Closing):
         Raises:
             EngineError: the engine is closed, or `context` is larger than the engine's own.
         """
-        self.pool.check_open()
+        self.loaded.pool.check_open()
         size = self.context if context is None else context
         if not (type(size) is int and 1 <= size <= self.context):
             raise SettingError(
                 f"a session's context must be 1 to {self.context}, the engine's own, not {size!r}"
             )
-        self.plans.build()
-        return Session(self, KVCache(self.layout, size), size)
+        self.core.plans.build()
+        return Session(self.core, KVCache(self.loaded.layout, size), size)
 
     def load_session(self, folder: str | Path, context: int | None = None) -> Session:
         """Load a conversation and its KV cache from a folder that `Session.save` wrote.
@@ -156,10 +183,10 @@ class Engine(EngineCore, Closing):
             EngineError: the folder has no session, its index is damaged, it was saved with another
                 model, KV format or target, or it does not fit the context.
         """
-        from .kv.snapshot import load
+        from .session_files import load
 
         session = self.session(context)
-        session.restore_error = load(self, session.sequence, folder, self.scheduler)
+        session.restore_error = load(self.loaded, session.sequence, folder, self.core.scheduler)
         return session
 
     @cached_property
@@ -167,7 +194,7 @@ class Engine(EngineCore, Closing):
         """Makes vectors of texts."""
         from .embedding import Embedder
 
-        return Embedder(self)
+        return Embedder(self.core)
 
     def embed(
         self,
@@ -199,9 +226,13 @@ class Engine(EngineCore, Closing):
             raise SettingError(f"{one}; this model's file says none")
         found = np.empty((len(given), self.embedder.width), np.float32)
         for n, text in enumerate(given):
-            ids = self.embedder.ids(text) if isinstance(text, str) else self.as_ids(text)
+            ids = self.embedder.ids(text) if isinstance(text, str) else self.loaded.as_ids(text)
             found[n] = self.embedder.vector(ids, way)
         return normalized(found) if normalize else found
+
+    def close(self) -> None:
+        """End the threads; the engine runs no more passes, and one that runs ends in an error."""
+        self.core.close()
 
 
 def resolve_model(model: str | Path) -> Path:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...jit.tape import TapeTimes
     from ..physics.calibration import Calibration
     from .engine import Engine
-    from .plan import Plan
+    from .model.plan import Plan
 
 
 class EngineTimer:
@@ -33,7 +33,7 @@ class EngineTimer:
     def __init__(self, engine: Engine, cases: Sequence[Case] = ()) -> None:
         """Raises `SettingError` if a case is longer than the model's context."""
         self.engine, self.name = engine, engine.model.name
-        self.cost, self.machine = engine.cost, engine.machine
+        self.cost, self.machine = engine.loaded.cost, engine.machine
         self.kv, self.context = engine.kv, engine.context
         if cases:
             self.prepare(cases)
@@ -53,31 +53,33 @@ class EngineTimer:
             )
         self.session = self.engine.session(context=longest.end)
         # A decode here is one pass after the other, whatever there was to draft.
-        self.session.sequence.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        self.session.phases.drafting.settings = SpeculativeConfig(
+            jump_forward=False, draft_tokens=0
+        )
         self.ids = [chance.randrange(self.engine.tokenizer.n_vocab) for _ in range(longest.end)]
         self._known = 0  # tokens of the session that are the first of `ids`
 
     @property
     def passes(self) -> Passes:
         """How the engine cuts its work."""
-        plans = self.engine.plans
+        plans = self.engine.core.plans
         return Passes(
-            chunk=self.session.sequence.most_tokens,
-            tile=self.engine.attention_tile,
+            chunk=self.session.phases.max_tokens,
+            tile=self.engine.loaded.attention_tile,
             decode_barriers=plans.decode.tape.barriers,
             prefill_barriers=plans.prefill.tape.barriers,
         )
 
     def probe(self) -> RooflineProbe:
         """What samples this machine's limits, with the engine's threads."""
-        return RooflineProbe(self.engine.library, self.engine.pool)
+        return RooflineProbe(self.engine.loaded.library, self.engine.loaded.pool)
 
     def use(self, found: Calibration | None) -> None:
         """Predict with a calibration, or with none; by a new one settings are chosen anew."""
-        if found is None or found == self.engine.calibration:
-            self.engine.calibration = found
+        if found is None or found == self.engine.loaded.calibration:
+            self.engine.loaded.calibration = found
         else:  # the settings were chosen without it when the model was loaded
-            self.engine.apply_calibration(found)
+            self.engine.loaded.apply_calibration(found)
 
     def time(self, case: Case) -> Timing:
         """Run a case once with all threads in every pass; say what they were busy with."""
@@ -87,7 +89,7 @@ class EngineTimer:
         phase = session.last_phase
         assert phase is not None, "a phase has just ended"
         sequence = session.sequence
-        spent = parts_of(sequence.measured, sequence.metrics.spent().active_threads)
+        spent = parts_of(sequence.measured, session.phases.metrics.spent().active_threads)
         each = 1.0 / phase.passes if case.generate else 1.0
         parts = {name: part * each for name, part in spent.items()}
         return Timing(seconds, parts, phase.experts)
@@ -131,7 +133,8 @@ class EngineTimer:
 @contextlib.contextmanager
 def all_threads(engine: Engine) -> Iterator[None]:
     """Every pass is run by all threads, and nothing is corrected meanwhile."""
-    tuning, fixed = engine.tuning, engine.tuning.fixed
+    tuning = engine.loaded.tuning
+    fixed = tuning.fixed
     always = tuning._always
     tuning.fixed = dataclasses.replace(fixed, threads=engine.threads, adaptive=False)
     tuning._always = engine.threads

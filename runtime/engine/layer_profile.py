@@ -10,7 +10,7 @@ from ...traces.records import LayerRecord
 
 if TYPE_CHECKING:
     from ...jit.tape import TapeTimes
-    from .plan import Plan
+    from .model.plan import Plan
 
 _FFN = ("ffn", "route", "group")  # beginnings of the names of a layer's second half
 _OP = re.compile(r"blk\.([0-9]+)\.(.*)", re.DOTALL)

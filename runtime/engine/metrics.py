@@ -13,10 +13,10 @@ from ..physics.run_delay import RunDelay
 from .layer_profile import layer_times
 
 if TYPE_CHECKING:
-    from .loaded_model import LoadedModel
-    from .request import StepResult
-    from .sequence import TokenSequence
-    from .shared_pass import SharedPass
+    from .model.loaded_model import LoadedModel
+    from .passes.request import StepResult
+    from .passes.sequence import TokenSequence
+    from .passes.shared_pass import SharedPass
 
 
 @dataclass(frozen=True, slots=True)

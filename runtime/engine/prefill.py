@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from ...jit.kernels.kvcache import PAGE
 from ..forward.state import EVERY
 from ..physics.costs import PassCost
-from .request import Request
+from .passes.request import Request
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ...traces.events import PhaseEvent
-    from .engine_sequence import EngineSequence
+    from .phases import Phases
 
 
 class Prefill:
@@ -27,12 +27,12 @@ class Prefill:
 
     def __init__(
         self,
-        sequence: EngineSequence,
+        phases: Phases,
         purpose: str,
         check: Callable[[], None] | None = None,
         borders: Sequence[int] = (),
     ) -> None:
-        self.sequence = sequence
+        self.phases, self.sequence = phases, phases.sequence
         self.purpose = purpose
         self.check = check
         self.borders = borders
@@ -40,15 +40,15 @@ class Prefill:
 
     def run(self) -> PhaseEvent:
         """Compute tokens[n_cached:] in chunks, logits for the last one."""
-        sequence, engine = self.sequence, self.sequence.engine
-        metrics, scheduler = sequence.metrics, engine.scheduler
+        sequence, core = self.sequence, self.phases.core
+        metrics, scheduler = self.phases.metrics, core.scheduler
         cost, passes, plan_name = PassCost(), 0, "prefill"
         total = len(sequence.tokens)
         if total and not sequence.has_logits:
             # They come with the last token: it is computed again where all is cached.
             sequence.keep_cached(total - 1)
         before = sequence.n_cached
-        with sequence.phase():
+        with self.phases.phase():
             if self.check is not None:
                 self.check()
             metrics.reset()
@@ -74,10 +74,10 @@ class Prefill:
                     # One token is not worth its own plan name unless it is all there was.
                     plan_name = result.plan.name
                 passes += 1
-                if sequence.on_progress and sequence.n_cached < total:
+                if self.phases.on_progress and sequence.n_cached < total:
                     done = sequence.n_cached - before
                     rate = done / (time.perf_counter() - started)
-                    sequence.on_progress(done, total - before, rate)
+                    self.phases.on_progress(done, total - before, rate)
             wall = time.perf_counter() - started
             sequence.logits_at = total or -1
             spent = metrics.spent()
@@ -100,7 +100,7 @@ class Prefill:
         last = state.checkpoints[-1].position if state.checkpoints else 0
         if at not in borders and at - last < EVERY:
             return
-        with sequence.engine.lock:
+        with self.phases.core.loaded.lock:
             if state.position == at:  # pages may be taken back meanwhile
                 state.keep()
                 sequence.keep_prefix()
@@ -114,7 +114,7 @@ class Prefill:
         opening = sequence.opening if before < sequence.opening < total else 0
         if total <= (before // PAGE + 1) * PAGE and not opening:  # no page of them is whole
             return
-        spill, ids = sequence.engine.spill, sequence.tokens[: total - 1]
+        spill, ids = self.phases.core.spill, sequence.tokens[: total - 1]
         for number, end, data in spill.recall(ids, before // PAGE, sequence.namespace, opening):
             if not self._load_page(number, end, data):
                 break
@@ -126,13 +126,13 @@ class Prefill:
 
         end: how many tokens it ends behind.
         """
-        sequence, engine = self.sequence, self.sequence.engine
-        with engine.scheduler.mutex:
+        sequence, core = self.sequence, self.phases.core
+        with core.scheduler.mutex:
             if sequence.epoch != sequence.generation:
                 return False
             if sequence.n_cached // PAGE != number or sequence.n_cached >= end:
                 return False
-            if not engine.prefix_cache.make_room(len(data)):
+            if not core.prefix_cache.make_room(len(data)):
                 return False
             if not sequence.cache.goes_on(number * PAGE):
                 return False
@@ -150,7 +150,7 @@ class Prefill:
         at, end = sequence.n_cached, sequence.opening
         new = at % PAGE == 0 and at == len(sequence.cache.held) * PAGE
         shared = sequence.shares and sequence.cache.state is None
-        wanted = shared and new and at < end < total and sequence.engine.spill.wants(end, at)
+        wanted = shared and new and at < end < total and self.phases.core.spill.wants(end, at)
         return end if wanted else 0
 
     def _keep_opening(self, end: int, first: int, adopted: int) -> None:
@@ -158,11 +158,11 @@ class Prefill:
 
         first: the first page that was computed here; adopted: what `_adopted` was then.
         """
-        sequence, engine = self.sequence, self.sequence.engine
-        with engine.scheduler.mutex:  # pages may be taken back meanwhile
+        sequence, core = self.sequence, self.phases.core
+        with core.scheduler.mutex:  # pages may be taken back meanwhile
             pages = sequence.cache.held[first : -(-end // PAGE)]
             whole = all(page.whole for page in pages)
             if sequence.n_cached != end or self._adopted != adopted or not whole:
                 return
             copies = [page.data.copy() for page in pages]
-        engine.spill.keep(sequence.tokens[:end], first, copies, sequence.namespace)
+        core.spill.keep(sequence.tokens[:end], first, copies, sequence.namespace)

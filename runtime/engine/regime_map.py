@@ -25,27 +25,27 @@ def regime_map(session: Session) -> dict[str, Any]:
     at once, and as many positions as fit. Computed once for an engine and its calibration, in some
     milliseconds: so an agent asks for it before it is asked anything.
     """
-    engine = session.engine
-    by, found = _known.get(engine, (None, {}))
-    if not found or by is not engine.calibration:
+    core = session.phases.core
+    by, found = _known.get(core, (None, {}))
+    if not found or by is not core.loaded.calibration:
         found = _compute(session)
-        _known[engine] = engine.calibration, found
+        _known[core] = core.loaded.calibration, found
     return found
 
 
 def _compute(session: Session) -> dict[str, Any]:
-    engine = session.engine
-    plans = engine.plans.decode, engine.plans.prefill
-    tokens = _lengths(1, session.sequence.most_tokens)
+    core = session.phases.core
+    loaded, plans = core.loaded, (core.plans.decode, core.plans.prefill)
+    tokens = _lengths(1, session.phases.max_tokens)
     kv = _lengths(1, session.context)
-    known = engine.calibration
+    known = loaded.calibration
 
     def bound(count: int, start: int) -> str:
         if known is not None:
-            return known.estimate(engine.cost, count, start).seen.bound[0]
+            return known.estimate(loaded.cost, count, start).seen.bound[0]
         barriers = plans[count > 1].tape.barriers
-        cost = pass_cost(engine.cost, count, start, 1, barriers, engine.attention_tile)
-        return predict(cost, engine.cost, engine.machine).bound[0]
+        cost = pass_cost(loaded.cost, count, start, 1, barriers, loaded.attention_tile)
+        return predict(cost, loaded.cost, loaded.machine).bound[0]
 
     return {
         "tokens": tokens,

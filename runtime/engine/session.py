@@ -10,9 +10,10 @@ import numpy as np
 from ...arguments import ProcessBound, check_whole
 from ...errors import ContextOverflowError, EngineError, SettingError
 from .decoding import Constraint, Decoding
-from .engine_sequence import EngineSequence
+from .passes.request import Request
+from .passes.sequence import TokenSequence
+from .phases import Phases
 from .prefill import Prefill
-from .request import Request
 from .sampling.settings import GREEDY, Sampling
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ..forward.kv import KVCache
     from .engine_core import EngineCore
-    from .kv.snapshot import Saved
+    from .session_files import Saved
 
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
 
@@ -34,21 +35,22 @@ def _check_purpose(purpose: object) -> None:
 class Session(ProcessBound):
     """Tokens and their KV cache. `Engine.session` makes them."""
 
-    __slots__ = ("__weakref__", "engine", "restore_error", "sequence")
+    __slots__ = ("__weakref__", "phases", "restore_error", "sequence")
     _instead = "Session.fork copies it here, Session.save and Engine.load_session elsewhere"
 
     def __init__(
         self,
-        engine: EngineCore,
+        core: EngineCore,
         cache: KVCache,
         context: int,
         tokens: Sequence[int] = (),
         n_cached: int = 0,
     ) -> None:
         """cache: holds the first `n_cached` of `tokens`."""
-        self.engine = engine
-        self.sequence = EngineSequence(engine, cache, context, tokens, n_cached)
+        self.sequence = TokenSequence(cache, context, core.prefix_cache, tokens, n_cached)
         """What is known of it, and its settings."""
+        self.phases = Phases(core, self.sequence)
+        """What computes it: its engine, drafts and accounts."""
         self.restore_error = ""
         """Why some of the saved session could not be used; empty otherwise."""
 
@@ -103,8 +105,8 @@ class Session(ProcessBound):
             ModelError: the model's file was changed while in use.
         """
         sequence = self.sequence
-        sequence.wake()
-        ids = self.engine.as_ids(ids)
+        self.phases.wake()
+        ids = self.phases.core.loaded.as_ids(ids)
         _check_purpose(purpose)
         if check is not None and not callable(check):
             raise SettingError(f"check must be a function without arguments, not {check!r}")
@@ -115,7 +117,7 @@ class Session(ProcessBound):
                 f"holds {self.context}; shorten the input or load the model with a larger context"
             )
         sequence.begin(ids)
-        return Prefill(sequence, purpose, check, borders).run()
+        return Prefill(self.phases, purpose, check, borders).run()
 
     def decode(
         self,
@@ -152,7 +154,7 @@ class Session(ProcessBound):
         if not isinstance(sampling, Sampling):
             raise EngineError(f"sampling must be a Sampling, not {sampling!r}")
         _check_purpose(purpose)
-        decoding = Decoding(self.sequence, max_tokens, stop, constraint, sampling, purpose)
+        decoding = Decoding(self.phases, max_tokens, stop, constraint, sampling, purpose)
         return decoding.run(generation)
 
     def truncate(self, n: int) -> None:
@@ -170,9 +172,9 @@ class Session(ProcessBound):
         Raises:
             EngineError: the session has fewer tokens, or its engine is closed.
         """
-        self.engine.pool.check_open()
+        self.phases.core.loaded.pool.check_open()
         sequence = self.sequence
-        with self.engine.scheduler.mutex:
+        with self.phases.core.scheduler.mutex:
             n = len(sequence.tokens) if n is None else n
             if not (isinstance(n, int) and 0 <= n <= len(sequence.tokens)):
                 raise EngineError(f"cannot fork at token {n!r} of {len(sequence.tokens)}")
@@ -181,14 +183,17 @@ class Session(ProcessBound):
                 cached = 0
             cache = sequence.cache.fork(cached)
             known = cache.seek(cached)
-            other = Session(self.engine, cache, sequence.context, sequence.tokens[:n], known)
+            other = Session(self.phases.core, cache, sequence.context, sequence.tokens[:n], known)
             fork = other.sequence
             fork.recomputed = cached - known
             if sequence.cache.state is not None and sequence.logits_at == n == known:
                 # To compute the last token again would need the state before it.
                 assert sequence.logits is not None, "it has those behind this token"
                 fork.logits, fork.logits_at = sequence.logits.copy(), n
-            fork.profile, fork.speculative = sequence.profile, sequence.speculative
+            fork.profile, other.phases.drafting.settings = (
+                sequence.profile,
+                self.phases.drafting.settings,
+            )
             fork.shares, fork.namespace = sequence.shares, sequence.namespace
         return other
 
@@ -200,14 +205,14 @@ class Session(ProcessBound):
         Raises:
             EngineError: they cannot be written; what was saved before is still there.
         """
-        from .kv.snapshot import save
+        from .session_files import save
 
-        with self.engine.scheduler.mutex:
+        with self.phases.core.scheduler.mutex:
             self.sequence.computing = True  # a close waits until its pages are written
         try:
-            return save(self.engine, self.sequence, folder)
+            return save(self.phases.core.loaded, self.sequence, folder)
         finally:
-            self.engine.scheduler.computed(self.sequence)
+            self.phases.core.scheduler.computed(self.sequence)
 
     def stop(self) -> None:
         """End this session's prefill or decode, from any thread; it stays usable.
@@ -215,7 +220,7 @@ class Session(ProcessBound):
         Other sessions on the same engine continue. A pass of this session alone stops at once; in a
         shared pass its rows are ignored; rows waiting for a pass are withdrawn.
         """
-        self.engine.scheduler.stop(self.sequence)
+        self.phases.core.scheduler.stop(self.sequence)
 
     def close(self) -> None:
         """Drop the tokens and free their pages, from any thread; the session stays usable.
@@ -223,7 +228,7 @@ class Session(ProcessBound):
         Without this, Python's garbage collection does it. A running prefill or decode ends as with
         `stop`; pages that a pass uses are freed when it ends.
         """
-        self.engine.scheduler.close(self.sequence)
+        self.phases.core.scheduler.close(self.sequence)
 
     @property
     def logits(self) -> np.ndarray:
@@ -232,8 +237,8 @@ class Session(ProcessBound):
 
     def logits_for(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
-        ids = self.engine.as_ids(ids)
-        out = np.empty((len(ids), self.engine.outputs.n_vocab), np.float32)
+        ids = self.phases.core.loaded.as_ids(ids)
+        out = np.empty((len(ids), self.phases.core.loaded.outputs.n_vocab), np.float32)
         done = 0
         for rows in self.scores(ids):
             out[done : done + len(rows)] = rows
@@ -245,16 +250,16 @@ class Session(ProcessBound):
 
         Each piece is a copy: float32 [n, n_vocab].
         """
-        sequence, scheduler = self.sequence, self.engine.scheduler
-        ids = self.engine.as_ids(ids)
+        sequence, scheduler = self.sequence, self.phases.core.scheduler
+        ids = self.phases.core.loaded.as_ids(ids)
         if len(sequence.tokens) + len(ids) > sequence.context:
             raise ContextOverflowError(
                 f"{len(ids)} tokens do not fit a context of {sequence.context}"
             )
         sequence.begin(())
         if sequence.n_cached != len(sequence.tokens):
-            Prefill(sequence, "resume").run()
-        with sequence.phase():
+            Prefill(self.phases, "resume").run()
+        with self.phases.phase():
             for first in range(0, len(ids), SCORE_CHUNK):
                 part = ids[first : first + SCORE_CHUNK]
                 at, logits = len(sequence.tokens), None

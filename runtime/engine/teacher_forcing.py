@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ContextOverflowError, EngineError
 from .around import Around
 from .decoding import Constraint, Decoding
-from .logits import Logits
+from .passes.logits import Logits
 from .sampling.settings import GREEDY, Sampling
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class TeacherForcedDecode(Decoding):
         sampling: Sampling,
         purpose: str,
     ) -> None:
-        super().__init__(session.sequence, len(ids), (), constraint, sampling, purpose)
+        super().__init__(session.phases, len(ids), (), constraint, sampling, purpose)
         self._stop = sorted(stop)
         self._script = list(ids)
         self._at = 0
@@ -107,7 +107,7 @@ def decode_teacher_forced(
         PassCancelledError: stop() was called; the session keeps what it has.
     """
     ids = [int(i) for i in ids]
-    session.engine.check_ids(ids)
+    session.phases.core.loaded.check_ids(ids)
     if not session.tokens or not ids:
         raise EngineError("a decode needs tokens before it and one of its own at least")
     if len(session.tokens) + len(ids) > session.context:

@@ -27,8 +27,8 @@ from ...jit.kernels.imatrix_accumulate import (
 )
 from ...jit.pool import aligned
 from ...jit.tape import PerThread
-from ..engine.plan import Plan
-from ..engine.request import Request
+from ..engine.model.plan import Plan
+from ..engine.passes.request import Request
 from ..forward.descriptor import TOKENS
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, QuantizedActivation, padded
@@ -202,14 +202,14 @@ def collect(
     chunks = chunks_of(ids, size, engine.tokenizer, most)
     session = engine.session(size)
     sequence = session.sequence
-    watch = Plan(engine, "imatrix", sequence.most_tokens, WatchingGraph)
+    watch = Plan(engine.loaded, "imatrix", session.phases.max_tokens, WatchingGraph)
     seen = watch.graph.seen
     for n, chunk in enumerate(chunks):
         session.truncate(0)
         for at in range(0, len(chunk), watch.most_tokens):
             part = chunk[at : at + watch.most_tokens]
             sequence.append(part)
-            engine.scheduler.run_on(watch, Request(sequence, sequence.n_cached, part))
+            engine.core.scheduler.run_on(watch, Request(sequence, sequence.n_cached, part))
             for each in seen:
                 each.drain(len(part))
         if on_chunk:

@@ -195,7 +195,7 @@ def chunks_of(
 
 
 def _check_same_vocabulary(engine: Engine, base: Engine) -> None:
-    ours, theirs = engine.outputs.n_vocab, base.outputs.n_vocab
+    ours, theirs = engine.loaded.outputs.n_vocab, base.loaded.outputs.n_vocab
     if ours != theirs or engine.tokenizer.vocabulary.tokens != base.tokenizer.vocabulary.tokens:
         raise ModelError(
             f"{engine.model.name} and {base.model.name} have different vocabularies: their "

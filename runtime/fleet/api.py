@@ -380,7 +380,7 @@ def map(
         raise SettingError("engine is already loaded; leave out model and options")
     if options and target.kind == "http":
         raise SettingError("options are for Engine.load, but a server has already loaded its model")
-    if engine is not None and not hasattr(engine, "scheduler"):
+    if engine is not None and not hasattr(engine, "core"):
         raise SettingError(f"engine must be an Engine, not {engine!r}")
     if model is not None and not isinstance(model, str):
         raise SettingError(f"model must be a string, not {model!r}")

@@ -20,13 +20,13 @@ def predict_row_s(engine: Engine, slots: int) -> float:
 
     A row is a prompt, a call, its result and an answer. 0 where the engine is not calibrated.
     """
-    known = engine.calibration
+    known = engine.loaded.calibration
     if known is None:
         return 0.0
     context = TYPICAL_PROMPT + TYPICAL_RESULT
-    read = known.estimate(engine.cost, TYPICAL_PROMPT, 0).seconds
-    read += known.estimate(engine.cost, TYPICAL_RESULT, TYPICAL_PROMPT).seconds
-    step = known.estimate(engine.cost, 1, context // 2, batch=slots).seconds / slots
+    read = known.estimate(engine.loaded.cost, TYPICAL_PROMPT, 0).seconds
+    read += known.estimate(engine.loaded.cost, TYPICAL_RESULT, TYPICAL_PROMPT).seconds
+    step = known.estimate(engine.loaded.cost, 1, context // 2, batch=slots).seconds / slots
     return read + 2 * TYPICAL_REPLY * step
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from .costs import Bound, Prediction
 
 OVERLAP = 2.0  # of arithmetic and reading in a pass: 1 for none, more for more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observation:
     """What the stamps showed of a phase: shares between 0 and 1.
 
@@ -27,7 +28,7 @@ class Observation:
     attained: tuple[float, float] | None = None
     rows_share: float = 0.0
 
-    @property
+    @cached_property
     def shares(self) -> dict[Bound, float]:
         """How much of the time follows each resource; together at most 1.
 
@@ -47,7 +48,7 @@ class Observation:
             "dispatch": self.dispatch_share,
         }
 
-    @property
+    @cached_property
     def bound(self) -> Bound:
         """The resource of which a little less would save the most: the largest of `shares`."""
         shares = self.shares

@@ -100,7 +100,7 @@ class Forecaster:
 
 def of_engine(engine: Engine, found: calibration.Calibration) -> Forecaster:
     """The model of a loaded engine with what was measured of it."""
-    cost = replace(engine.cost, expert_diversity=found.expert_diversity)
+    cost = replace(engine.loaded.cost, expert_diversity=found.expert_diversity)
     return Forecaster(
         engine.model.name,
         cost,

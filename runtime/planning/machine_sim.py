@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.kvcache import PAGE
-from ..engine.pending import SAME
+from ..engine.passes.pending import SAME
 from ..engine.policy.pass_policy import AGING, PassPolicy, seniority, urgency
 from ..physics.costs import Part
 from .clock import Clock, middle

@@ -29,7 +29,7 @@ from .programs import Program, Request
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..engine.request import Batch, StepResult
+    from ..engine.passes.request import Batch, StepResult
 
 GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
 """How far a forecast may be off."""
@@ -41,7 +41,7 @@ _MOST = 1 << 40  # tokens of a request
 @contextmanager
 def watching(engine: Engine) -> Iterator[list[Seen]]:
     """The passes that the engine runs meanwhile, in their order."""
-    runner, found, lock = engine.runner, list[Seen](), threading.Lock()
+    runner, found, lock = engine.core.runner, list[Seen](), threading.Lock()
     times: list[tuple[tuple[Part, ...], float, float, float]] = []
     run = runner.run
 
@@ -53,7 +53,7 @@ def watching(engine: Engine) -> Iterator[list[Seen]]:
         parts = tuple(
             Part(n, one.start, one.outputs if n == len(one.ids) else 0) for one, n in batch.parts
         )
-        expected = engine.tuning.expect_mixed(parts)[1] if len(parts) > 1 else 0.0
+        expected = engine.loaded.tuning.expect_mixed(parts)[1] if len(parts) > 1 else 0.0
         began = time.perf_counter()
         results = run(batch, plan)
         timed(parts, began, expected)

@@ -23,7 +23,7 @@ def margin_between(
 
     Computes the logits again: the session keeps `at` tokens. None where one token is missing.
     """
-    if recorded is None or replayed is None or not getattr(session, "engine", None):
+    if recorded is None or replayed is None or not getattr(session, "phases", None):
         return None
     session.truncate(at)
     session.prefill([])
@@ -55,7 +55,7 @@ def what_differs(header: RunStart, engine: Engine) -> list[Setting]:
 
     if not header.model.name and not header.versions:  # refused before it reached a model
         return []
-    model, now, drafts = engine.model, versions(), engine.speculative.as_dict()
+    model, now, drafts = engine.model, versions(), engine.core.drafting.settings.as_dict()
     pairs = [
         ("target", header.target, engine.target, "order"),
         ("KV cache format", header.kv, engine.kv, "numbers"),

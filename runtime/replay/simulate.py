@@ -83,8 +83,8 @@ class Execution:
         fits = isinstance(recorded, int) and needed <= recorded <= engine.context
         self._session = engine.session(context=recorded if fits else needed)
         # What is drafted depends on what has paid so far: here the recorded passes are made.
-        self._session.sequence.speculative = replace(
-            self._session.sequence.speculative, draft_tokens=0
+        self._session.phases.drafting.settings = replace(
+            self._session.phases.drafting.settings, draft_tokens=0
         )
         self.on_token: Callable[[], object] | None = None
         self._ids = TokenIds(engine.tokenizer.n_vocab)
@@ -147,7 +147,7 @@ class Execution:
             return None
         prompt = self._session.tokens
         request = self._turns.request(phase, prompt)
-        return request.constraint(self._session.engine.tokenizer, prompt)
+        return request.constraint(self._session.phases.core.loaded.tokenizer, prompt)
 
 
 def predict(
@@ -175,7 +175,7 @@ def predict(
     report = PerfReport(header.run, settings(header, engine, limits), predicted=True)
     for work in work_items(chosen):
         if work.recorded.tokens:
-            now = _expected(work, engine.cost, calibration, limits)
+            now = _expected(work, engine.loaded.cost, calibration, limits)
             report.phases.append(PerfPhase(work.number, work.recorded, now, work.wait_s))
     return report
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import SettingError
 from ...interrupts import completed, held
-from ..engine.shared_pass import Forecasts
+from ..engine.passes.shared_pass import Forecasts
 from ..forward.logits import ROWS
 from .simulate import Execution
 from .workload import chosen_run, work_items
@@ -105,7 +105,7 @@ def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 
         began = time.perf_counter()
         alone.jobs += [_Agent(engine, trace).run() for trace in chosen]
         alone.seconds.append(time.perf_counter() - began)
-        with engine.runner.observe(together.forecasts.add):
+        with engine.core.runner.observe_shared(together.forecasts.add):
             _at_once(together, [_Agent(engine, trace) for trace in chosen])
     return found
 

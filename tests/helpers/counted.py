@@ -20,7 +20,7 @@ from triplepoint.jit.kernels.batch import COUNT, START
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
 from triplepoint.jit.tape import Op
 from triplepoint.runtime import models
-from triplepoint.runtime.engine.model_cost import model_cost
+from triplepoint.runtime.engine.model.model_cost import model_cost
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.forward.graph import GraphBuilder
 from triplepoint.runtime.forward.kv import KVLayout

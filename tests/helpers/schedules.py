@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Batch, Request
+from triplepoint.runtime.engine.passes.request import Batch, Request
 from triplepoint.runtime.engine.session import Session
-from triplepoint.runtime.engine.shared_pass import SharedPass
+from triplepoint.runtime.engine.passes.shared_pass import SharedPass
 
 SEQUENCES = 5
 LENGTH = 330  # positions of a sequence: past the end of a page
@@ -75,7 +75,7 @@ class Company:
 
     def __init__(self, engine: Engine, seed: int = 5) -> None:
         self.engine = engine
-        self.ids = self.texts(np.random.default_rng(seed), engine.outputs.n_vocab)
+        self.ids = self.texts(np.random.default_rng(seed), engine.loaded.outputs.n_vocab)
         self.want = [engine.session().logits_for(ids) for ids in self.ids]
 
     def texts(self, rng: np.random.Generator, n_vocab: int) -> list[list[int]]:
@@ -95,7 +95,7 @@ class Company:
         compared = 0
         for number, moves in enumerate(schedule):
             batch: list[tuple[int, Request]] = []
-            left = self.engine.plans.prefill.most_tokens  # as the scheduler keeps to it
+            left = self.engine.core.plans.prefill.most_tokens  # as the scheduler keeps to it
             for n, move in moves.items():
                 session = sessions[n]
                 if isinstance(move, Back):
@@ -115,8 +115,8 @@ class Company:
     def _pass(self, number: int, batch: list[tuple[int, Request]]) -> int:
         if not batch:
             return 0
-        with self.engine.lock:
-            results = self.engine.scheduler.run(Batch.whole(*(one for _, one in batch)))
+        with self.engine.loaded.lock:
+            results = self.engine.core.scheduler.run(Batch.whole(*(one for _, one in batch)))
         compared = 0
         for (n, request), result in zip(batch, results, strict=True):
             session = request.sequence
@@ -167,7 +167,7 @@ class Family(Company):
         return session
 
     def run(self, schedule: list[Pass]) -> int:
-        with self.engine.runner.observe(self._saw):
+        with self.engine.core.runner.observe_shared(self._saw):
             return super().run(schedule)
 
     def _saw(self, done: SharedPass) -> None:

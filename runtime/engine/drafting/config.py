@@ -7,8 +7,9 @@ from typing import Literal, get_args
 
 from ....arguments import check_switch
 from ....errors import SettingError
+from ..passes.request import WHOLE_ROWS
 
-VERIFY_TOKENS = 32  # of a pass that verifies: what was forced before, and the draft
+VERIFY_TOKENS = WHOLE_ROWS  # of a pass that verifies: what was forced before, and the draft
 VERIFY_ROWS = 17  # of logits that it looks at: after the last known token, and after each drafted
 MAX_DRAFT_TOKENS = VERIFY_ROWS - 1  # tokens of one pass
 DRAFT_VOCABULARY = 32768  # nothing is right so far down that would pay for the rest of the head

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ....traces.records import DraftRecord
-from ..sequence import Status
+from ..passes.sequence import Status
 from .config import VERIFY_ROWS, VERIFY_TOKENS
 from .head import MOST
 from .ngram_index import Match, NgramIndex, match_score
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ..engine_sequence import EngineSequence
+    from ..passes.sequence import TokenSequence
     from .copies import Index
     from .head import DraftHead
+    from .sequence_drafting import SequenceDrafting
 
 
 CHEAP_S = 300e-6  # a step that takes less than this is no dearer than finding out what to draft
@@ -35,18 +36,21 @@ class Drafter:
         match: where what was proposed last comes from; None: nothing did.
     """
 
-    def __init__(self, sequence: EngineSequence, escaped: Callable[[], bool]) -> None:
+    def __init__(
+        self, sequence: TokenSequence, drafting: SequenceDrafting, escaped: Callable[[], bool]
+    ) -> None:
         """`escaped` tells whether what comes next is a part of a JSON string."""
         self._sequence, self._escaped = sequence, escaped
-        self._ngrams, self._length_policy, self._normalized, self._head_policy = sequence.drafting
-        self._ngrams.prefer(sequence.draft_sources)
+        self._drafting, engine, config = drafting, drafting.engine, drafting.settings
+        self._ngrams = drafting.ngrams
+        self._length_policy, self._head_policy = drafting.lengths, drafting.head_lengths
+        self._normalized = drafting.copies
+        self._ngrams.prefer(drafting.sources)
         self._fresh = True
         self._began, self._ready_at = time.perf_counter(), -1.0
-        config, engine = sequence.speculative, sequence.engine
-        self._latency = engine.pass_latency
+        self._latency = engine.latency
         self._lookup, most = config.draft_source != "mtp", config.draft_tokens
-        by_head = engine.network.mtp is not None and config.mtp
-        self.head = engine.draft_head(config.draft_vocabulary) if by_head else None
+        self.head = engine.head(config.draft_vocabulary) if config.mtp else None
         self._behind: tuple[int, np.ndarray] | None = None
         self._by_head = False
         self._measured = most == "auto"
@@ -108,14 +112,15 @@ class Drafter:
             count = policy.count(known, room, head.draft_s, head.read_bytes)
             if not count or policy.worth <= worth:
                 return []
-        with sequence.engine.lock:
+        engine = self._drafting.engine
+        with engine.lock:
             sequence.computing = True  # before it is looked whether it was closed: its pages stay
             try:
                 if sequence.status is Status.STOPPED:
                     return []
                 found, seconds = head.draft(sequence, self._behind[1], count)
             finally:
-                sequence.engine.scheduler.computed(sequence)
+                engine.scheduler.computed(sequence)
         self.saved_s -= seconds
         if found:
             self.match, self._by_head = None, True
@@ -125,7 +130,7 @@ class Drafter:
         """The best place for what comes next: in the sequence, or in a copy of one of its texts."""
         tokens, match = self._sequence.tokens, self._ngrams.find()
         self._where = self._ngrams
-        if not self._sequence.draft_sources:
+        if not self._drafting.sources:
             return match
         if self._fresh and not self._prepare(tokens):
             return match
@@ -141,7 +146,7 @@ class Drafter:
         """Write the texts as they would be copied, once the decode has lasted as long as that."""
         if self._measured and time.perf_counter() < self._ready_at:
             return False
-        texts = [tokens[first:end] for first, end in self._sequence.draft_sources]
+        texts = [tokens[first:end] for first, end in self._drafting.sources]
         if self._measured and self._ready_at < 0:
             self._ready_at = self._began + COPY_S * self._normalized.missing(texts)
             return self._prepare(tokens)

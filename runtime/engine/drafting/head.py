@@ -22,9 +22,9 @@ from ...forward.tensors import padded
 
 if TYPE_CHECKING:
     from ...models.mtp import MTP
-    from ..loaded_model import LoadedModel
-    from ..runner import Runner
-    from ..sequence import TokenSequence
+    from ..model.loaded_model import LoadedModel
+    from ..passes.runner import Runner
+    from ..passes.sequence import TokenSequence
 
 MOST = 8  # drafts of one pass
 WEIGHT = 0.05  # of the newest time of a draft

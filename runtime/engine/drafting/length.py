@@ -34,6 +34,8 @@ from .ngram_index import LONG
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ..passes.sequence import TokenSequence
+
 
 SLOWER = 1.1  # r before it was measured, times what the limits say
 WEIGHT = 0.1  # of the newest time among those of its kind
@@ -113,11 +115,16 @@ class Company(Protocol):
         """Seconds up to which a pass is filled beside others."""
         ...
 
+    def computed(self, sequence: TokenSequence) -> None:
+        """No pass has rows of a sequence any more."""
+        ...
+
 
 class DraftingEngine(Protocol):
     """What an engine says of its passes."""
 
-    pass_latency: PassLatency
+    latency: PassLatency
+    """What passes take."""
 
     @property
     def token_bytes(self) -> float:
@@ -140,7 +147,7 @@ class DraftLengthPolicy:
     def __init__(self, engine: DraftingEngine, tokens: Sequence[int]) -> None:
         """tokens: those of the sequence, which grow as it does."""
         self._engine, self._tokens = engine, tokens
-        self._times = engine.pass_latency
+        self._times = engine.latency
         self._right = list(FIRST)
         self._seen = [DOUBT] * len(FIRST)
         self._patience = Patience()

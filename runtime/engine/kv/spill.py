@@ -6,7 +6,7 @@ These are pages that memory had no room for, and the openings of conversations: 
 before the first question, its last page as far as it goes.
 
 A page's key follows from the model, the layout, the kernels, the namespace and all tokens up to
-its end (`kv_snapshot.py`), so a page of anything else, or of anybody else, is never found. Its
+its end (`page_keys.py`), so a page of anything else, or of anybody else, is never found. Its
 bytes are compared with their SHA-256 before they are used; one that is damaged is removed and
 computed. Files are for this user alone. When they grow too many, those go first that would be
 quickest to compute again by their size and by the time since they were last used.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...forward.kv import Page
-    from ..loaded_model import LoadedModel
+    from ..model.loaded_model import LoadedModel
 
 MOST_BYTES = 4 << 30
 FREE_SHARE = 0.1  # of the disk's free space, at most
@@ -208,7 +208,7 @@ class Spill:
 
         Other kernels, and other passes of them, may compute other bits, so they count, too.
         """
-        from .snapshot import page_keys
+        from .page_keys import page_keys  # when there is something to look for
 
         loaded = self._loaded()
         made_by = f"{source_hash()} {_forward_hash()} {namespace}"
@@ -301,5 +301,5 @@ def _listed(where: Path) -> list[tuple[str, _File]]:
 @functools.cache
 def _forward_hash() -> str:
     """What tells versions of the code that puts kernels together: other passes, other bits."""
-    files = sorted((Path(__file__).parents[1] / "forward").glob("*.py"))
+    files = sorted((Path(__file__).parents[2] / "forward").glob("*.py"))
     return hashlib.sha256(b"".join(one.read_bytes() for one in files)).hexdigest()

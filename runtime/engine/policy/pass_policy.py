@@ -241,7 +241,8 @@ class PassPolicy(ABC, Generic[T]):
             outputs, room, promised = outputs + wanted, room - count, promised + needed
             why = why if whole else end
         changed += self._preempted
-        self._preempted, self._promised = [], promised
+        self._preempted.clear()
+        self._promised = promised
         return picked, changed, why
 
     def _part(self, request: RequestView, room: int) -> int:

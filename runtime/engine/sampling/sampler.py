@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .candidates import KeptTokens
 from .dry_penalty import Breakers, DryPenalty, breakers_of
 from .fill_sampling import MOST as FILLS
 from .fill_sampling import FillChooser, drawn
-from .settings import MOST_BIAS, Sampling
+from .settings import MOST_BIAS, ResolvedSampling, Sampling
 
 if TYPE_CHECKING:
     from ...tokens.tokenizer import Tokenizer
@@ -37,6 +37,37 @@ def uniform(seed: int, position: int, which: int = 0) -> float:
     """
     bits = np.random.Philox(key=seed, counter=position).random_raw(which + 1)[which]
     return (int(bits) >> 11) * 2.0**-53
+
+
+class Filter(NamedTuple):
+    """A step of `Sampling.order`: what drops tokens from the ranking, or weighs them."""
+
+    is_on: Callable[[ResolvedSampling], bool]
+    """Whether these settings ask for it."""
+    apply: Callable[[KeptTokens, ResolvedSampling, int], None]
+    """Apply it to what the steps before have left, for the token at a position."""
+
+
+FILTERS = {
+    "temperature": Filter(
+        lambda s: True,
+        lambda kept, s, _: kept.temperature(s.temperature, s.spread, s.dynatemp_exponent),
+    ),
+    "top_k": Filter(lambda s: s.top_k > 0, lambda kept, s, _: kept.top_k(s.top_k)),
+    "top_p": Filter(lambda s: s.top_p < 1, lambda kept, s, _: kept.top_p(s.top_p)),
+    "min_p": Filter(lambda s: s.min_p > 0, lambda kept, s, _: kept.min_p(s.min_p)),
+    "typ_p": Filter(lambda s: s.typical_p < 1, lambda kept, s, _: kept.typ_p(s.typical_p)),
+    "top_n_sigma": Filter(
+        lambda s: s.top_n_sigma > 0, lambda kept, s, _: kept.top_n_sigma(s.top_n_sigma)
+    ),
+    "xtc": Filter(
+        lambda s: s.xtc_probability > 0,
+        lambda kept, s, position: kept.xtc(
+            s.xtc_probability, s.xtc_threshold, uniform(s.seed, position, 1)
+        ),
+    ),
+}
+"""By their names in `Sampling.order`; `infill` is none: it chooses from what all of them left."""
 
 
 class Sampler:
@@ -77,19 +108,11 @@ class Sampler:
             self._dry = DryPenalty(s, before, found or Breakers({}, ranking.n_vocab))
         fills = tokenizer is not None and "infill" in s.order and not s.mirostat
         self._fills = FillChooser(tokenizer) if tokenizer and fills else None
-        on = {
-            "top_k": s.top_k > 0,
-            "top_p": s.top_p < 1,
-            "min_p": s.min_p > 0,
-            "typ_p": s.typical_p < 1,
-            "top_n_sigma": s.top_n_sigma > 0,
-            "xtc": s.xtc_probability > 0,
-            "temperature": True,
-        }
-        steps = [name for name in s.order if on.get(name)]
+        steps = [FILTERS[name] for name in s.order if name in FILTERS and FILTERS[name].is_on(s)]
         # A fixed temperature that comes first is the one to look with.
-        self._begins = s.temperature if s.order[0] == "temperature" and not s.spread else 1.0
-        self._steps = steps[1:] if s.order[0] == "temperature" and not s.spread else steps
+        fixed = s.order[0] == "temperature" and not s.spread
+        self._begins = s.temperature if fixed else 1.0
+        self._steps = [step.apply for step in (steps[1:] if fixed else steps)]
         # Mirostat: bits of surprise that a token may have; position, token and bits of the pick.
         self._limit = 2.0 * s.mirostat_tau
         self._surprise: tuple[int, int, float] | None = None
@@ -164,21 +187,8 @@ class Sampler:
             return kept
         ranking.look(self._begins)
         kept = KeptTokens(ranking, self._begins, s.min_keep)
-        for name in self._steps:
-            if name == "temperature":
-                kept.temperature(s.temperature, s.spread, s.dynatemp_exponent)
-            elif name == "top_k":
-                kept.top_k(s.top_k)
-            elif name == "top_p":
-                kept.top_p(s.top_p)
-            elif name == "min_p":
-                kept.min_p(s.min_p)
-            elif name == "typ_p":
-                kept.typ_p(s.typical_p)
-            elif name == "top_n_sigma":
-                kept.top_n_sigma(s.top_n_sigma)
-            elif name == "xtc":
-                kept.xtc(s.xtc_probability, s.xtc_threshold, uniform(s.seed, self.position, 1))
+        for apply in self._steps:
+            apply(kept, s, self.position)
         return kept
 
     def _note(self, token: int, kept: KeptTokens) -> None:

@@ -73,7 +73,7 @@ class Entry:
             "n_ctx_train": info.context_length,
             "n_params": info.parameters,
             "n_vocab": engine.tokenizer.n_vocab,
-            "n_embd": engine.network.config.width,
+            "n_embd": engine.loaded.network.config.width,
             "size": info.nbytes,
         }
 
@@ -87,8 +87,8 @@ class Entry:
         engine, idle_s = model.engine, time.monotonic() - self.used
         return row | {
             "size": self.nbytes,
-            "kv_used": engine.layout.memory.used,
-            "kv_budget": engine.layout.memory.budget,
+            "kv_used": engine.loaded.layout.memory.used,
+            "kv_budget": engine.loaded.layout.memory.budget,
             "context": engine.context,
             "quant": engine.model.quant,
             "target": str(engine.target),

@@ -246,7 +246,7 @@ class Generation:
         began = time.perf_counter()
         cached = 0
         if session.sequence.shares:
-            cached = session.engine.prefix_cache.count(list(ids), self.namespace)
+            cached = session.phases.core.prefix_cache.count(list(ids), self.namespace)
 
         def progressed(done: int, _total: int, _rate: float) -> None:
             spent = time.perf_counter() - began

@@ -54,6 +54,6 @@ def read_public(engine: Engine, prefixes: Iterable[list[int]]) -> None:
         try:
             session.shares = True
             session.prefill(ids, borders=[len(ids)])
-            engine.prefix_cache.keep(ids, math.inf)
+            engine.core.prefix_cache.keep(ids, math.inf)
         finally:
             session.close()

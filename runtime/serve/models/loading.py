@@ -247,7 +247,7 @@ class Models:
         with contextlib.ExitStack() as stack:
             stack.callback(self._close, engine)
             with contextlib.closing(engine.session()) as session:
-                session.sequence.warmup()
+                session.phases.warmup()
             model = LoadedModel(entry.name, engine)
             read_public(engine, map(model.prompts.beginning, self._settings.public))
             stack.pop_all()

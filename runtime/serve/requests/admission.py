@@ -241,6 +241,6 @@ class Line:
 
 def prefill_s(engine: Engine, tokens: int, cached: int) -> float:
     """Predict the seconds to read the rest of a prompt, on an engine of its own."""
-    tuning = engine.tuning
+    tuning = engine.loaded.tuning
     starts = range(max(0, min(cached, tokens - 1)), tokens, max(1, tuning.chunk))
     return math.fsum(tuning.pass_s(min(tuning.chunk, tokens - at), at) for at in starts)

@@ -19,7 +19,7 @@ from .registry import Registry, family, sample
 if TYPE_CHECKING:
     from ....traces.events import PhaseEvent
     from ...engine.engine import Engine
-    from ...engine.shared_pass import SharedPass
+    from ...engine.passes.shared_pass import SharedPass
     from ..models.loading import Models
     from .request_record import RequestRecord
 
@@ -64,14 +64,29 @@ _COUNTERS = {
 }
 _OF_ENGINES = {
     "vllm:kv_cache_usage_perc": ("", "Used share of the KV cache memory, 0 to 1"),
-    "vllm:num_preemptions_total": ("scheduler.preempted", "Sequences preempted for memory"),
-    "triplepoint_passes_total": ("scheduler.passes", "Passes"),
-    "triplepoint_kv_used_bytes": ("layout.memory.used", "Memory used by KV cache pages"),
-    "triplepoint_kv_budget_bytes": ("layout.memory.budget", "Memory allowed for KV cache pages"),
-    "triplepoint_prefix_cache_bytes": ("prefix_cache.nbytes", "Memory used by the prefix cache"),
-    "triplepoint_evicted_pages_total": ("prefix_cache.evicted_pages", "Evicted prefix cache pages"),
-    "triplepoint_spill_written_bytes_total": ("spill.written", "KV cache bytes written to disk"),
-    "triplepoint_spill_recalled_bytes_total": ("spill.recalled", "KV cache bytes read from disk"),
+    "vllm:num_preemptions_total": ("core.scheduler.pages.preempted", "Sequences preempted for memory"),
+    "triplepoint_passes_total": ("core.scheduler.passes", "Passes"),
+    "triplepoint_kv_used_bytes": ("loaded.layout.memory.used", "Memory used by KV cache pages"),
+    "triplepoint_kv_budget_bytes": (
+        "loaded.layout.memory.budget",
+        "Memory allowed for KV cache pages",
+    ),
+    "triplepoint_prefix_cache_bytes": (
+        "core.prefix_cache.nbytes",
+        "Memory used by the prefix cache",
+    ),
+    "triplepoint_evicted_pages_total": (
+        "core.prefix_cache.evicted_pages",
+        "Evicted prefix cache pages",
+    ),
+    "triplepoint_spill_written_bytes_total": (
+        "core.spill.written",
+        "KV cache bytes written to disk",
+    ),
+    "triplepoint_spill_recalled_bytes_total": (
+        "core.spill.recalled",
+        "KV cache bytes read from disk",
+    ),
 }
 """Of engines: where each is, and its meaning; those that end in ``_total`` are counters."""
 _DURATION = tuple(0.01 * 2**n for n in range(14))
@@ -107,7 +122,7 @@ class Metrics:
 
     def loaded(self, name: str, engine: Engine) -> None:
         """Count the passes of the engine of a model from now on."""
-        engine.runner.observers.append(lambda done: self._shared_pass(name, done))
+        engine.core.runner.shared_observers.append(lambda done: self._shared_pass(name, done))
         with self._lock:
             self._engines.append((name, engine))
 
@@ -281,7 +296,7 @@ class Metrics:
 
 def _value(name: str, engine: Engine) -> float:
     """Return one of `_OF_ENGINES`."""
-    memory = engine.layout.memory
+    memory = engine.loaded.layout.memory
     if where := _OF_ENGINES[name][0]:
         return operator.attrgetter(where)(engine) or 0
     return memory.used / (memory.budget or float("inf"))

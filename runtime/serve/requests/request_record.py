@@ -18,7 +18,7 @@ from .meter import Meters
 
 if TYPE_CHECKING:
     from ...engine.session import Session
-    from ...engine.shared_pass import SharedPass
+    from ...engine.passes.shared_pass import SharedPass
     from ..models.generate import GenerationRequest
 
 
@@ -157,12 +157,12 @@ class RequestRecord:
         """Record the last phase of a session, in the session's thread."""
         if session.last_phase is None:
             return
-        self.context, self.speculative = session.context, session.sequence.speculative.as_dict()
+        self.context, self.speculative = session.context, session.phases.drafting.settings.as_dict()
         if self.request is not None and self.request.by is not None:  # an agent's
             phase, (tokens, spent) = session.last_phase, self.written.get(choice, (0, 0.0))
             if phase.phase == "decode":
                 self.wrote(choice, tokens + phase.tokens, spent + phase.wall_s)
-        shared, event = session.sequence.metrics.shared_passes(), session.last_phase
+        shared, event = session.phases.metrics.shared_passes(), session.last_phase
         self.phases.append(RecordedPhase(choice, event, time.time(), shared))
         at, bound = time.time(), event.observed
         one = Span(choice, event.regime, bound, at, event.wall_s, event.tokens, event.contended)

@@ -157,9 +157,9 @@ class Job:
             counts = Counter(request.lengths).items()
             slot.prefill_s = sum(many * prefill_s(engine, length, 0) for length, many in counts)
         elif 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
-            cached = engine.prefix_cache.count(ids, namespace)
+            cached = engine.core.prefix_cache.count(ids, namespace)
             slot.prefill_s = prefill_s(engine, len(ids), cached)
-            slot.token_s = engine.tuning.pass_s(1, len(ids))
+            slot.token_s = engine.loaded.tuning.pass_s(1, len(ids))
         if (limit := request.turn.limits.max_tokens) is not None:
             slot.max_tokens = limit * request.choices
 
@@ -225,7 +225,7 @@ class Job:
         namespace = self._caller.namespace
         ttl = self._service.programs.paused(namespace, self._model.name, name, read, tools)
         until = time.monotonic() + ttl
-        session.engine.prefix_cache.keep(list(session.tokens), until, namespace)
+        session.phases.core.prefix_cache.keep(list(session.tokens), until, namespace)
 
     def _end(self, event: Event | None) -> None:
         """End the request: with this last event, unless that was posted."""

@@ -73,7 +73,7 @@ def test_each_kind_of_case() -> None:
         assert set(compared.seconds) == set(ablation.names)
         assert all(len(times) == 1 and times[0] > 0 for times in compared.seconds.values())
     assert len(engines) == 2, "one for the pages that were not chosen"
-    assert all(engine.pool.closed for engine in engines)
+    assert all(engine.loaded.pool.closed for engine in engines)
 
 
 def test_the_command() -> None:

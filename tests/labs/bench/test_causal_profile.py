@@ -16,7 +16,7 @@ from labs.bench.perturbed_graph import Perturbation, perturbed
 from triplepoint import Engine
 from triplepoint.jit.kernels.batch import COUNT, START
 from triplepoint.jit.tape import Op
-from triplepoint.runtime.engine.request import Request
+from triplepoint.runtime.engine.passes.request import Request
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.physics.observation import Observation
 
@@ -98,8 +98,10 @@ def test_what_is_not_halved_is_the_pass(engine: Engine) -> None:
     for name in ("", "control"):
         other = engine.session()
         plan = perturbed(other, name, len(ids))
-        engine.scheduler.run_on(plan, Request(other.sequence, 0, ids, 1))
-        assert np.array_equal(engine.outputs.logits[0, : engine.outputs.n_vocab], want), name
+        engine.core.scheduler.run_on(plan, Request(other.sequence, 0, ids, 1))
+        assert np.array_equal(
+            engine.loaded.outputs.logits[0, : engine.loaded.outputs.n_vocab], want
+        ), name
 
 
 def test_experts_are_the_same_in_all_passes(mixture: Engine) -> None:
@@ -110,7 +112,9 @@ def test_experts_are_the_same_in_all_passes(mixture: Engine) -> None:
         for name in ("", *NAMES):
             plan = perturbed(session, name, tokens)
             session.sequence.n_cached = 0
-            mixture.scheduler.run_on(plan, Request(session.sequence, 0, list(range(tokens)), 1))
+            mixture.core.scheduler.run_on(
+                plan, Request(session.sequence, 0, list(range(tokens)), 1)
+            )
             touched[name] = [int(count[0]) for count in plan.graph.experts_hit]
         assert touched[""] == touched["control"] == touched["memory"] == touched["compute"]
         assert sum(touched[""]) > 0 or tokens == 1

@@ -12,7 +12,7 @@ from triplepoint.runtime.engine.engine import Engine
 def test_a_round_has_a_prompt_alone_and_beside() -> None:
     """As many rounds as were asked for, each with gaps of the decode while the prompt was read."""
     with Engine.load("nano", threads=2, context=2048) as engine:
-        engine.scheduler.deadline_s = 0.004
+        engine.core.scheduler.deadline_s = 0.004
         found = measure(engine, 1500, 2)
         with pytest.raises(SettingError, match="2000 tokens does not fit a context of 2048"):
             measure(engine, 2000)

@@ -380,7 +380,7 @@ def test_progress_reaches_the_session(scripted: MakeEngine) -> None:
     agent.on_progress = lambda done, total, rate: None
     agent.run("Hello")
 
-    assert agent.session.sequence.on_progress is agent.on_progress
+    assert agent.session.phases.on_progress is agent.on_progress
 
 
 @pytest.mark.parametrize("name", ["max_steps", "max_tokens"])

@@ -188,11 +188,11 @@ def test_a_stop_before_the_first_pass_is_heard(
         return render(messages)
 
     monkeypatch.setattr(agent.conversation.chat, "open", stopped_meanwhile)  # pyright: ignore[reportAttributeAccessIssue]
-    passes = engine.scheduler.passes
+    passes = engine.core.scheduler.passes
     with pytest.raises(PassCancelledError):
         agent.run(QUESTIONS[0])
 
-    assert engine.scheduler.passes == passes
+    assert engine.core.scheduler.passes == passes
     monkeypatch.undo()
     assert agent.run(QUESTIONS[0]).status == "answered"
 

@@ -86,7 +86,7 @@ def test_thinking_within_a_budget_is_replayed(
 
 def test_another_conversation_takes_the_system_over(engine: Engine) -> None:
     """The state behind the system message is kept for conversations to come."""
-    engine.prefix_cache.clear()
+    engine.core.prefix_cache.clear()
     system = "You answer questions about the files in one folder. " + LONG
     first = Agent(engine, system=system, trace=False, max_tokens=4)
     _ask(first, "What is the error?")
@@ -103,7 +103,7 @@ def test_what_a_lost_state_costs_is_said(engine: Engine) -> None:
     _ask(agent, LONG)
     assert agent.session.sequence.cache.state is not None
     agent.session.sequence.cache.state.checkpoints.clear()
-    engine.prefix_cache.clear()
+    engine.core.prefix_cache.clear()
     finished = _ask(agent, "Why?")
 
     assert finished.phase.recomputed_tokens > 200

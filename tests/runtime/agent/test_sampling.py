@@ -41,7 +41,7 @@ def test_explicit_before_the_file_before_the_default(scripted: MakeEngine) -> No
     """Each setting by itself; what comes from the file is told, and is in the trace."""
     engine = scripted(f"a{END}", f"b{END}", f"c{END}")
     engine.sampling = Sampling(temperature=0.6, top_k=20)
-    engine.sampling_notes = [
+    engine.loaded.sampling_notes = [
         "the file's general.sampling.mirostat (3) is out of range and is not used"
     ]
     plain = Agent(engine, trace=False)
@@ -50,7 +50,7 @@ def test_explicit_before_the_file_before_the_default(scripted: MakeEngine) -> No
 
     assert plain.notes[0] == "sampling settings from the model file: temperature 0.6, top k 20"
     assert part.notes[0] == "sampling settings from the model file: temperature 0.6"
-    assert greedy.notes == engine.sampling_notes
+    assert greedy.notes == engine.loaded.sampling_notes
     used = []
     for agent in (plain, part, greedy):
         agent.run("Hi")

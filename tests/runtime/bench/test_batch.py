@@ -17,7 +17,7 @@ from triplepoint.runtime.bench import batch
 from triplepoint.runtime.bench.batch import measure
 from triplepoint.runtime.bench.compare import Baseline
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Batch, StepResult
+from triplepoint.runtime.engine.passes.request import Batch, StepResult
 
 FAKE = Path(__file__).parents[2] / "helpers" / "fake_llama"
 
@@ -42,7 +42,7 @@ def test_each_size_has_its_rounds(engine: Engine) -> None:
     assert len(four.forecasts.held) == 2 * (1 + 5)
     assert four.forecasts.alike(1e9) == 1.0
     assert 0.0 <= four.forecasts.within(0.15) <= 1.0
-    assert len(engine.runner.observers) == 1, "the engine's own"
+    assert len(engine.core.runner.shared_observers) == 1, "the engine's own"
 
 
 def test_what_is_decoded_is_what_sessions_decode(engine: Engine) -> None:
@@ -64,15 +64,15 @@ def test_what_is_decoded_is_what_sessions_decode(engine: Engine) -> None:
 def test_prompts_that_begin_alike(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shared is computed once; decodes are timed reading it together, then apart."""
     joined: list[bool] = []
-    run = engine.runner.run
+    run = engine.core.runner.run
 
     def watched(batch: Batch, plan: Any = None) -> list[StepResult]:
         if len(batch.parts) > 1:
-            joined.append(engine.runner.joins)
+            joined.append(engine.core.runner.joins)
         return run(batch, plan)
 
-    monkeypatch.setattr(engine.runner, "run", watched)
-    before = engine.layout.memory.used
+    monkeypatch.setattr(engine.core.runner, "run", watched)
+    before = engine.loaded.layout.memory.used
     one, four = measure(engine, [1, 4], 300, 5, repeat=2, shared=280)
     del joined[: len(joined) // 3]  # the round that does not count
 
@@ -81,9 +81,9 @@ def test_prompts_that_begin_alike(engine: Engine, monkeypatch: pytest.MonkeyPatc
     assert four.prompt_rate == pytest.approx(80 / statistics.median(four.prompt_s))
     assert joined == 2 * [*[True] * (1 + 5), *[False] * 5]
     assert len(four.forecasts.ratios) == 2 * (1 + 5), "without those that read apart"
-    assert engine.runner.joins
+    assert engine.core.runner.joins
     gc.collect()
-    assert engine.layout.memory.used <= before
+    assert engine.loaded.layout.memory.used <= before
 
 
 def test_what_makes_no_sense(engine: Engine) -> None:

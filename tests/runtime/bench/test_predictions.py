@@ -17,7 +17,7 @@ class Moments(RooflineProbe):
     """A machine whose arithmetic peak is another at each look."""
 
     def __init__(self, engine: Engine, peaks: list[float]) -> None:
-        super().__init__(engine.library, engine.pool)
+        super().__init__(engine.loaded.library, engine.loaded.pool)
         self._known = super().sample()
         self.samples.clear()
         self._next = chain(peaks, repeat(peaks[-1]))

@@ -11,7 +11,7 @@ from helpers.real_headers import HEADERS, N_VOCAB, write_header
 from triplepoint import Engine
 from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime.bench.reach import FLUENT, KV, best, best_here, cost_of, reach, sized
-from triplepoint.runtime.engine.model_cost import size_up
+from triplepoint.runtime.engine.model.model_cost import size_up
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
 from triplepoint.runtime.physics import calibration
@@ -47,7 +47,7 @@ def test_the_cost_is_the_engines(name: str, quant: str, layers: int) -> None:
     shape = dataclasses.replace(SHAPES[name], layers=layers)
     model = KnownModel(name, "", "", quant, 0, "", "", True, shape)
     with Engine.load(f"synthetic:{name}:{quant}:layers={layers}", threads=1) as engine:
-        assert cost_of(model, engine.library.target.lanes) == engine.cost
+        assert cost_of(model, engine.loaded.library.target.lanes) == engine.loaded.cost
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def test_each_repetition_is_the_same_passes(
 
 def test_the_least_time_is_of_what_the_model_needs(engine: Engine) -> None:
     """A decode reads all weights once a token; a long prompt computes with all of them."""
-    cost = engine.cost
+    cost = engine.loaded.cost
     slow_memory = replace(
         engine.machine,
         read_gbps=dict.fromkeys(LEVELS, 1.0),
@@ -161,7 +161,7 @@ def test_the_time_is_shared_out(case: Case, engine: Engine) -> None:
 
 def test_every_kernel_of_a_pass_has_its_part(engine: Engine) -> None:
     """No product of weights is counted as `other`."""
-    ops = engine.plans.prefill.graph.tape.ops
+    ops = engine.core.plans.prefill.graph.tape.ops
     other = {op.kernel.source.name for op in ops if bench.part_of(op.kernel.source.name) == "other"}
 
     assert other == {"embed"}

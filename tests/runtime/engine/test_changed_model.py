@@ -19,7 +19,7 @@ from triplepoint import Agent, Engine, Trace
 from triplepoint.errors import ModelError
 from triplepoint.runtime.agent.events import TextDelta
 from triplepoint.runtime.engine.engine import NANO
-from triplepoint.runtime.engine.runner import LOOK_S
+from triplepoint.runtime.engine.passes.runner import LOOK_S
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.runtime.weights import packed_cache
@@ -136,8 +136,8 @@ def test_a_packed_copy_that_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     tiny.write_tiny(path, "q8_0")
     Engine.load(path, threads=1, cache_packed_weights=True).close()
     with Engine.load(path, threads=1, cache_packed_weights=True) as engine:
-        assert engine.packed_cache is not None
-        assert engine.packed_cache.mapped
+        assert engine.loaded.packed_cache is not None
+        assert engine.loaded.packed_cache.mapped
         session = engine.session()
         session.prefill(PROMPT)
         (copy,) = (tmp_path / "packed").iterdir()
@@ -200,7 +200,7 @@ def test_cut_between_the_look_and_the_read(path: Path) -> None:
                 session.prefill([1, 2, 3])
                 before = sigbus.faults[0]
                 os.truncate(path, 0)
-                engine.runner._looked = float("inf")  # as if the look had come just before
+                engine.core.runner._looked = float("inf")  # as if the look had come just before
                 for _ in range(2):
                     try:
                         session.prefill([4, 5, 6])

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis.errors import NoSuchExample
 
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import StepResult
-from triplepoint.runtime.engine.runner import Runner
+from triplepoint.runtime.engine.passes.request import StepResult
+from triplepoint.runtime.engine.passes.runner import Runner
 from triplepoint.runtime.forward import kv
 
 MODELS = ["nano", "qwen3moe", *tiny_models.CONFIGS]

@@ -39,14 +39,14 @@ def test_same_bits(tmp_path: Path, name: str, threads: int, split: str) -> None:
     path = tmp_path / "model.gguf"
     tiny.write_model(path, name)
     with Engine.load(path, threads=threads, tune={"kv_split": split}) as engine:
-        engine.contention.on = False
+        engine.loaded.contention.on = False
         want = _seen(engine)
         for yield_after in (None, 0):
             if yield_after is not None:
-                engine.pool._block[pool_block.YIELD_AFTER] = yield_after
-            engine.pool.set_elastic(True)
+                engine.loaded.pool._block[pool_block.YIELD_AFTER] = yield_after
+            engine.loaded.pool.set_elastic(True)
             for got, expected in zip(_seen(engine), want, strict=True):
                 assert np.array_equal(got, expected)
-            engine.pool.set_elastic(False)
+            engine.loaded.pool.set_elastic(False)
             for got, expected in zip(_seen(engine), want, strict=True):
                 assert np.array_equal(got, expected)

@@ -95,12 +95,12 @@ def test_what_was_decoded_stays(last: Path) -> None:
         want = list(session.decode(max_tokens=20))
         session.truncate(len(prompt))
         session.prefill([])
-        used, got = engine.layout.memory.used, list[int]()
+        used, got = engine.loaded.layout.memory.used, list[int]()
         for token in session.decode(max_tokens=20):
             got.append(token)
             engine.embed([IDS])
         assert got == want
-        assert engine.layout.memory.used == used
+        assert engine.loaded.layout.memory.used == used
 
 
 def test_pages_that_were_taken_back(last: Path) -> None:
@@ -113,8 +113,8 @@ def test_pages_that_were_taken_back(last: Path) -> None:
             nonlocal looks
             looks += 1
             if looks == 3:
-                (mine,) = (s for s in engine.scheduler.sequences if s.cache.held)
-                with engine.scheduler.mutex:
+                (mine,) = (s for s in engine.core.scheduler.sequences if s.cache.held)
+                with engine.core.scheduler.mutex:
                     mine.evict()
 
         np.testing.assert_array_equal(engine.embedder.vector(IDS, "mean", look), want)
@@ -131,7 +131,7 @@ def test_pages_that_were_taken_back(last: Path) -> None:
 def test_passes_beside_decodes(last: Path) -> None:
     """A pass has few rows where more would take longer than the deadline, and somebody decodes."""
     with Engine.load(last) as engine:
-        scheduler, session = engine.scheduler, engine.session()
+        scheduler, session = engine.core.scheduler, engine.session()
         scheduler.deadline_s = 1e-9
         want = engine.embed([IDS])
         session.prefill(IDS[:20])
@@ -150,7 +150,7 @@ def test_little_memory(last: Path) -> None:
         engine.embed([IDS])
     with Engine.load(last) as engine:
         want = engine.embed([IDS])
-        engine.layout.memory.budget = 2 << 20
+        engine.loaded.layout.memory.budget = 2 << 20
         session = engine.session()
         session.prefill(IDS)
         np.testing.assert_array_equal(engine.embed([IDS]), want)

@@ -91,8 +91,8 @@ def test_a_second_load_compiles_nothing(engine: Engine, tiny_model: MakeModel) -
     engine.session()
     with Engine.load(tiny_model("q4_0"), threads=2) as again:
         again.session().prefill([1, 2, 3])
-        assert again.library.cache.builds == 0
-        assert again.library.cache.hits > 5
+        assert again.loaded.library.cache.builds == 0
+        assert again.loaded.library.cache.hits > 5
 
 
 def test_progress_of_packing(tiny_model: MakeModel) -> None:
@@ -286,15 +286,15 @@ def test_closing_waits_for_a_pass(tiny_model: MakeModel) -> None:
     """Its workers would leave, and the thread that runs it would wait for them for ever."""
     with ThreadPoolExecutor(1) as threads, Engine.load(tiny_model("q8_0"), threads=2) as engine:
         session = engine.session()
-        with engine.lock:  # as a pass of this thread has it
+        with engine.loaded.lock:  # as a pass of this thread has it
             closing = threads.submit(engine.close)
             with pytest.raises(TimeoutError):
                 closing.result(0.2)
-            assert all(worker.is_alive() for worker in engine.pool._workers)
+            assert all(worker.is_alive() for worker in engine.loaded.pool._workers)
             with pytest.raises(EngineError, match="closed"):
                 session.prefill([1, 2, 3])
         closing.result(60)
-        assert not any(worker.is_alive() for worker in engine.pool._workers)
+        assert not any(worker.is_alive() for worker in engine.loaded.pool._workers)
 
 
 def test_with_closes(tiny_model: MakeModel) -> None:
@@ -311,7 +311,7 @@ def test_threads_are_at_most_the_cores(
     """More would wait for each other: they are reduced, and a warning names both numbers."""
     cores = usable_cores()
     with Engine.load(tiny_model("q4_0"), threads=cores + 40) as engine:
-        assert engine.threads == engine.tuning.fixed.threads == cores
+        assert engine.threads == engine.loaded.tuning.fixed.threads == cores
     assert caplog.messages == [
         f"{cores + 40} threads do not fit {cores} usable cores; using {cores}"
     ]

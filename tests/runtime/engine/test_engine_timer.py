@@ -50,7 +50,7 @@ def test_a_prefix_is_not_computed_twice(engine: Engine, monkeypatch: pytest.Monk
 
 def test_all_threads_run_what_is_timed_for_calibration(engine: Engine) -> None:
     """The parts are seconds of one pass of a decode, and the settings are as they were."""
-    tuning, fixed = engine.tuning, engine.tuning.fixed
+    tuning, fixed = engine.loaded.tuning, engine.loaded.tuning.fixed
     timer = EngineTimer(engine, [Case(generate=4, depth=20)])
 
     found = timer.time(Case(generate=4, depth=20))
@@ -62,4 +62,4 @@ def test_all_threads_run_what_is_timed_for_calibration(engine: Engine) -> None:
     phase = timer.session.last_phase
     assert phase is not None
     assert phase.threads == engine.threads
-    assert (engine.tuning, engine.tuning.fixed) == (tuning, fixed)
+    assert (engine.loaded.tuning, engine.loaded.tuning.fixed) == (tuning, fixed)

@@ -65,7 +65,7 @@ def _call(
 ) -> tuple[list[int], PhaseEvent, Session]:
     """The tokens of a call, from after its opening on."""
     session = engine.session()
-    session.sequence.speculative = replace(session.sequence.speculative, jump_forward=jump)
+    session.phases.drafting.settings = replace(session.phases.drafting.settings, jump_forward=jump)
     ids, constraint = _constraint(engine, tools, form)
     session.prefill(engine.tokenizer.encode("Look into app.log. ") + ids)
     stop = engine.tokenizer.stop_ids

@@ -28,7 +28,7 @@ from triplepoint.runtime import models
 from triplepoint.runtime.agent.session_store import open_session
 from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.engine.kv import spill
-from triplepoint.runtime.engine.runner import LOOK_S
+from triplepoint.runtime.engine.passes.runner import LOOK_S
 from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.gguf.mapped_file_guard import MappedFileGuard
 from triplepoint.runtime.gguf.open import open_gguf
@@ -185,9 +185,9 @@ def test_prefixes_on_disk(
         session.sequence.shares = True
         found = session.prefill(IDS).recalled_bytes
         session.close()
-        engine.prefix_cache.evict(1 << 40)
-        engine.spill.flush()
-        return found // engine.layout.page_bytes
+        engine.core.prefix_cache.evict(1 << 40)
+        engine.core.spill.flush()
+        return found // engine.loaded.layout.page_bytes
 
     engine = load(path, spill=1 << 30)
     swap()
@@ -220,8 +220,8 @@ def test_the_packed_copy(
     real = packed_cache.Identity.of
     monkeypatch.setattr(packed_cache.Identity, "of", identified)
     engine = load(path, cache_packed_weights=True)
-    assert engine.packed_cache is not None
-    assert engine.packed_cache.mapped is packed
+    assert engine.loaded.packed_cache is not None
+    assert engine.loaded.packed_cache.mapped is packed
     assert np.array_equal(_logits(engine), old)
     assert engine.model.sha256 == _digest(NANO)
 
@@ -258,8 +258,8 @@ def test_a_packed_copy_of_a_file_with_the_same_time(
 
     want = _logits(load(path))
     engine = load(path, cache_packed_weights=True)
-    assert engine.packed_cache is not None
-    assert not engine.packed_cache.mapped
+    assert engine.loaded.packed_cache is not None
+    assert not engine.loaded.packed_cache.mapped
     assert np.array_equal(_logits(engine), want)
 
 

@@ -16,7 +16,7 @@ from helpers import tiny_qwen3 as tiny
 from triplepoint.errors import ContextOverflowError, EngineError
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.plan import Plan
+from triplepoint.runtime.engine.model.plan import Plan
 from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.engine.session import Session
 
@@ -452,8 +452,8 @@ def test_what_was_prepared_is_not_built_again(
     plain.prefill(text)
     want = list(plain.decode(max_tokens=60))
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=4)
-    session.sequence.warmup()
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=4)
+    session.phases.warmup()
     monkeypatch.setattr(Plan, "__init__", lambda *_, **__: pytest.fail("built too late"))
     session.prefill(text)
     got = list(session.decode(max_tokens=60))
@@ -467,10 +467,10 @@ def test_what_was_prepared_is_not_built_again(
 def test_a_choice_leaves_the_threads_as_they_were(engine: Engine, session: Session) -> None:
     """The choice of a token is run by the caller alone; passes by all, before and after."""
     session.prefill([3, 1, 4, 1, 5])
-    active_threads = engine.pool.active
-    token = engine.runner.choose(session.sequence.last_logits, 0, None)
+    active_threads = engine.loaded.pool.active
+    token = engine.core.runner.choose(session.sequence.last_logits, 0, None)
 
-    assert engine.pool.active == active_threads
+    assert engine.loaded.pool.active == active_threads
     assert token == np.argmax(session.logits)
 
 

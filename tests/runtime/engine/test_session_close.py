@@ -56,21 +56,21 @@ class Held:
 
     def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.inside, self.go = threading.Event(), threading.Event()
-        real = engine.runner._run_tape
+        real = engine.core.runner._run_tape
 
         def run(tape: Any, times: Any) -> None:
             self.inside.set()
             assert self.go.wait(30)
             real(tape, times)
 
-        monkeypatch.setattr(engine.runner, "_run_tape", run)
+        monkeypatch.setattr(engine.core.runner, "_run_tape", run)
 
 
 class ClosesFirst:
     """The scheduler's mutex, before which somebody else closes the session."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.mutex = session, session.engine.scheduler.mutex
+        self.session, self.mutex = session, session.phases.core.scheduler.mutex
 
     def __enter__(self) -> None:
         session, self.session = self.session, None
@@ -91,7 +91,7 @@ def test_nothing_is_taken_over_after_a_close(
         first.sequence.shares = second.sequence.shares = True
         first.prefill(LONG)
         second.sequence.append(LONG)
-        monkeypatch.setattr(engine.scheduler, "mutex", ClosesFirst(second))
+        monkeypatch.setattr(engine.core.prefix_cache, "lock", ClosesFirst(second))
 
         second.sequence.adopt_prefix(len(LONG))
 
@@ -106,7 +106,7 @@ def test_pages_stay_until_the_pass_has_ended(
 ) -> None:
     """The pass goes on with its pages; then they are let go of, and its phase ends."""
     wanted = _alone(engine, LONG[:60], 6)
-    memory = engine.layout.memory
+    memory = engine.loaded.layout.memory
     assert memory.used == 0
     session, other = engine.session(), engine.session()
     errors: list[BaseException] = []
@@ -165,7 +165,7 @@ def test_it_stays_usable(engine: Engine) -> None:
     assert list(session.decode(max_tokens=6)) == wanted
     session.close()
     session.close()
-    assert engine.layout.memory.used == 0
+    assert engine.loaded.layout.memory.used == 0
 
 
 def test_closed_before_the_first_token(engine: Engine) -> None:
@@ -219,7 +219,7 @@ def test_closed_at_any_moment(engine: Engine) -> None:
     assert found
     assert all(one == wanted for one in found)
     stays.close()
-    assert engine.layout.memory.used == 0
+    assert engine.loaded.layout.memory.used == 0
 
 
 def test_its_logits_are_nobodys(engine: Engine) -> None:

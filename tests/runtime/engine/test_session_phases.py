@@ -62,7 +62,7 @@ def test_phase_of_a_prefill(engine: Engine, session: Session) -> None:
     assert phase.token_ids == PROMPT[15:]
     assert phase.tokens == 25
     # 2 operations for each weight of the body and token, the head once, and attention.
-    c = engine.cost
+    c = engine.loaded.cost
     linear = 2 * (25 * c.body_weights + c.head_weights)
     attention = 4 * tiny.LAYERS * tiny.HEADS * tiny.HEAD_DIM * sum(range(16, 41))
     assert phase.flops == linear + attention
@@ -81,7 +81,7 @@ def test_a_phase_without_a_core_is_contended(
         assert phase.run_delay_share == (None if waited is None else float(contended))
         assert phase.contended is contended
         assert phase.label == phase.regime + " (contended)" * contended
-    assert session.sequence.metrics.adopted("fork", 1.0).run_delay_share is None
+    assert session.phases.metrics.adopted("fork", 1.0).run_delay_share is None
 
 
 def _decoded(session: Session) -> Iterator[PhaseEvent]:
@@ -113,7 +113,7 @@ def test_phase_of_a_decode(engine: Engine, session: Session) -> None:
     assert phase.sampling == settings.as_dict()
     assert (phase.max_tokens, phase.stop, phase.constraint) == (6, [2, 1000], None)
     # The first token comes from the prefill's logits: one pass fewer than tokens.
-    c = engine.cost
+    c = engine.loaded.cost
     passes = len(ids) - 1
     assert phase.bytes > passes * (c.body_bytes + c.head_bytes)
 
@@ -123,26 +123,29 @@ def test_weights_are_counted_by_hand(engine: Engine) -> None:
     shapes = tiny.shapes()
     body = sum(s[0] * s[1] for name, s in shapes.items() if name.startswith("blk") and len(s) == 2)
 
-    assert engine.cost.body_weights == body
-    assert engine.cost.head_weights == tiny.VOCAB * tiny.WIDTH
-    assert engine.cost.quantized
-    assert engine.cost.kv_bytes == tiny.LAYERS * 2 * tiny.KV_HEADS * tiny.HEAD_DIM * 2
+    assert engine.loaded.cost.body_weights == body
+    assert engine.loaded.cost.head_weights == tiny.VOCAB * tiny.WIDTH
+    assert engine.loaded.cost.quantized
+    assert engine.loaded.cost.kv_bytes == tiny.LAYERS * 2 * tiny.KV_HEADS * tiny.HEAD_DIM * 2
 
 
 def test_the_map_of_regimes_follows_the_calibration(
     engine: Engine, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is made once, and again when there is another calibration."""
-    monkeypatch.setattr(engine, "calibration", None)
+    monkeypatch.setattr(engine.loaded, "calibration", None)
     first = regime_map(session)
     assert first["by"] == "roofline"
     assert regime_map(engine.session()) is first
 
-    plans = session.engine.plans.prefill.tape.barriers, session.engine.plans.decode.tape.barriers
+    plans = (
+        session.phases.core.plans.prefill.tape.barriers,
+        session.phases.core.plans.decode.tape.barriers,
+    )
     passes = Passes(128, 8, plans[1], plans[0])
     slow = Efficiency(barrier_s=1.0, decode_barrier_s=1.0)
     found = Calibration(engine.model.name, slow, passes, engine.machine, "2026-01-01T00:00:00Z")
-    monkeypatch.setattr(engine, "calibration", found)
+    monkeypatch.setattr(engine.loaded, "calibration", found)
     second = regime_map(session)
     assert second["by"] == "calibration"
     assert (second["tokens"], second["kv"]) == (first["tokens"], first["kv"])

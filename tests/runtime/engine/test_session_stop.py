@@ -93,7 +93,7 @@ def test_a_stopped_prefill_is_finished_by_the_next(slow: Engine) -> None:
         if len(calls) == 1:
             session.stop()
 
-    session.sequence.on_progress = stop_once
+    session.phases.on_progress = stop_once
     with pytest.raises(PassCancelledError):
         session.prefill(LONG[:1200])
     assert session.tokens == LONG[:1200]
@@ -171,8 +171,8 @@ def test_progress(engine: Engine) -> None:
     """Between the chunks of a long prefill the caller hears how far it is and how fast."""
     session = engine.session()
     heard: list[tuple[int, int, float]] = []
-    session.sequence.on_progress = lambda done, total, rate: heard.append((done, total, rate))
-    chunk = engine.tuning.chunk
+    session.phases.on_progress = lambda done, total, rate: heard.append((done, total, rate))
+    chunk = engine.loaded.tuning.chunk
     total = 2 * chunk + 10
     session.prefill(LONG[:total])
 

@@ -15,8 +15,8 @@ from triplepoint.jit.kernels.attention import joined_tile, token_tile
 from triplepoint.jit.kernels.batch import COUNT, FROM, UNTIL, WALKS
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Batch, Request
-from triplepoint.runtime.engine.shared_pass import SharedPass
+from triplepoint.runtime.engine.passes.request import Batch, Request
+from triplepoint.runtime.engine.passes.shared_pass import SharedPass
 from triplepoint.runtime.forward import kv, shared_prefix
 
 CONTEXT = 640
@@ -48,7 +48,9 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with pytest.MonkeyPatch.context() as patch, Engine.load(model, context=context, threads=2) as e:
         patch.setattr(kv, "SLACK", 0)  # windows let go of pages as soon as they can
         yield (found := Family(e))
-        assert found.joined or e.layout.states is not None, "no pass has joined any sequences"
+        assert found.joined or e.loaded.layout.states is not None, (
+            "no pass has joined any sequences"
+        )
 
 
 @pytest.mark.slow
@@ -119,19 +121,19 @@ def _decode(engine: Engine, sequences: int, pages: int, passes: int = 1) -> list
     first.prefill([5 + n % 900 for n in range(pages * PAGE)])
     sessions = [first.fork() for _ in range(sequences)]
     seen: list[SharedPass] = []
-    with engine.lock, engine.runner.observe(seen.append):
+    with engine.loaded.lock, engine.core.runner.observe_shared(seen.append):
         for _ in range(passes):
             batch = []
             for n, session in enumerate(sessions):
                 session.tokens.append(7 + n)
                 batch.append(Request(session.sequence, session.n_cached, session.tokens[-1:], 1))
-            engine.scheduler.run(Batch.whole(*batch))
+            engine.core.scheduler.run(Batch.whole(*batch))
     return seen
 
 
 def _pages_read(engine: Engine) -> int:
     """Pages that the tiles of the last pass read, of one KV head of one layer."""
-    graph, units = engine.plans.prefill.graph, 0
+    graph, units = engine.core.plans.prefill.graph, 0
     (units,) = (
         int(op.units[0]) // dict(op.kernel.constants)["kv_heads"]
         for op in graph.tape.ops
@@ -153,11 +155,11 @@ def test_shared_pages_are_read_once(engine: Engine, sequences: int) -> None:
     pages = 5
     _decode(engine, sequences, pages)
     assert _pages_read(engine) == pages + sequences, "the shared ones once, and each one's own"
-    engine.runner.joins = False
+    engine.core.runner.joins = False
     try:
         _decode(engine, sequences, pages)
     finally:
-        engine.runner.joins = True
+        engine.core.runner.joins = True
     assert _pages_read(engine) == sequences * (pages + 1)
 
 
@@ -165,23 +167,23 @@ def test_shared_pages_count_once(engine: Engine) -> None:
     """What sequences account for adds up to one read of what they share, and their own."""
     sequences, pages = 8, 5
     (done,) = _decode(engine, sequences, pages)
-    model = engine.cost
+    model = engine.loaded.cost
 
     read = [done.cost(n).kv_read_bytes for n in range(sequences)]
     shared = model.kv_bytes * pages * PAGE
     assert sum(read) == pytest.approx(shared + sequences * model.kv_bytes)
     assert max(read) == pytest.approx(min(read))
-    engine.runner.joins = False
+    engine.core.runner.joins = False
     try:
         (alone,) = _decode(engine, sequences, pages)
     finally:
-        engine.runner.joins = True
+        engine.core.runner.joins = True
     assert done.expected.attention_s < alone.expected.attention_s
 
 
 def test_more_than_a_tile_has_room_for(engine: Engine) -> None:
     """Two tiles read what they share twice."""
-    group = engine.network.config.heads.group
+    group = engine.loaded.network.config.heads.group
     sequences = joined_tile(group) + 2
     assert sequences <= 64, "as many as a pass has room for"
     _decode(engine, sequences, 2)
@@ -200,9 +202,9 @@ def test_a_chunk_beside_decodes(engine: Engine) -> None:
     for n, (session, count) in enumerate(zip(sessions, rows, strict=True)):
         session.sequence.tokens += range(9 + n, 9 + n + count)
         batch.append(Request(session.sequence, session.n_cached, session.tokens[-count:], 1))
-    with engine.lock:
-        results = engine.scheduler.run(Batch.whole(*batch))
-    tiles = -(-40 // token_tile(engine.network.config.heads.group))
+    with engine.loaded.lock:
+        results = engine.core.scheduler.run(Batch.whole(*batch))
+    tiles = -(-40 // token_tile(engine.loaded.network.config.heads.group))
     assert _pages_read(engine) == 3 + 2 + 4 * tiles
     for mine, session in zip(results, sessions, strict=True):
         assert mine.logits is not None

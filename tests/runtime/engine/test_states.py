@@ -14,7 +14,7 @@ from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.engine.kv.prefix_cache import MOST_STATES
-from triplepoint.runtime.engine.request import Batch, Request
+from triplepoint.runtime.engine.passes.request import Batch, Request
 from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.memory import HUGE_PAGE
 
@@ -123,7 +123,7 @@ def test_drafts(engine: Engine) -> None:
     prompt = IDS[:9]
     seen = []
     for drafts in (0, 4):
-        engine.speculative = SpeculativeConfig(draft_tokens=drafts)
+        engine.core.drafting.settings = SpeculativeConfig(draft_tokens=drafts)
         session = engine.session()
         session.prefill(prompt)
         said = list(session.decode(max_tokens=120, constraint=FewTokens()))
@@ -144,13 +144,13 @@ def test_drafts(engine: Engine) -> None:
 def test_drafts_keep_to_the_budget(path: Path, states: int) -> None:
     """The second state that they take counts; where there can be no room for it, none are made."""
     with Engine.load(path, threads=1) as engine:
-        assert engine.layout.states is not None
-        room = HUGE_PAGE + states * engine.layout.states.nbytes
+        assert engine.loaded.layout.states is not None
+        room = HUGE_PAGE + states * engine.loaded.layout.states.nbytes
     with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
         session = engine.session()
         session.prefill(IDS[:9])
         used = [
-            engine.layout.memory.used
+            engine.loaded.layout.memory.used
             for _ in session.decode(max_tokens=120, constraint=FewTokens())
         ]
         assert session.last_phase is not None
@@ -163,13 +163,13 @@ def test_drafts_keep_to_the_budget(path: Path, states: int) -> None:
 def test_a_text_goes_on_where_drafts_have_no_room_any_more(path: Path) -> None:
     """The second state is given up for the page that follows."""
     with Engine.load(path, threads=1) as engine:
-        assert engine.layout.states is not None
-        room = 2 * HUGE_PAGE + engine.layout.states.nbytes
+        assert engine.loaded.layout.states is not None
+        room = 2 * HUGE_PAGE + engine.loaded.layout.states.nbytes
     with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
         session = engine.session()
         session.prefill(IDS[:150])
         used = [
-            engine.layout.memory.used
+            engine.loaded.layout.memory.used
             for _ in session.decode(max_tokens=200, stop=(), constraint=FewTokens())
         ]
         assert session.last_phase is not None
@@ -181,8 +181,8 @@ def test_a_text_goes_on_where_drafts_have_no_room_any_more(path: Path) -> None:
 def test_nobody_loses_pages_for_a_draft(path: Path) -> None:
     """Room for the second state is made of what no session has, or nothing is drafted."""
     with Engine.load(path, threads=1) as engine:
-        assert engine.layout.states is not None
-        room = 2 * HUGE_PAGE + 2 * engine.layout.states.nbytes
+        assert engine.loaded.layout.states is not None
+        room = 2 * HUGE_PAGE + 2 * engine.loaded.layout.states.nbytes
     with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
         first, second = engine.session(), engine.session()
         first.prefill(IDS[:9])
@@ -191,13 +191,13 @@ def test_nobody_loses_pages_for_a_draft(path: Path) -> None:
             list(second.decode(max_tokens=60, constraint=FewTokens()))
             assert second.last_phase is not None
             assert (second.last_phase.drafted_tokens > 0) == closed
-            assert engine.scheduler.preempted == 0
+            assert engine.core.scheduler.pages.preempted == 0
             first.close()
 
 
 def test_a_decode_that_is_left_within_a_draft(engine: Engine, expected: Expected) -> None:
     """Tokens that nobody took are not in the state."""
-    engine.speculative = SpeculativeConfig(draft_tokens=4)
+    engine.core.drafting.settings = SpeculativeConfig(draft_tokens=4)
     for wanted in range(20, 60, 3):
         session = engine.session()
         session.prefill(IDS[:9])
@@ -250,7 +250,7 @@ def test_in_company(engine: Engine, expected: Expected) -> None:
             for session, part in zip(sessions, parts, strict=True)
         )
     )
-    for result, session in zip(engine.scheduler.run(batch), sessions, strict=True):
+    for result, session in zip(engine.core.scheduler.run(batch), sessions, strict=True):
         assert result.logits is not None
         assert np.array_equal(result.logits.rows[-1], expected(session.tokens))
 
@@ -261,18 +261,18 @@ def test_a_stopped_pass(engine: Engine, expected: Expected) -> None:
     session.prefill(IDS[:100])
     session.prefill(OTHER[:5])
     session.truncate(105)
-    run_tape = engine.runner._run_tape
+    run_tape = engine.core.runner._run_tape
 
     def cut(tape, times):  # the pass has run, and it is as if it had been stopped then
         run_tape(tape, times)
         raise PassCancelledError("stopped")
 
-    engine.runner._run_tape = cut
+    engine.core.runner._run_tape = cut
     try:
         with pytest.raises(PassCancelledError):
             session.prefill(IDS[200:260])
     finally:
-        engine.runner._run_tape = run_tape
+        engine.core.runner._run_tape = run_tape
     assert session.n_cached in (100, 105)
     session.truncate(105)
     session.prefill(OTHER[5:])
@@ -335,7 +335,7 @@ def test_damaged_states(engine: Engine, expected: Expected, tmp_path: Path, lost
 def test_pages_that_were_taken_back(engine: Engine, expected: Expected) -> None:
     """A session whose memory others needed computes everything again."""
     session = _bordered(engine)
-    with engine.lock:
+    with engine.loaded.lock:
         session.sequence.evict()
     assert session.n_cached == 0
     session.prefill(OTHER)
@@ -358,9 +358,9 @@ def test_states_that_are_kept(path: Path, expected: Expected) -> None:
                 prefill([n, *OTHER]).close()
 
         prefill(IDS).close()
-        engine.prefix_cache.keep(IDS, time.monotonic() + 3600)
+        engine.core.prefix_cache.keep(IDS, time.monotonic() + 3600)
         others(0)
-        assert engine.prefix_cache.count(IDS) == len(IDS) - 10
+        assert engine.core.prefix_cache.count(IDS) == len(IDS) - 10
         session = prefill([*IDS, 1])
         assert session.last_phase is not None
         assert session.last_phase.shared_tokens == len(IDS) - 10
@@ -368,6 +368,6 @@ def test_states_that_are_kept(path: Path, expected: Expected) -> None:
         session.close()
         other = IDS[::-1]
         prefill(other).close()
-        engine.prefix_cache.keep(other, time.monotonic() - 1)
+        engine.core.prefix_cache.keep(other, time.monotonic() - 1)
         others(50)
-        assert engine.prefix_cache.count(other) == 0
+        assert engine.core.prefix_cache.count(other) == 0

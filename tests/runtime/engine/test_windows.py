@@ -51,7 +51,7 @@ def _whole(session: Session) -> list[bool]:
 
 def test_memory_of_a_long_context(engine: Engine) -> None:
     """Pages behind the windows lose those layers' share, and the pool gets it back."""
-    layout, memory = engine.layout, engine.layout.memory
+    layout, memory = engine.loaded.layout, engine.loaded.layout.memory
     before = memory.used
     session = engine.session()
     session.prefill(IDS[:LONG])
@@ -114,7 +114,7 @@ def sharing(engine: Engine) -> Iterator[Callable[[], Session]]:
         return session
 
     yield make
-    engine.prefix_cache.clear()
+    engine.core.prefix_cache.clear()
 
 
 def test_prefixes(engine: Engine, sharing: Callable[[], Session]) -> None:
@@ -135,11 +135,11 @@ def test_windows_go_first_when_memory_is_wanted(
     """Pages amid a text lose their windows; who begins there computes, and brings them back."""
     first = sharing()
     first.prefill(IDS[:LONG])
-    used = engine.layout.memory.used
-    freed = engine.prefix_cache.evict(1)
-    assert used - engine.layout.memory.used == freed > 0
+    used = engine.loaded.layout.memory.used
+    freed = engine.core.prefix_cache.evict(1)
+    assert used - engine.loaded.layout.memory.used == freed > 0
     assert _whole(first).count(False) == 1
-    engine.prefix_cache.evict(1 << 40)
+    engine.core.prefix_cache.evict(1 << 40)
     assert _whole(first) == [False] * 6 + [True] * 2
     for at in (3 * PAGE, LONG - 1):
         other = sharing()
@@ -154,7 +154,7 @@ def test_on_disk(engine: Engine, tmp_path: Path) -> None:
     session = engine.session()
     session.prefill(IDS[:LONG])
     saved = session.save(tmp_path / "kept")
-    layout = engine.layout
+    layout = engine.loaded.layout
     assert saved.written == 2 * layout.page_bytes + 6 * layout.far_bytes
     assert session.save(tmp_path / "kept").written == 0
     loaded = engine.load_session(tmp_path / "kept")
@@ -178,5 +178,5 @@ def test_what_is_shown_beforehand(engine: Engine) -> None:
     memory = read_model_info(engine.model.path).memory
     assert memory is not None
     grown = memory.total(20 * PAGE, "bf16") - memory.total(10 * PAGE, "bf16")
-    assert abs(grown - 10 * engine.layout.far_bytes) <= 1
-    assert memory.total(PAGE, "bf16") - memory.weights == engine.layout.page_bytes
+    assert abs(grown - 10 * engine.loaded.layout.far_bytes) <= 1
+    assert memory.total(PAGE, "bf16") - memory.weights == engine.loaded.layout.page_bytes

@@ -99,7 +99,7 @@ def test_truncated_and_computed_again() -> None:
 def test_half_the_bytes() -> None:
     """The cost model counts what the cache has: 64 bytes and 2 scales a key, 64 and 1 a value."""
     with Engine.load("nano", kv="q8", threads=1) as engine:
-        config, cost = engine.network.config, engine.cost
+        config, cost = engine.loaded.network.config, engine.loaded.cost
         h = config.heads
         each = h.head_dim + 2 * h.head_dim // 32 + h.head_dim + 2
         cache = KVCache(KVLayout("q8", [h] * config.layers, 512), 512)

@@ -382,7 +382,7 @@ def test_linear_scaling(tmp_path: Path, model: MakeModel, metadata: dict[str, An
     tables = []
     for each in (path, model("qwen2")):
         with load(each, threads=1) as engine:
-            tables.append(engine.network.tables(64, 64)[0])
+            tables.append(engine.loaded.network.tables(64, 64)[0])
     (scaled, _), (plain, _) = tables
 
     assert np.allclose(scaled[::4][:16], plain[:16], atol=1e-6)
@@ -434,7 +434,7 @@ def test_layers_that_only_draft_are_left_out(tmp_path: Path) -> None:
         path = tmp_path / f"qwen3-{number}.gguf"
         tiny.write_model(path, "qwen3", metadata=metadata, drop=drop)
         with load(path, threads=1) as engine:
-            assert engine.network.config.layers == len(engine.network.blocks) == 2
+            assert engine.loaded.network.config.layers == len(engine.loaded.network.blocks) == 2
             logits.append(_chunked(engine.session(), 64))
 
     assert np.array_equal(*logits)
@@ -459,22 +459,26 @@ def test_weights_that_files_have_needlessly(tmp_path: Path, model: MakeModel) ->
 def test_layers_share_keys_and_values(model: MakeModel) -> None:
     """A layer that reads another's cache takes none: its pages are as small as that makes them."""
     with load(model("gemma4"), threads=1, kv="f32") as engine:
-        config = engine.network.config
+        config = engine.loaded.network.config
         wide, near = (2 * 2 * dim * 4 for dim in (64, 32))
 
         assert config.sources == (0, 1, 2, 3, 4, 3, 4)
-        assert engine.layout.position_bytes == 3 * near + 2 * wide == engine.cost.kv_bytes
+        assert (
+            engine.loaded.layout.position_bytes
+            == 3 * near + 2 * wide
+            == engine.loaded.cost.kv_bytes
+        )
 
 
 def test_one_key_for_all_heads(model: MakeModel) -> None:
     """A latent is kept once, in place of keys and values; matrices of heads are no experts."""
     with load(model("glm4-flash"), threads=1, kv="f32") as engine:
-        tensors = [m for block in engine.network.blocks for m in block.matrices]
+        tensors = [m for block in engine.loaded.network.blocks for m in block.matrices]
 
-        assert engine.layout.position_bytes == 3 * 4 * (64 + 32)
+        assert engine.loaded.layout.position_bytes == 3 * 4 * (64 + 32)
         routed = sum(m.parameters for m in tensors if "exps" in m.sources[0])
-        assert engine.cost.expert_weights == routed > 0
-        assert engine.cost.sparse_layers == 2
+        assert engine.loaded.cost.expert_weights == routed > 0
+        assert engine.loaded.cost.sparse_layers == 2
 
 
 def test_what_a_file_must_say(tmp_path: Path) -> None:
@@ -489,7 +493,7 @@ def test_what_a_file_must_say(tmp_path: Path) -> None:
 
 def test_costs_know_the_window(engine: Engine) -> None:
     """Attention's operations count what a token sees, layer by layer."""
-    cost, windows = engine.cost, engine.network.windows
+    cost, windows = engine.loaded.cost, engine.loaded.network.windows
     for start, tokens in ((0, 150), (30, 20), (100, 1)):
         want = sum(
             min(position + 1, window or position + 1)

@@ -37,7 +37,7 @@ def test_what_gemma2_s_first_files_do_not_say(tmp_path: Path) -> None:
         tiny.write_model(path, "gemma2", metadata=said, without=usual.keys() - said.keys())
         with Engine.load(tmp_path / f"{name}-f32.gguf", threads=1, kv="f32") as engine:
             logits.append(_logits(engine))
-            rules = [engine.network.rule(layer) for layer in range(2)]
+            rules = [engine.loaded.network.rule(layer) for layer in range(2)]
             assert (rules[0].cap, rules[0].window, rules[1].window) == (50.0, 4096, 0)
-            assert engine.network.cap == 30.0
+            assert engine.loaded.network.cap == 30.0
     assert np.array_equal(*logits)

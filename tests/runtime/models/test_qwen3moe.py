@@ -127,8 +127,8 @@ def test_same_bits(model: MakeModel, kind: str, target: str) -> None:
 def test_decode_counts_only_the_chosen_experts(model: MakeModel) -> None:
     """A decoded token costs the bytes and operations of its own experts; a long prefill, of all."""
     with Engine.load(model("q8_0")) as engine:
-        cost = engine.cost
-        blocks = engine.network.blocks
+        cost = engine.loaded.cost
+        blocks = engine.loaded.network.blocks
         halves = [b.ffn for b in blocks if b.ffn is not None]
         experts = [m for half in halves for m in half.matrices if m.experts]
         router = [half.matrices[0] for half in halves]
@@ -155,7 +155,7 @@ def test_the_trace_counts_experts(model: MakeModel) -> None:
         two = session.prefill(IDS[:2])
         many = session.prefill(IDS[2:])
         list(session.decode(max_tokens=3))
-        one, cost = session.last_phase, engine.cost
+        one, cost = session.last_phase, engine.loaded.cost
     assert one is not None
     assert one.experts == tiny.USED
     assert one.experts_by_layer == [tiny.USED] * tiny.LAYERS

@@ -20,7 +20,7 @@ from triplepoint.runtime.agent.events import PhaseFinished
 from triplepoint.runtime.agent.session_store import open_session
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Batch, Request
+from triplepoint.runtime.engine.passes.request import Batch, Request
 from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.quantize.quantize import quantize
@@ -166,7 +166,7 @@ def test_in_company(engine: Engine, expected: Expected, talks: list[Talk]) -> No
     for session, part in zip(sessions, parts, strict=True):
         batch.append(Request(session.sequence, len(session.tokens), part, 1))
         session.sequence.tokens += part
-    results = engine.scheduler.run(Batch.whole(*batch))
+    results = engine.core.scheduler.run(Batch.whole(*batch))
     for result, session in zip(results, sessions, strict=True):
         assert result.logits is not None
         assert np.array_equal(result.logits.rows[-1], expected(session.tokens))
@@ -180,7 +180,9 @@ def test_drafts(engine: Engine, talks: list[Talk], monkeypatch: pytest.MonkeyPat
     for prompt in [one.ids[:at] for one in talks[:4] for at in _turns(one)]:
         said, after = [], []
         for drafts in (0, 6):
-            monkeypatch.setattr(engine, "speculative", SpeculativeConfig(draft_tokens=drafts))
+            monkeypatch.setattr(
+                engine.core.drafting, "settings", SpeculativeConfig(draft_tokens=drafts)
+            )
             session = engine.session()
             session.prefill(prompt)
             said.append(list(session.decode(max_tokens=STEPS)))

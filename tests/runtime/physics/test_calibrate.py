@@ -118,9 +118,9 @@ def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
     assert min(e.row_s, e.decode_rows_s, e.barrier_s, e.decode_barrier_s) > 0
     assert 0 <= e.extra_tokens <= 16
     assert 0 <= e.waiting <= 0.05
-    assert found.passes.chunk == engine.session().sequence.most_tokens
-    assert found.passes.prefill_barriers == engine.plans.prefill.tape.barriers
-    assert found.passes.decode_barriers == engine.plans.decode.tape.barriers
+    assert found.passes.chunk == engine.session().phases.max_tokens
+    assert found.passes.prefill_barriers == engine.core.plans.prefill.tape.barriers
+    assert found.passes.decode_barriers == engine.core.plans.decode.tape.barriers
 
 
 def test_parts_make_up_a_pass(engine: Engine) -> None:
@@ -138,7 +138,7 @@ def test_parts_make_up_a_pass(engine: Engine) -> None:
 @pytest.mark.slow
 def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> None:
     """What is kept is read again as it was; what is damaged is measured anew."""
-    path = path_of(engine.cost, engine.machine, engine.kv, tmp_path)
+    path = path_of(engine.loaded.cost, engine.machine, engine.kv, tmp_path)
     quiet = dataclasses.replace(found.machine, spread={}, run_delay={})
     found = dataclasses.replace(found, machine=quiet)
     save(found, path)
@@ -156,11 +156,11 @@ def test_a_quick_one_is_made_once(
 ) -> None:
     """A small model is calibrated unasked and said to be so; a disturbed one serves a while."""
     monkeypatch.setattr(calibrate, "CHEAP_S", 60.0)  # on any machine, however busy
-    path = path_of(engine.cost, engine.machine, engine.kv, tmp_path)
+    path = path_of(engine.loaded.cost, engine.machine, engine.kv, tmp_path)
     first = quick_calibrate(EngineTimer(engine), tmp_path)
     assert first is not None
     assert (first.quick, first.name) == (True, "quick calibration")
-    assert load(path) == first == engine.calibration
+    assert load(path) == first == engine.loaded.calibration
 
     disturbed = dataclasses.replace(found, steady=0.01, quick=True)
     save(disturbed, path)
@@ -180,33 +180,33 @@ def test_passes_are_played_by_what_was_just_measured(
     with Engine.load("nano", threads=1, tune={"chunk": 48}) as engine:
         session = engine.session(200)
         session.prefill(list(range(100)))
-        before, logits = engine.tuning, session.logits.copy()
-        engine.calibration = None
+        before, logits = engine.loaded.tuning, session.logits.copy()
+        engine.loaded.calibration = None
 
         found = quick_calibrate(EngineTimer(engine), tmp_path)
 
         assert found is not None
-        assert engine.calibration == found
-        assert engine.tuning is not before
-        assert engine.tuning.known.reached == found.efficiency
-        assert (engine.tuning.chunk, engine.tuning.fixed) == (48, before.fixed)
+        assert engine.loaded.calibration == found
+        assert engine.loaded.tuning is not before
+        assert engine.loaded.tuning.known.reached == found.efficiency
+        assert (engine.loaded.tuning.chunk, engine.loaded.tuning.fixed) == (48, before.fixed)
         again = engine.session(200)
         again.prefill(list(range(100)))
         assert np.array_equal(again.logits, logits)
 
-        settled = engine.tuning
+        settled = engine.loaded.tuning
         assert quick_calibrate(EngineTimer(engine), tmp_path) == found
-        assert engine.tuning is settled
+        assert engine.loaded.tuning is settled
 
 
 @pytest.mark.slow
 def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibration) -> None:
     """With a calibration bound and seconds are its own; without one the roofline's."""
     session = engine.session(200)
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
-    engine.calibration = found
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
+    engine.loaded.calibration = found
     phase = session.prefill(list(range(40)))
-    expected = found.estimate(engine.cost, 40, 0)
+    expected = found.estimate(engine.loaded.cost, 40, 0)
     assert phase.predicted_by.startswith("calibration")
     assert (phase.predicted, phase.predicted_wall_s) == (expected.seen.bound, expected.seconds)
     assert phase.bound_shares[phase.observed] == max(phase.bound_shares.values())
@@ -215,9 +215,9 @@ def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibrati
     decode = session.last_phase
     assert decode is not None
     assert decode.passes == 4
-    assert decode.predicted_wall_s == 4 * found.estimate(engine.cost, 1, 42).seconds
+    assert decode.predicted_wall_s == 4 * found.estimate(engine.loaded.cost, 1, 42).seconds
 
-    engine.calibration = None
+    engine.loaded.calibration = None
     phase = session.prefill(list(range(40)))
     assert phase.predicted_by.startswith("roofline")
     assert phase.predicted_wall_s == max(phase.predicted_s.values())
@@ -231,7 +231,7 @@ def test_layers_have_bounds_of_their_own(engine: Engine) -> None:
 
     outside, *layers = phase.layers
     assert (outside.layer, outside.observed) == (None, "")
-    assert len(layers) == engine.cost.layers
+    assert len(layers) == engine.loaded.cost.layers
     for record in layers:
         assert record.observed in ("compute", "memory", "dispatch")
         assert min(record.mfu, record.mbu) > 0
@@ -241,7 +241,7 @@ def test_a_disturbed_calibration_is_measured_again(
     engine: Engine, found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is kept as doubtful, and measured again until one is quiet, a few times at most."""
-    monkeypatch.setattr(engine, "apply_calibration", lambda _: None)
+    monkeypatch.setattr(engine.loaded, "apply_calibration", lambda _: None)
     made: list[Calibration] = []
 
     def measured(spread: float) -> Callable[[EngineTimer], Calibration]:

@@ -8,7 +8,7 @@ import pytest
 from helpers.counted import Counted, counted
 from helpers.tiers import quick
 
-from triplepoint.runtime.engine.model_cost import layer_parts
+from triplepoint.runtime.engine.model.model_cost import layer_parts
 from triplepoint.runtime.physics.costs import layer_cost, pass_cost
 
 # Dense; delta rule; the same with experts; shared keys and windows; windows and experts; sinks;

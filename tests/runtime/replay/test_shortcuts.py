@@ -18,7 +18,7 @@ OFF, ON = (
 
 
 def _record(engine: Engine, speculative: SpeculativeConfig, path: Path) -> Trace:
-    engine.speculative = speculative
+    engine.core.drafting.settings = speculative
     folder = path.parent / "work"
     folder.mkdir(exist_ok=True)
     (folder / "app.log").write_text("10:01 INFO up\n10:02 ERROR disk full on /data\n")
@@ -36,7 +36,7 @@ def test_either_verifies_the_other(
 ) -> None:
     """The tokens are those of the other setting, and the header says which it was."""
     trace = _record(engine, first, tmp_path / "run.jsonl")
-    engine.speculative = second
+    engine.core.drafting.settings = second
     report = verify(trace, engine)
 
     assert report.ok, report.first_difference

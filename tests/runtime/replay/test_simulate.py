@@ -212,8 +212,8 @@ def test_a_prediction_is_the_sum_of_its_passes(engine: Engine) -> None:
 
     assert report.predicted
     wanted = [
-        found.estimate(engine.cost, 30, 0).seconds,
-        sum(found.estimate(engine.cost, 1, at).seconds for at in (30, 31, 32)),
+        found.estimate(engine.loaded.cost, 30, 0).seconds,
+        sum(found.estimate(engine.loaded.cost, 1, at).seconds for at in (30, 31, 32)),
     ]
     assert [p.wall_s for p in report.now] == pytest.approx(wanted)
     assert sizes(report.now) == sizes(trace.phases)
@@ -228,7 +228,7 @@ def test_a_decode_that_jumped_is_predicted_by_its_passes(engine: Engine) -> None
 
     now = replay.predict(trace, engine, found).now[1]
 
-    wanted = [found.estimate(engine.cost, *part).seconds for part in ((2, 30), (3, 32))]
+    wanted = [found.estimate(engine.loaded.cost, *part).seconds for part in ((2, 30), (3, 32))]
     assert now.wall_s == pytest.approx(sum(wanted))
     assert (now.tokens, now.kv_after) == (6, 35)
 

@@ -22,7 +22,7 @@ def test_both_ways_do_the_same_work() -> None:
     decoded = sum(phase.tokens for phase in trace.phases if phase.phase == "decode")
     with Engine.load("nano", threads=2) as engine:
         alone, together = measure(engine, [trace], 3, repeat=1)
-        assert len(engine.runner.observers) == 1, "the engine's own"
+        assert len(engine.core.runner.shared_observers) == 1, "the engine's own"
         with pytest.raises(SettingError, match="1 to 64 agents can be measured, not 65"):
             measure(engine, [trace], 65)
 

@@ -73,8 +73,8 @@ def test_clients_that_go(server: Server, count: int) -> None:
     assert descriptors <= before[0]
     assert threads <= before[1] + 2 * parallel  # of its pools
     (model,) = server.service.models.loaded()
-    model.engine.prefix_cache.clear()
-    assert model.engine.layout.memory.used == 0
+    model.engine.core.prefix_cache.clear()
+    assert model.engine.loaded.layout.memory.used == 0
     assert server.chat().status_code == 200
     p50, p99 = np.quantile(took, (0.5, 0.99))
     print(f"{count} clients went: stopped after {1e3 * p50:.1f} ms, p99 {1e3 * p99:.1f} ms")

@@ -288,7 +288,7 @@ def test_an_attempt_leaves_no_pages_and_one_run_in_its_trace(
         for _ in range(2):
             with ResultsFile(tmp_path / "r.jsonl", fresh=True) as results:
                 run_suite(suite, results, lambda _: nano, traces=tmp_path)
-        left = [sequence for sequence in nano.scheduler.sequences if sequence.tokens]
+        left = [sequence for sequence in nano.core.scheduler.sequences if sequence.tokens]
     finally:
         gc.enable()
     (trace,) = tmp_path.glob("error-*.jsonl")

@@ -493,7 +493,7 @@ def test_gemma3(tmp_path: Path) -> None:
         assert "blk.5.post_ffw_norm.weight" in file.tensors
         assert file.integer("gemma3.attention.sliding_window") == 32
     with Engine.load(path, threads=1, context=64) as engine:
-        assert engine.network.windows == [32] * 5 + [0]
+        assert engine.loaded.network.windows == [32] * 5 + [0]
         scored = engine.session().logits_for(list(range(50)))
 
     assert np.isfinite(scored).all()

@@ -271,7 +271,7 @@ from pathlib import Path
 from triplepoint import Engine
 
 with Engine.load(sys.argv[1], threads=2) as engine:
-    packed = engine.weights.used
+    packed = engine.loaded.weights.used
     lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     print(packed, int(lines["VmHWM"].split()[0]) * 1024)
 """

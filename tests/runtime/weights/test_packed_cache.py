@@ -88,16 +88,20 @@ def test_through_the_engine(model: Path, tmp_path: Path, monkeypatch: pytest.Mon
         with Engine.load(
             model, threads=1, context=64, cache_packed_weights=keep, progress=heard.append
         ) as engine:
-            assert (engine.packed_cache.mapped if engine.packed_cache else None) is mapped
+            assert (
+                engine.loaded.packed_cache.mapped if engine.loaded.packed_cache else None
+            ) is mapped
             session = engine.session()
             session.prefill([1, 2, 3, 4, 5])
             found.append(session.logits.copy())
             assert heard[-1] == 1.0
             assert heard == sorted(heard)
             if mapped and sys.platform.startswith("linux"):
-                assert engine.packed_cache is not None
+                assert engine.loaded.packed_cache is not None
                 lines = Path("/proc/self/maps").read_text().splitlines()
-                (line,) = [x for x in lines if x.endswith(engine.packed_cache.copy.path.name)]
+                (line,) = [
+                    x for x in lines if x.endswith(engine.loaded.packed_cache.copy.path.name)
+                ]
                 assert line.split()[1] == "r--s"
 
     assert np.array_equal(found[0], found[1])

@@ -105,8 +105,8 @@ def forced(engine: Engine, tools: ToolSet, sources: bool) -> PhaseEvent:
     opening = engine.tokenizer.encode("<tool_call>", special=True)
     file = engine.tokenizer.encode(NUMBERED)
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=8)
-    session.sequence.draft_sources = [(0, len(file))] if sources else []
+    session.phases.drafting.settings = SpeculativeConfig(jump_forward=False, draft_tokens=8)
+    session.phases.drafting.sources = [(0, len(file))] if sources else []
     session.prefill(file + opening)
     text = grammar.form.render([EDIT])
     ids = engine.tokenizer.encode(text, special=True)[len(opening) :]
@@ -145,8 +145,8 @@ def test_the_text_is_the_same(nano: Engine, tmp_path: Any, output: bool) -> None
         for most in (0, 3, 16):
             constraint = grammar.constraint()
             session = nano.session()
-            session.sequence.speculative = SpeculativeConfig(draft_tokens=most)
-            session.sequence.draft_sources = [(0, len(file))]
+            session.phases.drafting.settings = SpeculativeConfig(draft_tokens=most)
+            session.phases.drafting.sources = [(0, len(file))]
             given = [*opening, *encode(begun)]
             session.prefill(file + given)
             for token in given:
@@ -161,7 +161,7 @@ def test_the_text_is_the_same(nano: Engine, tmp_path: Any, output: bool) -> None
             )
             seen.append(out)
             assert session.tokens == file + given + out
-            copied += len(session.sequence.drafting[2].index(True).tokens)
+            copied += len(session.phases.drafting.copies.index(True).tokens)
         assert seen[0] == seen[1] == seen[2]
     assert copied
 
@@ -175,10 +175,10 @@ def test_a_short_answer_does_not_wait_for_copies(
     monkeypatch.setattr(Drafter, "_cheap", False)
     file = nano.tokenizer.encode(NUMBERED)
     session = nano.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens="auto")
-    session.sequence.draft_sources = [(0, len(file))]
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens="auto")
+    session.phases.drafting.sources = [(0, len(file))]
     session.prefill(file)
-    copies = session.sequence.drafting[2]
+    copies = session.phases.drafting.copies
     assert copies.missing([file]) == len(file)
     for _ in session.decode(max_tokens=8):
         pass

@@ -29,13 +29,18 @@ def _length_policy(
     engine: Engine, ratios: dict[int, float], step_s: float = 0.010
 ) -> DraftLengthPolicy:
     """A pace on a machine on which passes take so much longer by their number of tokens."""
-    engine.pass_latency = PassLatency()
+    engine.core.drafting.latency = PassLatency()
     for _ in range(10):
-        engine.pass_latency.step(step_s)
+        engine.core.drafting.latency.step(step_s)
     for tokens, ratio in ratios.items():
         for _ in range(40):
-            engine.pass_latency.several(tokens, ratio * step_s)
-    return DraftLengthPolicy(engine, [])
+            engine.core.drafting.latency.several(tokens, ratio * step_s)
+    return DraftLengthPolicy(engine.core.drafting, [])
+
+
+def _drafter(engine: Engine) -> Drafter:
+    session = engine.session()
+    return Drafter(session.sequence, session.phases.drafting, bool)
 
 
 FLAT = {n: 1.0 + 0.02 * n for n in range(2, 18)}  # memory bounds a pass
@@ -63,7 +68,7 @@ def test_company_makes_drafts_dear(engine: Engine, monkeypatch: pytest.MonkeyPat
     alone = pace.count(32, 1, 16)
     found = []
     for others in (1, 3, 7):
-        monkeypatch.setattr(engine.scheduler, "beside", others)
+        monkeypatch.setattr(engine.core.scheduler, "beside", others)
         found.append(pace.count(32, 1, 16))
 
     assert alone >= found[0] >= found[1] >= found[2]
@@ -73,7 +78,7 @@ def test_company_makes_drafts_dear(engine: Engine, monkeypatch: pytest.MonkeyPat
 def test_rows_beyond_what_is_known_cost_as_much_as_the_last(engine: Engine) -> None:
     """A pass of so many rows is bound by arithmetic."""
     _length_policy(engine, {}).count(32, 1, 16)  # from the machine's limits
-    times = engine.pass_latency
+    times = engine.core.drafting.latency
     most = times.ratio(MOST_ROWS)
     assert times.ratio(2 * MOST_ROWS) == pytest.approx(2 * most)
     times.several(2 * MOST_ROWS, 1.0)
@@ -98,27 +103,29 @@ def test_steps_that_take_no_time_are_left_alone(
     """Where a step takes less than the thought of drafting, nothing is thought."""
     for step_s, cheap in ((50e-6, True), (0.010, False)):
         _length_policy(engine, FLAT, step_s)
-        assert Drafter(engine.session().sequence, bool)._cheap == cheap
+        assert _drafter(engine)._cheap == cheap
     # Before the first step it is told from the limits: what reading nano's weights takes.
     for gbps, cheap in ((1000.0, True), (1.0, False)):
         rates = dict.fromkeys(engine.machine.read_gbps, gbps)
         monkeypatch.setattr(
-            engine, "machine", dataclasses.replace(engine.machine, read_gbps=rates, barrier_s=1e-7)
+            engine.loaded,
+            "machine",
+            dataclasses.replace(engine.machine, read_gbps=rates, barrier_s=1e-7),
         )
-        engine.pass_latency = PassLatency()
-        assert Drafter(engine.session().sequence, bool)._cheap == cheap
+        engine.core.drafting.latency = PassLatency()
+        assert _drafter(engine)._cheap == cheap
 
 
 def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:
     """A pass that was dear once is tried again, and after each failure twice as long after."""
     pace, tries = _length_policy(engine, STEEP), []
-    engine.pass_latency.set_limits([1.0 + 0.02 * n for n in range(MOST_ROWS)])
+    engine.core.drafting.latency.set_limits([1.0 + 0.02 * n for n in range(MOST_ROWS)])
     for step in range(4 * PATIENCE_MOST):
         if pace.count(32, 1, 16):
             tries.append(step)
             for n, ratio in STEEP.items():
                 for _ in range(40):
-                    engine.pass_latency.several(n, ratio * 0.010)
+                    engine.core.drafting.latency.several(n, ratio * 0.010)
     gaps = [b - a for a, b in pairwise(tries)]
     assert 2 <= len(tries) <= 12
     assert gaps == sorted(gaps)
@@ -127,6 +134,6 @@ def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:
 def test_a_step_that_was_held_up_does_not_count_whole(engine: Engine) -> None:
     """One step a hundred times as long moves the mean by a tenth at most."""
     pace = _length_policy(engine, FLAT)
-    engine.pass_latency.step(1.0)
-    assert engine.pass_latency.step_s < 0.0111
-    assert pace.saved(1, 4, 0.02) == pytest.approx(5 * engine.pass_latency.step_s - 0.02)
+    engine.core.drafting.latency.step(1.0)
+    assert engine.core.drafting.latency.step_s < 0.0111
+    assert pace.saved(1, 4, 0.02) == pytest.approx(5 * engine.core.drafting.latency.step_s - 0.02)

@@ -19,8 +19,8 @@ from triplepoint.runtime.engine.drafting.drafter import Drafter
 from triplepoint.runtime.engine.drafting.head import DraftHead
 from triplepoint.runtime.engine.drafting.length import DraftLengthPolicy, HeadLengthPolicy
 from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.engine.passes.sequence import TokenSequence
 from triplepoint.runtime.engine.sampling.settings import GREEDY, Sampling
-from triplepoint.runtime.engine.sequence import TokenSequence
 from triplepoint.runtime.engine.session import Session
 
 IDS = np.random.default_rng(3).integers(0, 256, 300).tolist()
@@ -63,10 +63,10 @@ Drafted = tuple[list[int], np.ndarray]
 
 def _drafted(session: Session, count: int = 4) -> Drafted:
     """What the layer drafts behind the greedy choice, and the bits of its last logits."""
-    engine = session.engine
-    head = engine.draft_head(0)
+    core = session.phases.core
+    head = core.drafting.head(0)
     assert head is not None, "the file has the layer"
-    hidden = engine.runner.hidden(session.sequence.last_logits, -1)
+    hidden = core.runner.hidden(session.sequence.last_logits, -1)
     session.tokens.append(int(session.logits.argmax()))
     found, _ = head.draft(session.sequence, hidden, count)
     session.tokens.pop()
@@ -167,7 +167,7 @@ def _decode(
 
         monkeypatch.setattr(DraftHead, "draft", draft)
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=most, draft_source="mtp")
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=most, draft_source="mtp")
     session.prefill(ids)
     said = list(session.decode(max_tokens=steps, sampling=sampling))
     if monkeypatch is not None:
@@ -188,7 +188,7 @@ def test_pages_stay_while_the_layer_drafts(engine: Engine, monkeypatch: pytest.M
 
     monkeypatch.setattr(DraftHead, "draft", draft)
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=3, draft_source="mtp")
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=3, draft_source="mtp")
     session.prefill(IDS[:50])
     with pytest.raises(PassCancelledError):
         list(session.decode(max_tokens=9))
@@ -266,7 +266,9 @@ def test_both_sources(model: MakeModel) -> None:
         seen = []
         for source in ("lookup", "mtp", "auto"):
             session = engine.session()
-            session.sequence.speculative = replace(engine.speculative, draft_source=source)
+            session.phases.drafting.settings = replace(
+                engine.core.drafting.settings, draft_source=source
+            )
             session.prefill(IDS[:9])
             said = list(session.decode(max_tokens=100, constraint=FewTokens()))
             assert session.last_phase is not None
@@ -286,10 +288,10 @@ def test_part_of_the_vocabulary(engine: Engine) -> None:
     session = engine.session()
     session.prefill(IDS)
     whole, logits = _drafted(session, 1)
-    few = engine.draft_head(64)
+    few = engine.core.drafting.head(64)
     assert few is not None
     named = set(engine.tokenizer.control_ids)
-    hidden = engine.runner.hidden(session.sequence.last_logits, -1)
+    hidden = engine.core.runner.hidden(session.sequence.last_logits, -1)
     session.tokens.append(int(session.logits.argmax()))
     (token,), _ = few.draft(session.sequence, hidden, 1)
     session.tokens.pop()
@@ -300,7 +302,7 @@ def test_part_of_the_vocabulary(engine: Engine) -> None:
     assert allowed[:64].all()
     assert allowed[sorted(named)].all()
     assert token == int(np.where(allowed, logits, -np.inf).argmax())
-    assert few.read_bytes < engine.draft_head(0).read_bytes  # pyright: ignore
+    assert few.read_bytes < engine.core.drafting.head(0).read_bytes  # pyright: ignore
 
 
 def test_lookup_alone_leaves_it_out(model: MakeModel) -> None:
@@ -308,10 +310,10 @@ def test_lookup_alone_leaves_it_out(model: MakeModel) -> None:
     sizes = {}
     for source in ("auto", "lookup"):
         with Engine.load(model("qwen35"), threads=1, draft_source=source) as engine:
-            assert (engine.network.mtp is not None) == (source == "auto")
-            sizes[source] = engine.layout.page_bytes
+            assert (engine.loaded.network.mtp is not None) == (source == "auto")
+            sizes[source] = engine.loaded.layout.page_bytes
     with Engine.load(model("qwen35"), threads=1, draft_tokens=0) as engine:
-        assert engine.draft_head(0) is None
+        assert engine.core.drafting.head(0) is None
     assert sizes["auto"] > sizes["lookup"]
 
 
@@ -320,7 +322,7 @@ def test_a_model_without_the_layer_cannot_draft_with_it() -> None:
     with pytest.raises(SettingError, match="MTP head"):
         Engine.load("nano", threads=1, draft_source="mtp")
     with Engine.load("nano", threads=1, draft_source="mtp", draft_tokens=0) as engine:
-        assert engine.draft_head(0) is None
+        assert engine.core.drafting.head(0) is None
 
 
 @pytest.mark.parametrize("given", [{"draft_source": "none"}, {"draft_vocabulary": -1}])
@@ -338,19 +340,19 @@ def test_a_layer_in_part_is_refused(tmp_path: Path) -> None:
         Engine.load(path, threads=1)
     tiny_mtp.write_model(path, "qwen35", drop="blk.5.")
     with Engine.load(path, threads=1) as engine:
-        assert engine.network.mtp is None
+        assert engine.loaded.network.mtp is None
 
 
 # --- how many
 
 
 def _policy(engine: Engine, ratio: float) -> HeadLengthPolicy:
-    times = engine.pass_latency
+    times = engine.core.drafting.latency
     for _ in range(20):
         times.step(0.010)
         for rows in range(2, 20):
             times.several(rows, 0.010 * (1 + ratio * (rows - 1)))
-    return HeadLengthPolicy(engine, DraftLengthPolicy(engine, []))
+    return HeadLengthPolicy(engine.core.drafting, DraftLengthPolicy(engine.core.drafting, []))
 
 
 def test_as_many_as_pay(model: MakeModel) -> None:

@@ -57,7 +57,7 @@ def _decode(
     engine: Engine, most: Any, ids: list[int], steps: int = 60, **settings: Any
 ) -> tuple[list[int], PhaseEvent, Session]:
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=most)
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=most)
     session.prefill(ids)
     out = list(session.decode(max_tokens=steps, **settings))
     assert session.last_phase is not None
@@ -176,7 +176,7 @@ def test_any_end(random_engine: Engine) -> None:
         assert session.n_cached == len(session.tokens) - 1
     for left in range(1, 30, 4):
         session = random_engine.session()
-        session.sequence.speculative = SpeculativeConfig(draft_tokens=8)
+        session.phases.drafting.settings = SpeculativeConfig(draft_tokens=8)
         session.prefill(PROMPT)
         decoding = session.decode(max_tokens=60)
         got = list(itertools.islice(decoding, left))
@@ -192,7 +192,7 @@ def test_a_full_context(random_engine: Engine) -> None:
         seen = []
         for most in (0, 16):
             session = random_engine.session(context=size)
-            session.sequence.speculative = SpeculativeConfig(draft_tokens=most)
+            session.phases.drafting.settings = SpeculativeConfig(draft_tokens=most)
             session.prefill(PROMPT)
             with pytest.raises(ContextOverflowError, match="the context is full"):
                 list(session.decode(max_tokens=100))
@@ -216,7 +216,7 @@ def test_a_fork_goes_on_alike(random_engine: Engine) -> None:
     """A fork in the middle of accepted drafts has what was yielded, and writes the same."""
     without, _, _ = _decode(random_engine, 0, PROMPT)
     session = random_engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=8)
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=8)
     session.prefill(PROMPT)
     got, forks = [], []
     for token in session.decode(max_tokens=40):

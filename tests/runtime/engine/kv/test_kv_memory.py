@@ -17,11 +17,11 @@ import pytest
 from triplepoint.errors import ContextOverflowError, SettingError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime import checked_files
+from triplepoint.runtime.engine import session_files
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.kv import snapshot as kv_snapshot
-from triplepoint.runtime.engine.pending import PendingRequest
-from triplepoint.runtime.engine.request import Request, StepResult
+from triplepoint.runtime.engine.passes.pending import PendingRequest
+from triplepoint.runtime.engine.passes.request import Request, StepResult
 from triplepoint.runtime.engine.sampling.settings import GREEDY, Sampling
 from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.forward.kv import Page
@@ -41,9 +41,9 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(autouse=True)
 def _empty(engine: Engine) -> None:
-    engine.prefix_cache.clear()
+    engine.core.prefix_cache.clear()
     gc.collect()
-    assert engine.layout.memory.used == 0
+    assert engine.loaded.layout.memory.used == 0
 
 
 def _run(engine: Engine, prompt: list[int], steps: int = 60, **options: Any) -> list[int]:
@@ -56,18 +56,18 @@ def _run(engine: Engine, prompt: list[int], steps: int = 60, **options: Any) -> 
 def test_a_first_token_waits_for_no_page_yet_to_come() -> None:
     """A short prompt touches nothing ahead; its decode does, and finds the page when it is due."""
     with Engine.load("nano", threads=2, context=1024) as engine:
-        memory, session = engine.layout.memory, engine.session()
-        session.sequence.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        memory, session = engine.loaded.layout.memory, engine.session()
+        session.phases.drafting.settings = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         session.prefill(PROMPTS[0][:36])
         assert not memory._spares
         steps = session.decode(max_tokens=PAGE, stop=())
         for _ in range(100):
             next(steps)
         (spare,) = memory._spares
-        assert 0 < spare.touched < engine.layout.page_bytes
+        assert 0 < spare.touched < engine.loaded.layout.page_bytes
         for _ in range(112):
             next(steps)
-        assert spare.touched == engine.layout.page_bytes
+        assert spare.touched == engine.loaded.layout.page_bytes
         for _ in range(10):
             next(steps)
         assert len(session.sequence.cache.held) == 2
@@ -79,16 +79,16 @@ def test_nobody_takes_what_a_pass_is_promised(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, alone: bool
 ) -> None:
     """From its choice on, until its pages are there: another one may read some from disk."""
-    memory, run = engine.layout.memory, engine.scheduler.run
+    memory, run = engine.loaded.layout.memory, engine.core.scheduler.run
     lacking: list[int] = []
 
     def looked(*given: Any, **more: Any) -> list[StepResult]:
         lacking.append(memory.lacks(PAGES * HUGE_PAGE))
         return run(*given, **more)
 
-    monkeypatch.setattr(engine.scheduler, "run", looked)
+    monkeypatch.setattr(engine.core.scheduler, "run", looked)
     if not alone:
-        monkeypatch.setattr(engine.scheduler, "_run_alone", lambda _: None)
+        monkeypatch.setattr(engine.core.scheduler, "_run_alone", lambda _: None)
     session = engine.session()
     session.prefill(PROMPTS[0][: PAGE - 10])
 
@@ -98,7 +98,7 @@ def test_nobody_takes_what_a_pass_is_promised(
 
 def test_who_writes_behind_a_common_prompt_in_one_pass(engine: Engine) -> None:
     """One of them fills the page up that nobody else does; the copies of the others count."""
-    prompt, cache = PROMPTS[0][: PAGE + 100], engine.prefix_cache
+    prompt, cache = PROMPTS[0][: PAGE + 100], engine.core.prefix_cache
     first = engine.session()
     first.sequence.shares = True
     first.prefill(prompt)
@@ -112,11 +112,11 @@ def test_who_writes_behind_a_common_prompt_in_one_pass(engine: Engine) -> None:
         session.sequence.append([*prompt, n])
         session.sequence.adopt_prefix(len(session.tokens))
         pending = PendingRequest(Request(session.sequence, session.n_cached, [n]))
-        needed = engine.scheduler._needed(pending, 1, promised, waiting)
+        needed = engine.core.scheduler._needed(pending, 1, promised, waiting)
         if needed is not None:
             waiting.append((pending, 1))
             promised += needed
-    memory, before = engine.layout.memory, engine.layout.memory.used
+    memory, before = engine.loaded.layout.memory, engine.loaded.layout.memory.used
     for pending, _ in waiting:
         sequence = pending.request.sequence
         sequence.cache.make_writable(sequence.n_cached, sequence.n_cached + 1)
@@ -132,7 +132,7 @@ def test_who_writes_behind_a_common_prompt_in_one_pass(engine: Engine) -> None:
 @pytest.mark.slow
 def test_pages_are_counted(engine: Engine) -> None:
     """Each page once, however many have it, until the last one lets go."""
-    memory = engine.layout.memory
+    memory = engine.loaded.layout.memory
     session = engine.session()
     session.prefill(PROMPTS[0])
     assert memory.used == sum(page.nbytes for page in session.sequence.cache.held) > 0
@@ -159,13 +159,13 @@ def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
     """Five sessions where two fit: all write what they write alone, and memory keeps its bound."""
     want = [_run(engine, prompt, sampling=sampling) for prompt in PROMPTS]
     gc.collect()
-    before, most = engine.scheduler.preempted, 0
+    before, most = engine.core.scheduler.pages.preempted, 0
     ready, make = threading.Barrier(len(PROMPTS)), Page.__init__
 
     def watched(page: Page, *args: Any) -> None:
         nonlocal most
         make(page, *args)
-        most = max(most, engine.layout.memory.used)
+        most = max(most, engine.loaded.layout.memory.used)
 
     def work(prompt: list[int]) -> list[int]:
         ready.wait()
@@ -175,7 +175,7 @@ def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
         patch.setattr(Page, "__init__", watched)
         got = list(threads.map(work, PROMPTS))
     assert got == want
-    assert engine.scheduler.preempted > before
+    assert engine.core.scheduler.pages.preempted > before
     assert most <= PAGES * HUGE_PAGE
 
 
@@ -185,7 +185,7 @@ def test_who_is_preempted_is_not_in_the_same_pass(engine: Engine) -> None:
     first, second = engine.session(), engine.session()
     first.prefill(PROMPTS[0][:PAGE])
     second.prefill(CHANCE.integers(0, 2000, 5 * PAGE - 40).tolist())
-    scheduler = engine.scheduler
+    scheduler = engine.core.scheduler
     waiting = [
         PendingRequest(Request(first.sequence, PAGE, [5], 1)),
         PendingRequest(Request(second.sequence, second.n_cached, list(range(100)), 1)),
@@ -206,13 +206,13 @@ def test_who_is_preempted_is_not_in_the_same_pass(engine: Engine) -> None:
 @pytest.mark.slow
 def test_nobody_is_preempted_in_vain(engine: Engine) -> None:
     """Pages are taken back where they are enough; else they stay until others come to rest."""
-    scheduler, size = engine.scheduler, PAGES * PAGE
+    scheduler, size = engine.core.scheduler, PAGES * PAGE
     first, last, busy = (engine.session() for _ in range(3))
     texts = CHANCE.integers(0, 2000, size).tolist()
     for session, start, end in ((first, 0, PAGE), (last, PAGE, 2 * PAGE), (busy, 2 * PAGE, size)):
         session.prefill(texts[start:end])
     pending = PendingRequest(Request(first.sequence, PAGE, texts[: 2 * PAGE], 1))
-    with first.sequence.phase(), busy.sequence.phase(), scheduler.mutex:
+    with first.phases.phase(), busy.phases.phase(), scheduler.mutex:
         scheduler._waiting += [pending, PendingRequest(Request(last.sequence, PAGE, [5], 1))]
         try:
             assert scheduler._needed(pending, 2 * PAGE, 0, []) is None
@@ -249,18 +249,18 @@ def test_who_rests_goes_first(engine: Engine) -> None:
 @pytest.mark.slow
 def test_what_nobody_has_goes_before_sessions(engine: Engine) -> None:
     """Pages of the prefix cache are let go of before anybody's are taken back."""
-    before = engine.scheduler.preempted
+    before = engine.core.scheduler.pages.preempted
     for prompt in PROMPTS[:2]:
         session = engine.session()
         session.sequence.shares = True
         session.prefill(prompt)
         del session
     gc.collect()
-    held = engine.prefix_cache.nbytes
+    held = engine.core.prefix_cache.nbytes
     busy = engine.session()
     busy.prefill(PROMPTS[2])
-    assert engine.prefix_cache.nbytes < held
-    assert engine.scheduler.preempted == before
+    assert engine.core.prefix_cache.nbytes < held
+    assert engine.core.scheduler.pages.preempted == before
     assert busy.n_cached == len(PROMPTS[2])
 
 
@@ -305,7 +305,7 @@ def test_a_session_from_disk_keeps_to_the_budget(
     others = [engine.session() for _ in range(2)]
     for other, prompt in zip(others, PROMPTS[1:], strict=False):
         other.prefill(prompt)
-    memory = engine.layout.memory
+    memory = engine.loaded.layout.memory
     memory.budget, before = (PAGES if fits else 1) * HUGE_PAGE, memory.budget
     try:
         again = engine.load_session(tmp_path)
@@ -337,20 +337,20 @@ def test_memory_is_wanted_while_a_session_is_read_from_disk(
         page = map_page(path, size, digest)
         if path == last:
             started = time.monotonic()
-            while sum(len(one.cache.held) for one in engine.scheduler.sequences) < 2:
+            while sum(len(one.cache.held) for one in engine.core.scheduler.sequences) < 2:
                 assert time.monotonic() - started < 60, "the pages before it come first"
                 time.sleep(0.001)
             others.append(engine.session())
             others[0].prefill(large)
         return page
 
-    index = json.loads(checked_files.read_sealed(tmp_path / kv_snapshot.INDEX))
-    last = tmp_path / f"{index['pages'][-1][0]}{kv_snapshot.SUFFIX}"
+    index = json.loads(checked_files.read_sealed(tmp_path / session_files.INDEX))
+    last = tmp_path / f"{index['pages'][-1][0]}{session_files.SUFFIX}"
     monkeypatch.setattr(checked_files, "map_bytes", wanted_meanwhile)
-    before = engine.scheduler.preempted
+    before = engine.core.scheduler.pages.preempted
     session = engine.load_session(tmp_path)
 
-    assert engine.scheduler.preempted > before
+    assert engine.core.scheduler.pages.preempted > before
     assert others[0].n_cached == len(large)
     others.clear()
     assert (session.tokens, session.n_cached) == (PROMPTS[0], 0)
@@ -362,13 +362,13 @@ def test_memory_is_wanted_while_a_session_is_read_from_disk(
 def test_a_session_is_made_between_two_looks_at_all(engine: Engine) -> None:
     """Whoever looks for pages to be taken back, with the mutex, has the same sessions before it."""
     with ThreadPoolExecutor(1) as threads:
-        with engine.scheduler.mutex:
-            before = len(engine.scheduler.sequences)
+        with engine.core.scheduler.mutex:
+            before = len(engine.core.scheduler.sequences)
             made = threads.submit(engine.session)
             with pytest.raises(TimeoutError):
                 made.result(0.1)
-            assert len(engine.scheduler.sequences) == before
-        assert made.result(60).sequence in engine.scheduler.sequences
+            assert len(engine.core.scheduler.sequences) == before
+        assert made.result(60).sequence in engine.core.scheduler.sequences
 
 
 @pytest.mark.slow
@@ -382,7 +382,7 @@ def test_a_budget_that_makes_no_sense() -> None:
 @pytest.mark.slow
 def test_what_is_kept_waits_for_its_return(engine: Engine) -> None:
     """Others that come and go do not push out what is kept until a time; nobody fails for it."""
-    cache, kept = engine.prefix_cache, PROMPTS[0]
+    cache, kept = engine.core.prefix_cache, PROMPTS[0]
 
     def run(prompt: list[int]) -> None:
         session = engine.session()
@@ -398,7 +398,7 @@ def test_what_is_kept_waits_for_its_return(engine: Engine) -> None:
     assert cache.find(PROMPTS[1])[1] < len(PROMPTS[1])
     run(CHANCE.integers(0, 2000, 5 * PAGE).tolist())
     assert cache.find(kept)[1] < len(kept)
-    assert engine.layout.memory.used <= PAGES * HUGE_PAGE
+    assert engine.loaded.layout.memory.used <= PAGES * HUGE_PAGE
 
 
 def test_a_page_that_only_the_tree_has_beside_a_session_needs_no_copy() -> None:

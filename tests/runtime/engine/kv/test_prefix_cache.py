@@ -29,7 +29,7 @@ def loaded() -> Iterator[Engine]:
 def engine(loaded: Engine) -> Iterator[Engine]:
     """With nothing in its prefix cache."""
     yield loaded
-    loaded.prefix_cache.clear()
+    loaded.core.prefix_cache.clear()
 
 
 def _sharing(engine: Engine) -> Session:
@@ -76,7 +76,7 @@ def test_only_those_that_share(engine: Engine) -> None:
     _sharing(engine).prefill(IDS[:300])
     plain = engine.session()
     assert plain.prefill(IDS[:300]).shared_tokens == 0
-    engine.prefix_cache.clear()
+    engine.core.prefix_cache.clear()
     plain.truncate(0)
     plain.prefill(IDS[:300])
     assert _sharing(engine).prefill(IDS[:300]).shared_tokens == 0
@@ -118,7 +118,7 @@ def test_memory_is_let_go_by_age(engine: Engine) -> None:
         _sharing(engine).prefill(text)
     _sharing(engine).prefill([*texts[1], 7])  # used again
     gc.collect()  # the sessions that are gone hold nothing
-    cache = engine.prefix_cache
+    cache = engine.core.prefix_cache
     before, page = cache.nbytes, kept.sequence.cache.page_bytes
     assert cache.evict(1) >= page
     assert cache.nbytes < before
@@ -136,7 +136,7 @@ def test_memory_is_let_go_by_age(engine: Engine) -> None:
 def test_a_page_that_two_nodes_hold_is_let_go_of(engine: Engine, namespace: str) -> None:
     """One is where its writer is gone and who fills it up has company, or a namespace."""
     gc.collect()  # sessions of other tests hold nothing
-    cache, memory = engine.prefix_cache, engine.layout.memory
+    cache, memory = engine.core.prefix_cache, engine.loaded.layout.memory
     before = memory.used
     first, second, third = (_sharing(engine) for _ in range(3))
     first.prefill(IDS[:100])
@@ -187,7 +187,7 @@ def test_random_texts(engine: Engine) -> None:
             sessions.append(session)
         else:
             sessions.pop(chance.randrange(len(sessions)))
-            engine.prefix_cache.evict(chance.choice((1, 1 << 22)))
+            engine.core.prefix_cache.evict(chance.choice((1, 1 << 22)))
             continue
         assert np.array_equal(session.logits, _logits(engine, list(session.tokens)))
 
@@ -197,8 +197,8 @@ def test_drafts_are_not_kept(engine: Engine) -> None:
     first = _sharing(engine)
     first.prefill(IDS[:PAGE])
     first.sequence.cache.make_writable(PAGE, PAGE + 4)
-    engine.prefix_cache.add(first.sequence.cache, first.tokens, PAGE + 4)
-    engine.prefix_cache.add(first.sequence.cache, first.tokens, PAGE + 4)
+    engine.core.prefix_cache.add(first.sequence.cache, first.tokens, PAGE + 4)
+    engine.core.prefix_cache.add(first.sequence.cache, first.tokens, PAGE + 4)
     second = _sharing(engine)
 
     assert second.prefill(IDS).shared_tokens == PAGE
@@ -208,7 +208,7 @@ def test_drafts_are_not_kept(engine: Engine) -> None:
 @pytest.mark.slow
 def test_what_is_kept_until_a_time(engine: Engine) -> None:
     """It outlives what was used later, until its time is over; and goes last where it has to."""
-    cache = engine.prefix_cache
+    cache = engine.core.prefix_cache
     first, second, third = ([n, *IDS[: PAGE + 50]] for n in range(3))
     for text in (first, second, third):
         _sharing(engine).prefill(text)
@@ -228,7 +228,7 @@ def test_what_is_kept_until_a_time(engine: Engine) -> None:
 @pytest.mark.slow
 def test_what_is_kept_is_bounded(engine: Engine) -> None:
     """It takes its share of the memory at most: what would go first anyway is given up."""
-    cache, memory = engine.prefix_cache, engine.layout.memory
+    cache, memory = engine.core.prefix_cache, engine.loaded.layout.memory
     texts = [[n, *IDS[: 2 * PAGE - 1]] for n in range(3)]
     for text in texts:
         _sharing(engine).prefill(text)
@@ -282,7 +282,7 @@ def test_forks_stay_in_their_namespace(engine: Engine) -> None:
 
 def test_what_letting_go_would_free(engine: Engine) -> None:
     """A page that the tree needs for what follows it is not free when its last session goes."""
-    cache = engine.prefix_cache
+    cache = engine.core.prefix_cache
     first, second = _sharing(engine), _sharing(engine)
     first.prefill(IDS[: 2 * PAGE + 9])
     second.prefill(IDS[: PAGE + 9])

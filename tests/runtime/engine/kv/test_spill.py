@@ -40,11 +40,11 @@ def folder(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(spill, "READ_RATE", 1e15)
     monkeypatch.setattr(spill, "WEIGHT", 0.0)
     monkeypatch.setattr(spill, "MIN_S", 0.0)
-    monkeypatch.setattr(engine, "spill", spill.Spill(engine, 1 << 30))
-    monkeypatch.setattr(engine.prefix_cache, "_evicted", engine.spill.offer)
+    monkeypatch.setattr(engine.core, "spill", spill.Spill(engine.loaded, 1 << 30))
+    monkeypatch.setattr(engine.core.prefix_cache, "_evicted", engine.core.spill.offer)
     yield tmp_path / "prefixes"
-    engine.spill.close()
-    engine.prefix_cache.clear()
+    engine.core.spill.close()
+    engine.core.prefix_cache.clear()
 
 
 def _prefill(
@@ -59,18 +59,18 @@ def _prefill(
 def _open(engine: Engine, ids: list[int], opening: int = OPENING) -> tuple[PhaseEvent, np.ndarray]:
     """Read `ids` as another process would that has nothing in memory, and write the opening."""
     gc.collect()
-    engine.prefix_cache.clear()
+    engine.core.prefix_cache.clear()
     session = engine.session()
     session.sequence.shares, session.sequence.opening = True, opening
     phase = session.prefill(ids)
-    engine.spill.flush()
+    engine.core.spill.flush()
     return phase, session.logits.copy()
 
 
 def _evict(engine: Engine) -> None:
     gc.collect()  # the sessions that are gone hold nothing
-    engine.prefix_cache.evict(1 << 40)
-    engine.spill.flush()
+    engine.core.prefix_cache.evict(1 << 40)
+    engine.core.spill.flush()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -85,7 +85,7 @@ def test_what_was_evicted_comes_back(engine: Engine, folder: Path) -> None:
     phase, got = _prefill(engine, TEXT)
 
     assert np.array_equal(got, want)
-    assert phase.recalled_bytes == 3 * engine.layout.page_bytes == engine.spill.recalled
+    assert phase.recalled_bytes == 3 * engine.loaded.layout.page_bytes == engine.core.spill.recalled
     assert (phase.shared_tokens, phase.tokens) == (3 * PAGE, len(TEXT))
     other, got = _prefill(engine, [*TEXT[: 2 * PAGE + 9], 5])
     assert (other.recalled_bytes, other.shared_tokens) == (0, 2 * PAGE + 9), "they are in memory"
@@ -104,7 +104,7 @@ def test_namespaces(engine: Engine, folder: Path) -> None:
         _evict(engine)
         return found
 
-    size = 3 * engine.layout.page_bytes
+    size = 3 * engine.loaded.layout.page_bytes
     assert [recalled(name) for name in ("a", "b", "", "a", "")] == [0, 0, 0, size, size]
     assert len(_files(folder)) == 9
 
@@ -125,7 +125,7 @@ def test_another_process_finds_them(engine: Engine, folder: Path) -> None:
     _evict(engine)
     with Engine.load("nano", threads=1, context=2048, spill=1 << 30) as second:
         phase, got = _prefill(second, TEXT)
-        assert phase.recalled_bytes == 3 * engine.layout.page_bytes
+        assert phase.recalled_bytes == 3 * engine.loaded.layout.page_bytes
         assert np.array_equal(got, want)
     with Engine.load("nano", threads=1, context=2048, kv="q8", spill=1 << 30) as other:
         assert _prefill(other, TEXT)[0].recalled_bytes == 0
@@ -137,7 +137,7 @@ def test_a_damaged_page_is_computed(engine: Engine, folder: Path, damage: str) -
     """From the first page that is not as it was written on all is computed, without an error."""
     _, want = _prefill(engine, TEXT)
     _evict(engine)
-    keys = [name[:64] for name in engine.spill.keys(TEXT)]
+    keys = [name[:64] for name in engine.core.spill.keys(TEXT)]
     (second,) = (path for path in _files(folder) if path.name.startswith(keys[1]))
     data = bytearray(second.read_bytes())
     data[1234] ^= 4
@@ -147,34 +147,34 @@ def test_a_damaged_page_is_computed(engine: Engine, folder: Path, damage: str) -
     phase, got = _prefill(engine, TEXT)
 
     assert np.array_equal(got, want)
-    assert phase.recalled_bytes == engine.layout.page_bytes
+    assert phase.recalled_bytes == engine.loaded.layout.page_bytes
     assert not second.exists()
 
 
 @pytest.mark.slow
 def test_no_disk_where_computing_is_quicker(engine: Engine, folder: Path) -> None:
     """Pages are neither written nor read at a rate at which that takes longer."""
-    engine.spill.rate = 1.0
+    engine.core.spill.rate = 1.0
     _prefill(engine, TEXT)
     _evict(engine)
     assert _files(folder) == []
-    engine.spill.rate = 1e15
+    engine.core.spill.rate = 1e15
     _prefill(engine, TEXT)
     _evict(engine)
-    engine.spill.rate = 1.0
+    engine.core.spill.rate = 1.0
     assert _prefill(engine, TEXT)[0].recalled_bytes == 0
 
 
 @pytest.mark.slow
 def test_files_are_bounded(engine: Engine, folder: Path) -> None:
     """They take no more than was allowed; what was used of late and is dear to compute stays."""
-    size = engine.layout.page_bytes
-    engine.spill.most_bytes = 3 * size
+    size = engine.loaded.layout.page_bytes
+    engine.core.spill.most_bytes = 3 * size
     for first in range(3):
         _prefill(engine, [first, *TEXT[: 2 * PAGE]])
         _evict(engine)
         assert sum(path.stat().st_size for path in _files(folder)) <= 3 * size
-    last = [name[:64] for name in engine.spill.keys([2, *TEXT[: 2 * PAGE - 1]])]
+    last = [name[:64] for name in engine.core.spill.keys([2, *TEXT[: 2 * PAGE - 1]])]
     assert {path.name[:64] for path in _files(folder)} >= set(last)
 
 
@@ -190,10 +190,10 @@ def test_without_a_thread_to_write_memory_is_free_all_the_same(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
-    before = engine.layout.memory.used
-    assert engine.prefix_cache.evict(1 << 40) > 0
-    assert engine.layout.memory.used < before
-    assert engine.spill._pending == 0
+    before = engine.loaded.layout.memory.used
+    assert engine.core.prefix_cache.evict(1 << 40) > 0
+    assert engine.loaded.layout.memory.used < before
+    assert engine.core.spill._pending == 0
 
 
 def test_what_nobody_goes_on_writing_is_removed(engine: Engine, folder: Path) -> None:
@@ -263,7 +263,7 @@ def test_an_opening_that_shares_memory_is_not_written(engine: Engine, folder: Pa
     session = engine.session()
     session.sequence.shares, session.sequence.opening = True, OPENING
     assert session.prefill(TEXT).shared_tokens == 20
-    engine.spill.flush()
+    engine.core.spill.flush()
     assert _files(folder) == []
 
 
@@ -274,7 +274,7 @@ def test_a_damaged_opening_is_computed_and_written_again(
 ) -> None:
     """From the page on that is not as it was written, without an error."""
     _, want = _open(engine, TEXT)
-    key = engine.spill.keys(TEXT[:OPENING])[-1]
+    key = engine.core.spill.keys(TEXT[:OPENING])[-1]
     (last,) = folder.glob(f"{key}-*")
     data = bytearray(last.read_bytes())
     data[1234] ^= 4
@@ -336,12 +336,12 @@ def test_the_embedded_model_leaves_the_disk_alone(monkeypatch: pytest.MonkeyPatc
     """Its pages are computed at once."""
     monkeypatch.setattr(spill, "MOST_BYTES", 1 << 30)
     with Engine.load("nano", threads=1, context=512) as engine:
-        assert engine.spill.most_bytes == 0
+        assert engine.core.spill.most_bytes == 0
 
 
 def test_it_can_be_turned_off(engine: Engine, folder: Path) -> None:
     """0 bytes: nothing is written, nothing is read, nothing is made."""
-    engine.spill.most_bytes = 0
+    engine.core.spill.most_bytes = 0
     _open(engine, TEXT)
     _evict(engine)
     assert not folder.exists()

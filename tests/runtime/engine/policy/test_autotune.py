@@ -28,15 +28,22 @@ IDS = [int(i) for i in np.random.default_rng(5).integers(0, 500, 700)]
 def engine() -> Iterator[Engine]:
     # Accepted drafts, which a slow machine tries, make passes of other sizes.
     with Engine.load("nano", threads=2, context=1024, draft_tokens=0) as engine:
-        engine.contention.on = False
+        engine.loaded.contention.on = False
         yield engine
 
 
 def made(engine: Engine, **given: object) -> Autotuner:
     """Another tuning of the same engine, as if nothing but `given` had been given."""
-    old = engine.tuning
+    old = engine.loaded.tuning
     fixed, pages = Overrides.of(given), old._pages
-    return Autotuner(engine.pool, engine.active_threads, engine.contention, old.known, fixed, pages)
+    return Autotuner(
+        engine.loaded.pool,
+        engine.loaded.active_threads,
+        engine.loaded.contention,
+        old.known,
+        fixed,
+        pages,
+    )
 
 
 def test_given_settings_are_understood() -> None:
@@ -84,7 +91,7 @@ def test_what_is_given_holds(engine: Engine) -> None:
     assert tuning.tiles == {"tile": 5, "max_single_tile": 11}  # usual on no target
     assert told["adaptive"]["value"] is True
     tuning.before(1, 0)
-    assert engine.pool.active == 1
+    assert engine.loaded.pool.active == 1
     assert tuning.next_chunk(100, 512) == 64
 
 
@@ -117,14 +124,14 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     """From some KV length on decode's attention is split: the tokens stay the same, and the phase
     in which it changed says so once, with the barriers of both plans."""
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)
     session.prefill(IDS[:250])
     want, plain = list(session.decode(max_tokens=20)), session.last_phase
     monkeypatch.setattr(tuning_module, "choose_split", lambda k, tokens, start, n, tiles: Decision(
         start >= 256 and n > 1, "as the test wants it"))  # fmt: skip
-    old, engine.tuning = engine.tuning, made(engine)
-    engine.tuning.known = dataclasses.replace(
-        engine.tuning.known, model=dataclasses.replace(engine.cost, kv_heads=1)
+    old, engine.loaded.tuning = engine.loaded.tuning, made(engine)
+    engine.loaded.tuning.known = dataclasses.replace(
+        engine.loaded.tuning.known, model=dataclasses.replace(engine.loaded.cost, kv_heads=1)
     )
     try:
         session.truncate(0)
@@ -135,7 +142,7 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
         assert not any(session.sequence.measured[plan].passes for plan in splits)
         assert list(session.decode(max_tokens=20)) == want
     finally:
-        engine.tuning = old
+        engine.loaded.tuning = old
         old.apply()
     (split,) = (plan for plan in session.sequence.measured if isinstance(plan.graph, SplitKVGraph))
     phase = session.last_phase
@@ -144,26 +151,29 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     assert plain is not None
     assert phase.tuning == ["kv_split of decode: on, as the test wants it"]
     assert (session.sequence.measured[split].passes, phase.passes) == (13, 19)
-    assert split.tape.barriers == engine.plans.decode.tape.barriers + 2 * engine.cost.layers
+    assert (
+        split.tape.barriers
+        == engine.core.plans.decode.tape.barriers + 2 * engine.loaded.cost.layers
+    )
     assert phase.tokens == plain.tokens
 
 
 def test_threads_change_within_a_decode(engine: Engine) -> None:
     """A trial runs other numbers of threads in the midst of a text; the tokens stay the same."""
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
     session.prefill(IDS[:50])
     want = list(session.decode(max_tokens=300))
-    old, engine.tuning = engine.tuning, made(engine)
+    old, engine.loaded.tuning = engine.loaded.tuning, made(engine)
     try:
-        trials = engine.tuning._trials(0)
+        trials = engine.loaded.tuning._trials(0)
         trials.todo, trials._waiting = [[1]], 3
-        engine.tuning._decode = {0: trials}
+        engine.loaded.tuning._decode = {0: trials}
         session.truncate(0)
         session.prefill(IDS[:50])
         assert list(session.decode(max_tokens=300)) == want
     finally:
-        engine.tuning = old
+        engine.loaded.tuning = old
         old.apply()
     assert session.last_phase is not None
     assert not trials.todo or trials.threads == 1
@@ -226,21 +236,21 @@ def test_the_time_of_a_pass_is_learned(engine: Engine) -> None:
 
 def test_phases_teach_it(engine: Engine) -> None:
     """After a prefill of some tokens and a decode, both kinds of passes are known."""
-    engine.tuning.correction = PassCorrection()
+    engine.loaded.tuning.correction = PassCorrection()
     session = engine.session()
     session.prefill(IDS[:40])
     list(session.decode(max_tokens=10))
-    assert engine.tuning.correction.kinds == {kind_of(40), kind_of(1)}
+    assert engine.loaded.tuning.correction.kinds == {kind_of(40), kind_of(1)}
 
 
 def test_crowding_is_told_with_the_phase(engine: Engine) -> None:
     """A change of the threads that have a core is a line of the phase in which it was made."""
-    engine.contention._change(0.0, 1, 0.43)
+    engine.loaded.contention._change(0.0, 1, 0.43)
     session = engine.session()
     phase = session.prefill(IDS[:10])
     assert phase.tuning == ["threads: 1, 43% of the time without a core"]
     assert phase.threads == 1
-    engine.contention._change(0.0, 2, 0.0)
+    engine.loaded.contention._change(0.0, 2, 0.0)
     assert session.prefill(IDS[:10]).tuning == ["threads: 2, again"]
     assert session.prefill(IDS[:10]).tuning == []
 
@@ -252,14 +262,14 @@ def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
     session, other = engine.session(), engine.session()
     session.prefill(IDS[:20])
     want = session.logits.copy()
-    monkeypatch.setattr(engine, "tuning", made(engine))
-    monkeypatch.setattr(engine.contention, "on", True)
-    monkeypatch.setattr(engine.contention, "look", lambda: None)
-    tuning, active_threads = engine.tuning, []
+    monkeypatch.setattr(engine.loaded, "tuning", made(engine))
+    monkeypatch.setattr(engine.loaded.contention, "on", True)
+    monkeypatch.setattr(engine.loaded.contention, "look", lambda: None)
+    tuning, active_threads = engine.loaded.tuning, []
     monkeypatch.setattr(Pool, "parked", True)
     monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
-    check = lambda: active_threads.append(engine.pool.active)  # noqa: E731
-    monkeypatch.setattr(engine.runner, "_check_files", check)
+    check = lambda: active_threads.append(engine.loaded.pool.active)  # noqa: E731
+    monkeypatch.setattr(engine.core.runner, "_check_files", check)
     monkeypatch.setattr(tuning, "pass_s", lambda tokens, start: tokens * 40e-6)
     monkeypatch.setattr(tuning, "_always", 2)
     phase = other.prefill(IDS[:20])
@@ -276,14 +286,14 @@ def test_threads_that_were_given_are_waited_for(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, given: dict[str, object]
 ) -> None:
     """Where nothing may be corrected, all threads run whether they are late or not."""
-    monkeypatch.setattr(engine.contention, "on", True)
-    monkeypatch.setattr(engine.contention, "look", lambda: None)
+    monkeypatch.setattr(engine.loaded.contention, "on", True)
+    monkeypatch.setattr(engine.loaded.contention, "look", lambda: None)
     tuning = made(engine, **given)
     monkeypatch.setattr(tuning, "_always", 2)
     monkeypatch.setattr(Pool, "parked", True)
     monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
     tuning.before(8, 0)
-    assert engine.pool.active == 2
+    assert engine.loaded.pool.active == 2
 
 
 def test_prepared_choices_are_those_of_passes(engine: Engine) -> None:

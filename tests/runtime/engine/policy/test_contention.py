@@ -185,7 +185,7 @@ def test_fewer_threads_give_the_same_bits() -> None:
     """A pass in the middle of a text may be run by fewer threads; its accounts say so."""
     ids = list(range(40, 90))
     with Engine.load("nano", threads=2) as engine:
-        engine.contention.on = False
+        engine.loaded.contention.on = False
         session = engine.session(256)
         session.prefill(ids)
         want = list(session.decode(max_tokens=8))
@@ -195,7 +195,7 @@ def test_fewer_threads_give_the_same_bits() -> None:
         logits = session.logits.copy()
         session.truncate(0)
         session.prefill(ids[:20])
-        engine.active_threads.active = 1
+        engine.loaded.active_threads.active = 1
         session.prefill(ids[20:])
         assert list(session.decode(max_tokens=8)) == want
         assert session.last_phase.threads == 1
@@ -208,7 +208,7 @@ def test_fewer_threads_give_the_same_bits() -> None:
 def test_put_last_swaps_cores() -> None:
     """The worker that is put last has the other's core."""
     with Engine.load("nano", threads=3) as engine:
-        pool = engine.pool
+        pool = engine.loaded.pool
         before = [os.sched_getaffinity(tid) for tid in pool.worker_ids]
-        engine.active_threads.put_last(0)
+        engine.loaded.active_threads.put_last(0)
         assert [os.sched_getaffinity(tid) for tid in pool.worker_ids] == before[::-1]

@@ -73,9 +73,9 @@ def test_failures_are_logged_by_it(
     def broken(*_: Any) -> int:
         raise RuntimeError("broken")
 
-    kept, engine.runner.run = engine.runner.run, broken
+    kept, engine.core.runner.run = engine.core.runner.run, broken
     failed = server.chat()
-    engine.runner.run = kept
+    engine.core.runner.run = kept
     server.idle()
 
     own = failed.headers["x-request-id"]

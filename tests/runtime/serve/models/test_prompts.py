@@ -57,7 +57,7 @@ def test_it_goes_on_within_a_schema(server: Server) -> None:
     tools = [{"type": "function", "function": {"name": "f"}}]
     must_call = {"tools": tools, "tool_choice": "required", "max_tokens": 4}
     said = [*asked, {"role": "assistant", "content": "Well, "}]
-    scheduler = server.service.models.loaded()[0].engine.scheduler
+    scheduler = server.service.models.loaded()[0].engine.core.scheduler
     passes = scheduler.passes
 
     found = json.loads(begun + answer["choices"][0]["message"]["content"])

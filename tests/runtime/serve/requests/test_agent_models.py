@@ -88,7 +88,7 @@ def test_it_is_a_model_that_reads_files(
     assert trace.header.config["request_id"] == answer.headers["x-request-id"]
     assert "→" in message["reasoning_content"]
     engine = agents.service.models.loaded()[0].engine
-    assert not [one for one in list(engine.scheduler.sequences) if one.cache.held]
+    assert not [one for one in list(engine.core.scheduler.sequences) if one.cache.held]
 
 
 def test_a_file_that_was_replaced_since_it_was_loaded(

@@ -178,10 +178,10 @@ def test_shared_passes_say_what_ended_them(server: Server) -> None:
 
     passes = {k: v for k, v in found.items() if k.startswith("triplepoint_shared_passes_total{")}
     engine = server.service.models.loaded()[0].engine
-    assert sum(passes.values()) == engine.runner.shared > 0
+    assert sum(passes.values()) == engine.core.runner.shared > 0
     assert all('end="' in name for name in passes)
     ratio = 'triplepoint_shared_pass_prediction_ratio_count{model_name="nano"}'
-    assert found[ratio] == engine.runner.shared
+    assert found[ratio] == engine.core.runner.shared
 
 
 def test_failures_are_counted_by_status(server: Server) -> None:
@@ -224,7 +224,7 @@ def test_who_waits_is_not_running(start: Callable[..., Server]) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         until = time.monotonic() + 30
-        with engine.lock:  # no pass runs
+        with engine.loaded.lock:  # no pass runs
             asked = [pool.submit(server.chat, f"number {n}") for n in range(2)]
             while shown() != [1, 1]:
                 assert time.monotonic() < until, shown()

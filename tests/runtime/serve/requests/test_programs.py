@@ -75,17 +75,17 @@ def test_a_program_that_pauses(server: Server, headers: dict[str, str]) -> None:
     alone.
     """
     engine = engine_of(server)
-    engine.prefix_cache.clear()
+    engine.core.prefix_cache.clear()
     later = call(server, talk(SYSTEM, f"what is there? {len(headers)}"), **headers)
     assert len(server.service.programs) == 1
-    engine.prefix_cache.evict(1 << 40)
+    engine.core.prefix_cache.evict(1 << 40)
     answer = ask(server, later, headers, tools=[TOOL])
 
     assert cached(answer) > answer["usage"]["prompt_tokens"] // 2
     assert len(server.service.programs) == 0
     server.idle()  # the answer is there a moment before its session has ended
-    engine.prefix_cache.evict(1 << 40, kept=True)
-    assert engine.prefix_cache.nbytes == 0
+    engine.core.prefix_cache.evict(1 << 40, kept=True)
+    assert engine.core.prefix_cache.nbytes == 0
 
 
 def test_a_return_that_is_refused_for_its_deadline(server: Server) -> None:
@@ -106,12 +106,12 @@ def test_a_return_that_is_refused_for_its_deadline(server: Server) -> None:
 def test_without_a_pause_nothing_is_kept(server: Server) -> None:
     """An answer that ends is a conversation like others to the memory."""
     engine = engine_of(server)
-    engine.prefix_cache.clear()
+    engine.core.prefix_cache.clear()
     ask(server, talk(SYSTEM))
-    assert engine.prefix_cache.nbytes > 0
+    assert engine.core.prefix_cache.nbytes > 0
     server.idle()
-    engine.prefix_cache.evict(1 << 40)
-    assert engine.prefix_cache.nbytes == 0
+    engine.core.prefix_cache.evict(1 << 40)
+    assert engine.core.prefix_cache.nbytes == 0
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_public_prefixes(start: Any) -> None:
     server = start(keys=("a", "b"), public=(SYSTEM,))
     server.wait()
     engine = engine_of(server)
-    engine.prefix_cache.evict(1 << 40)
+    engine.core.prefix_cache.evict(1 << 40)
     public = len(server.service.models.loaded()[0].prompts.beginning(SYSTEM))
     long = "hello " * 2 * PAGE
     found = [cached(ask(server, talk(SYSTEM, long), bearer(key))) for key in ("a", "b", "a")]

@@ -251,9 +251,9 @@ def test_by_default_only_failures_leave_one(start: Callable[..., Server], tmp_pa
     def broken(*_: Any) -> int:
         raise RuntimeError("broken")
 
-    kept, engine.runner.run = engine.runner.run, broken
+    kept, engine.core.runner.run = engine.core.runner.run, broken
     assert server.chat().status_code == 500
-    engine.runner.run = kept
+    engine.core.runner.run = kept
     server.idle()
 
     refused, path = sorted((tmp_path / "served").glob("*.jsonl"))

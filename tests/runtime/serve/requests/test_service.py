@@ -29,7 +29,7 @@ from triplepoint.runtime.serve.settings import Limits
 def sessions(server: Server) -> list[Any]:
     """Sessions that hold pages."""
     engine = server.service.models.loaded()[0].engine
-    return [session for session in list(engine.scheduler.sequences) if session.cache.held]
+    return [session for session in list(engine.core.scheduler.sequences) if session.cache.held]
 
 
 def test_requests_at_once_get_what_they_get_alone(server: Server) -> None:

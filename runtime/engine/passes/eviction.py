@@ -11,7 +11,7 @@ from .pending import PendingRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ..forward.kv import Page
+    from ...forward.kv import Page
     from .sequence import TokenSequence
 
 REST_S = 1.0  # after which a session that asks for nothing counts as resting: a tool takes long

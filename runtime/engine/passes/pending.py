@@ -6,9 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from .drafting.config import VERIFY_TOKENS
-from .policy.pass_policy import seniority
-from .request import StepResult
+from ..policy.pass_policy import seniority
+from .request import WHOLE_ROWS, StepResult
 
 if TYPE_CHECKING:
     from .request import Request
@@ -51,7 +50,7 @@ def same_prefix(request: Request, other: Request) -> bool:
         one.shares
         and two.shares
         and one.namespace == two.namespace
-        and len(other.ids) > VERIFY_TOKENS
+        and len(other.ids) > WHOLE_ROWS
         and one.n_cached == two.n_cached
         and request.ids[:SAME] == other.ids[:SAME]
         and one.tokens[: one.n_cached] == two.tokens[: two.n_cached]

@@ -6,17 +6,18 @@ import itertools
 import time
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ...arguments import ProcessBound
-from ...errors import EngineError, PassCancelledError
+from ....arguments import ProcessBound
+from ....errors import EngineError, PassCancelledError
 
 if TYPE_CHECKING:
-    from ...jit.tape import TapeTimes
-    from ...traces.events import PhaseEvent
-    from ..forward.kv import KVCache
+    from ....jit.tape import TapeTimes
+    from ....traces.events import PhaseEvent
+    from ...forward.kv import KVCache
+    from ..kv.prefix_cache import PrefixCache
+    from ..model.plan import Plan
     from .logits import Logits
-    from .plan import Plan
 
 _NUMBERS = itertools.count(1)
 
@@ -34,14 +35,33 @@ class Status(Enum):
     """Its phase is to end: nothing that it asks for is computed."""
 
 
+class TokenObserver(Protocol):
+    """What follows the tokens of a sequence, such as an index for drafts."""
+
+    def truncate(self, n: int) -> None:
+        """Hear that the tokens from `n` on are about to go."""
+        ...
+
+    def reset(self, tokens: list[int]) -> None:
+        """Hear that `tokens` are the sequence's from now on, in place of those before."""
+        ...
+
+
 class TokenSequence(ProcessBound):
-    """Tokens and their KV cache. `EngineSequence` has an engine for them."""
+    """Tokens and their KV cache. `Phases` computes them on an engine."""
 
     def __init__(
-        self, cache: KVCache, context: int, tokens: Sequence[int] = (), n_cached: int = 0
+        self,
+        cache: KVCache,
+        context: int,
+        prefixes: PrefixCache,
+        tokens: Sequence[int] = (),
+        n_cached: int = 0,
     ) -> None:
         """cache: holds the first `n_cached` of `tokens`."""
         self.cache = cache
+        self.prefixes = prefixes
+        """What others have computed; under its lock no page is taken back."""
         self.context = context
         """Maximum tokens."""
         self.tokens = list(tokens)
@@ -77,6 +97,8 @@ class TokenSequence(ProcessBound):
         """For each plan that it ran, what its own passes took."""
         self.last_phase: PhaseEvent | None = None
         """What the last prefill or decode did."""
+        self.observer: TokenObserver | None = None
+        """What is known of its tokens, and has to hear where some of them go."""
 
         # Set by callers.
         self.label = f"session {next(_NUMBERS)}"
@@ -108,6 +130,8 @@ class TokenSequence(ProcessBound):
         self.n_cached = 0
         self.admitted = 0.0
         self.release_logits()  # else the next pass copies them, for nobody
+        if self.observer is not None:
+            self.observer.reset(self.tokens)
 
     def evict(self) -> None:
         """Let go of all pages; the tokens stay, to be computed again. The caller has the mutex."""
@@ -129,6 +153,82 @@ class TokenSequence(ProcessBound):
             if not self.cache.goes_on(known):
                 self.evict()
             self.cache.slide_back(self.n_cached)
+
+    # --- tokens
+
+    def begin(self, ids: Sequence[int], generation: int | None = None) -> None:
+        """A phase begins, with these new tokens.
+
+        generation: how often it had been closed when they were given, if that was before.
+
+        Raises:
+            PassCancelledError: it was closed since; nothing has changed.
+        """
+        self.epoch = self.generation if generation is None else generation
+        self.changes += 1
+        self.append(ids)
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Append the tokens of a phase.
+
+        Raises:
+            PassCancelledError: the session was closed since the phase began; nothing has changed.
+        """
+        with self.prefixes.lock:  # a close empties the tokens meanwhile, or comes after
+            if self.epoch != self.generation:
+                raise PassCancelledError("the session was closed")
+            self.tokens.extend(ids)
+
+    def truncate(self, n: int) -> None:
+        """Forget every token after the first `n`."""
+        self.changes += 1
+        if self.observer is not None:
+            self.observer.truncate(n)
+        with self.prefixes.lock:  # pages may be taken back meanwhile
+            del self.tokens[n:]
+            self.rollback(n)
+            self.cache.truncate(self.n_cached)
+        if self.logits_at != n:
+            self.logits_at = -1
+
+    # --- what is cached of them
+
+    def keep_cached(self, n: int) -> None:
+        """Count on no more than the first `n` positions of the KV cache."""
+        with self.prefixes.lock:
+            self.rollback(n)
+
+    def count_on(self, known: int, drafted: int) -> None:
+        """Of a pass that computed a draft behind `known` positions, count on so many tokens of it.
+
+        Not where the pages were taken back since.
+        """
+        with self.prefixes.lock:
+            if self.n_cached >= known:
+                self.n_cached = self.cache.seek(known + drafted)
+
+    def adopt_prefix(self, total: int, adopted: int = 0) -> int:
+        """Take over what is known of the tokens up to `total`; the last one is computed here.
+
+        Before many rows are asked for, each time: the scheduler sends back who could. Returns how
+        many tokens were taken over in a phase in which `adopted` had been before.
+        """
+        if not self.shares:
+            return adopted
+        with self.prefixes.lock:
+            if self.epoch != self.generation:  # closed since: what it had is of another text
+                return adopted
+            ids, before = self.tokens[: total - 1], self.n_cached
+            self.n_cached = self.prefixes.adopt(self.cache, ids, before, self.namespace)
+            # What was taken over and evicted since does not count twice.
+            return min(adopted, before) + self.n_cached - before
+
+    def keep_prefix(self) -> None:
+        """Let others find what it has computed, if it shares."""
+        if self.shares:
+            with self.prefixes.lock:  # pages may be taken back meanwhile
+                if self.n_cached:
+                    self.prefixes.add(self.cache, self.tokens, self.n_cached, self.namespace)
 
     # --- logits
 

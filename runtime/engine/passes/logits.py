@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..forward.logits import OutputBuffers
+    from ...forward.logits import OutputBuffers
 
 
 @dataclass(eq=False, slots=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from ...jit.compile import Library, ObjectCache
-from ...jit.kernels.kvcache import KVFormat
-from ...jit.targets import CpuTarget
-from .. import models
-from ..forward.kv import KVLayout
-from ..gguf.file import GGUFFile
-from ..models.blocks import Recurrence
-from ..models.decoder import Decoder
-from ..physics.costs import AttentionLayers, LayerParts, ModelCost
-from ..weights.loader import WeightLoader
-from ..weights.matrix import Matrix
+from ....jit.compile import Library, ObjectCache
+from ....jit.kernels.kvcache import KVFormat
+from ....jit.targets import CpuTarget
+from ... import models
+from ...forward.kv import KVLayout
+from ...gguf.file import GGUFFile
+from ...models.blocks import Recurrence
+from ...models.decoder import Decoder
+from ...physics.costs import AttentionLayers, LayerParts, ModelCost
+from ...weights.loader import WeightLoader
+from ...weights.matrix import Matrix
 
 
 @dataclass(frozen=True, slots=True)

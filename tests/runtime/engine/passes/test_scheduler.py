@@ -18,12 +18,12 @@ from triplepoint import Agent, tool
 from triplepoint.errors import ModelError
 from triplepoint.runtime.engine.drafting.config import VERIFY_TOKENS, SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.pending import PendingRequest
-from triplepoint.runtime.engine.request import Batch, Request, StepResult
-from triplepoint.runtime.engine.runner import Runner
+from triplepoint.runtime.engine.passes.pending import PendingRequest
+from triplepoint.runtime.engine.passes.request import Batch, Request, StepResult
+from triplepoint.runtime.engine.passes.runner import Runner
+from triplepoint.runtime.engine.passes.scheduler import Scheduler
+from triplepoint.runtime.engine.passes.sequence import TokenSequence
 from triplepoint.runtime.engine.sampling.settings import Sampling
-from triplepoint.runtime.engine.scheduler import Scheduler
-from triplepoint.runtime.engine.sequence import TokenSequence
 from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.physics.costs import Part
 
@@ -93,11 +93,11 @@ def test_draftstogether(engine: Engine) -> None:
     """Sessions that verify drafts share passes with others; nothing changes what they write."""
     text = [5, 6, 7, 8, 9] * 8
     want = [_run(engine, [*text, n]) for n in range(6)]
-    before = engine.scheduler.shared
+    before = engine.core.scheduler.shared
 
     def work(n: int) -> tuple[list[int], int]:
         session = engine.session()
-        session.sequence.speculative = SpeculativeConfig(draft_tokens=4 if n % 2 else 0)
+        session.phases.drafting.settings = SpeculativeConfig(draft_tokens=4 if n % 2 else 0)
         session.prefill([*text, n])
         ids = list(session.decode(max_tokens=STEPS))
         assert session.last_phase is not None
@@ -106,7 +106,7 @@ def test_draftstogether(engine: Engine) -> None:
     got = together(work, 6)
     assert [ids for ids, _ in got] == want
     assert sum(drafted for _, drafted in got) > 0
-    assert engine.scheduler.shared > before
+    assert engine.core.scheduler.shared > before
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.Monke
     prompt = CHANCE.integers(0, 2000, 3000).tolist()
     want = _run(engine, prompt, 4)
     passes = Passes(monkeypatch)
-    monkeypatch.setattr(engine.scheduler, "deadline_s", 0.004)
+    monkeypatch.setattr(engine.core.scheduler, "deadline_s", 0.004)
     decoder = engine.session()
     decoder.prefill(PROMPTS[0])
     done = threading.Event()
@@ -143,7 +143,7 @@ def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.Monke
         if session is not decoder.sequence
     ]
     assert beside, "the prompt never shared a pass with the decode"
-    assert max(beside) < engine.tuning.chunk
+    assert max(beside) < engine.loaded.tuning.chunk
 
 
 def test_the_rest_of_a_prompt_is_no_decode(engine: Engine) -> None:
@@ -160,13 +160,13 @@ def test_a_choice_does_not_wait_for_a_pass(engine: Engine) -> None:
     session = engine.session()
     session.prefill(PROMPTS[1])
     logits = session.sequence.last_logits
-    mask = np.full(engine.outputs.masks.shape[1], 0x55555555, np.uint32)
-    want = engine.runner.choose(logits, 0, mask)
+    mask = np.full(engine.loaded.outputs.masks.shape[1], 0x55555555, np.uint32)
+    want = engine.core.runner.choose(logits, 0, mask)
     passing, go_on = threading.Event(), threading.Event()
 
     def a_pass() -> None:
-        with engine.lock:
-            engine.runner._make_room()
+        with engine.loaded.lock:
+            engine.core.runner._make_room()
             passing.set()
             assert go_on.wait(60)
 
@@ -174,7 +174,7 @@ def test_a_choice_does_not_wait_for_a_pass(engine: Engine) -> None:
         other = threads.submit(a_pass)
         try:
             assert passing.wait(60)
-            assert threads.submit(engine.runner.choose, logits, 0, mask).result(60) == want
+            assert threads.submit(engine.core.runner.choose, logits, 0, mask).result(60) == want
         finally:
             go_on.set()
         other.result(60)
@@ -246,7 +246,7 @@ def test_a_failed_pass_is_told_to_all_in_it(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When a pass fails, everybody in it hears why, and nobody waits for ever."""
-    real = engine.runner._check_files
+    real = engine.core.runner._check_files
     broken = threading.Event()
 
     def check() -> None:
@@ -254,7 +254,7 @@ def test_a_failed_pass_is_told_to_all_in_it(
             raise ModelError("the file is gone")
         real()
 
-    monkeypatch.setattr(engine.runner, "_check_files", check)
+    monkeypatch.setattr(engine.core.runner, "_check_files", check)
 
     def work(n: int) -> str:
         try:
@@ -286,10 +286,10 @@ def test_a_closed_iterator_frees_its_place(engine: Engine) -> None:
         next(decoding)
         cast("Generator[int]", decoding).close()
 
-    assert not engine.scheduler._active
-    assert not engine.scheduler._left
-    assert not engine.scheduler._waiting
-    assert not engine.scheduler._leading
+    assert not engine.core.scheduler._active
+    assert not engine.core.scheduler._left
+    assert not engine.core.scheduler._waiting
+    assert not engine.core.scheduler._leading
 
 
 def test_logits_stay_with_their_session(engine: Engine) -> None:
@@ -317,7 +317,7 @@ def test_a_prompt_gets_on_beside_a_decode_that_rests(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its part of a pass holds where one row takes longer than the deadline, whoever is away."""
-    scheduler = engine.scheduler
+    scheduler = engine.core.scheduler
     seconds = lambda parts: 0.3 + 0.004 * sum(part.tokens for part in parts)  # noqa: E731
     monkeypatch.setattr(scheduler, "_expecting", lambda picked: seconds)
     monkeypatch.setattr(scheduler, "_somebody_decodes", lambda: True)
@@ -342,7 +342,7 @@ def test_logits_are_there_after_each_token(engine: Engine) -> None:
             self.seen.append(session.sequence.has_logits)
 
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=0)
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)
     session.prefill(PROMPTS[1])
     tokens = session.decode(max_tokens=8, constraint=Watch())
     for number, _ in enumerate(tokens):
@@ -357,7 +357,7 @@ def test_phases_of_shared_passes_add_up(engine: Engine) -> None:
 
     def work(n: int) -> Any:
         session = engine.session()
-        session.sequence.speculative = SpeculativeConfig(draft_tokens=0)  # drafts are rows, too
+        session.phases.drafting.settings = SpeculativeConfig(draft_tokens=0)  # drafts are rows, too
         session.prefill(PROMPTS[n])
         list(session.decode(max_tokens=STEPS))
         return session.last_phase
@@ -381,14 +381,14 @@ def test_phases_of_shared_passes_teach_nothing(
 ) -> None:
     """How long a session waited for passes of others is not taken for what one of its own takes."""
     taught: list[float] = []
-    phase = engine.tuning.phase
+    phase = engine.loaded.tuning.phase
 
     def watched(decode: bool, tokens: int, start: int, passes: int, wall_s: float) -> list[str]:
         if decode:
             taught.append(wall_s)
         return phase(decode, tokens, start, passes, wall_s)
 
-    monkeypatch.setattr(engine.tuning, "phase", watched)
+    monkeypatch.setattr(engine.loaded.tuning, "phase", watched)
 
     def work(n: int) -> Any:
         session = engine.session()
@@ -427,7 +427,7 @@ def test_a_prompt_in_common_is_computed_once(
     try:
         got = together(work, 4)
     finally:
-        engine.prefix_cache.clear()
+        engine.core.prefix_cache.clear()
     assert [ids for ids, _ in got] == want
     assert sum(found for _, found in got) >= 3 * 2900
     assert sum(computed) < 3000 + 4 * 150
@@ -436,7 +436,7 @@ def test_a_prompt_in_common_is_computed_once(
 def test_accepted_drafts_are_not_computed_again(engine: Engine) -> None:
     """Positions of a draft that was accepted are cached: a pass begins behind all of them."""
     session = engine.session()
-    session.sequence.speculative = SpeculativeConfig(draft_tokens=8)
+    session.phases.drafting.settings = SpeculativeConfig(draft_tokens=8)
     text = [5, 6, 7, 8] * 10
     session.prefill(text)
     for count, _ in enumerate(session.decode(max_tokens=60), 1):
@@ -454,14 +454,14 @@ def test_the_first_sessions_may_come_at_once() -> None:
         want = [_run(alone, prompt, 5) for prompt in PROMPTS[:4]]
     built: list[str] = []
     with Engine.load("nano", threads=2) as engine:
-        forward = engine.network.forward
+        forward = engine.loaded.network.forward
 
         def slowly(g: Any, out: np.ndarray) -> None:
             built.append(g.tape.name)
             time.sleep(0.05)  # the others come while it is being built
             forward(g, out)
 
-        engine.network.forward = slowly
+        engine.loaded.network.forward = slowly
         got = together(lambda n: _run(engine, PROMPTS[n], 5), 4)
 
     assert got == want
@@ -488,7 +488,7 @@ def test_a_decode_that_starts_over_takes_over(
     got = [next(decode), next(decode)]
     next(beside)
     monkeypatch.setattr(Scheduler, "step", counted)
-    with engine.scheduler.mutex:
+    with engine.core.scheduler.mutex:
         sessions[0].sequence.evict()
 
     assert [*got, *decode] == want

@@ -13,28 +13,24 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ...errors import ContextOverflowError
-from ...interrupts import held
-from ...jit.kernels.kvcache import PAGE
-from .drafting.config import VERIFY_TOKENS
-from .eviction import frees_enough, victims_for
+from ....interrupts import held
+from ....jit.kernels.kvcache import PAGE
+from ..policy.pass_policy import PassPolicy
+from .page_memory import PageMemory
 from .pending import SAME, PendingRequest, same_prefix
-from .policy.pass_policy import PassPolicy
-from .request import Batch, StepResult
+from .request import WHOLE_ROWS, Batch, StepResult
 from .sequence import Status
 
 if TYPE_CHECKING:
-    from ..physics.costs import Part
-    from .kv.prefix_cache import PrefixCache
-    from .loaded_model import LoadedModel
-    from .plan import Plan, Plans
-    from .policy.autotune import Autotuner
+    from ...physics.costs import Part
+    from ..kv.prefix_cache import PrefixCache
+    from ..model.loaded_model import LoadedModel
+    from ..model.plan import Plan, Plans
+    from ..policy.autotune import Autotuner
     from .request import Request
     from .runner import Runner
     from .sequence import TokenSequence
@@ -51,9 +47,7 @@ class Scheduler(PassPolicy[PendingRequest]):
     Attributes:
         passes, shared: passes that were run, and those of them with rows of several sequences.
         sequences: those that there are.
-        preempted: how often a sequence's pages were taken back.
-        parks: whether sequences that find no memory wait, and may have it taken back for others; a
-            benchmark turns it off to see what that gives.
+        pages: the memory of their KV caches.
         beside: rows of others in the last pass, as if all sequences in it had as many of them. So
             the next pass is likely to be.
         mutex: while a sequence has it, its pages are not taken back. Never held during a pass.
@@ -66,8 +60,7 @@ class Scheduler(PassPolicy[PendingRequest]):
         self._loaded, self._plans, self._runner = loaded, plans, runner
         self._prefix_cache = prefix_cache
         self.sequences: weakref.WeakSet[TokenSequence] = weakref.WeakSet()
-        self.parks = True
-        self.passes = self.shared = self.preempted = 0
+        self.passes = self.shared = 0
         # Reentrant: `stop` may be called by a signal handler, in the midst of anything. One lock
         # for the prefixes too: the collector may close a decode in whatever thread has either.
         self.mutex = prefix_cache.lock
@@ -78,6 +71,14 @@ class Scheduler(PassPolicy[PendingRequest]):
         self._last_s = 0.0  # of the last pass
         self._picked: list[PendingRequest] = []  # those that the pass that runs has rows of
         self.beside = 0
+        self.pages = PageMemory(
+            loaded.layout.memory,
+            prefix_cache,
+            self.sequences,
+            self._active,
+            self._waiting,
+            self._preempted,
+        )
 
     def abandoned(self) -> bool:
         """After a fork: whether a thread that is not here has a lock, or leads, for ever."""
@@ -154,7 +155,7 @@ class Scheduler(PassPolicy[PendingRequest]):
     def _run_alone(self, request: Request) -> StepResult | None:
         """Run rows of the only sequence that wants any; None: it needs others' memory."""
         loaded, sequence, count = self._loaded, request.sequence, len(request.ids)
-        if count > VERIFY_TOKENS:
+        if count > WHOLE_ROWS:
             count = self._part(request, loaded.tuning.chunk)
         with loaded.lock:
             start, end, cache = request.start, request.start + count, sequence.cache
@@ -166,7 +167,7 @@ class Scheduler(PassPolicy[PendingRequest]):
                 ready = cache.ready(start, end, undo=undo)
                 if not ready:
                     with self.mutex:
-                        if not self._promise(cache.wants(start, end, undo=undo)):
+                        if not self.pages.promise(cache.wants(start, end, undo=undo)):
                             return None
                     sequence.admitted = sequence.admitted or time.monotonic()
                 self.passes += 1
@@ -239,15 +240,6 @@ class Scheduler(PassPolicy[PendingRequest]):
             known.add(sequence.cache, sequence.tokens, end, sequence.namespace)
         if self._loaded.layout.window:
             sequence.cache.slide(end)
-
-    def _promise(self, nbytes: int) -> bool:
-        """Whether there is room for the pages of a pass, which nobody else may take any more."""
-        memory = self._loaded.layout.memory
-        memory.promised = 0
-        if memory.lacks(nbytes):
-            return False
-        memory.promised = nbytes
-        return True
 
     def computed(self, sequence: TokenSequence) -> None:
         """No pass has rows of a sequence any more."""
@@ -488,71 +480,7 @@ class Scheduler(PassPolicy[PendingRequest]):
         promised: int,
         picked: list[tuple[PendingRequest, int]],
     ) -> int | None:
-        """Bytes of pages that a request's rows need, once there is room; None: it has to wait.
-
-        Room is made of what nobody has, then of sequences that rest, then of those that got theirs
-        later. What is kept until a time is let go of before a sequence that has pages takes those
-        of others, or where nobody could go on else; a new one waits. So who was first goes on to
-        its end, and nobody computes again by turns. `promised`: bytes for others of this pass.
-        """
-        sequence = pending.request.sequence
-        start, end = sequence.n_cached, sequence.n_cached + count
-        undo = pending.request.outputs > 1
-        claimed = {
-            page
-            for other, rows in picked
-            for page in other.request.sequence.cache.claims(
-                other.request.start, other.request.start + rows
-            )
-        }
-        needed = sequence.cache.wants(start, end, claimed, undo=undo)
-        memory = self._loaded.layout.memory
-        if sequence.cache.state is not None and not undo and memory.lacks(promised + needed):
-            sequence.cache.state.give_up_spare()  # it drafts no more, or not now
-        if not needed or not memory.lacks(promised + needed):
-            sequence.admitted = sequence.admitted or time.monotonic()
-            return needed
-        kept = bool(sequence.admitted)
-        self._prefix_cache.evict(memory.lacks(promised + needed), kept=kept)
-        here = {other.request.sequence for other, _ in picked} | {sequence}
-        found = victims_for(pending, self._waiting, self.sequences, self._active)
-        victims = [one for one in found if one not in here] if self.parks else []
-        lacks, freed_by = memory.lacks(promised + needed), self._prefix_cache.freed_by
-        if frees_enough(victims, sequence, self.sequences, lacks, freed_by):
-            for victim in victims:
-                if not memory.lacks(promised + needed):
-                    break
-                self._preempt(victim)
-                self._prefix_cache.evict(memory.lacks(promised + needed))
-        others = [s for s in list(self.sequences) if s.cache.held and s is not sequence]
-        mine = pending.seniority
-        alone = not (picked or others or any(other.seniority < mine for other in self._waiting))
-        if alone or not self.parks:
-            self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
-            if memory.lacks(promised + needed) and (
-                page := sequence.cache.page_at(sequence.n_cached)
-            ):
-                # It may lack room for a copy of a page that only the tree has beside it.
-                self._prefix_cache.forget(page)
-                needed = sequence.cache.wants(start, end, claimed, undo=undo)
-                self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
-        if not memory.lacks(promised + needed):
-            sequence.admitted = sequence.admitted or time.monotonic()
-            return needed
-        if not alone and self.parks:
-            return None
-        others = memory.used - sum(page.nbytes for page in sequence.cache.held)
-        whole = sequence.cache.needs(end, undo=undo) + max(0, others)
-        pending.error = ContextOverflowError(
-            f"{end} tokens need {whole:,} bytes of KV cache, but there are "
-            f"{memory.budget:,} for all; load the model with more kv_memory, or a smaller context"
-        )
-        assert memory.budget is not None, "nothing is lacking without one"
-        rest, wants = memory.budget - memory.used, partial(sequence.cache.wants, undo=undo)
-        more = bisect_right(range(start + 1, end), rest, key=lambda n: wants(start, n))
-        pending.error.memory = end, start + more
-        self._preempted.append(pending)
-        return None
+        return self.pages.needed(pending, count, promised, picked)
 
     def admit(self, request: Request) -> bool:
         """Make room for rows that their sequence has computed by a plan of its own.
@@ -570,7 +498,7 @@ class Scheduler(PassPolicy[PendingRequest]):
             if pending.error is not None:
                 self._preempted.remove(pending)
                 raise pending.error
-            return needed is not None and self._promise(needed)
+            return needed is not None and self.pages.promise(needed)
 
     def rows_aside(self, most: int, start: int) -> int:
         """Rows of a pass that nobody shares: beside decodes, as few as the deadline asks for."""
@@ -581,14 +509,6 @@ class Scheduler(PassPolicy[PendingRequest]):
         while rows > FEW_ROWS and self._timing.pass_s(rows, start) > self.aim_s:
             rows //= 2
         return rows
-
-    def _preempt(self, sequence: TokenSequence) -> None:
-        """Preempt a sequence: it computes its tokens again when it goes on."""
-        sequence.evict()
-        self.preempted += 1
-        for pending in self._waiting:
-            if pending.request.sequence is sequence:
-                self._preempted.append(pending)
 
     def _is_prefix_cached(self, request: Request) -> bool:
         """Whether another sequence has computed the next rows since they were asked for."""

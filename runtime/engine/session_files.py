@@ -15,45 +15,39 @@ one before it. Where there are states, pages are of use up to the last of them t
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .... import interrupts
-from ....arguments import as_path
-from ....errors import ContextOverflowError, EngineError
-from ....jit.compile import source_hash
-from ....jit.kernels import cache_q8, conv, kept_rows, kvcache, latent, rope, state_tile
-from ....jit.kernels.kvcache import PAGE
-from ... import checked_files
-from ...checked_files import UnreadableError
-from ...forward.state import Checkpoint
-from ..request import Request
+from ... import interrupts
+from ...arguments import as_path
+from ...errors import ContextOverflowError, EngineError
+from ...jit.kernels.kvcache import PAGE
+from .. import checked_files
+from ..checked_files import UnreadableError
+from ..forward.state import Checkpoint
+from .kv.page_keys import fingerprint, page_keys
+from .passes.request import Request
 
 if TYPE_CHECKING:
-    from ...forward.kv import KVCache
-    from ..loaded_model import LoadedModel
-    from ..scheduler import Scheduler
-    from ..sequence import TokenSequence
+    from ..forward.kv import KVCache
+    from .model.loaded_model import LoadedModel
+    from .passes.scheduler import Scheduler
+    from .passes.sequence import TokenSequence
 
 VERSION = 2
 INDEX = "index.json"
 SUFFIX, STATE_SUFFIX = ".kv", ".state"
 FAR = "-far"  # behind the name of a page without its layers that have a window
 READERS = 4
-_LAYOUT = (kvcache, cache_q8, rope, latent, state_tile, conv, kept_rows)
-"""What says where the bytes of a page, or of a state, lie."""
 _OURS = re.compile(r"[0-9a-f]{64}(-far)?\.kv|[0-9a-f]{64}\.state")
 _UNFINISHED = re.compile(rf"{_OURS.pattern}|{INDEX}")
 _FOLDER = "the folder of a session"
@@ -258,36 +252,6 @@ def _load_states(
     return wrong
 
 
-def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
-    """What the bytes of a page depend on, tokens aside: computed once for each engine."""
-    if loaded not in _FINGERPRINTS:
-        _FINGERPRINTS[loaded] = _fingerprint(loaded)
-    return _FINGERPRINTS[loaded]
-
-
-_FINGERPRINTS: WeakKeyDictionary[LoadedModel, dict[str, Any]] = WeakKeyDictionary()
-
-
-def _fingerprint(loaded: LoadedModel) -> dict[str, Any]:
-    rotary = hashlib.sha256()
-    for pair in loaded.rotary:
-        for table in pair:
-            rotary.update(table[:PAGE].tobytes())
-    return {
-        "model": loaded.model.sha256,
-        "kv": loaded.kv,
-        "target": str(loaded.target),
-        "shape": [
-            PAGE,
-            *([h.kv_heads, h.head_dim, h.out_dim] if h else [] for h in loaded.layout.shapes),
-            *([loaded.layout.kept] if loaded.layout.kept else []),
-        ],
-        "windows": list(loaded.layout.windows),
-        "rotary": rotary.hexdigest(),
-        "layout": source_hash(*_LAYOUT),
-    }
-
-
 def _read_index(folder: Path) -> dict[str, Any]:
     path = folder / INDEX
     try:
@@ -325,16 +289,6 @@ def _digests(folder: Path, what: str = "pages") -> dict[str, str]:
         return {entry[-2]: entry[-1] for entry in _read_index(folder).get(what, [])}
     except EngineError:
         return {}
-
-
-def page_keys(loaded: LoadedModel, tokens: list[int], namespace: str = "") -> Iterator[str]:
-    """The key of each page of these tokens; pages of different namespaces have different ones."""
-    running = hashlib.sha256(json.dumps(fingerprint(loaded), sort_keys=True).encode())
-    if namespace:
-        running.update(hashlib.sha256(namespace.encode()).digest())
-    for at in range(0, len(tokens), PAGE):
-        running.update(np.array(tokens[at : at + PAGE], np.int64).tobytes())
-        yield running.hexdigest()
 
 
 def _size(path: Path) -> int:

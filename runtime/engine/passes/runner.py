@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import EngineError, PassCancelledError
-from ...jit import sigbus
-from ...jit.kernels.kvcache import PAGE
-from ..forward.batch import Span
-from ..forward.logits import greedy
-from ..forward.shared_prefix import APART, PrefixFinder
-from ..physics.costs import Part
+from ....errors import EngineError, PassCancelledError
+from ....jit import sigbus
+from ....jit.kernels.kvcache import PAGE
+from ...forward.batch import Span
+from ...forward.logits import greedy
+from ...forward.shared_prefix import APART, PrefixFinder
+from ...physics.costs import Part
 from .logits import Logits
 from .request import StepResult
 from .sequence import Status
 from .shared_pass import SharedPass
 
 if TYPE_CHECKING:
-    from ...jit.tape import CompiledTape, TapeTimes
-    from ..forward.shared_prefix import Reading, SharedPrefix
-    from .loaded_model import LoadedModel
-    from .plan import Plan, Plans
-    from .policy.autotune import Autotuner
+    from ....jit.tape import CompiledTape, TapeTimes
+    from ...forward.shared_prefix import Reading, SharedPrefix
+    from ..model.loaded_model import LoadedModel
+    from ..model.plan import Plan, Plans
+    from ..policy.autotune import Autotuner
     from .request import Batch, Request
     from .sequence import TokenSequence
 
@@ -43,14 +43,14 @@ class Runner:
         shared: passes so far that had rows of several sequences.
         joins: whether sequences that begin with the same pages read these together; a benchmark
             turns it off to see what that gives.
-        observers: called after each of them: to watch, not to change.
+        shared_observers: called after each of these: to watch, not to change.
     """
 
     def __init__(self, loaded: LoadedModel, plans: Plans) -> None:
         self._loaded, self._plans = loaded, plans
         self.shared = 0
         self.joins = True
-        self.observers: list[Callable[[SharedPass], None]] = []
+        self.shared_observers: list[Callable[[SharedPass], None]] = []
         self._given: list[Logits] = []  # by the last pass
         self._prefixes, self._ahead = PrefixFinder(), PrefixFinder()
         self._times: dict[Plan, TapeTimes] = {}  # of the last shared pass on each
@@ -64,13 +64,13 @@ class Runner:
             self._checks.append(loaded.weights.check)
 
     @contextmanager
-    def observe(self, callback: Callable[[SharedPass], None]) -> Iterator[None]:
+    def observe_shared(self, callback: Callable[[SharedPass], None]) -> Iterator[None]:
         """Call back after each pass that several sequences share meanwhile."""
-        self.observers.append(callback)
+        self.shared_observers.append(callback)
         try:
             yield
         finally:
-            self.observers.remove(callback)
+            self.shared_observers.remove(callback)
 
     def run(self, batch: Batch, plan: Plan | None = None) -> list[StepResult]:
         """Compute a batch; the caller has the engine's lock, and its pages can be written.
@@ -189,7 +189,7 @@ class Runner:
             threads=threads,
             experts=[int(count[0]) for count in plan.graph.experts_hit],
         )
-        for observer in self.observers:
+        for observer in self.shared_observers:
             observer(done)
         chosen = self._choose(masks, threads) if wanted else []
         results, at = list[StepResult](), 0

@@ -13,16 +13,19 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ...traces.events import PassEnd
+    from ....traces.events import PassEnd
+    from ..model.plan import Plan
     from .logits import Logits
-    from .plan import Plan
     from .sequence import TokenSequence
     from .shared_pass import SharedPass
 
 
-@dataclass(eq=False, slots=True)
+WHOLE_ROWS = 32  # of a request that one pass takes; of more a pass may take the first ones
+
+
+@dataclass(eq=False, frozen=True, slots=True)
 class Request:
-    """Rows that a sequence wants computed next; nothing changes it once it is made."""
+    """Rows that a sequence wants computed next."""
 
     sequence: TokenSequence
     """Whose rows they are."""

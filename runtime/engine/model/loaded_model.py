@@ -10,37 +10,36 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...arguments import ProcessBound, as_list
-from ...errors import EngineError, GGUFError, SettingError
-from ...jit.compile import Library
-from ...jit.kernels.attention import token_tile
-from ...jit.kernels.kvcache import PAGE, KVFormat
-from ...jit.pool import Pool
-from .. import memory, models
-from ..cgroups import require_address_space
-from ..forward.kv import KVLayout
-from ..forward.kv_memory import KVMemory
-from ..forward.logits import OutputBuffers
-from ..forward.state import StateLayout
-from ..forward.tensors import Workspace
-from ..gguf.file import GGUFFile
-from ..gguf.mapped_file_guard import MappedFileGuard, sha256_of
-from ..physics import calibration, register_tiles, thread_sweep
-from ..physics.calibration import Calibration
-from ..physics.costs import LayerParts, ModelCost
-from ..physics.huge_pages import page_gain
-from ..physics.latency_model import Efficiency, Passes
-from ..physics.machine import MachineProfile, profile
-from ..tokens.tokenizer import Tokenizer
-from ..weights.loader import WeightLoader
-from ..weights.packed_cache import CacheStatus, pack_or_map
-from .drafting.config import SpeculativeConfig
+from ....arguments import ProcessBound, as_list
+from ....errors import EngineError, GGUFError, SettingError
+from ....jit.compile import Library
+from ....jit.kernels.attention import token_tile
+from ....jit.kernels.kvcache import PAGE, KVFormat
+from ....jit.pool import Pool
+from ... import memory, models
+from ...cgroups import require_address_space
+from ...forward.kv import KVLayout
+from ...forward.kv_memory import KVMemory
+from ...forward.logits import OutputBuffers
+from ...forward.state import StateLayout
+from ...forward.tensors import Workspace
+from ...gguf.file import GGUFFile
+from ...gguf.mapped_file_guard import MappedFileGuard, sha256_of
+from ...physics import calibration, register_tiles, thread_sweep
+from ...physics.calibration import Calibration
+from ...physics.costs import LayerParts, ModelCost
+from ...physics.huge_pages import page_gain
+from ...physics.latency_model import Efficiency, Passes
+from ...physics.machine import MachineProfile, profile
+from ...tokens.tokenizer import Tokenizer
+from ...weights.loader import WeightLoader
+from ...weights.packed_cache import CacheStatus, pack_or_map
+from ..policy import choices as policy
+from ..policy.autotune import ActiveThreads, Autotuner, Overrides
+from ..policy.contention import ContentionMonitor
+from ..sampling.logit_ranking import LogitRanker
+from ..sampling.settings import file_sampling
 from .model_cost import layer_parts, model_cost
-from .policy import choices as policy
-from .policy.autotune import ActiveThreads, Autotuner, Overrides
-from .policy.contention import ContentionMonitor
-from .sampling.logit_ranking import LogitRanker
-from .sampling.settings import file_sampling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,8 +97,10 @@ class LoadOptions:
     cache_packed_weights: bool
     fixed: Overrides
     kv_memory: int | None
-    spill: int | None
-    speculative: SpeculativeConfig
+    mtp: bool
+    """Whether the layer that drafts is loaded, if the model has one."""
+    needs_mtp: bool
+    """Whether a model without one is an error."""
 
 
 class LoadedModel(ProcessBound):
@@ -136,9 +137,8 @@ class LoadedModel(ProcessBound):
         self.kv: KVFormat = options.kv
         self.tokenizer = Tokenizer.from_gguf(gguf)
         weights = WeightLoader(gguf, library)
-        self.network = models.build(gguf, weights, mtp=options.speculative.mtp)
-        drafts = options.speculative
-        if drafts.mtp and not drafts.lookup and self.network.mtp is None:
+        self.network = models.build(gguf, weights, mtp=options.mtp)
+        if options.needs_mtp and self.network.mtp is None:
             raise SettingError(
                 "draft_source='mtp' needs a model with an MTP head, which this one lacks; give "
                 "'auto', or 'lookup' to draft from the context"

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from ...jit.tape import CompiledTape, Tape, TapeTimes
-from ..forward.graph import GraphBuilder
-from ..forward.hidden import HiddenGraph
-from ..forward.logits import ROWS, argmax_ops, argmax_rows_ops
-from ..forward.split_kv import TOKENS as SPLIT_TOKENS
-from ..forward.split_kv import SplitKVGraph
+from ....jit.tape import CompiledTape, Tape, TapeTimes
+from ...forward.graph import GraphBuilder
+from ...forward.hidden import HiddenGraph
+from ...forward.logits import ROWS, argmax_ops, argmax_rows_ops
+from ...forward.split_kv import TOKENS as SPLIT_TOKENS
+from ...forward.split_kv import SplitKVGraph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..forward.batch import Span
+    from ...forward.batch import Span
     from .loaded_model import LoadedModel
 
 _HEAVY = ("gemm", "attention", "stream")

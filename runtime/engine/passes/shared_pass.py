@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...traces.events import PassEvent
-from ..physics.costs import Part, PassCost, part_cost, predict
-from ..physics.latency_model import LatencyEstimate, attainable
-from ..physics.observation import observe
-from ..physics.run_delay import delay_of
+from ....traces.events import PassEvent
+from ...physics.costs import Part, PassCost, part_cost, predict
+from ...physics.latency_model import LatencyEstimate, attainable
+from ...physics.observation import observe
+from ...physics.run_delay import delay_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..forward.shared_prefix import Together
-    from .loaded_model import LoadedModel
-    from .plan import Plan
+    from ...forward.shared_prefix import Together
+    from ..model.loaded_model import LoadedModel
+    from ..model.plan import Plan
 
 GOAL = 0.15  # error of a prediction that is good enough
 HELD_NS = 1_000_000  # without a core: a pass was held up

@@ -14,8 +14,8 @@ import pytest
 
 from triplepoint.errors import EngineError
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Request
-from triplepoint.runtime.engine.scheduler import PendingRequest
+from triplepoint.runtime.engine.passes.request import Request
+from triplepoint.runtime.engine.passes.scheduler import PendingRequest
 
 PROMPTS = [np.random.default_rng(11).integers(0, 2000, 40).tolist()]
 
@@ -28,23 +28,23 @@ def engine() -> Iterator[Engine]:
 
 def test_what_an_interrupt_left_of_a_lead_is_taken_back(engine: Engine) -> None:
     """Ctrl-C may come where a thread has just begun to lead, or to wait: it asks again later."""
-    session, scheduler = engine.session(), engine.scheduler
+    session, scheduler = engine.session(), engine.core.scheduler
     session.prefill(PROMPTS[0])
     scheduler._leading = threading.get_ident()
-    engine.trying.add(threading.get_ident())
-    engine.lock.acquire()
+    engine.loaded.trying.add(threading.get_ident())
+    engine.loaded.lock.acquire()
     scheduler._waiting.append(PendingRequest(Request(engine.session().sequence, 0, [1, 2], 1)))
     assert len(list(session.decode(max_tokens=3))) == 3
     assert (scheduler._leading, scheduler._waiting) == (0, [])
     with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(engine.lock.acquire, timeout=10).result()
-        thread.submit(engine.lock.release).result()
+        assert thread.submit(engine.loaded.lock.acquire, timeout=10).result()
+        thread.submit(engine.loaded.lock.release).result()
 
 
 def test_a_phase_that_an_interrupt_ended_in_part_ends_no_others(engine: Engine) -> None:
     """A sequence that is left in one of the books only is not looked up in the other."""
     gone = engine.session().sequence
-    engine.scheduler._left[gone] = time.perf_counter() + 60
+    engine.core.scheduler._left[gone] = time.perf_counter() + 60
     try:
         sessions = [engine.session() for _ in range(3)]
         for session in sessions:
@@ -53,13 +53,13 @@ def test_a_phase_that_an_interrupt_ended_in_part_ends_no_others(engine: Engine) 
             found = list(threads.map(lambda s: list(s.decode(max_tokens=8)), sessions))
         assert found[0] == found[1] == found[2]
     finally:
-        del engine.scheduler._left[gone]
+        del engine.core.scheduler._left[gone]
 
 
 def test_prefixes_have_the_lock_of_the_scheduler(engine: Engine) -> None:
     """The collector may close a decode where either is held: with two they would wait for each
     other."""
-    assert engine.prefix_cache.lock is engine.scheduler.mutex
+    assert engine.core.prefix_cache.lock is engine.core.scheduler.mutex
 
 
 def test_a_mask_that_does_not_fit_ends_its_own_decode_only(engine: Engine) -> None:
@@ -101,7 +101,7 @@ def exit_of_a_child(engine: Engine) -> int:
     asks = engine.session()
     with ThreadPoolExecutor(1) as thread:
         computes = thread.submit(compute)
-        while not engine.scheduler._leading:
+        while not engine.core.scheduler._leading:
             time.sleep(0.001)
         child = os.fork()
         if not child:

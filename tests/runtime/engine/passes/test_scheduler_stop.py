@@ -14,8 +14,8 @@ from helpers.threads import frequent_switches, together
 
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.request import Batch, Request, StepResult
-from triplepoint.runtime.engine.runner import Runner
+from triplepoint.runtime.engine.passes.request import Batch, Request, StepResult
+from triplepoint.runtime.engine.passes.runner import Runner
 from triplepoint.runtime.engine.session import Session
 
 CHANCE = np.random.default_rng(11)
@@ -108,7 +108,7 @@ def test_stop_takes_back_rows_that_wait(engine: Engine, monkeypatch: pytest.Monk
         try:
             assert held.begun.wait(60)
             second = threads.submit(_prefill, waits, PROMPTS[4])
-            _until(lambda: bool(engine.scheduler._waiting))
+            _until(lambda: bool(engine.core.scheduler._waiting))
             waits.stop()
             assert second.result(60) == "stopped"
             assert not first.done()
@@ -125,7 +125,7 @@ def test_the_lead_is_handed_on_by_who_was_stopped(
     """Who is stopped in the moment in which it is to lead does not leave the others waiting."""
     busy, stopped, last = (engine.session() for _ in range(3))
     held = Held(monkeypatch, busy)
-    scheduler = engine.scheduler
+    scheduler = engine.core.scheduler
     hand_over = scheduler._hand_over
 
     def and_stop() -> None:
@@ -162,17 +162,17 @@ def test_a_shared_pass_ends_when_nobody_waits_for_it(
 
     def stopped_meanwhile(runner: Runner, tape: Any, times: Any) -> None:
         pair[0].stop()
-        assert not engine.pool.stopped
+        assert not engine.loaded.pool.stopped
         pair[1].stop()
-        assert engine.pool.stopped
+        assert engine.loaded.pool.stopped
         run_tape(runner, tape, times)
 
-    with pair[0].sequence.phase(), pair[1].sequence.phase():
+    with pair[0].phases.phase(), pair[1].phases.phase():
         batch = Batch.whole(*(Request(s.sequence, s.n_cached, [1], 1) for s in pair))
         monkeypatch.setattr(Runner, "_run_tape", stopped_meanwhile)
-        with engine.lock, pytest.raises(PassCancelledError):
-            engine.scheduler.run(batch)
-    assert not engine.pool.stopped
+        with engine.loaded.lock, pytest.raises(PassCancelledError):
+            engine.core.scheduler.run(batch)
+    assert not engine.loaded.pool.stopped
     assert [session.n_cached for session in pair] == [len(prompt) for prompt in PROMPTS[:2]]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.shared_pass import SharedPass
+from triplepoint.runtime.engine.passes.shared_pass import SharedPass
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PassEvent, PhaseEvent
 
@@ -111,8 +111,8 @@ def test_why_a_pass_has_so_many_rows() -> None:
     seen: list[SharedPass] = []
     over = threading.Event()
     with Engine.load("nano", threads=2, context=4096) as engine:
-        engine.runner.observers.append(seen.append)
-        engine.scheduler.deadline_s = 0.004
+        engine.core.runner.shared_observers.append(seen.append)
+        engine.core.scheduler.deadline_s = 0.004
         decoder, reader = engine.session(), engine.session()
         decoder.prefill([1, 2, 3])
 
@@ -135,4 +135,4 @@ def test_why_a_pass_has_so_many_rows() -> None:
     assert "all" in whys
     for shared in seen:
         if shared.why == "deadline":
-            assert max(part.tokens for part in shared.parts) < engine.tuning.chunk
+            assert max(part.tokens for part in shared.parts) < engine.loaded.tuning.chunk

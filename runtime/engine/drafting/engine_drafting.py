@@ -1,0 +1,65 @@
+"""What all decodes of an engine share for their drafts: settings, pass times, the model's layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...physics.costs import pass_cost, predict
+from .head import DraftHead
+from .length import PassLatency
+
+if TYPE_CHECKING:
+    from ..model.loaded_model import LoadedModel
+    from ..model.plan import Plans
+    from ..passes.runner import Runner
+    from .config import SpeculativeConfig
+    from .length import Company
+
+
+class EngineDrafting:
+    """What drafts of an engine's sequences have in common."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        plans: Plans,
+        runner: Runner,
+        scheduler: Company,
+        settings: SpeculativeConfig,
+    ) -> None:
+        self._loaded, self._plans, self._runner = loaded, plans, runner
+        self._heads: dict[tuple[object, ...], DraftHead] = {}
+        self.settings = settings
+        """How new sessions need fewer passes than tokens."""
+        self.tokenizer, self.lock = loaded.tokenizer, loaded.lock
+        self.scheduler = scheduler
+        """Who else has rows in passes."""
+        self.latency = PassLatency()
+        """What passes take, as they were measured."""
+
+    @property
+    def token_bytes(self) -> float:
+        """Bytes of weights that a pass of one token reads."""
+        cost = self._loaded.cost
+        experts = cost.expert_bytes * cost.experts_used / max(1, cost.experts)
+        return cost.body_bytes + cost.head_bytes + experts
+
+    def pass_limits(self, most: int, kv_length: int) -> list[float]:
+        """Return the seconds that the machine's limits allow passes of 1 to `most` tokens."""
+        loaded, times = self._loaded, list[float]()
+        for tokens in range(1, most + 1):
+            plan = self._plans.decode if tokens == 1 else self._plans.prefill
+            barriers, tile = plan.tape.barriers, loaded.attention_tile
+            cost = pass_cost(loaded.cost, tokens, kv_length, tokens, barriers, tile)
+            times.append(predict(cost, loaded.cost, loaded.machine).limit_s)
+        return times
+
+    def head(self, vocabulary: int) -> DraftHead | None:
+        """Return the model's own layer that drafts, of so many tokens; None: it was not loaded."""
+        loaded = self._loaded
+        if loaded.network.mtp is None:
+            return None
+        key = vocabulary, *loaded.tuning.tiles.items()
+        if key not in self._heads:
+            self._heads[key] = DraftHead(loaded, self._runner, loaded.network.mtp, vocabulary)
+        return self._heads[key]

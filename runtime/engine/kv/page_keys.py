@@ -1,0 +1,65 @@
+"""Names of pages of KV caches: the SHA-256 of all that their bytes depend on.
+
+What a page holds is decided by the model, the layout and every token up to its end. So a page of
+other tokens, or of another model, is never found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ....jit.compile import source_hash
+from ....jit.kernels import cache_q8, conv, kept_rows, kvcache, latent, rope, state_tile
+from ....jit.kernels.kvcache import PAGE
+
+if TYPE_CHECKING:
+    from ..model.loaded_model import LoadedModel
+
+_LAYOUT = (kvcache, cache_q8, rope, latent, state_tile, conv, kept_rows)
+"""What says where the bytes of a page, or of a state, lie."""
+
+
+def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
+    """What the bytes of a page depend on, tokens aside: computed once for each engine."""
+    if loaded not in _FINGERPRINTS:
+        _FINGERPRINTS[loaded] = _fingerprint(loaded)
+    return _FINGERPRINTS[loaded]
+
+
+_FINGERPRINTS: WeakKeyDictionary[LoadedModel, dict[str, Any]] = WeakKeyDictionary()
+
+
+def _fingerprint(loaded: LoadedModel) -> dict[str, Any]:
+    rotary = hashlib.sha256()
+    for pair in loaded.rotary:
+        for table in pair:
+            rotary.update(table[:PAGE].tobytes())
+    return {
+        "model": loaded.model.sha256,
+        "kv": loaded.kv,
+        "target": str(loaded.target),
+        "shape": [
+            PAGE,
+            *([h.kv_heads, h.head_dim, h.out_dim] if h else [] for h in loaded.layout.shapes),
+            *([loaded.layout.kept] if loaded.layout.kept else []),
+        ],
+        "windows": list(loaded.layout.windows),
+        "rotary": rotary.hexdigest(),
+        "layout": source_hash(*_LAYOUT),
+    }
+
+
+def page_keys(loaded: LoadedModel, tokens: list[int], namespace: str = "") -> Iterator[str]:
+    """The key of each page of these tokens; pages of different namespaces have different ones."""
+    running = hashlib.sha256(json.dumps(fingerprint(loaded), sort_keys=True).encode())
+    if namespace:
+        running.update(hashlib.sha256(namespace.encode()).digest())
+    for at in range(0, len(tokens), PAGE):
+        running.update(np.array(tokens[at : at + PAGE], np.int64).tobytes())
+        yield running.hexdigest()

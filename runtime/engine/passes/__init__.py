@@ -1,0 +1,1 @@
+"""From requests to results: sequences, the scheduler that makes batches, the runner of passes."""

@@ -1,0 +1,75 @@
+"""The phases of one sequence: what prefills and decodes of it work with and account for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ...errors import PassCancelledError
+from .drafting.sequence_drafting import SequenceDrafting
+from .metrics import PhaseMetrics
+from .passes.sequence import Status
+
+if TYPE_CHECKING:
+    from .engine_core import EngineCore
+    from .passes.sequence import TokenSequence
+
+
+class Phases:
+    """A sequence on its engine. `Session` is for callers; `Prefill` and `Decoding` run on this."""
+
+    def __init__(self, core: EngineCore, sequence: TokenSequence) -> None:
+        self.core = core
+        """The parts of its engine."""
+        self.sequence = sequence
+        """Whose phases they are."""
+        self.metrics = PhaseMetrics(core.loaded, sequence)
+        """What they did."""
+        self.drafting = SequenceDrafting(core.drafting, sequence.tokens)
+        """How decodes need fewer passes than tokens."""
+        sequence.observer = self.drafting
+        self.on_progress: Callable[[int, int, float], None] | None = None
+        """Called between the chunks of a prefill with (done, total, tokens/s)."""
+        core.scheduler.register(sequence)  # last: it is whole now
+
+    @property
+    def max_tokens(self) -> int:
+        """Maximum tokens of a prefill's pass."""
+        return min(self.core.loaded.tuning.chunk, self.sequence.context)
+
+    def warmup(self) -> None:
+        """Make now the tuning decisions that the first phases would spend time on."""
+        self.core.loaded.tuning.prepare()
+
+    @contextmanager
+    def phase(self, status: Status = Status.PREFILL) -> Iterator[None]:
+        """Rows will be requested again and again; a stop that came before it has no effect."""
+        sequence = self.sequence
+        sequence.status = status
+        with self.core.scheduler.phase(sequence):
+            try:
+                yield
+            except PassCancelledError:
+                raise
+            except Exception as error:  # its tokens have gone in the midst of something
+                if sequence.epoch != sequence.generation:
+                    raise PassCancelledError("the session was closed") from error
+                raise
+            finally:
+                sequence.status = Status.IDLE
+
+    def wake(self) -> None:
+        """Wake threads that sleep: a pass will soon come."""
+        # Not in the midst of another session's pass, which would lose its active threads.
+        loaded, me = self.core.loaded, threading.get_ident()
+        if loaded.trying:
+            loaded.give_back()
+        loaded.trying.add(me)
+        if loaded.lock.acquire(blocking=False):
+            try:
+                loaded.pool.wake()
+            finally:
+                loaded.lock.release()
+        loaded.trying.discard(me)
