@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from ...errors import SettingError
 from ...jit.kernels.kvcache import PAGE
-from ..engine.policy.pass_correction import PassCorrection
 from ..engine.passes.request import Batch, Request, StepResult
 from ..engine.passes.shared_pass import Forecasts
+from ..engine.policy.pass_correction import PassCorrection
 from ..forward.logits import ROWS
 
 if TYPE_CHECKING:

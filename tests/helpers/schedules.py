@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.engine.passes.request import Batch, Request
-from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.engine.passes.shared_pass import SharedPass
+from triplepoint.runtime.engine.session import Session
 
 SEQUENCES = 5
 LENGTH = 330  # positions of a sequence: past the end of a page

@@ -255,7 +255,7 @@ class Generation:
             if emit:
                 self.emit(PromptProgress(len(ids), min(cached, done), done, spent))
 
-        session.sequence.on_progress = progressed
+        session.phases.on_progress = progressed
 
     def track(self, one: S) -> S:
         """Have something stopped with the request, and closed at its end; return it."""

@@ -64,7 +64,10 @@ _COUNTERS = {
 }
 _OF_ENGINES = {
     "vllm:kv_cache_usage_perc": ("", "Used share of the KV cache memory, 0 to 1"),
-    "vllm:num_preemptions_total": ("core.scheduler.pages.preempted", "Sequences preempted for memory"),
+    "vllm:num_preemptions_total": (
+        "core.scheduler.pages.preempted",
+        "Sequences preempted for memory",
+    ),
     "triplepoint_passes_total": ("core.scheduler.passes", "Passes"),
     "triplepoint_kv_used_bytes": ("loaded.layout.memory.used", "Memory used by KV cache pages"),
     "triplepoint_kv_budget_bytes": (

@@ -17,8 +17,8 @@ from ..models.events import Call, CallPart, Closed, Done, Event, Failed, PromptR
 from .meter import Meters
 
 if TYPE_CHECKING:
-    from ...engine.session import Session
     from ...engine.passes.shared_pass import SharedPass
+    from ...engine.session import Session
     from ..models.generate import GenerationRequest
 
 

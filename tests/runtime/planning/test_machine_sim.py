@@ -11,8 +11,8 @@ import pytest
 from helpers.planned import FixedClock, forecaster
 
 from triplepoint.jit.kernels.kvcache import PAGE
-from triplepoint.runtime.engine.policy.pass_policy import PassPolicy, urgency
 from triplepoint.runtime.engine.passes.scheduler import Scheduler
+from triplepoint.runtime.engine.policy.pass_policy import PassPolicy, urgency
 from triplepoint.runtime.physics.costs import Part
 from triplepoint.runtime.planning.clock import Clock, Timed
 from triplepoint.runtime.planning.machine_sim import Policy, SimulatedMachine
