@@ -236,7 +236,7 @@ def test_rows_do_not_see_each_other(cluster: Cluster, tmp_path: Path) -> None:
     rows = [{"question": "Which file mentions mango?", "n": n} for n in range(4)]
     questions = tmp_path / "q.jsonl"
     command = [sys.executable, "-m", "triplepoint", "map", str(questions), "-o", "r.jsonl"]
-    command += ["-m", "nano", "-t", "1", "--workers", "1", "--slots", "1", "--to", "auto"]
+    command += ["-m", "nano", "-t", "1", "--workers", "1", "--parallel", "1", "--to", "auto"]
     for count in (2, 4):  # those of the second time, beside results and traces
         questions.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
         done = subprocess.run(
