@@ -18,7 +18,7 @@ from .output import Output, read_answer
 from .sampling_options import add_sampling_options
 
 if TYPE_CHECKING:
-    from ...tools import Policy, Request, Tool, Workspace
+    from ...tools import PermissionRequest, Policy, Tool, Workspace
     from ...tools.policy import Answer, Mode
 
 _MOST_SHOWN = 4000  # characters of a preview
@@ -252,7 +252,7 @@ class _Asker:
     def __init__(self, output: Output) -> None:
         self._output = output
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: PermissionRequest) -> Answer:
         from ...tools.diff import CUT
 
         self._output.progress.clear()
