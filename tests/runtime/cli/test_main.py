@@ -21,8 +21,13 @@ from triplepoint.runtime.cli.exit_codes import Exit, as_flags, explain
 from triplepoint.runtime.cli.output import Output, log_shown
 from triplepoint.runtime.physics.machine import pool_size, usable_cores
 
-COMMANDS = {"bench": bench, "doctor": doctor, "make": make, "models": models, "plan": plan}
-COMMANDS = {name: package.COMMANDS for name, package in COMMANDS.items()}
+COMMANDS = {
+    "bench": bench.COMMANDS,
+    "doctor": doctor.COMMANDS,
+    "make": make.COMMANDS,
+    "models": models.COMMANDS,
+    "plan": plan.COMMANDS,
+}
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 HELPS = [
     [],
