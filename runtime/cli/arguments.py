@@ -141,7 +141,7 @@ class OneLineParser(argparse.ArgumentParser):
             if isinstance(action, Commands):
                 full = action.in_full(words)
                 later = [word for word in words[1:] if word in action.choices]
-                if later and action.default and full is not words and not action.is_open:
+                if later and action.fallback and full is not words and not action.is_open:
                     words.remove(later[0])
                     self.error(
                         f"{later[0]} comes first: {self.prog} {' '.join([*later[:1], *words])}"
@@ -210,12 +210,12 @@ class Commands(argparse._SubParsersAction):
     To import and make them all takes longer than a run's first pass.
 
     Attributes:
-        default: the command that is meant where none is named; "" for none.
+        fallback: the command that is meant where none is named; "" for none.
         is_open: whether other words than options may stand for the default one.
         short: words that are short for a command of a command.
     """
 
-    default = ""
+    fallback = ""
     is_open = False
     short: Mapping[str, tuple[str, str]] = {}
 
@@ -228,10 +228,10 @@ class Commands(argparse._SubParsersAction):
         first = words[0] if words else ""
         if first in self.short:
             return [*self.short[first], *words[1:]]
-        if not self.default or first in (*self.choices, "-h", "--help"):
+        if not self.fallback or first in (*self.choices, "-h", "--help"):
             return words
         is_word = first and not first.startswith("-")
-        return words if is_word and not self.is_open else [self.default, *words]
+        return words if is_word and not self.is_open else [self.fallback, *words]
 
     def declare(self, name: str, summary: str, module: str, *, json: bool = True) -> None:
         """There is such a command; `module`, below this package, has its options and runs it."""
@@ -354,7 +354,7 @@ def add_commands(
         required=required and not default,
         action=Commands,
     )
-    commands.default, commands.is_open = default, is_open
+    commands.fallback, commands.is_open = default, is_open
     if default:
         whole = f"{parser.prog} {default}"
         parser.epilog = f"Without a command it is `{default}`; `{whole} --help` has its options."

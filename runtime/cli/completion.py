@@ -35,6 +35,6 @@ def _add_what_is_short(parser: argparse.ArgumentParser, commands: Commands) -> N
     for word, (verb, name) in commands.short.items():
         (inner,) = (a for a in commands.choices[verb]._actions if isinstance(a, Commands))
         commands.add_alias(word, inner.choices[name], f"short for `{verb} {name}`")
-    if commands.default:
-        own = commands.choices[commands.default]._actions
+    if commands.fallback:
+        own = commands.choices[commands.fallback]._actions
         parser._actions += [a for a in own if a.option_strings and "-h" not in a.option_strings]
