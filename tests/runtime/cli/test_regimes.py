@@ -74,7 +74,7 @@ def test_a_run_of_another_model_is_told(
     engine = SimpleNamespace(model=SimpleNamespace(name=model), close=lambda: None)
     for name, made in (("load_engine", engine), ("_picture", (None, None)), ("_document", {})):
         monkeypatch.setattr(regimes, name, lambda *_, made=made: made)
-    given = {"model": None, "output": None, "beside": None, "trace": str(recorded), "context": None}
+    given = {"model": None, "output": None, "beside": None, "run": str(recorded), "context": None}
 
     assert regimes.run(Namespace(**given), Output(as_json=True)) == 0
 

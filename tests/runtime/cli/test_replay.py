@@ -105,10 +105,10 @@ def test_a_bad_line_is_named(triplepoint: Run, recorded: Path) -> None:
     ("args", "says"),
     [
         ("-m nano", "-m needs --verify, --benchmark or --from"),
-        ("--dir .", "--dir needs --from or --tools live"),
-        ("--verify --dir .", "--dir needs --from or --tools live"),
-        ("--verify --tools edit", "--verify takes --tools recorded or live"),
-        ("--from 1 --tools live", "--tools live goes with --verify"),
+        ("--dir .", "--dir needs --from or --live-tools"),
+        ("--verify --dir .", "--dir needs --from or --live-tools"),
+        ("--verify --tools edit", "--tools needs --from"),
+        ("--from 1 --live-tools", "--live-tools needs --verify"),
         ("--machine x", "--machine needs --predict"),
     ],
 )

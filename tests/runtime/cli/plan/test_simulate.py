@@ -11,7 +11,7 @@ import pytest
 
 from triplepoint.runtime.cli import main
 
-SMALL = ["--shared", "200", "--new", "60", "--reply", "8", "--requests", "2"]
+SMALL = ["--shared", "200", "--new", "60", "--reply", "8", "--requests", "2", "--seed", "1"]
 
 
 @pytest.fixture
