@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .runtime.engine.engine import Engine
     from .runtime.engine.sampling.settings import Sampling
     from .runtime.engine.session import Session
-    from .runtime.fleet.api import map as map  # not in __all__: `import *` would hide the builtin
+    from .runtime.fleet.api import map_rows
     from .runtime.remote import RemoteEngine
     from .tools import (
         CommandTools,
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
         FetchTools,
         FileTools,
         FindTools,
+        PermissionRequest,
         Policy,
-        Request,
         Rule,
         Tool,
         ToolSet,
@@ -80,7 +80,7 @@ _PLACES = {
     "runtime": ("replay",),
     "runtime.agent.agent": ("Agent",),
     "runtime.engine.engine": ("Engine",),
-    "runtime.fleet.api": ("map",),
+    "runtime.fleet.api": ("map_rows",),
     "runtime.agent.events": (
         "AgentEvent",
         "Notice",
@@ -104,7 +104,7 @@ _PLACES = {
         "FileTools",
         "FindTools",
         "Policy",
-        "Request",
+        "PermissionRequest",
         "Rule",
         "Tool",
         "ToolSet",
@@ -135,12 +135,12 @@ __all__ = [
     "ModelError",
     "Notice",
     "PassCancelledError",
+    "PermissionRequest",
     "PhaseEvent",
     "PhaseFinished",
     "Policy",
     "RemoteEngine",
     "ReplayError",
-    "Request",
     "RowError",
     "Rule",
     "RunFinished",
@@ -167,6 +167,7 @@ __all__ = [
     "UnsupportedModelError",
     "Usage",
     "__version__",
+    "map_rows",
     "open_session",
     "replay",
     "tool",

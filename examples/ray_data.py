@@ -28,7 +28,7 @@ class Asker:
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, Any]:
         pairs = zip(batch["question"], batch["dir"], strict=True)
         rows = [{"question": question, "dir": folder} for question, folder in pairs]
-        results = triplepoint.map(agent, rows, engine=self.engine, to="local:4")
+        results = triplepoint.map_rows(agent, rows, engine=self.engine, to="local:4")
         results.sort(key=lambda one: one["row"])  # those that were set aside come last
         batch["answer"] = np.array([one["answer"] for one in results])
         return batch

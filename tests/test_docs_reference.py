@@ -12,22 +12,20 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from helpers.pages import names, read, section, table_of, tables
+from helpers.pages import names, read, section, table_of
 from pydantic import TypeAdapter
 
 import triplepoint
+from labs.docs.cli_options import generated, options, parsers
 from triplepoint import Agent, Engine, RemoteEngine, Sampling, errors
 from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime.agent import events as agent_events
-from triplepoint.runtime.cli.arguments import _WITHOUT_JSON, build_parser
+from triplepoint.runtime.cli.arguments import build_parser
 from triplepoint.runtime.cli.exit_codes import Exit
 from triplepoint.traces import events
 from triplepoint.traces.reader import parse_event
 from triplepoint.traces.records import Record
 from triplepoint.traces.schema import computed
-
-CHECK = "✓"
-
 
 # --- docs/api.md
 
@@ -179,103 +177,25 @@ def test_the_command_line_has_verbs() -> None:
     assert len(verbs(verbs()["trace"])) > 4
 
 
-def test_the_verbs_are_those_of_the_parser() -> None:
-    """Every verb is in the first table and has a section with an example of its own."""
+def test_the_verbs_have_sections() -> None:
+    """Every verb has a section with an example of its own, and a block for its options."""
     page = read("docs/cli.md")
-    first = [names(row[0])[0].split() for row in tables(page)[0][1:]]
 
-    assert [words[1] for words in first if not words[1].startswith("-")] == list(verbs())
     for verb in verbs():
         assert f"\n    triplepoint {verb}" in section(page, verb)
+        assert page.count(f"<!-- options of {verb} -->") == 1
+    assert {"verbs", "common"} < set(re.findall("<!-- options of (.*) -->", page))
 
 
-def options(parsers: dict[str, argparse.ArgumentParser]) -> dict[str, set[str]]:
-    """Each option as the pages write it, and the verbs that take it."""
-    found: dict[str, set[str]] = {}
-    for verb, parser in parsers.items():
-        for action in parser._actions:
-            if not action.option_strings:
-                continue
-            value = ""
-            if action.nargs != 0:
-                value = " " + (str(action.metavar) if action.metavar else choices(action))
-            shown = [*action.option_strings[:-1], action.option_strings[-1] + value]
-            found.setdefault(", ".join(f"`{text}`" for text in shown), set()).add(verb)
-    return found
-
-
-def marked(page: str, columns: list[str]) -> dict[str, set[str]]:
-    """What the table of options on a page marks."""
-    rows = table_of(page, "option")
-    return {
-        option: {verb for verb, mark in zip(columns, marks, strict=True) if mark == CHECK}
-        for option, *marks, _ in rows
-    }
-
-
-def _flags(verb: str) -> set[str]:
-    return {flag for action in verbs()[verb]._actions for flag in action.option_strings}
-
-
-def test_the_options_are_those_of_the_parser() -> None:
-    """Every verb has exactly the options of its parser: in the wide table and one of its own."""
-    expected: dict[str, set[str]] = {}
-    for verb, parser in verbs().items():
-        expected[verb] = set()
-        for action in parser._actions:
-            if not action.option_strings:
-                continue
-            value = ""
-            if action.nargs != 0:
-                value = " " + (str(action.metavar) if action.metavar else choices(action))
-            shown = [*action.option_strings[:-1], action.option_strings[-1] + value]
-            expected[verb].add(", ".join(f"`{text}`" for text in shown))
+def test_the_options_are_those_of_the_parsers() -> None:
+    """The lists of commands and options are what `python -m labs.docs.cli_options` writes."""
     page = read("docs/cli.md")
-    wide = next(t for t in tables(section(page, "Options")) if t[0][0] == "option")
+    known = parsers()
 
-    found: dict[str, set[str]] = {verb: set() for verb in wide[0][1:-1]}
-    for option, *marks, _ in wide[1:]:
-        for verb, mark in zip(found, marks, strict=True):
-            found[verb] |= {option} if mark == CHECK else set()
-    del expected["bench"]  # below
-    for verb in expected:
-        own = [t for t in tables(section(page, verb)) if t[0][0] == "option"]
-        common = {"`-h`, `--help`"} if verb in _WITHOUT_JSON else {"`-h`, `--help`", "`--json`"}
-        found[verb] = found.get(verb, common) | {row[0] for t in own for row in t[1:]}
-    assert found == expected
-
-
-@pytest.mark.parametrize(("verb", "page"), [("trace", "traces"), ("session", "sessions")])
-def test_the_options_of_commands(verb: str, page: str) -> None:
-    """Every command of a verb has exactly the options of its parser."""
-    commands = verbs(verbs()[verb])
-    expected = options(commands)
-    expected.pop("`-h`, `--help`")
-
-    assert marked(read(f"docs/{page}.md"), list(commands)) == expected
-
-
-def test_the_options_of_benchmarks() -> None:
-    """Each command of `bench`, and its plain form, has exactly the options of its parser."""
-    page = section(read("docs/cli.md"), "bench")
-    plain = verbs()["bench"]
-    parsers = {"bench": plain, **verbs(plain)}
-    expected = options(parsers)
-    for common in ("`-h`, `--help`", "`--json`"):
-        assert expected.pop(common) == set(parsers)
-
-    found = {}
-    for option, of, _ in table_of(page, "option"):
-        named = set(names(of))
-        found[option] = set(parsers) - named if of.startswith("all") else named
-    assert found == expected
-    shown = [names(row[0])[0].split()[0] for row in table_of(page, "command")]
-    assert shown == list(verbs(plain))
-
-
-def choices(action: argparse.Action) -> str:
-    """The values of an option as its help writes them."""
-    return "{" + ",".join(map(str, action.choices or ())) + "}"
+    assert generated(page) == page
+    shown = set(re.findall(r"^- (`.*?`): ", page, re.MULTILINE))
+    for words, parser in known.items():
+        assert {flags for _, flags, _ in options(parser)} <= shown, words
 
 
 def test_the_statuses_are_those_of_the_code() -> None:

@@ -47,7 +47,7 @@ EXEMPT = {
     "Notice": RECORD,
     "PhaseEvent": RECORD,
     "PhaseFinished": RECORD,
-    "Request": RECORD,
+    "PermissionRequest": RECORD,
     "RunFinished": RECORD,
     "RunResult": RECORD,
     "RunStarted": RECORD,
@@ -163,7 +163,7 @@ def _callables() -> dict[str, Callable[..., Any]]:
                 if ours and not method.startswith("_") and callable(getattr(value, method)):
                     add(f"{name}.{method}", getattr(value, method))
 
-    for name in (*triplepoint.__all__, "map"):
+    for name in triplepoint.__all__:
         add(name, getattr(triplepoint, name))
     return found
 
@@ -257,8 +257,8 @@ GOOD: dict[str, Callable[[SimpleNamespace], Any]] = {
     "Trace.to_file.path": lambda place: place.root / "other.jsonl",
     "Trace.write.event": lambda place: MessageEvent(role="user", content="x", turn=1),
     "RemoteEngine.base_url": lambda place: "http://127.0.0.1:1/v1",
-    "map.agent_factory": lambda place: lambda engine, row: _agent(place),
-    "map.rows": lambda place: [],
+    "map_rows.agent_factory": lambda place: lambda engine, row: _agent(place),
+    "map_rows.rows": lambda place: [],
     "open_session.name": lambda place: "named",
     "CommandTools.run_command.command": lambda place: ["true"],
     "FindTools.find.pattern": lambda place: "*",

@@ -32,7 +32,7 @@ def plan(folder: Path) -> Path:
     rounds.write_text(Round(2, programs, {"throughput": 20.0, **seconds}).as_json() + "\n")
     argv = ["-m", "qwen3:0.6b", "--machine", str(machine), "--rate", "3", "--what-if"]
     argv += ["--conversations", "20", "--sweep", "machines=1,2", "--rounds", str(rounds)]
-    assert main(["plan", *argv, "-o", str(folder / "plan.html")]) == 0
+    assert main(["plan", *argv, "--html", str(folder / "plan.html")]) == 0
     return folder / "plan.html"
 
 

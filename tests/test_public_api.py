@@ -36,14 +36,12 @@ def test_type_checkers_see_what_is_loaded() -> None:
 
     assert typed == triplepoint._MODULE_OF
     errors = {name for name in triplepoint.__all__ if name.endswith("Error")}
-    assert {*typed, *errors, "__version__"} == {*triplepoint.__all__, "map"}
+    assert {*typed, *errors, "__version__"} == {*triplepoint.__all__}
 
 
 def test_a_star_import_hides_no_builtin() -> None:
-    """`map` is an attribute alone: `from triplepoint import *` leaves the builtin."""
+    """`from triplepoint import *` leaves the builtins."""
     assert set(triplepoint.__all__).isdisjoint(dir(builtins))
-    assert callable(triplepoint.map)
-    assert "map" in dir(triplepoint)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

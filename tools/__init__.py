@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .files import FileTools
-from .policy import Decision, Policy, Request, Rule
+from .policy import Decision, PermissionRequest, Policy, Rule
 from .tool import Effect, Tool, ToolSet, tool
 from .workspace import Entry, Listing, Workspace
 
@@ -26,9 +26,9 @@ __all__ = [
     "FileTools",
     "FindTools",
     "Listing",
+    "PermissionRequest",
     "PlainFileTools",
     "Policy",
-    "Request",
     "Rule",
     "Tool",
     "ToolSet",

@@ -38,7 +38,7 @@ _PLACES = ("path", "url", "command")  # the arguments that "always" is for
 
 
 @dataclass(frozen=True)
-class Request:
+class PermissionRequest:
     """A call that a person is asked about."""
 
     tool: Tool[..., Any]
@@ -170,7 +170,7 @@ class Policy:
         self,
         mode: Mode = "read-only",
         rules: Sequence[Rule] = (),
-        ask: Callable[[Request], Answer] | None = None,
+        ask: Callable[[PermissionRequest], Answer] | None = None,
     ) -> None:
         if mode not in get_args(Mode):
             raise ToolError(f"unknown policy {mode!r}; known: {', '.join(get_args(Mode))}")
@@ -179,7 +179,7 @@ class Policy:
         if odd := [rule for rule in self.rules if not isinstance(rule, Rule)]:
             raise ToolError(f"a policy takes Rule objects, not {odd[0]!r}")
         if ask is not None and not callable(ask):
-            raise ToolError(f"ask must be a function of a Request, not {ask!r}")
+            raise ToolError(f"ask must be a function of a PermissionRequest, not {ask!r}")
         self.ask = ask
         self._always: set[tuple[str, str]] = set()
         self._recorded: dict[str, list[bool]] = {}
@@ -189,7 +189,7 @@ class Policy:
         cls,
         path: str | Path,
         mode: Mode = "read-only",
-        ask: Callable[[Request], Answer] | None = None,
+        ask: Callable[[PermissionRequest], Answer] | None = None,
     ) -> Policy:
         """Read a policy file (TOML).
 
@@ -315,7 +315,7 @@ class Policy:
         began = time.perf_counter()
         answer = ""
         try:
-            answer = _answer(self.ask, Request(tool, arguments, preview, scope))
+            answer = _answer(self.ask, PermissionRequest(tool, arguments, preview, scope))
         finally:
             if answer not in ("yes", "always") and tool.declined is not None:
                 tool.declined(**arguments)
@@ -327,7 +327,7 @@ class Policy:
         return Decision(False, "user", "the user said no", asked)
 
 
-def _answer(ask: Callable[[Request], Answer], request: Request) -> Answer:
+def _answer(ask: Callable[[PermissionRequest], Answer], request: PermissionRequest) -> Answer:
     try:
         answer = ask(request)
     except ToolError:

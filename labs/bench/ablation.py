@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.cli.bench_options import add_common_options, add_tests_option, tests
+from triplepoint.runtime.cli.bench.options import (
+    add_common_options,
+    add_tests_option,
+    form_of,
+    tests,
+)
 from triplepoint.runtime.cli.load_engine import load_engine
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Column, Form, rate, show_each
+from triplepoint.runtime.cli.tables import Column, rate, show_each
 
 from .command import run_command
 
@@ -46,7 +51,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Measure and print; a row is printed as soon as it is known."""
     from .fixed_settings import GROUPS, POLICY, TESTS, Ablation
 
-    form: Form = "json" if args.json else args.output
+    form = form_of(args)
     if wrong := set(args.settings) - set(GROUPS):
         raise SettingError(f"no such setting: {min(wrong)}; choose from {', '.join(GROUPS)}")
     cases: list[Case | AgentRun] = list(args.tests or tests(TESTS))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from triplepoint.runtime.cli.bench_options import BUSY, add_depth_option, add_form_option
+from triplepoint.runtime.cli.bench.options import BUSY, add_depth_option, form_of
 from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
-from triplepoint.runtime.cli.options import add_numbers
+from triplepoint.runtime.cli.options import add_format_option, add_numbers
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Column, Form, show_each
+from triplepoint.runtime.cli.tables import Column, show_each
 
 from .command import DEPTHS, fitting, run_command
 
@@ -46,7 +46,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     add_numbers(bench, "causal", nargs="?", default=sizes, help="tokens per pass")
     add_engine_options(bench, context=False)
     add_depth_option(bench, DEPTHS)
-    add_form_option(bench)
+    add_format_option(bench, "md", "csv")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     from . import causal_profile
 
-    form: Form = "json" if args.json else args.output
+    form = form_of(args)
     with load_engine(args, output) as engine:
         points = fitting(product(args.causal, args.n_depth), engine, causal_profile.SINGLES)
         if busy(calibrated(EngineTimer(engine)), engine.machine):

@@ -8,7 +8,7 @@ from typing import Any
 
 from triplepoint.errors import SettingError, TriplepointError
 from triplepoint.runtime.cli.arguments import OneLineParser
-from triplepoint.runtime.cli.bench_options import add_repetitions_option
+from triplepoint.runtime.cli.bench.options import add_repetitions_option
 from triplepoint.runtime.cli.exit_codes import Exit, explain
 from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
 from triplepoint.runtime.cli.output import Output, log_shown

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 from triplepoint import interrupts
 from triplepoint.errors import SettingError
-from triplepoint.runtime.cli.bench_options import add_common_options
+from triplepoint.runtime.cli.bench.options import add_common_options, form_of
 from triplepoint.runtime.cli.load_engine import load_engine
 from triplepoint.runtime.cli.options import add_number
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Column, Form, Row, between, percent, rate, show
+from triplepoint.runtime.cli.tables import Column, Row, between, percent, rate, show
 from triplepoint.runtime.engine.passes.shared_pass import Forecasts
 
 from .command import run_command
@@ -144,7 +144,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Measure and print one row."""
-    form: Form = "json" if args.json else args.output
+    form = form_of(args)
     columns = [Column(name, 11) for name in ("prompt", "alone t/s", "beside t/s", "kept")]
     columns += [Column("kept min … max", 16), Column("gap p50 ms", 10)]
     columns += [Column("longest gap ms", 14), Column("min … max", 18)]

@@ -6,10 +6,10 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from triplepoint.runtime.cli.bench_options import add_form_option, add_repetitions_option
-from triplepoint.runtime.cli.options import add_threads_option
+from triplepoint.runtime.cli.bench.options import add_repetitions_option, form_of
+from triplepoint.runtime.cli.options import add_format_option, add_threads_option
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Column, Form, limits_of, notes, percent, rate, show_each
+from triplepoint.runtime.cli.tables import Column, limits_of, notes, percent, rate, show_each
 
 from .command import run_command
 
@@ -34,7 +34,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         help="CPU target, e.g. avx2, or all that run here (default: the best)",
     )
     add_repetitions_option(bench)
-    add_form_option(bench)
+    add_format_option(bench, "md", "csv")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     from . import kernel_times
 
-    form: Form = "json" if args.json else args.output
+    form = form_of(args)
     name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
     chosen = targets.runnable() if name == "all" else [targets.chosen(args.target)]
     results = (

@@ -6,15 +6,16 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from triplepoint.runtime.cli.bench_options import (
+from triplepoint.runtime.cli.bench.options import (
     BUSY,
     add_common_options,
     add_depth_option,
+    form_of,
 )
 from triplepoint.runtime.cli.load_engine import load_engine
 from triplepoint.runtime.cli.options import add_numbers
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Column, Form, rate, show_each
+from triplepoint.runtime.cli.tables import Column, rate, show_each
 
 from .command import DEPTHS, fitting, run_command
 
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from triplepoint.runtime.physics.calibrate import DECODES, calibrated
     from triplepoint.runtime.physics.calibration import busy
 
-    form: Form = "json" if args.json else args.output
+    form = form_of(args)
     with load_engine(args, output) as engine:
         points = [(n, depth) for depth in args.n_depth for n in args.predict]
         points = fitting(points, engine, DECODES + 2)

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.cli.bench_options import add_common_options
+from triplepoint.runtime.cli.bench.options import add_common_options, form_of
 from triplepoint.runtime.cli.load_engine import choose_model, load_engine
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Column, Form, Row, rate, show
+from triplepoint.runtime.cli.tables import Column, Row, rate, show
 
 from .command import run_command
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Measure one sweep and print it, each figure also as a share of the largest of its column."""
     from dataclasses import asdict
 
-    form: Form = "json" if args.json else args.output
+    form = form_of(args)
     points = list(_points(args, output))
     if not points:
         raise SettingError("nothing to measure: the model's context is too small for this sweep")

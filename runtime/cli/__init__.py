@@ -1,4 +1,4 @@
-"""The command line: a module for each verb of ``triplepoint``."""
+"""The command line: a module for each verb of ``triplepoint``, a package for one with commands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = Output(as_json=args.json)
     try:
         with log_shown(output, quiet=getattr(args, "quiet", False)):
-            return import_module(f".{args.verb}", __name__).run(args, output)
+            return import_module(f".{args.module}", __name__).run(args, output)
     except KeyboardInterrupt as error:
         _fail(output, Exit.INTERRUPTED, output.interruption)
         return error.args[0] if error.args else Exit.INTERRUPTED  # of a signal: `__main__`

@@ -7,9 +7,8 @@ parser, here or there: `--help` must be instant.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
@@ -18,6 +17,7 @@ DESCRIPTION = """\
 An agent on your own CPU: it answers questions about your files, on kernels
 generated for this machine, and records which regime every phase ran in."""
 EPILOG = """\
+`pull`, `ls`, `show`, `rm` and `use` are short for `models pull` and so on.
 exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file
 problem, 4 a limit was reached, 130 interrupted. NO_COLOR turns colors off;
 TRIPLEPOINT_DEBUG=1 shows tracebacks; TRIPLEPOINT_TARGET selects another CPU
@@ -30,35 +30,53 @@ VERBS = {
     "cluster",
     "serve": "serve models over HTTP in the OpenAI and Anthropic API formats",
     "ps": "show a running server's models and requests",
-    "replay": "show, verify, time or continue a recorded run",
+    "models": "find, download, list, show and remove models; set the default one",
+    "session": "list, show and remove conversations saved with --session (no model needed)",
     "trace": "list, show, compare, export, view, ingest, query and remove recorded runs (no model "
     "needed)",
+    "replay": "show, verify, time or continue a recorded run",
     "eval": "run a suite of tasks on models and settings: accuracy, speed, cost",
-    "session": "list, show and remove conversations saved with --session (no model needed)",
-    "doctor": "show what this CPU is and can do, and where files are stored; --agent tunes the "
-    "harness for a model",
     "bench": "measure prefill and decode speed, like llama-bench; its commands measure more",
     "regimes": "draw a model's phase diagram for this machine",
-    "pull": "download a model from the Hugging Face Hub",
-    "models": "list well-known models: whether they fit here, and their predicted speed. The "
-    "best is the largest model of the last year that fits, calls tools, and is "
-    "predicted to write at least 8 tokens per second",
-    "cost": "compare the cost of a CPU, a rented GPU and an API; find the break-even",
-    "plan": "simulate agents on one or many machines: latency, cost, bottlenecks",
-    "use": "set the default model",
-    "config": "show the settings and their sources: environment, config file or built-in",
-    "ls": "list the models in the cache",
-    "show": "show a model's architecture, weights and memory, and whether it runs here",
-    "rm": "remove models from the cache",
-    "cache": "list what triplepoint has cached; `cache clean` removes it",
-    "quantize": "quantize a GGUF file to smaller types",
-    "convert": "convert a Hugging Face checkpoint to a GGUF file",
-    "perplexity": "measure how well a model predicts a text: perplexity and KL divergence",
-    "imatrix": "compute an importance matrix of a model's weights from a text",
+    "plan": "simulate agents on one or many machines; compare the cost of CPU, GPU and API",
+    "make": "convert, quantize and score model files",
+    "doctor": "show what this CPU is and can do, and the settings and caches",
     "completion": "print a script that completes commands, options and files in bash, zsh or fish",
 }
-"""The verbs, each with a module of its name, in the order of the help."""
-_WITHOUT_JSON = ("completion", "session", "trace")  # or their commands have it
+"""The verbs, each with a module or package of its name, in the order of the help."""
+_WITHOUT_JSON = ("completion", "session", "trace", "models", "make", "plan", "bench", "doctor")
+"""Verbs with no output of their own as JSON; their commands have it."""
+
+SHORT = {name: ("models", name) for name in ("pull", "ls", "show", "rm", "use")}
+"""Words of their own that are short for a command of a verb."""
+
+MOVED = {
+    **{name: f"make {name}" for name in ("convert", "quantize", "imatrix", "perplexity")},
+    **{name: f"doctor {name}" for name in ("config", "cache")},
+    "cost": "plan cost",
+    "--no-think": "--think off",
+    "--no-trace": "--trace off",
+    "--no-traces": "--trace off",
+    "--traces": "--trace",
+    "--no-repetition-stop": "--repetition-stop off",
+    "--read-only": "--mode read-only",
+    "--ask": "--mode ask",
+    "--yes": "--mode yes",
+    "--jump-forward": "--tune jump_forward=off",
+    "--draft-tokens": "--draft",
+    "--draft-source": "--draft",
+    "-n": "--limit",
+    "--slots": "--parallel",
+    "--concurrency": "--parallel",
+    "--min-p": "--sampling min_p=P",
+    "--repeat-penalty": "--sampling repeat_penalty=X",
+    "--repetition-penalty": "--sampling repeat_penalty=X",
+    "--presence-penalty": "--sampling presence_penalty=X",
+    "--frequency-penalty": "--sampling frequency_penalty=X",
+    "--repeat-last-n": "--sampling penalty_last=N",
+    "--logit-bias": "--sampling logit_bias=ID:X",
+}
+"""What a verb or an option is called that somebody types by habit."""
 
 OTHER_NAMES = {
     "list": "ls",
@@ -68,6 +86,7 @@ OTHER_NAMES = {
     "get": "pull",
     "info": "show",
     "inspect": "show",
+    "default": "use",
     "ask": "run",
     "prompt": "run",
     "batch": "map",
@@ -83,13 +102,7 @@ class OneLineParser(argparse.ArgumentParser):
     """Says what is wrong on one line, where argparse would print every option there is.
 
     Options are written out: what an abbreviation means would change with each new option.
-
-    Attributes:
-        shortcuts: commands that a flag of their name selects as well, wherever it stands:
-            ``bench -r 3 --batch 1,8`` is ``bench batch 1,8 -r 3``.
     """
-
-    shortcuts: Sequence[str] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, allow_abbrev=False, **kwargs)
@@ -111,8 +124,7 @@ class OneLineParser(argparse.ArgumentParser):
         Words that take any number may also stand behind an option: argparse takes those before the
         first option for all of them.
         """
-        args = self._command_first(sys.argv[1:] if args is None else list(args))
-        args = self._with_values(args)
+        args = self._with_command(sys.argv[1:] if args is None else list(args))
         self._refuse_unknown(args)
         found, rest = super().parse_known_args(args, namespace)
         many = [a.dest for a in self._actions if a.nargs == "*" and not a.option_strings]
@@ -123,23 +135,18 @@ class OneLineParser(argparse.ArgumentParser):
             self._refuse(rest, getattr(found, "question", None))
         return found, rest
 
-    def _command_first(self, words: list[str]) -> list[str]:
-        """The words with the command in front, where one of the shortcuts names it."""
-        for place, word in enumerate(words):
-            name, equals, value = word.removeprefix("--").partition("=")
-            if not word.startswith("--") or name not in self.shortcuts:
-                continue
-            own, rest = [value] if equals else [], words[place + 1 :]
-            if not equals and rest and not rest[0].startswith("-"):
-                own, rest = rest[:1], rest[1:]
-            return [name, *own, *words[:place], *rest]
-        return words
-
-    def _with_values(self, words: list[str]) -> list[str]:
-        """The words, with ``--think`` alone as ``--think=on``: a question is no budget."""
-        for place, word in enumerate(words[: (*words, "--").index("--")]):
-            if word == "--think" and not re.fullmatch(r"[\d.]+s?", (*words, "")[place + 1]):
-                words[place] = "--think=on"
+    def _with_command(self, words: list[str]) -> list[str]:
+        """The words with the command that they are short for, or that is meant without one."""
+        for action in self._actions:
+            if isinstance(action, Commands):
+                full = action.in_full(words)
+                later = [word for word in words[1:] if word in action.choices]
+                if later and action.fallback and full is not words and not action.is_open:
+                    words.remove(later[0])
+                    self.error(
+                        f"{later[0]} comes first: {self.prog} {' '.join([*later[:1], *words])}"
+                    )
+                return full
         return words
 
     def _refuse_unknown(self, words: list[str]) -> None:
@@ -156,7 +163,7 @@ class OneLineParser(argparse.ArgumentParser):
                 self._refuse([word], None)
 
     def _commands(self) -> list[str]:
-        return [n for a in self._actions if isinstance(a, Commands) for n in a.choices]
+        return [n for a in self._actions if isinstance(a, Commands) for n in (*a.choices, *a.short)]
 
     def _refuse(self, rest: list[str], question: str | None) -> NoReturn:
         flags = [word for word in rest if word.startswith("-") and len(word) > 1]
@@ -168,14 +175,17 @@ class OneLineParser(argparse.ArgumentParser):
         if flags and name in self._option_string_actions:
             self.error(f"{name} comes after --, where options are plain words; put it before")
         near = get_close_matches(name, known, n=1, cutoff=0.7)
-        hint = f"; did you mean {near[0]}?" if near and flags else ""
+        if name in MOVED and MOVED[name].partition(" ")[0] in known:
+            hint = f"; it is now {MOVED[name]}"
+        else:
+            hint = f"; did you mean {near[0]}?" if near and flags else ""
         self.error(f"{'no such option' if flags else 'unexpected argument'}: {name}{hint}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return
-        known = list(action.choices)
+        known = [*action.choices, *action.short]
         near = [OTHER_NAMES[value]] if OTHER_NAMES.get(value) in known else []
         if f"--{value}" in self._option_string_actions:
             near = [f"--{value}"]
@@ -189,6 +199,8 @@ class OneLineParser(argparse.ArgumentParser):
             else f"choose from {', '.join(known)}"
         )
         what = (action.metavar or "verb") if isinstance(action.metavar, str) else "verb"
+        if self.prog == "triplepoint" and value in MOVED:
+            hint = f"it is now {self.prog} {MOVED[value]}"
         raise argparse.ArgumentError(None, f"no such {what.lower()}: {value!r}; {hint}")
 
 
@@ -196,14 +208,33 @@ class Commands(argparse._SubParsersAction):
     """Verbs, or commands of one. A declared one is made when it is chosen.
 
     To import and make them all takes longer than a run's first pass.
+
+    Attributes:
+        fallback: the command that is meant where none is named; "" for none.
+        is_open: whether other words than options may stand for the default one.
+        short: words that are short for a command of a command.
     """
+
+    fallback = ""
+    is_open = False
+    short: Mapping[str, tuple[str, str]] = {}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._declared: dict[str, tuple[str, str, bool]] = {}
 
+    def in_full(self, words: list[str]) -> list[str]:
+        """The words with the command that they are short for, or with the default one."""
+        first = words[0] if words else ""
+        if first in self.short:
+            return [*self.short[first], *words[1:]]
+        if not self.fallback or first in (*self.choices, "-h", "--help"):
+            return words
+        is_word = first and not first.startswith("-")
+        return words if is_word and not self.is_open else [self.fallback, *words]
+
     def declare(self, name: str, summary: str, module: str, *, json: bool = True) -> None:
-        """There is such a command; its options are those that `module`, if it has any, adds."""
+        """There is such a command; `module`, below this package, has its options and runs it."""
         self._choices_actions.append(self._ChoicesPseudoAction(name, (), summary))
         self._name_parser_map[name] = None
         self._declared[name] = summary, module, json
@@ -213,15 +244,21 @@ class Commands(argparse._SubParsersAction):
         command = self.add_parser(name, help=summary, description=_sentence(summary))
         return _with_json(command, json)
 
+    def add_alias(self, word: str, command: argparse.ArgumentParser, summary: str) -> None:
+        """Let a word select a command that is another verb's."""
+        self._choices_actions.append(self._ChoicesPseudoAction(word, (), summary))
+        self._name_parser_map[word] = command
+
     def make(self, name: str) -> argparse.ArgumentParser:
         """The parser of one that was declared."""
         summary, file, json = self._declared.pop(name)
         del self._name_parser_map[name]
-        command = _with_json(self.add_parser(name, description=_sentence(summary)), json)
+        command = self.add_parser(name, description=_sentence(summary))
+        command.set_defaults(json=False, module=file)
         module = import_module(f".{file}", __package__)
         if hasattr(module, "add_options"):
             module.add_options(command)
-        return command
+        return _with_json(command, json)
 
     def make_all(self) -> None:
         """Make those that were declared, and theirs."""
@@ -255,10 +292,18 @@ def _sentence(summary: str) -> str:
 def _with_json(command: argparse.ArgumentParser, json: bool) -> argparse.ArgumentParser:
     command.set_defaults(json=False)
     if json:
-        command.add_argument(
+        group_of(command, "output").add_argument(
             "--json", action="store_true", help="print one JSON object instead of text"
         )
     return command
+
+
+def group_of(parser: argparse.ArgumentParser, title: str, about: str | None = None) -> Any:
+    """The group of options with this title; it is made where there is none yet."""
+    for group in parser._action_groups:
+        if group.title == title:
+            return group
+    return parser.add_argument_group(title, about)
 
 
 def build_parser(*, whole: bool = False) -> argparse.ArgumentParser:
@@ -277,6 +322,7 @@ def build_parser(*, whole: bool = False) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"triplepoint {__version__}")
     verbs = add_commands(parser, "verb", required=False)
+    verbs.short = SHORT
     for name, summary in VERBS.items():
         verbs.declare(name, summary, name, json=name not in _WITHOUT_JSON)
     if whole:
@@ -285,12 +331,33 @@ def build_parser(*, whole: bool = False) -> argparse.ArgumentParser:
 
 
 def add_commands(
-    parser: argparse.ArgumentParser, what: str = "command", *, required: bool = True
+    parser: argparse.ArgumentParser,
+    what: str = "command",
+    *,
+    required: bool = True,
+    default: str = "",
+    is_open: bool = False,
 ) -> Commands:
-    """Commands of a verb; the chosen one is in ``command``."""
+    """Commands of a verb; the chosen one is in ``command``.
+
+    Args:
+        parser: of the verb.
+        what: what they are called.
+        required: whether one must be named.
+        default: the one that is meant where none is named; "" for none.
+        is_open: whether words that are no command are the default one's.
+    """
     commands: Any = parser.add_subparsers(
-        dest=what, metavar=what.upper(), title=f"{what}s", required=required, action=Commands
+        dest=what,
+        metavar=what.upper(),
+        title=f"{what}s",
+        required=required and not default,
+        action=Commands,
     )
+    commands.fallback, commands.is_open = default, is_open
+    if default:
+        whole = f"{parser.prog} {default}"
+        parser.epilog = f"Without a command it is `{default}`; `{whole} --help` has its options."
     return commands
 
 

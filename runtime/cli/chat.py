@@ -21,8 +21,8 @@ __all__ = ["add_options", "run"]
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read questions until /exit or the end of the input."""
     from ..files import check_target
-    from .config import apply_config
     from .conversation import opened
+    from .options import apply_config
 
     apply_config(args, "tools", "threads", "kv", "temperature", "trace")
     if args.trace:  # said before a model is loaded

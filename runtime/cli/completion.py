@@ -19,10 +19,22 @@ def run(args: argparse.Namespace, output: Output) -> int:
     import shtab
 
     parsers = [build_parser(whole=True)]
-    for action in (action for parser in parsers for action in parser._actions):
-        if isinstance(action, Commands):
-            parsers += action.choices.values()
-        elif action.nargs != 0 and action.choices is None:
-            action.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue]
+    for parser in parsers:
+        for action in parser._actions.copy():
+            if isinstance(action, Commands):
+                _add_what_is_short(parser, action)
+                parsers += action.choices.values()
+            elif action.nargs != 0 and action.choices is None:
+                action.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue]
     print(shtab.complete(parsers[0], args.shell), flush=True)
     return Exit.OK
+
+
+def _add_what_is_short(parser: argparse.ArgumentParser, commands: Commands) -> None:
+    """Add the words that are short for a command, and the options of the default one."""
+    for word, (verb, name) in commands.short.items():
+        (inner,) = (a for a in commands.choices[verb]._actions if isinstance(a, Commands))
+        commands.add_alias(word, inner.choices[name], f"short for `{verb} {name}`")
+    if commands.fallback:
+        own = commands.choices[commands.fallback]._actions
+        parser._actions += [a for a in own if a.option_strings and "-h" not in a.option_strings]

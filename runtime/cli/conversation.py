@@ -26,9 +26,10 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .agent_options import harness_given, policy_of, sampling_of, tools_of
+from .agent_options import harness_given, policy_of, tools_of
 from .exit_codes import Exit
 from .job_control import no_interrupts
+from .sampling_options import sampling_of
 from .traces import default_folder
 from .transcript import show_call, show_result, show_sources
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
+from .agent_options import trace
+from .arguments import group_of
 from .atomic_write import atomic_write, check_outputs
 from .exit_codes import Exit
 from .load_engine import load_model
@@ -30,25 +32,29 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
     add_switch(verb, "--fresh", help="discard existing results")
     add_switch(verb, "--report-only", help="run nothing; show existing results")
-    verb.add_argument(
+    what = group_of(verb, "what is asked")
+    what.add_argument(
         "-m",
         "--model",
         action="append",
         metavar="MODEL",
         help="model to use instead of the suite's; repeatable",
     )
-    verb.add_argument(
+    what.add_argument(
         "--task",
         action="append",
         metavar="NAME",
         help="only tasks or groups whose name starts with NAME; repeatable",
     )
-    add_number(verb, "--repeats", help="attempts per task, instead of the suite's number")
-    add_number(verb, "-p", "--parallel", default=1, help="concurrent attempts")
-    verb.add_argument("--traces", metavar="FOLDER", help="write a trace of each attempt to FOLDER")
-    add_switch(verb, "--misses", help="list failed attempts and why they failed")
-    verb.add_argument("--html", metavar="PAGE", help="write an HTML page with all tables")
-    verb.add_argument(
+    add_number(what, "--repeats", help="attempts per task, instead of the suite's number")
+    add_number(what, "--parallel", default=1, help="concurrent attempts")
+    group_of(verb, "trace").add_argument(
+        "--trace", type=trace, metavar="WHERE", help="trace folder, or off (default: off)"
+    )
+    shown = group_of(verb, "output")
+    add_switch(shown, "--misses", help="list failed attempts and why they failed")
+    add_file(shown, "--html", help="write an HTML page with all tables")
+    shown.add_argument(
         "--min-accuracy",
         type=share,
         metavar="SHARE",
@@ -67,8 +73,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     suite = _chosen(read_suite(args.suite), args)
     place = Path(args.output or f"{Path(args.suite).stem}.results.jsonl")
     output.facts["results"] = str(place)
-    if args.traces:
-        Path(args.traces).mkdir(parents=True, exist_ok=True)
+    if args.trace:
+        Path(args.trace).mkdir(parents=True, exist_ok=True)
     if args.report_only:
         rows = read_rows(place)
     else:
@@ -78,7 +84,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
                 results,
                 lambda model: _load(model, output),
                 parallel=args.parallel,
-                traces=Path(args.traces) if args.traces else None,
+                traces=Path(args.trace) if args.trace else None,
                 tell=_Teller(output),
             )
             rows = list(results.rows.values())

@@ -31,7 +31,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-_FLAGS = {"output_type": "--schema", "repetition_stop=False": "--no-repetition-stop"}
+_FLAGS = {"output_type": "--schema", "repetition_stop=False": "--repetition-stop off"}
 """What the parameters of the API are called here, where that is not their own name."""
 _PARAMETER = re.compile(
     r"\((context|max_steps|max_tokens|timeout)\)|\b(output_type\b|kv_memory\b|repetition_stop=False)"

@@ -7,10 +7,11 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
 from ..cgroups import require_address_space
+from .arguments import group_of
 from .options import add_number, add_switch
 from .output import Output, read_answer
 
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from ..remote import RemoteEngine
 
 MODEL = "a GGUF file, a pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
+KV = ("bf16", "q8", "f32")
+JUMP = "jump_forward"
 DEFAULT_MODEL = "default: what `triplepoint use` set, else nano"
+
+
+ENGINE = "model and engine"
+"""The title of the group of options that say which model is run, and how."""
 
 
 def add_engine_options(
@@ -36,71 +43,68 @@ def add_engine_options(
         several: whether there may be several.
         context: whether the length of the context may be chosen, and how it is decoded.
     """
-    action = "append" if several else "store"
-    verb.add_argument(
-        *("-m", "--model"), type=named, metavar="MODEL", action=action, help=f"{MODEL} ({model})"
+    group = group_of(verb, ENGINE)
+    group.add_argument(
+        *("-m", "--model"),
+        type=named,
+        metavar="MODEL",
+        action="append" if several else "store",
+        help=f"{MODEL} ({model})",
     )
     add_pass_options(verb)
-    verb.add_argument(
-        "--tune",
-        action="append",
-        type=setting,
-        metavar="KEY=VALUE",
-        help="override a setting that is otherwise chosen automatically: chunk=512, "
-        "kv_split=off, spin=300us, tile=8, max_single_tile=9, pages=off, adaptive=off; "
-        "repeatable",
-    )
-    verb.add_argument(
+    group.add_argument(
         "--kv-memory",
         type=nbytes,
         metavar="SIZE",
         help="memory for all KV caches, e.g. 4GB (default: three quarters of free memory)",
     )
     add_switch(
-        verb,
+        group,
         "--cache-packed-weights",
         help="keep the packed weights on disk and map them on later runs",
     )
+    group.add_argument(
+        "--tune",
+        action="append",
+        type=setting,
+        metavar="KEY=VALUE",
+        help="override a setting that is otherwise chosen automatically: chunk=512, "
+        "kv_split=off, spin=300us, tile=8, max_single_tile=9, pages=off, adaptive=off, "
+        "jump_forward=off; repeatable",
+    )
     if context:
         add_context_option(verb)
-        verb.add_argument(
-            "--draft-tokens",
-            type=draft_tokens,
-            default="auto",
-            metavar="N",
-            help="tokens to draft per pass: a number up to 16, off, or auto (default: auto)",
-        )
-        verb.add_argument(
-            "--draft-source",
-            choices=("auto", "lookup", "mtp"),
-            default="auto",
-            help="draft from the context (lookup), from the model's MTP head (mtp), or from "
-            "whichever pays more (default: auto)",
-        )
-        verb.add_argument(
-            "--jump-forward",
-            choices=("on", "off"),
-            default="on",
-            help="skip decoding of tokens that the grammar forces (default: on)",
+        group.add_argument(
+            "--draft",
+            type=draft,
+            default=("auto", "auto"),
+            metavar="HOW",
+            help="tokens to draft per pass: auto, off, or a number up to 16; from the context "
+            "(lookup) or the model's MTP head (mtp) alone, also as mtp:4 (default: auto)",
         )
 
 
 def add_pass_options(verb: argparse.ArgumentParser) -> None:
     """How passes are run."""
+    group = group_of(verb, ENGINE)
     add_number(
-        verb,
+        group,
         "-t",
         "--threads",
         help="number of threads (default: as many as are fastest, up to the physical cores)",
     )
-    verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (default: the best one)")
-    verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="KV cache format (default: bf16)")
+    group.add_argument(
+        "--target", metavar="T", help="CPU target, e.g. avx2 (default: the best one)"
+    )
+    group.add_argument("--kv", choices=KV, help="KV cache format (default: bf16)")
 
 
 def add_context_option(verb: argparse.ArgumentParser) -> None:
     """The length of the context."""
     add_number(
-        verb, "--context", help="context length in tokens (default: the model's, at most 32,768)"
+        group_of(verb, ENGINE),
+        "--context",
+        help="context length in tokens (default: the model's, at most 32,768)",
     )
 
 
@@ -123,13 +127,18 @@ def named(text: str) -> str:
     return text
 
 
-def draft_tokens(text: str) -> int | str:
-    """``auto``, ``off`` or a number of tokens, as `SpeculativeConfig` takes them."""
-    if text in ("auto", "off"):
-        return text if text == "auto" else 0
-    if not (text.isascii() and text.isdigit() and int(text) <= 16):
-        raise argparse.ArgumentTypeError(f"{text!r} is not auto, off or a number up to 16")
-    return int(text)
+def draft(text: str) -> tuple[str, int | str]:
+    """Return the source and number of drafted tokens, as `SpeculativeConfig` takes them."""
+    source, _, count = text.partition(":")
+    if source not in ("lookup", "mtp"):
+        source, count = "auto", text
+    if count in ("auto", "", "off") and text:
+        return source, 0 if count == "off" else "auto"
+    if not (count.isascii() and count.isdigit() and int(count) <= 16):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not auto, off, a number up to 16, lookup or mtp"
+        )
+    return source, int(count)
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -137,7 +146,17 @@ def setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as chunk=512")
+    if key == JUMP and value not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"{key} is on or off, not {value!r}")
     return key, value
+
+
+def decoding_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Return tuning, drafting and forced tokens, as `Engine.load` takes them."""
+    tune = dict(getattr(args, "tune", None) or ())
+    jump = tune.pop(JUMP, "on") == "on"
+    source, tokens = getattr(args, "draft", ("auto", "auto"))
+    return {"tune": tune, "jump_forward": jump, "draft_tokens": tokens, "draft_source": source}
 
 
 def load_calibrated(args: argparse.Namespace, output: Output, model: str | None = None) -> Engine:
@@ -220,10 +239,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             progress=output.progress.loading,
             cache_packed_weights=keep,
             kv_memory=getattr(args, "kv_memory", None),
-            tune=dict(getattr(args, "tune", None) or ()),
-            jump_forward=getattr(args, "jump_forward", "on") == "on",
-            draft_tokens=getattr(args, "draft_tokens", "auto"),
-            draft_source=getattr(args, "draft_source", "auto"),
+            **decoding_of(args),
         )
     if engine.loaded.packed_cache and engine.loaded.packed_cache.refused:
         output.note(f"{engine.loaded.packed_cache.refused}; packed again")
@@ -256,14 +272,14 @@ def model_path(model: str, output: Output) -> str | Path:
         with Bars(output, bars=settings.bars) as bars:
             return find(name, settings, bars).paths[0]
     except ChoiceError as error:
-        from .pull import show_choice
+        from .models.pull import show_choice
 
         show_choice(error, output)
         raise
     except NotPulledError:
         if settings.offline or not _agrees(f"{name} is not downloaded yet. Pull it now?", output):
             raise
-    from .pull import pull_model
+    from .models.pull import pull_model
 
     return pull_model(name, settings, output, force=False, hint=False)
 

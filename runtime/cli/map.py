@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .agent_options import (
+    add_limit_options,
     add_reply_options,
-    add_sampling_options,
     add_tool_options,
+    add_trace_option,
     harness_given,
-    sampling_of,
-    seconds,
 )
-from .arguments import positive
+from .arguments import group_of
 from .exit_codes import Exit
-from .load_engine import add_engine_options, is_server, named, nbytes
-from .options import add_file, add_number, add_switch, within
+from .load_engine import add_engine_options, decoding_of, is_server, named, nbytes
+from .options import add_file, add_number, add_option, add_switch, seconds, within
 from .output import Output
+from .sampling_options import add_sampling_options, sampling_of
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -48,93 +48,78 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         required=True,
         help="results file; rows already in it are skipped",
     )
-    verb.add_argument(
+    rows = group_of(verb, "rows")
+    rows.add_argument(
         "--question", metavar="TEXT", help='the question of every row: "What failed in {name}?"'
     )
-    verb.add_argument(
+    rows.add_argument(
         "--dir-from",
         metavar="FOLDER",
         help="make a row for each folder in FOLDER: {name} and {dir}",
     )
-    verb.add_argument(
+    rows.add_argument(
         "--dir", type=named, metavar="D", help="folder for rows that name none (default: .)"
     )
-    verb.add_argument(
+    add_option(
+        rows,
+        "--order",
+        choices=("input", "done"),
+        default="input",
+        help="final order of the results: as in the input, or as they finished",
+    )
+    where = group_of(verb, "where rows run")
+    add_option(
+        where,
         "--to",
         metavar="WHERE",
         default="local:4",
-        help="where to run: local:N (N agents on one engine), http://HOST:PORT[,…] (servers), "
-        "auto or ray://HOST:PORT (a Ray cluster) (default: local:4)",
+        help="local:N (N agents on one engine), http://HOST:PORT[,…] (servers), auto or "
+        "ray://HOST:PORT (a Ray cluster)",
     )
-    add_number(verb, "--slots", help="concurrent rows per server or engine (default: 4)")
-    add_number(verb, "--workers", help="engines on the cluster (default: as many as fit)")
-    verb.add_argument(
-        "--memory", type=nbytes, metavar="SIZE", help="memory for each engine on the cluster"
+    add_number(where, "--parallel", help="concurrent rows per server or engine (default: 4)")
+    add_number(where, "--workers", help="engines on the cluster (default: as many as fit)")
+    where.add_argument(
+        "--worker-memory", type=nbytes, metavar="SIZE", help="memory for each engine on the cluster"
     )
-    verb.add_argument(
+    add_option(
+        where,
         "--patience",
         type=seconds,
         metavar="S",
         default=60.0,
-        help="give up on a server after S seconds without a response (default: 60)",
+        help="give up on a server after S seconds without a response",
     )
-    verb.add_argument(
-        "--order",
-        choices=("input", "done"),
-        default="input",
-        help="final order of the results: as in the input, or as they finished (default: input)",
-    )
-    verb.add_argument(
-        "--attempts",
-        type=positive,
-        default=3,
-        metavar="N",
-        help="attempts per row before it is set aside (default: 3)",
-    )
-    add_switch(verb, "--retry-failed", help="retry rows that failed or were set aside")
-    verb.add_argument(
+    when = group_of(verb, "attempts and limits")
+    add_number(when, "--attempts", default=3, help="attempts per row before it is set aside")
+    add_switch(when, "--retry-failed", help="retry rows that failed or were set aside")
+    when.add_argument(
         "--until",
         type=until,
         metavar="TIME",
         help="start no rows after this time (18:00) or this long (30m, 8h)",
     )
-    verb.add_argument(
+    when.add_argument(
         "--max-cost",
         type=money,
         metavar="X",
         help="stop starting rows when the total cost would exceed X",
     )
-    verb.add_argument(
+    when.add_argument(
         "--price",
         action="append",
         type=price,
         metavar="KEY=X",
         help="price: in, cached or out per million tokens, hour per hour of a row; repeatable",
     )
-    where = verb.add_mutually_exclusive_group()
-    where.add_argument(
-        "--traces", metavar="FOLDER", help="folder for traces (default: beside the results)"
-    )
-    add_switch(where, "--no-traces", help="write no traces")
-    add_switch(verb, "-q", "--quiet", help="show no progress and no summary")
-    _add_agent_options(verb)
     add_engine_options(verb)
-    add_sampling_options(verb)
-
-
-def _add_agent_options(verb: argparse.ArgumentParser) -> None:
-    add_file(verb, "--schema", help="answer in JSON that fits the JSON schema in FILE")
-    add_tool_options(verb, session=False)
-    add_number(verb, "--max-steps", help="maximum number of model calls per row")
-    add_number(verb, "--max-tokens", help="maximum number of generated tokens per row")
-    verb.add_argument(
-        "--timeout",
-        type=seconds,
-        metavar="S",
-        help="stop a row after S seconds (default: no limit)",
-    )
+    add_limit_options(verb)
     add_reply_options(verb)
-    add_switch(verb, "--redact", help="leave text and token ids out of the traces")
+    add_tool_options(verb, session=False)
+    add_sampling_options(verb)
+    add_trace_option(group_of(verb, "trace"), "folder, or off (default: beside the results)")
+    shown = group_of(verb, "output")
+    add_file(shown, "--schema", help="answer in JSON that fits the JSON schema in FILE")
+    add_switch(shown, "-q", "--quiet", help="show no progress and no summary")
 
 
 def until(text: str) -> float:
@@ -180,7 +165,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     rows = _rows(args)
     _check_folder(args, fleet, rows)
     path = Path(args.output)
-    traces = None if args.no_traces else Path(args.traces or traces_folder(path))
+    traces = None if args.trace is False else Path(args.trace or traces_folder(path))
     results, poison = open_results(path)
     progress = _Progress(output, args)
     try:
@@ -275,10 +260,10 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
     from ..fleet.api import Fleet, parse_target
     from .load_engine import load_engine
 
-    target = parse_target(args.to, args.slots)
-    if target.kind != "ray" and (args.workers or args.memory):
+    target = parse_target(args.to, args.parallel)
+    if target.kind != "ray" and (args.workers or args.worker_memory):
         raise SettingError(
-            "--workers and --memory need a cluster: --to auto or --to ray://HOST:PORT"
+            "--workers and --worker-memory need a cluster: --to auto or --to ray://HOST:PORT"
         )
 
     def load(model: str | None) -> Engine:
@@ -290,14 +275,15 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
     if target.kind != "http" and is_server(model):
         raise SettingError(f"rows run on a server with --to {model}, not as a model (-m)")
     names = ("threads", "target", "kv", "context", "kv_memory", "cache_packed_weights")
-    options = {name: getattr(args, name) for name in (*names, "draft_tokens", "draft_source")}
+    options = {name: getattr(args, name) for name in names}
     if target.kind == "http":
         here = options | {"context": None, "tune": args.tune}
-        given = next((n for n, value in here.items() if value not in ("auto", None, False)), None)
-        if given is not None:
-            flag = f"--{given.replace('_', '-')}"
+        given = [name for name, value in here.items() if value]
+        given += ["draft"] * (args.draft != ("auto", "auto"))
+        if given:
+            flag = f"--{given[0].replace('_', '-')}"
             raise SettingError(f"{flag} has no effect: a server has already loaded its model")
-    options["jump_forward"], options["tune"] = args.jump_forward == "on", dict(args.tune or ())
+    options |= decoding_of(args)
     return Fleet(
         target,
         args.model,
@@ -307,7 +293,7 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
         context=args.context,
         workers=args.workers,
         threads=args.threads,
-        memory=args.memory,
+        memory=args.worker_memory,
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from .arguments import numbers, positive
+from .arguments import group_of, numbers, positive
 
 
 def add_option(
@@ -39,19 +39,44 @@ def add_switch(parser: argparse._ActionsContainer, *flags: str, help: str) -> No
     parser.add_argument(*flags, action="store_true", help=help)
 
 
+def add_on_off(parser: argparse._ActionsContainer, flag: str, *, default: bool, help: str) -> None:
+    """Add an option that is on or off."""
+    shown = "on" if default else "off"
+    help = f"{help} (default: {shown})"
+    parser.add_argument(flag, type=on_off, default=default, metavar="{on,off}", help=help)
+
+
+def on_off(text: str) -> bool:
+    """Whether it says on."""
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not on or off")
+    return text == "on"
+
+
 def add_file(parser: argparse._ActionsContainer, *flags: str, help: str) -> None:
     """Add an option, or an argument, that is a file's name."""
     parser.add_argument(*flags, metavar="FILE", help=help)
 
 
-def add_threads_option(verb: argparse.ArgumentParser) -> None:
+def add_threads_option(verb: argparse._ActionsContainer) -> None:
     """Add the number of threads of work that needs no engine."""
     add_number(verb, "-t", "--threads", help="number of threads (default: the physical cores)")
 
 
-def add_limit_option(verb: argparse.ArgumentParser, help: str) -> None:
+def add_format_option(parser: argparse.ArgumentParser, *formats: str) -> None:
+    """Add the form of a table; the first is the default."""
+    add_option(
+        group_of(parser, "output"),
+        "--format",
+        choices=formats,
+        default=formats[0],
+        help="format of the table",
+    )
+
+
+def add_limit_option(verb: argparse._ActionsContainer, help: str) -> None:
     """Add how many of the newest or largest are shown."""
-    add_number(verb, "-n", "--limit", type=count, default=20, help=f"{help}; 0: all")
+    add_number(verb, "--limit", type=count, default=20, help=f"{help}; 0: all")
 
 
 def count(text: str) -> int:
@@ -85,3 +110,13 @@ def within(text: str, what: str, fits: Callable[[float], bool]) -> float:
     if not fits(value):
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {what}")
     return value
+
+
+def apply_config(args: argparse.Namespace, *keys: str) -> None:
+    """Set options of these names, left open, to what the config file says."""
+    from ..config import read_settings
+
+    for key, found in read_settings().items():
+        # `trace = true` is what happens anyway; as an option, a trace is the name of a file.
+        if key in keys and getattr(args, key) is None and found.value is not True:
+            setattr(args, key, found.value)

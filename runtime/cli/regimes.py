@@ -11,7 +11,7 @@ from ...errors import EngineError, SettingError
 from ...traces.sanitize import printable
 from .arguments import numbers
 from .atomic_write import atomic_write, check_outputs
-from .bench_options import BUSY
+from .bench.options import BUSY
 from .load_engine import (
     DEFAULT_MODEL,
     MODEL,
@@ -49,7 +49,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "model", nargs="?", type=named, metavar="MODEL", help=f"{MODEL} ({DEFAULT_MODEL})"
     )
-    verb.add_argument("--trace", metavar="TRACE", help="draw this recorded run on the diagram")
+    verb.add_argument("--run", metavar="TRACE", help="draw this recorded run on the diagram")
     verb.add_argument(
         "--batch",
         type=numbers,
@@ -77,14 +77,14 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Calibrate if that has not been done, and draw."""
     kind = _kind(args.output)
     check_outputs(args.output)
-    if args.beside and (kind == "html" or args.trace):
-        what = "a run" if args.trace else "an .html page"
+    if args.beside and (kind == "html" or args.run):
+        what = "a run" if args.run else "an .html page"
         raise SettingError(
             f"--beside draws only diagrams, as .svg; it cannot be combined with {what}"
         )
     if args.context is not None and args.context < _LEAST_CONTEXT:
         raise SettingError(f"--context: a diagram needs {_LEAST_CONTEXT} tokens or more")
-    recorded, path = _steps(args.trace)
+    recorded, path = _steps(args.run)
     drawn: list[tuple[Picture, Calibration]] = []
     for model in (args.model, *(args.beside or ())):
         one = argparse.Namespace(**{**vars(args), "model": model})

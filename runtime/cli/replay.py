@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .agent_options import group_names
+from .agent_options import group_names, trace
+from .arguments import group_of
 from .load_engine import add_engine_options, named
 from .options import add_file, add_switch, within
 from .output import Output
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Which run, and what is done with it."""
-    verb.add_argument("trace", metavar="TRACE", help=TRACE)
+    verb.add_argument("recording", metavar="TRACE", help=TRACE)
     verb.add_argument(
         "--speed",
         type=speed,
@@ -39,44 +40,38 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="TURN[.STEP]",
         help="continue live from this step, in a new trace",
     )
-    verb.add_argument("--prompt", metavar="TEXT", help="with --from: ask this question instead")
-    verb.add_argument(
-        "--tools",
-        type=tools,
-        metavar="WHAT",
-        help="with --verify: recorded (default), or live to rerun read-only calls; with --from: "
-        "tool groups as for `run`, or none (default: the recorded ones)",
-    )
-    verb.add_argument(
-        "--trace",
-        dest="output",
-        metavar="FILE",
-        help="with --from: file for the new trace (default: one in the state folder)",
-    )
     verb.add_argument(
         "--dir",
         type=named,
         metavar="D",
         help="folder for tools that run (default: the recorded one)",
     )
-    add_switch(verb, "--skip-tool-delays", help="with --benchmark: do not pause where tools ran")
-    add_switch(verb, "--predict", help="with --benchmark: predict with the cost model, run nothing")
+    add_switch(
+        group_of(verb, "with --verify"), "--live-tools", help="rerun the calls that only read"
+    )
+    fork = group_of(verb, "with --from")
+    fork.add_argument("--question", metavar="TEXT", help="ask this question instead")
+    fork.add_argument(
+        "--tools",
+        type=group_names,
+        metavar="GROUP,…",
+        help="tool groups as for `run` (default: the recorded ones)",
+    )
+    fork.add_argument(
+        "--trace",
+        type=trace,
+        metavar="WHERE",
+        help="trace file, or off (default: a new one in the state folder)",
+    )
+    timed = group_of(verb, "with --benchmark")
+    add_switch(timed, "--skip-tool-delays", help="do not pause where tools ran")
+    add_switch(timed, "--predict", help="predict with the cost model, run nothing")
     add_file(
-        verb,
+        timed,
         "--machine",
         help="with --predict: another machine's limits, from `doctor --json` or a trace",
     )
     add_engine_options(verb, model="default: the recorded one")
-
-
-def tools(text: str) -> str | list[str]:
-    """``recorded``, ``live``, or names of groups; ``none`` is the three that look at files."""
-    if text in ("recorded", "live"):
-        return text
-    try:
-        return group_names(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, recorded, live") from None
 
 
 def step(text: str) -> tuple[int, int]:
@@ -100,7 +95,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from .engine_from_trace import load_trace
 
     _check(args)
-    trace = load_trace(args.trace)
+    trace = load_trace(args.recording)
     if args.verify:
         from . import replay_verify
 
@@ -136,28 +131,20 @@ def _check(args: argparse.Namespace) -> None:
     from ...errors import SettingError
 
     goes_on, runs = args.start is not None, args.verify or args.benchmark or args.predict
-    live = args.verify and args.tools == "live"
     for given, needs in (
         (args.predict and (args.verify or goes_on), "--predict goes with --benchmark alone"),
-        (args.prompt is not None and not goes_on, "--prompt needs --from"),
+        (args.question is not None and not goes_on, "--question needs --from"),
         (
-            args.prompt is not None and not args.prompt.strip(),
-            "--prompt is empty; leave it out to ask what was recorded",
+            args.question is not None and not args.question.strip(),
+            "--question is empty; leave it out to ask what was recorded",
         ),
-        (args.output is not None and not goes_on, "--trace needs --from: a new run's file"),
+        (args.trace is not None and not goes_on, "--trace needs --from: a new run's file"),
+        (args.tools is not None and not goes_on, "--tools needs --from"),
+        (args.live_tools and not args.verify, "--live-tools needs --verify"),
         (
-            args.tools is not None and not (args.verify or goes_on),
-            "--tools needs --verify or --from",
+            args.dir is not None and not (goes_on or args.live_tools),
+            "--dir needs --from or --live-tools",
         ),
-        (
-            args.verify and isinstance(args.tools, list),
-            "--verify takes --tools recorded or live; groups of tools go with --from",
-        ),
-        (
-            goes_on and args.tools == "live",
-            "--tools live goes with --verify; after --from tools run, name their groups",
-        ),
-        (args.dir is not None and not (goes_on or live), "--dir needs --from or --tools live"),
         (
             args.machine is not None and not args.predict,
             "--machine needs --predict: the model cannot run on another machine from here",

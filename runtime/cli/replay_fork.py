@@ -25,8 +25,8 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
     turn, step = args.start
     _, header = history_of(trace, turn, step)  # before a model is loaded for nothing
-    if args.output:
-        check_target(args.output)
+    if args.trace:
+        check_target(args.trace)
     args.dir = folder_of(trace, header, args.dir)
     if args.model and is_server(args.model):
         engine: Any = load_model(args, output)
@@ -39,7 +39,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
             output.note(note)
     with engine, _agent(engine, header, args, output) as agent:
         try:
-            result = follow(branch(trace, agent, turn, step, prompt=args.prompt), output)
+            result = follow(branch(trace, agent, turn, step, prompt=args.question), output)
         finally:
             if agent.turn:
                 output.facts["trace"] = agent.trace.path and str(agent.trace.path)
@@ -64,7 +64,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
     sampling = own.get("sampling")
     same = args.model is None and args.context is None  # what depends on the context's length
     folder = args.dir or None
-    recorded = args.tools is None or isinstance(args.tools, str)
+    recorded = args.tools is None
     asked = argparse.Namespace(
         **vars(args), mode=None, policy=None, mcp=None, allow_private_network=False
     )
@@ -90,7 +90,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
         repetition_stop=config.get("repetition_stop", True),
         answer_forms=own.get("answer_forms", True),
         harness=config.get("harness") or False,
-        trace=args.output,
+        trace=args.trace,
         redact=False,
     )
     agent.on_progress = output.progress

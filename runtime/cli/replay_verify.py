@@ -44,7 +44,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
         for note in (*notes, *replay.check_settings(one.header, engine)):
             output.line(f"note: {note}", "yellow")
-        live = args.tools == "live"
+        live = args.live_tools
         tools = _live_tools(trace, one.header, args, engine) if live else None
         report = replay.verify(trace, engine, run=number, tools=tools, on_phase=show)
         good = report.ok or report.within_rounding

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .agent_options import add_agent_options
+from .arguments import group_of
 from .exit_codes import Exit, as_flags
 from .load_engine import load_model
 from .options import add_file, add_switch
@@ -24,10 +25,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "attached to it",
     )
     add_agent_options(verb)
-    add_file(verb, "--schema", help="answer in JSON that fits the JSON schema in FILE")
-    add_switch(verb, "--show-phases", help="show each phase as it ends, and regime changes")
+    group = group_of(verb, "output")
+    add_file(group, "--schema", help="answer in JSON that fits the JSON schema in FILE")
+    add_switch(group, "--show-phases", help="show each phase as it ends, and regime changes")
     add_switch(
-        verb, "--show-prompt", help="show the prompt as the model would read it, and run nothing"
+        group, "--show-prompt", help="show the prompt as the model would read it, and run nothing"
     )
 
 
@@ -35,7 +37,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
     from ..files import check_target
     from .attaching import question_of, with_attachments
-    from .config import apply_config
     from .conversation import (
         begin,
         exit_status,
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         show_statistics,
         trace_name,
     )
+    from .options import apply_config
     from .suggesting import suggest_model
     from .traces import trace_json
 

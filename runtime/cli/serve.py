@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from ...arguments import read_text
 from ...errors import SettingError
-from .agent_options import add_harness_options, harness_given
-from .config import apply_config
+from .agent_options import add_harness_options, harness_given, trace
+from .arguments import group_of
 from .exit_codes import Exit
 from .load_engine import DEFAULT_MODEL, add_engine_options, load_calibrated, model_path, nbytes
-from .options import add_file, add_number, add_option, add_switch
+from .options import add_file, add_number, add_option, add_switch, apply_config
 from .output import Output
 
 if TYPE_CHECKING:
@@ -28,69 +28,74 @@ _MOST_TEXT = 1 << 20  # bytes of a file of keys, and of a system prompt
 def add_options(verb: argparse.ArgumentParser) -> None:
     """The options of a server."""
     add_engine_options(verb, model=f"{DEFAULT_MODEL}; repeatable, also as NAME=MODEL", several=True)
-    verb.add_argument(
+    models = group_of(verb, "served models")
+    access = group_of(verb, "address and access")
+    load = group_of(verb, "load")
+    models.add_argument(
         "--alias",
         action="append",
         metavar="NAME=MODEL",
         help="another name for a served model or agent; repeatable",
     )
-    verb.add_argument(
+    models.add_argument(
         "--default-model",
         metavar="NAME",
         help="the served model that answers requests that name none or an unknown one (default: "
         "the first; with several models, unknown names are refused)",
     )
-    add_option(verb, "--host", default="127.0.0.1", metavar="HOST", help="address to listen on")
-    verb.add_argument("--port", type=_port, metavar="N", help="port to listen on (default: 11435)")
-    verb.add_argument(
+    add_option(access, "--host", default="127.0.0.1", metavar="HOST", help="address to listen on")
+    access.add_argument(
+        "--port", type=_port, metavar="N", help="port to listen on (default: 11435)"
+    )
+    access.add_argument(
         "--api-key", action="append", metavar="KEY", help="require this API key; repeatable"
     )
     add_file(
-        verb,
+        access,
         "--api-key-file",
         help="file of API keys, one per line, as KEY or NAME KEY; keeps keys out of the process "
         "list",
     )
     add_file(
-        verb,
+        access,
         "--operator-key-file",
         help="file of operator keys, one per line; then only these open /metrics and the status "
         "page's data",
     )
-    verb.add_argument(
+    access.add_argument(
         "--public-prefix",
         action="append",
         metavar="FILE",
         help="file with a system prompt whose cached prefix all keys share; repeatable",
     )
-    verb.add_argument(
+    access.add_argument(
         "--allow-host",
         action="append",
         metavar="NAME",
         help="accept requests for this host name too; repeatable",
     )
-    verb.add_argument(
+    access.add_argument(
         "--allow-origin",
         action="append",
         metavar="URL",
         help="accept requests from web pages at this origin; repeatable",
     )
-    verb.add_argument(
+    models.add_argument(
         "--keep-alive",
         metavar="TIME",
         help="unload a model after this time without a request, e.g. 30m, 2h, forever (default: "
         "30m)",
     )
-    verb.add_argument(
+    models.add_argument(
         "--memory",
         type=nbytes,
         metavar="SIZE",
         help="memory for the weights of all loaded models together; one model is always loaded "
         "(default: what is free at startup)",
     )
-    add_number(verb, "--parallel", default=32, help="maximum number of concurrent requests")
-    add_number(verb, "--queue", default=256, help="maximum number of queued requests")
-    verb.add_argument(
+    add_number(load, "--parallel", default=32, help="maximum number of concurrent requests")
+    add_number(load, "--queue", default=256, help="maximum number of queued requests")
+    load.add_argument(
         "--keep-responses",
         type=_nbytes_or_none,
         default=64 << 20,
@@ -98,12 +103,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="memory per key for responses that previous_response_id can name; off keeps none "
         "(default: 64MB)",
     )
-    verb.add_argument(
+    models.add_argument(
         "--pooling",
         choices=("none", "mean", "cls", "last"),
         help="how to pool token states into embeddings (default: as the model file says)",
     )
-    verb.add_argument(
+    models.add_argument(
         "--agents",
         nargs="+",
         metavar="DIR",
@@ -111,35 +116,38 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="offer an agent for each folder, as the model agent:NAME",
     )
     add_harness_options(verb)
-    verb.add_argument(
+    traces = group_of(verb, "trace")
+    traces.add_argument(
         "--trace",
-        choices=("off", "errors", "all"),
+        type=trace,
+        metavar="WHERE",
+        help="trace folder, or off (default: served, in the state folder)",
+    )
+    add_option(
+        traces,
+        "--trace-requests",
+        choices=("errors", "all"),
         default="errors",
-        help="which requests to trace (default: errors)",
+        help="which requests to trace",
     )
-    verb.add_argument(
-        "--trace-folder",
-        metavar="FOLDER",
-        help="folder for these traces (default: served, in the state folder)",
-    )
-    verb.add_argument(
+    traces.add_argument(
         "--trace-limit",
         type=nbytes,
         default=10**9,
         metavar="SIZE",
         help="maximum size of that folder; the oldest traces are removed (default: 1GB)",
     )
-    verb.add_argument(
+    traces.add_argument(
         "--otlp",
         metavar="URL",
         help="send request spans to this OTLP endpoint, such as http://127.0.0.1:4318/v1/traces",
     )
-    verb.add_argument(
+    traces.add_argument(
         "--otlp-metrics",
         metavar="URL",
         help="send request metrics to this OTLP endpoint, such as http://127.0.0.1:4318/v1/metrics",
     )
-    add_switch(verb, "--otlp-content", help="include questions and answers in the spans")
+    add_switch(traces, "--otlp-content", help="include questions and answers in the spans")
 
 
 def _nbytes_or_none(text: str) -> int:
@@ -172,11 +180,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
         pooling=args.pooling,
         agents=_agents(args.agents),
         agent_options={"harness": harness_given(args.harness), "grounded": args.grounded},
-        trace=args.trace,
+        trace="off" if args.trace is False else args.trace_requests,
         otlp=args.otlp,
         otlp_metrics=args.otlp_metrics,
         otlp_content=args.otlp_content,
-        trace_folder=None if args.trace_folder is None else Path(args.trace_folder),
+        trace_folder=Path(args.trace) if args.trace else None,
         trace_bytes=args.trace_limit,
         limits=Limits(parallel=args.parallel, queue=args.queue, response_bytes=args.keep_responses),
     )

@@ -6,7 +6,7 @@ import json
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from ...traces.sanitize import printable
@@ -126,13 +126,22 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def plain(output: Output, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table that is known whole: names to the left, figures to the right."""
+def plain(
+    output: Output,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    words: Collection[str] = (),
+) -> None:
+    """Print a table that is known whole: names to the left, figures to the right.
+
+    words: headings of columns besides the first that hold no figures.
+    """
+    names = {head[0], *words}
     widths = [max(len(row[n]) for row in (head, *rows)) for n in range(len(head))]
     for row in (head, *rows):
         cells = [
-            cell.rjust(width) if n else cell.ljust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if name in names else cell.rjust(width)
+            for name, cell, width in zip(head, row, widths, strict=True)
         ]
         output.line("  ".join(cells).rstrip(), "bold" if row is head else "")
 

@@ -1,6 +1,6 @@
 """``triplepoint trace``: recorded runs, looked at without a model.
 
-Nothing here loads the engine: no numpy, no llvmlite. Only `show --prompt` needs the model's file.
+Nothing here loads the engine: no numpy, no llvmlite. Only `show --show-prompt` needs the model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...traces.sanitize import printable
 from . import trace_warehouse
 from .arguments import add_commands, positive
 from .atomic_write import atomic_write, check_outputs
-from .options import add_file, add_limit_option, add_option, add_switch
+from .options import add_file, add_format_option, add_limit_option, add_option, add_switch
 from .output import Output
 from .removing import add_removing_options, agreed, chosen, report_removed
 from .traces import TRACE, default_folder, trace_json
@@ -52,7 +52,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     add_switch(show, "--tuning", help="show the run's execution policy and the reasons for it")
     add_switch(show, "--events", help="show the recorded events")
     show.add_argument(
-        "--prompt",
+        "--show-prompt",
         nargs="?",
         const=0,
         type=positive,
@@ -96,7 +96,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="a database from `trace ingest`, or traces and folders (default: the state "
         "folder's); may also come before the SQL",
     )
-    add_switch(query, "--csv", help="print CSV instead of a table")
+    add_format_option(query, "text", "csv")
     trace_warehouse.add_options(commands)
 
     rm = commands.add("rm", "remove traces from the state folder, or the named ones")
@@ -122,7 +122,7 @@ def ls(args: argparse.Namespace, output: Output) -> int:
     else:
         _lines(output, report.of_many(found).lines())
         if len(kept) > len(shown):
-            output.line(f"and {len(kept) - len(shown)} older ones (-n 0 lists all)", "dim")
+            output.line(f"and {len(kept) - len(shown)} older ones (--limit 0 lists all)", "dim")
     output.json({"folder": str(folder), "traces": [_listed(path, t) for path, t in found]})
     return 0
 
@@ -146,8 +146,8 @@ def show(args: argparse.Namespace, output: Output) -> int:
             output.line(to_ascii(None, "", to_json(event.model_dump())))
         output.json({"trace": str(trace.path), "events": [e.model_dump() for e in trace.events]})
         return 0
-    if args.prompt is not None:
-        return _show_prompt(trace, args.prompt, output)
+    if args.show_prompt is not None:
+        return _show_prompt(trace, args.show_prompt, output)
     for one in trace.runs:
         _show_run(one, output, layers=args.layers, tuning=args.tuning)
     if args.svg:
@@ -335,7 +335,7 @@ def query(args: argparse.Namespace, output: Output) -> int:
         return trace_warehouse.query(args, output, Path(args.traces[0]))
     traces = _load_many(args.traces or [str(default_folder())])
     names, rows = export_tables.query(traces, args.sql, trace_warehouse.ended_by_interrupt())
-    if args.csv:
+    if args.format == "csv":
         trace_warehouse.write_csv(names, rows)
     else:
         trace_warehouse.show_rows(output, names, rows)

@@ -17,7 +17,7 @@ from ...errors import SettingError
 from ...traces.sanitize import printable
 from .arguments import Commands
 from .atomic_write import atomic_write, check_outputs
-from .options import add_file, add_limit_option, add_number, add_switch
+from .options import add_file, add_format_option, add_limit_option, add_number, add_switch
 from .output import Output
 
 if TYPE_CHECKING:
@@ -60,9 +60,11 @@ def add_options(commands: Commands) -> None:
         metavar="NAME",
         help=f"reports to make: {', '.join(REPORTS)} (default: all)",
     )
-    add_switch(report, "--csv", help="print CSV; several reports need -o FOLDER")
-    add_file(report, "-o", "--output", help="file or folder for the CSV")
-    report.add_argument("--html", metavar="PAGE", help="write an HTML page with all reports")
+    add_format_option(report, "text", "csv")
+    add_file(
+        report, "-o", "--output", help="file for the CSV, or folder for that of several reports"
+    )
+    add_file(report, "--html", help="write an HTML page with all reports")
     add_limit_option(report, "maximum number of turns")
 
 
@@ -149,7 +151,7 @@ def query(args: argparse.Namespace, output: Output, path: Path) -> int:
     from ...traces.warehouse.reading import Warehouse
 
     with Warehouse(path) as opened, ended_by_interrupt():
-        if args.csv:
+        if args.format == "csv":
             with opened.cursor(args.sql) as (names, batches):
                 writer = _csv(sys.stdout, names)
                 for batch in batches:
@@ -201,17 +203,19 @@ def report(args: argparse.Namespace, output: Output) -> int:
 
     check_outputs(args.html)
     wanted = chosen(args.names)
-    if args.output and not args.csv:
-        raise SettingError("trace report: -o needs --csv; write a page with --html PAGE")
-    if args.csv and len(wanted) > 1 and not args.output:
-        raise SettingError("trace report: --csv of several reports needs a folder: -o FOLDER")
+    if args.output and args.format != "csv":
+        raise SettingError("trace report: -o needs --format csv; write a page with --html FILE")
+    if args.format == "csv" and len(wanted) > 1 and not args.output:
+        raise SettingError(
+            "trace report: --format csv of several reports needs a folder: -o FOLDER"
+        )
     with Warehouse(args.file) as opened, ended_by_interrupt():
         found = [(one, one.run(opened, args.limit or None)) for one in wanted]
         count = opened.ask("SELECT count(*) FROM files")[1][0][0]
     if args.html:
         _write_page(args, count, found)
         output.line(args.html)
-    if args.csv:
+    if args.format == "csv":
         _write_csv(args, found)
     elif not args.html:
         _show(output, found)

@@ -312,7 +312,7 @@ def close_results(results: Results, poison: Results) -> None:
     poison.close()
 
 
-def map(
+def map_rows(
     agent_factory: AgentFactory,
     rows: str | Path | Iterable[Mapping[str, Any] | str],
     *,
@@ -334,7 +334,8 @@ def map(
         def agent(engine, row):
             return Agent(engine, workspace=row["dir"])
 
-        triplepoint.map(agent, [{"question": "What failed?", "dir": "runs/1"}], results="r.jsonl")
+        rows = [{"question": "What failed?", "dir": "runs/1"}]
+        triplepoint.map_rows(agent, rows, results="r.jsonl")
 
     Args:
         agent_factory: function of an engine and a row that makes the agent for the row. On a

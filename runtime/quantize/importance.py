@@ -1,4 +1,4 @@
-"""Importance matrices: how much each column of a weight matrix matters, from `triplepoint imatrix`.
+"""Importance matrices (`triplepoint make imatrix`): how much each column of weights matters.
 
 Two forms are read: GGUF files (tensors NAME.in_sum2 and NAME.counts: sums of the squares of what
 entered the product, and how many rows were summed), and the older binary ones of llama.cpp:

@@ -80,7 +80,7 @@ def quantize(
     Memory stays at a few megabytes whatever the model's size. `target` appears when it is whole.
 
     Args:
-        imatrix: file of `triplepoint imatrix` or llama.cpp's, which says what matters most.
+        imatrix: file of `triplepoint make imatrix` or llama.cpp's, which says what matters most.
         threads: default: the physical cores.
         progress: hears the share of the weights that is done, 0 to 1.
 

@@ -111,7 +111,7 @@ def _check_traces_apart(suite: Suite, traces: Path | None) -> None:
         if folder is not None and os.path.realpath(folder) == os.path.realpath(traces):
             raise SettingError(
                 f"traces would be written to {traces}, the folder of task {task.id}; give another "
-                "folder with --traces"
+                "folder with --trace"
             )
 
 

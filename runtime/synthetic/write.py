@@ -131,7 +131,7 @@ class SyntheticModel:
         return QUANTS[self.quant][0]
 
     def kind_of(self, name: str) -> GGMLType:
-        """How the matrix `name` is stored: in a mixture, as `triplepoint quantize` would."""
+        """How the matrix `name` is stored: in a mixture, as `triplepoint make quantize` would."""
         mix, s = _MIXTURES.get(self.quant), self.shape
         if mix is None:
             return self.type

@@ -145,7 +145,7 @@ class WeightLoader:
             if whole:  # sound for who multiplies it as one
                 where = self.gguf.path_of(names[0])
                 message = f"{message}, in each of the parts that are computed one by one"
-                remedy = "quantize the model again with `triplepoint quantize`"
+                remedy = "quantize the model again with `triplepoint make quantize`"
                 raise UnsupportedModelError(f"{where}: {message}; {remedy}")
             self.gguf.refuse_tensor(names[0], message, "shape")
         fused = len(names) == 2

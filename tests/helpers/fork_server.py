@@ -25,8 +25,15 @@ from typing import Any
 
 WARM = (
     *("numpy", "llvmlite.binding", "jinja2", "llguidance", "tokenizers", "rich.console", "httpx"),
-    *(f"triplepoint.runtime.cli.{verb}" for verb in ("run", "chat", "bench", "replay", "regimes")),
-    *("triplepoint.__main__", "triplepoint.runtime.cli.trace", "triplepoint.runtime.cli.doctor"),
+    *(
+        f"triplepoint.runtime.cli.{verb}"
+        for verb in ("run", "chat", "bench.speed", "replay", "regimes")
+    ),
+    *(
+        "triplepoint.__main__",
+        "triplepoint.runtime.cli.trace",
+        "triplepoint.runtime.cli.doctor.check",
+    ),
     *("triplepoint.runtime.engine.engine", "triplepoint.runtime.agent.agent"),
 )
 

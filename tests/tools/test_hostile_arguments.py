@@ -26,7 +26,7 @@ from triplepoint.tools import (
     tool,
 )
 from triplepoint.tools.paths import printable
-from triplepoint.tools.policy import Request
+from triplepoint.tools.policy import PermissionRequest
 from triplepoint.tools.schema_tool import SchemaTool
 
 MAX_MESSAGE = 1000  # characters: an error is read by a model
@@ -189,9 +189,9 @@ def test_what_is_no_object_of_arguments(tmp_path: Path, value: Any) -> None:
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_person_is_asked_about_it(tmp_path: Path, value: Any) -> None:
     """A rule and the question to a person take every validated argument."""
-    asked: list[Request] = []
+    asked: list[PermissionRequest] = []
 
-    def ask(request: Request) -> Any:
+    def ask(request: PermissionRequest) -> Any:
         asked.append(request)
         return "no"
 

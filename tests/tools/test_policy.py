@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from triplepoint.errors import AgentError, ToolError
-from triplepoint.tools import EditTools, Policy, Request, Rule, Tool, tool
+from triplepoint.tools import EditTools, PermissionRequest, Policy, Rule, Tool, tool
 from triplepoint.tools.policy import scope_of, unmatched_rules
 from triplepoint.tools.schema_tool import SchemaTool
 
@@ -285,10 +285,10 @@ def test_a_default_counts_as_given() -> None:
 
 def test_a_person_is_asked_once_for_what_is_always() -> None:
     """Always holds for this tool and path; what a person is shown is the preview."""
-    asked: list[Request] = []
+    asked: list[PermissionRequest] = []
     answers: list[Any] = ["no", "always", "yes"]
 
-    def ask(request: Request) -> Any:
+    def ask(request: PermissionRequest) -> Any:
         asked.append(request)
         return answers.pop(0)
 

@@ -58,6 +58,6 @@ def test_kept_and_mapped(triplepoint: Run, nano: Path, folder: Path, cache: Path
     assert third.stderr.count("\n") == 1
     assert f"the packed copy {copy} is damaged" in third.stderr
     assert "packed again" in third.stderr
-    kept = json.loads(triplepoint("cache", "ls", "--json", more=more).stdout)
+    kept = json.loads(triplepoint("doctor", "cache", "ls", "--json", more=more).stdout)
     (packed,) = [one for one in kept if one["kind"] == "packed"]
     assert (packed["files"], packed["bytes"]) == (1, copy.stat().st_size)

@@ -350,7 +350,7 @@ def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> No
     import subprocess
 
     script = (calls(("write_file", {"path": "a.txt", "content": "x"})), text("No."))
-    for mode, why in ((), "read-only"), (("--ask",), "nobody can be asked"):
+    for mode, why in ((), "read-only"), (("--mode", "ask"), "nobody can be asked"):
         with openai_server(*script) as server:
             done = subprocess.run(
                 [*CHAT[:-1], "run", "Write", "-m", server.url, "--tools", "edit", *mode],
@@ -398,7 +398,7 @@ def _with_a_program(chat: Any, work: Path) -> Terminal:
     """A chat that waits for a program of run_command; its process id is in the file ``pid``."""
     code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
     run = calls(("run_command", {"command": [sys.executable, "-c", code]}))
-    terminal = chat(run, text("Fine."), args=("--tools", "exec", "--yes"))
+    terminal = chat(run, text("Fine."), args=("--tools", "exec", "--mode", "yes"))
     terminal.type("Wait")
     for _ in range(600):
         if (work / "pid").exists() and (work / "pid").read_text():

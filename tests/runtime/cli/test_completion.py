@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.runtime.cli import main
-from triplepoint.runtime.cli.arguments import VERBS, build_parser
+from triplepoint.runtime.cli.arguments import SHORT, VERBS, build_parser
 from triplepoint.runtime.cli.exit_codes import Exit
 
 
@@ -37,9 +37,11 @@ def completed(script: Path, *words: str) -> list[str]:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash_completes_what_the_parsers_take(script: Path) -> None:
     """Verbs, their commands, options, choices of an option, and files."""
-    assert sorted(completed(script, "")) == sorted(VERBS)
+    assert sorted(completed(script, "")) == sorted([*VERBS, *SHORT])
     assert completed(script, "trace", "sh") == ["show"]
     assert completed(script, "session", "r") == ["rm"]
+    assert completed(script, "models", "sh") == completed(script, "sh") == ["show"]
+    assert completed(script, "bench", "--n-p") == ["--n-prompt"]
     assert completed(script, "run", "--max-") == ["--max-steps", "--max-tokens"]
     assert completed(script, "run", "what?", "--kv", "b") == ["bf16"]
     (script.parent / "rows.jsonl").touch()

@@ -53,7 +53,7 @@ def test_tables_and_threshold(cli: Cli, tmp_path: Path) -> None:
     assert found["scores"][0]["cost"] == pytest.approx(0.001)
     assert found["scores"][0]["cost_of_right"] == pytest.approx(0.002)
     assert found["results"] == "s.results.jsonl"
-    assert main(["cost", "s.results.jsonl", "--speeds", "1000,100"]) == 0
+    assert main(["plan", "cost", "s.results.jsonl", "--speeds", "1000,100"]) == 0
     assert "&lt;b&gt;" in (tmp_path / "page.html").read_text()
 
 

@@ -29,7 +29,8 @@ import llguidance, llvmlite.binding, numpy.ctypeslib, platformdirs, pydantic, to
 import triplepoint
 from triplepoint.runtime.cli import main
 from triplepoint.runtime.cli.arguments import build_parser
-from triplepoint.runtime.cli import conversation, disk_usage, line_input, replay_verify
+from triplepoint.runtime.cli import conversation, line_input, replay_verify
+from triplepoint.runtime.cli.doctor import disk_usage
 from triplepoint.runtime.cli import attaching, slash_commands
 from triplepoint.runtime.remote import engine
 from triplepoint.runtime.bench import compare, predictions
@@ -133,8 +134,8 @@ GOOD: dict[str, list[bytes]] = {
     "session ls": [],
     "session show": [b"missing"],
     "session rm": [b"missing"],
-    "doctor": [],
-    "bench": [b"-m", b"text.txt"],
+    "doctor check": [],
+    "bench speed": [b"-m", b"text.txt"],
     "bench batch": [b"2", b"-m", b"text.txt"],
     "bench agents": [b"2", b"-m", b"text.txt"],
     "bench serve": [b"2", b"-m", b"text.txt", b"--in-process"],
@@ -143,20 +144,20 @@ GOOD: dict[str, list[bytes]] = {
     "map": [b"text.txt", b"-o", b"out.jsonl", b"-m", b"text.txt"],
     "serve": [b"-m", b"text.txt"],
     "ps": [b"--url", b"http://127.0.0.1:9"],
-    "pull": [b"text.txt"],
-    "models": [],
-    "cost": [b"text.txt"],
-    "plan": [b"text.txt"],
-    "use": [b"text.txt"],
-    "config": [],
-    "ls": [],
-    "show": [b"text.txt"],
-    "rm": [b"missing/model"],
-    "cache": [],
-    "quantize": [b"text.txt", b"out.gguf", b"Q8_0"],
-    "convert": [b"folder", b"out.gguf"],
-    "perplexity": [b"text.txt", b"text.txt"],
-    "imatrix": [b"text.txt", b"text.txt", b"-o", b"out.dat"],
+    "models pull": [b"text.txt"],
+    "models search": [],
+    "plan cost": [b"text.txt"],
+    "plan simulate": [b"text.txt"],
+    "models use": [b"text.txt"],
+    "doctor config": [],
+    "models ls": [],
+    "models show": [b"text.txt"],
+    "models rm": [b"missing/model"],
+    "doctor cache": [],
+    "make quantize": [b"text.txt", b"out.gguf", b"Q8_0"],
+    "make convert": [b"folder", b"out.gguf"],
+    "make perplexity": [b"text.txt", b"text.txt"],
+    "make imatrix": [b"text.txt", b"text.txt", b"-o", b"out.dat"],
     "completion": [b"text.txt"],
 }
 """For each verb arguments that are refused soon, or that do little: models that are none."""
@@ -172,7 +173,7 @@ def _verbs(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[s
     for action in inner:
         for name, one in action.choices.items():
             yield from _verbs(one, f"{words} {name}".strip())
-    if words and not any(action.required for action in inner):
+    if words and not inner:
         yield words, parser
 
 
@@ -237,8 +238,8 @@ def test_every_verb_is_walked() -> None:
 
 # All verbs have one parser and one handler of errors: those whose arguments lead farthest.
 OFTEN = {
-    "run", "chat", "replay", "trace show", "trace query", "session rm", "bench", "map", "serve",
-    "models", "eval", "use", "show", "convert",
+    "run", "chat", "replay", "trace show", "trace query", "session rm", "bench speed", "map",
+    "serve", "models search", "eval", "models use", "models show", "make convert",
 }  # fmt: skip
 
 

@@ -15,15 +15,26 @@ import pytest
 from helpers.notices import without_notices
 
 from triplepoint import errors
-from triplepoint.runtime.cli import main
+from triplepoint.runtime.cli import bench, doctor, main, make, models, plan
 from triplepoint.runtime.cli.arguments import VERBS, build_parser, numbers
-from triplepoint.runtime.cli.bench import COMMANDS
 from triplepoint.runtime.cli.exit_codes import Exit, as_flags, explain
 from triplepoint.runtime.cli.output import Output, log_shown
 from triplepoint.runtime.physics.machine import pool_size, usable_cores
 
+COMMANDS = {
+    "bench": bench.COMMANDS,
+    "doctor": doctor.COMMANDS,
+    "make": make.COMMANDS,
+    "models": models.COMMANDS,
+    "plan": plan.COMMANDS,
+}
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-HELPS = [[], *([verb] for verb in VERBS), ["trace", "show"], *(["bench", c] for c in COMMANDS)]
+HELPS = [
+    [],
+    *([verb] for verb in VERBS),
+    ["trace", "show"],
+    *([verb, name] for verb, names in COMMANDS.items() for name in names),
+]
 
 
 def test_help_names_every_verb(triplepoint: Run) -> None:
@@ -46,7 +57,7 @@ def test_each_verb_has_help(words: list[str], capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    "args", [["run", "--quie", "x"], ["trace", "ls", "--mos", "3"], ["--vers"], ["models", "--js"]]
+    "args", [["run", "--quie", "x"], ["trace", "ls", "--lim", "3"], ["--vers"], ["models", "--js"]]
 )
 def test_options_are_written_out(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """An option that is cut short is refused: another one may begin like that tomorrow."""
@@ -117,19 +128,19 @@ def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
         ["run", "x", "-m", "http://"],
         ["run", "x", "--context", "999999"],
         ["chat", "--context", "999999"],
-        ["chat", "--logit-bias", "999999=1"],
+        ["chat", "--sampling", "logit_bias=999999:1"],
         ["replay", "chat", "--benchmark", "--tune", "color=red"],
         ["bench", "-p", "0", "-n", "0"],
         ["bench", "--workload", "chat"],
         ["bench", "-r", "1", "batch", "2"],
         ["bench", "batch", "2", "-d", "5"],
-        ["bench", "--agents", "2", "-p", "5"],
+        ["bench", "agents", "2", "-p", "5"],
         ["run", "x", "-m", ""],
         ["run", "x", "--dir", ""],
         ["use", ""],
         ["regimes", ""],
         ["ps", "--url", "localhost"],
-        ["replay", "chat", "--from", "1", "--prompt", " "],
+        ["replay", "chat", "--from", "1", "--question", " "],
     ],
 )
 def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -170,16 +181,22 @@ def test_a_question_without_a_verb(capfd: pytest.CaptureFixture[str]) -> None:
         ("version", "no such verb: 'version'; did you mean --version?"),
         ("server", "no such verb: 'server'; did you mean serve?"),
         ("trace lst", "triplepoint trace: error: no such command: 'lst'; did you mean ls?"),
+        ("convert a b", "no such verb: 'convert'; it is now triplepoint make convert"),
+        ("config", "no such verb: 'config'; it is now triplepoint doctor config"),
+        ("run x --no-think", "no such option: --no-think; it is now --think off"),
+        ("run x --min-p=0.1", "no such option: --min-p; it is now --sampling min_p=P"),
+        ("chat --yes", "no such option: --yes; it is now --mode yes"),
+        ("plan cost --concurrency 2", "no such option: --concurrency; it is now --parallel"),
         ("fly", "no such verb: 'fly'; choose from run, chat, "),
         ("run x -t 9999", "threads must be from 1 to 256, not 9999"),
         (
             "bench --serve 1,16",
-            "bench: error: no such option: --serve; did you mean serve?",
+            "bench speed: error: no such option: --serve",
         ),
         ("bench batch 2 -d 5", "bench batch: error: no such option: -d"),
         (
             "bench -m nano batch 2",
-            "--model goes after the command: triplepoint bench batch",
+            "bench: error: batch comes first: triplepoint bench batch -m nano 2",
         ),
         (
             "bench batsch",
@@ -303,7 +320,9 @@ def test_a_target_of_the_environment_is_named(triplepoint: Run) -> None:
     assert "TRIPLEPOINT_TARGET" not in said
 
 
-@pytest.mark.parametrize("args", [["run", "hi"], ["trace", "ls"], ["use", "nano"], ["cache"]])
+@pytest.mark.parametrize(
+    "args", [["run", "hi"], ["trace", "ls"], ["use", "nano"], ["doctor", "cache"]]
+)
 def test_nobody_has_a_home(
     args: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,17 +361,19 @@ def test_a_closed_pipe_is_no_traceback(recorded: Path, env: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("short", "whole"),
     [
-        ("--batch 1,2,4", "batch 1,2,4"),
-        ("-r 3 --batch 1,8 --compare", "batch 1,8 -r 3 --compare llama-cpp"),
-        ("--batch -p 5", "batch 1,2,4,8,16 -p 5"),
-        ("-m nano --agents=4 --json", "agents 4 --json -m nano"),
-        ("--agents 4 -r 2", "agents 4 -r 2"),
-        ("--compare -p 5", "--compare llama-cpp -p 5"),
+        ("ls qwen", "models ls qwen"),
+        ("rm a b -y", "models rm a b -y"),
+        ("use nano", "models use nano"),
+        ("models --json", "models search --json"),
+        ("bench -r 3 --compare -p 5", "bench speed -r 3 --compare llama-cpp -p 5"),
+        ("plan", "plan simulate"),
+        ("plan search chat --rate 2", "plan simulate search chat --rate 2"),
+        ("doctor --measure", "doctor check --measure"),
     ],
 )
-def test_shortcuts_of_bench(short: str, whole: str) -> None:
-    """`--batch` and `--agents` select the commands of these names; `--compare` needs no name."""
-    found, expected = (build_parser().parse_args(["bench", *w.split()]) for w in (short, whole))
+def test_what_is_short_for_a_command(short: str, whole: str) -> None:
+    """Five words are short for a command of `models`; four verbs have a default command."""
+    found, expected = (build_parser().parse_args(words.split()) for words in (short, whole))
 
     assert found == expected
 

@@ -100,7 +100,7 @@ def test_failures_have_a_status_and_can_be_asked_again(
     late = tmp_path / "late"
     lines = [{"question": "Hello", "dir": str(folder)}, {"question": "Hello", "dir": str(late)}]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    command = ("map", "q.jsonl", "-o", "r.jsonl", "-m", "nano", "--no-traces", "--order", "done")
+    command = ("map", "q.jsonl", "-o", "r.jsonl", "-m", "nano", "--trace", "off", "--order", "done")
     failed = triplepoint(*command)
     assert failed.returncode == Exit.FAILED
     assert "1 of 2 rows failed" in failed.stderr
@@ -220,14 +220,14 @@ def test_rows_do_not_see_each_other(triplepoint: Run, tmp_path: Path) -> None:
     assert len({(one["answer"], one["usage"]["prompt"]) for one in found}) == 1
     assert found[0]["trace"].startswith("r.traces/")
 
-    refused = triplepoint(*command, "--traces", "files")
+    refused = triplepoint(*command, "--trace", "files")
     assert refused.returncode == Exit.USAGE
     assert "the folder that rows read" in refused.stderr
 
 
 def test_two_numbers_of_rows_at_once(triplepoint: Run, questions: Path) -> None:
     """Neither overrides the other."""
-    command = ("map", questions, "-o", "r.jsonl", "--slots", "3", "--to")
+    command = ("map", questions, "-o", "r.jsonl", "--parallel", "3", "--to")
     refused = triplepoint(*command, "local:2")
     assert refused.returncode == Exit.USAGE
     assert "two numbers of concurrent rows; give one" in refused.stderr

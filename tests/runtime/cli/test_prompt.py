@@ -1,4 +1,4 @@
-"""The prompt as the model reads it: `run --show-prompt`, `trace show --prompt` and `/prompt`."""
+"""The prompt as the model reads it: `--show-prompt` of `run` and `trace show`, and `/prompt`."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_a_recorded_prompt_is_whole(
     triplepoint: Run, folder: Path, run_trace: Path, tokenizer: Tokenizer
 ) -> None:
     """All that was read before the last reply; without the marks it is the text of the tokens."""
-    done = triplepoint("trace", "show", run_trace, "--prompt")
+    done = triplepoint("trace", "show", run_trace, "--show-prompt")
     phases = Trace.load(run_trace).phases
-    ids = _ids(triplepoint("trace", "show", run_trace, "--prompt", "--json").stdout)
+    ids = _ids(triplepoint("trace", "show", run_trace, "--show-prompt", "--json").stdout)
 
     assert (done.returncode, done.stderr) == (0, "")
     read = phases[2]
@@ -92,15 +92,15 @@ def test_turns_sessions_and_undo(
         stdin="Hello!\nThanks!\n/undo\nWhich files are here?\n/prompt\n",
     )
     assert chat.returncode == 0, chat.stderr
-    first = triplepoint("trace", "show", trace, "--prompt", 1).stdout
-    last = triplepoint("trace", "show", trace, "--prompt").stdout
+    first = triplepoint("trace", "show", trace, "--show-prompt", 1).stdout
+    last = triplepoint("trace", "show", trace, "--show-prompt").stdout
     assert "Hello!" in first
     assert "Which files" not in first
     assert "Hello!" in last
     assert "Thanks!" not in last
     assert "\napp.log\nnotes.txt\n" in last
     assert "⟪user, 8 tokens⟫Which files are here?⟪template" in chat.stdout
-    refused = triplepoint("trace", "show", trace, "--prompt", 4)
+    refused = triplepoint("trace", "show", trace, "--show-prompt", 4)
     assert refused.returncode == 3
     assert "no prompt of turn 4; it has turns [1, 2, 3]" in refused.stderr
 
@@ -108,7 +108,7 @@ def test_turns_sessions_and_undo(
     before = _ids(triplepoint(*ask, "--show-prompt", "--json").stdout)
     next_trace = tmp_path / "next.jsonl"
     assert triplepoint(*ask, "-q", "--trace", next_trace).returncode == 0
-    shown = triplepoint("trace", "show", next_trace, "--prompt", "--json")
+    shown = triplepoint("trace", "show", next_trace, "--show-prompt", "--json")
     assert _ids(shown.stdout) == before
 
 
@@ -122,7 +122,7 @@ def test_what_is_missing_is_named(
         events[0] |= header
         path = tmp_path / "other.jsonl"
         path.write_text("\n".join(map(json.dumps, events)) + "\n")
-        done = triplepoint("trace", "show", path, "--prompt")
+        done = triplepoint("trace", "show", path, "--show-prompt")
         assert done.returncode in (1, 3), done.stdout
         return done.stderr
 

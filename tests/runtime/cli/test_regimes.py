@@ -47,7 +47,7 @@ def test_a_run_on_it(triplepoint: Run, tmp_path: Path) -> None:
     """A recorded run is drawn; its phases are in the JSON, transitions numbered from 1."""
     (tmp_path / "a.txt").write_text("retry\n")
     triplepoint("run", "Which file mentions retry?", "--trace", "t.jsonl")
-    found = json.loads(triplepoint("regimes", "--trace", "t.jsonl", "--json").stdout)
+    found = json.loads(triplepoint("regimes", "--run", "t.jsonl", "--json").stdout)
 
     assert [step["phase"] for step in found["run"]][:2] == ["prefill", "decode"]
     numbers = [step["number"] for step in found["run"] if step["number"]]
@@ -74,7 +74,7 @@ def test_a_run_of_another_model_is_told(
     engine = SimpleNamespace(model=SimpleNamespace(name=model), close=lambda: None)
     for name, made in (("load_engine", engine), ("_picture", (None, None)), ("_document", {})):
         monkeypatch.setattr(regimes, name, lambda *_, made=made: made)
-    given = {"model": None, "output": None, "beside": None, "trace": str(recorded), "context": None}
+    given = {"model": None, "output": None, "beside": None, "run": str(recorded), "context": None}
 
     assert regimes.run(Namespace(**given), Output(as_json=True)) == 0
 
@@ -88,7 +88,7 @@ def test_a_run_of_another_model_is_told(
     [
         (["-o", "map.png"], "cannot write PNG; write an .svg"),
         (["-o", "map.pdf"], "must end in .svg or .html"),
-        (["--trace", "missing.jsonl"], "missing.jsonl"),
+        (["--run", "missing.jsonl"], "missing.jsonl"),
         (["--context", "2"], "--context: a diagram needs 3 tokens or more"),
         (["nano", "--beside", "nano", "-o", "map.html"], "cannot be combined with an .html page"),
     ],

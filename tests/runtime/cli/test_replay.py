@@ -105,10 +105,10 @@ def test_a_bad_line_is_named(triplepoint: Run, recorded: Path) -> None:
     ("args", "says"),
     [
         ("-m nano", "-m needs --verify, --benchmark or --from"),
-        ("--dir .", "--dir needs --from or --tools live"),
-        ("--verify --dir .", "--dir needs --from or --tools live"),
-        ("--verify --tools edit", "--verify takes --tools recorded or live"),
-        ("--from 1 --tools live", "--tools live goes with --verify"),
+        ("--dir .", "--dir needs --from or --live-tools"),
+        ("--verify --dir .", "--dir needs --from or --live-tools"),
+        ("--verify --tools edit", "--tools needs --from"),
+        ("--from 1 --live-tools", "--live-tools needs --verify"),
         ("--machine x", "--machine needs --predict"),
     ],
 )
@@ -192,9 +192,9 @@ def test_live_tools_are_compared(
     question = "What is on line 2 of notes.txt?"
     assert not triplepoint("run", question, "--dir", folder, "--trace", trace).returncode
 
-    same = triplepoint("replay", trace, "--verify", "--tools", "live")
+    same = triplepoint("replay", trace, "--verify", "--live-tools")
     (folder / "notes.txt").write_text("call the plumber\nbuy bread\n")
-    other = triplepoint("replay", trace, "--verify", "--tools", "live", "--json")
+    other = triplepoint("replay", trace, "--verify", "--live-tools", "--json")
 
     assert same.returncode == 0, same.stderr
     assert "and 1 live tool results, all the same" in same.stdout
@@ -232,7 +232,7 @@ def test_a_trace_of_others_chooses_no_folder(
     assert not triplepoint("run", question, "--dir", folder, "--trace", trace).returncode
     outside = str(tmp_path.parent)
     trace.write_text(trace.read_text().replace(str(folder), outside))
-    for how in (("--from", "1"), ("--verify", "--tools", "live")):
+    for how in (("--from", "1"), ("--verify", "--live-tools")):
         refused = triplepoint("replay", trace, *how)
         assert refused.returncode == 2, refused.stderr
         assert f"look there with --dir {outside}" in refused.stderr
@@ -247,7 +247,7 @@ def test_a_conversation_goes_on_from_a_step(
     question = "What is on line 2 of notes.txt?"
     assert not triplepoint("run", question, "--dir", folder, "--trace", trace).returncode
 
-    other = ("--prompt", "What is on line 1 of notes.txt?", "--trace", new)
+    other = ("--question", "What is on line 1 of notes.txt?", "--trace", new)
     done = triplepoint("replay", trace, "--from", "1", *other)
 
     assert done.returncode == 0, done.stderr
@@ -271,9 +271,9 @@ def test_a_conversation_goes_on_from_a_step(
     [
         (["--from", "1", "--predict"], "--predict goes with --benchmark alone"),
         (["--verify", "--predict"], "--predict goes with --benchmark alone"),
-        (["--prompt", "x"], "--prompt needs --from"),
+        (["--question", "x"], "--question needs --from"),
         (["--trace", "new.jsonl"], "--trace needs --from"),
-        (["--tools", "live"], "--tools needs --verify or --from"),
+        (["--live-tools"], "--live-tools needs --verify"),
         (["--verify", "--skip-tool-delays"], "--skip-tool-delays needs --benchmark"),
         (["--speed", "2", "--benchmark"], "--speed shows the recording"),
     ],
@@ -415,7 +415,7 @@ def test_a_redacted_run_is_refused_by_that_name(
     asked = ("run", "Which files are here?", "--dir", folder, "--redact", "--trace", trace)
     assert not triplepoint(*asked).returncode
 
-    for what in (("--from", "1"), ("--from", "1.2", "--prompt", "And now?"), ("--verify",)):
+    for what in (("--from", "1"), ("--from", "1.2", "--question", "And now?"), ("--verify",)):
         done = triplepoint("replay", trace, *what)
         assert done.returncode == 3
         assert "the trace is redacted" in done.stderr

@@ -366,9 +366,9 @@ def test_an_answer_by_schema(triplepoint: Run, nano: Path, tmp_path: Path) -> No
     # Of its own, nano never writes JSON: it would rather call again.
     with open_gguf(nano) as file:
         (call,) = Tokenizer.from_gguf(file).encode("<tool_call>", special=True)
-    asked, bias = "Which files are here?", f"{call}=-100"
+    asked, bias = "Which files are here?", f"logit_bias={call}:-100"
     done = triplepoint(
-        "run", asked, "--dir", EXAMPLE, "--schema", "s.json", "-q", "--logit-bias", bias
+        "run", asked, "--dir", EXAMPLE, "--schema", "s.json", "-q", "--sampling", bias
     )
     refused = triplepoint("run", asked, "--dir", EXAMPLE, "--schema", "bad.json")
     (tmp_path / "deep.json").write_text("[" * 100_000)

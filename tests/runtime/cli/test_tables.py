@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from triplepoint import SettingError
-from triplepoint.runtime.cli import bench, bench_agents
+from triplepoint.runtime.cli.bench import agents, speed
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, Row, notes, rate, show
 from triplepoint.runtime.physics.machine import MachineProfile
@@ -56,7 +56,7 @@ def test_the_median_of_an_even_number_of_rounds() -> None:
     """It is between the two in the middle."""
     turns = Turns(together=True, seconds=[3600.0, 1200.0], jobs=[Job(1.0), Job(1.0)])
 
-    (row,) = bench_agents._rows([turns], 1)
+    (row,) = agents._rows([turns], 1)
     assert turns.jobs_per_hour == pytest.approx([1.0, 3.0])
     assert row.fields["jobs_per_hour"] == pytest.approx(2.0)
 
@@ -69,8 +69,8 @@ def test_the_size_of_a_split_model() -> None:
     engine: Any = SimpleNamespace(
         model=model, machine=SimpleNamespace(cpu="x"), target="t", threads=1, kv="bf16"
     )
-    assert bench._about(engine, Case(prompt=1))["model_size"] == 3 << 30
-    assert bench._size(3 << 30) == "3.00 GiB"
+    assert speed._about(engine, Case(prompt=1))["model_size"] == 3 << 30
+    assert speed._size(3 << 30) == "3.00 GiB"
 
 
 @pytest.mark.parametrize(("target", "name"), [("amx-bf16", "int8 without tiles"), ("avx2", "int8")])

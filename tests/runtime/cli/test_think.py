@@ -20,9 +20,9 @@ def test_three_ways(verb: list[str]) -> None:
     parser = build_parser()
 
     assert parser.parse_args(verb).think == {}
-    assert parser.parse_args([*verb, "--think"]).think == {"thinking": True}
-    assert parser.parse_args([*verb, "--no-think"]).think == {"thinking": False}
-    assert parser.parse_args([verb[0], "--think", *verb[1:]]).think == {"thinking": True}
+    assert parser.parse_args([*verb, "--think", "on"]).think == {"thinking": True}
+    assert parser.parse_args([*verb, "--think", "off"]).think == {"thinking": False}
+    assert parser.parse_args([verb[0], "--think", "on", *verb[1:]]).think == {"thinking": True}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_three_ways(verb: list[str]) -> None:
         (["--think", "200"], {"thinking_tokens": 200}),
         (["--think=0"], {"thinking_tokens": 0}),
         (["--think", "1.5s"], {"thinking_seconds": 1.5}),
-        (["--think"], {"thinking": True}),
+        (["--think", "on"], {"thinking": True}),
     ],
 )
 def test_a_budget(words: list[str], given: dict[str, object]) -> None:
@@ -48,7 +48,7 @@ def test_a_model_without_the_switch(
     """The switch reaches the agent: it says that this model's template has none, and answers."""
     path = tmp_path / "trace.jsonl"
     done = triplepoint(
-        "run", "Which files are here?", "--dir", folder, "--no-think", "--trace", path
+        "run", "Which files are here?", "--dir", folder, "--think", "off", "--trace", path
     )
 
     assert done.returncode == 0, done.stderr

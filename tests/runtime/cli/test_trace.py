@@ -146,7 +146,7 @@ def test_ls(cli: Cli, kept: Path) -> None:
     assert "unreadable" in damaged
     assert second.startswith("20260102")
     assert "disk full" in first
-    assert "and 2 older ones" in cli("ls", "-n", 1)[1]
+    assert "and 2 older ones" in cli("ls", "--limit", 1)[1]
     listed = json.loads(cli("ls", "--json")[1])
     assert [len(trace.get("runs", [])) for trace in listed["traces"]] == [0, 1, 1]
     assert cli("ls", kept / "nothing")[0] == 3

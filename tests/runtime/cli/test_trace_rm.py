@@ -116,14 +116,14 @@ def test_options_of_cache_in_any_order(triplepoint: Run, tmp_path: Path) -> None
         (tmp_path / "cache" / "triplepoint" / kind).mkdir(parents=True)
     caches = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
 
-    done = triplepoint("cache", "clean", "-y", "synthetic", more=caches)
+    done = triplepoint("doctor", "cache", "clean", "-y", "synthetic", more=caches)
     assert done.returncode == 0, done.stderr
-    done = triplepoint("cache", "clean", "machine", "-y", more=caches)
+    done = triplepoint("doctor", "cache", "clean", "machine", "-y", more=caches)
     assert done.returncode == 0, done.stderr
     assert not list((tmp_path / "cache" / "triplepoint").iterdir())
-    done = triplepoint("cache", "clean", "-y", "traces")
+    done = triplepoint("doctor", "cache", "clean", "-y", "traces")
     assert "remove them with: triplepoint trace rm" in done.stderr
-    assert triplepoint("cache", "clean", "-y", "--nope", "traces").returncode == 2
+    assert triplepoint("doctor", "cache", "clean", "-y", "--nope", "traces").returncode == 2
 
 
 def test_a_refusal_removes_nothing(triplepoint: Run, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_from_folder_to_page(cli: Cli, tmp_path: Path, target: str) -> None:
         .splitlines()[0]
         .endswith(f"5 unchanged, 1 left out; 0 rows written to {target}")
     )
-    assert cli("query", target, sql, "--csv")[1] == f"phases\n{5 * PHASES}\n"
+    assert cli("query", target, sql, "--format", "csv")[1] == f"phases\n{5 * PHASES}\n"
     assert json.loads(cli("query", target, sql, "--json")[1])["rows"] == [[5 * PHASES]]
     status, _, err = cli("query", target, "DELETE FROM files")
     assert status == 3
@@ -71,12 +71,12 @@ def test_from_folder_to_page(cli: Cli, tmp_path: Path, target: str) -> None:
     status, out, _ = cli("report", target)
     assert status == 0
     assert all(one.title in out for one in reports.REPORTS.values())
-    rows = list(csv.DictReader(io.StringIO(cli("report", target, "regimes", "--csv")[1])))
+    rows = list(csv.DictReader(io.StringIO(cli("report", target, "regimes", "--format", "csv")[1])))
     assert sum(int(row["phases"]) for row in rows) == 5 * PHASES
-    shown = json.loads(cli("report", target, "tools", "turns", "-n", 2, "--json")[1])
+    shown = json.loads(cli("report", target, "tools", "turns", "--limit", 2, "--json")[1])
     assert list(shown) == ["tools", "turns"]
     assert len(shown["turns"]["rows"]) == 2
-    assert cli("report", target, "--csv", "-o", "tables")[0] == 0
+    assert cli("report", target, "--format", "csv", "-o", "tables")[0] == 0
     assert {path.stem for path in (tmp_path / "tables").iterdir()} == set(REPORTS)
     assert cli("report", target, "--html", "report.html")[1] == "report.html\n"
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
@@ -84,7 +84,9 @@ def test_from_folder_to_page(cli: Cli, tmp_path: Path, target: str) -> None:
 
 def test_query_over_files_as_csv(cli: Cli) -> None:
     """Without an ingest, too, and with the folder before the SQL."""
-    status, out, _ = cli("query", "many/000", "SELECT run FROM runs ORDER BY run LIMIT 1", "--csv")
+    status, out, _ = cli(
+        "query", "many/000", "SELECT run FROM runs ORDER BY run LIMIT 1", "--format", "csv"
+    )
 
     assert (status, out) == (0, "run\nsynthetic-0000000\n")
     for words in (("gone", "SELECT 1 FROM runs"), ("SELECT 1 FROM runs", "gone")):
@@ -116,8 +118,8 @@ def test_mistakes_with_a_database(cli: Cli) -> None:
     cli("ingest", "many", "-o", "x.duckdb")
 
     assert "no report 'speed'; choose from overview" in cli("report", "x.duckdb", "speed")[2]
-    assert "needs a folder: -o FOLDER" in cli("report", "x.duckdb", "--csv")[2]
-    assert "-o needs --csv" in cli("report", "x.duckdb", "-o", "y")[2]
+    assert "needs a folder: -o FOLDER" in cli("report", "x.duckdb", "--format", "csv")[2]
+    assert "-o needs --format csv" in cli("report", "x.duckdb", "-o", "y")[2]
 
 
 def test_the_state_folder_is_the_default(cli: Cli, tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_all_turns_and_no_fewer_than_none(cli: Cli) -> None:
     """`-n 0` lists all, of runs and of turns; what is no number of things is refused."""
     assert cli("ingest", "many", "-o", "all.duckdb")[0] == 0
     for command, few in ((("report", "all.duckdb", "turns"), 2), (("ls", "many/000"), 1)):
-        lines = {n: cli(*command, "-n", n)[1].count("\n") for n in ("0", str(few))}
+        lines = {n: cli(*command, "--limit", n)[1].count("\n") for n in ("0", str(few))}
         assert lines["0"] > lines[str(few)]
         for bad in ("-5", "x", "1.5"):
             assert cli(*command, f"-n={bad}")[0] == Exit.USAGE

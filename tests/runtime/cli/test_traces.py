@@ -41,7 +41,7 @@ def test_no_trace(
     triplepoint: Run, nano: Path, folder: Path, traces: Path, configured: Callable[[str], None]
 ) -> None:
     """The option and the config file: nothing is written, and nothing named; --trace wins."""
-    done = triplepoint("run", QUESTION, "--dir", folder, "--no-trace")
+    done = triplepoint("run", QUESTION, "--dir", folder, "--trace", "off")
     assert done.returncode == 0
     assert "trace" not in done.stderr
     configured("trace = false\n")

@@ -10,7 +10,7 @@ from helpers import tiny_models as tiny
 from helpers import tiny_mtp
 
 from triplepoint.errors import ModelError
-from triplepoint.runtime.cli.show import show
+from triplepoint.runtime.cli.models.show import show
 from triplepoint.runtime.convert import mtp
 from triplepoint.runtime.convert.mapping import CheckpointMapping, map_checkpoint
 from triplepoint.runtime.hub.model_info import read_model_info

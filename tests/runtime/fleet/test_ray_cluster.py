@@ -53,7 +53,7 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is not installed, the error says how to."""
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingError, match=re.escape(pip_install("fleet"))):
-        triplepoint.map(lambda engine, row: Agent(engine), ["Hello"], to="auto")
+        triplepoint.map_rows(lambda engine, row: Agent(engine), ["Hello"], to="auto")
 
 
 @needs_ray
@@ -64,7 +64,7 @@ def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
         port = free.getsockname()[1]
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
     with pytest.raises(FleetError, match=f"cluster 'auto': .*:{port}: .*ray start --head"):
-        triplepoint.map(lambda engine, row: Agent(engine), ["Hello"], to="auto")
+        triplepoint.map_rows(lambda engine, row: Agent(engine), ["Hello"], to="auto")
 
 
 def test_threads_among_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,10 +80,10 @@ def test_threads_among_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("triplepoint.runtime.fleet.ray_cluster.RayPool", pool)
     with pytest.raises(FleetError, match="no cluster"):
-        triplepoint.map(agent, ["q"], to="auto", options={"threads": 2})
+        triplepoint.map_rows(agent, ["q"], to="auto", options={"threads": 2})
     assert asked == [2]
     with pytest.raises(SettingError, match="threads must be a whole number"):
-        triplepoint.map(agent, ["q"], to="auto", options={"threads": "2"})
+        triplepoint.map_rows(agent, ["q"], to="auto", options={"threads": "2"})
 
 
 def test_paths_are_those_of_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_rows_do_not_see_each_other(cluster: Cluster, tmp_path: Path) -> None:
     rows = [{"question": "Which file mentions mango?", "n": n} for n in range(4)]
     questions = tmp_path / "q.jsonl"
     command = [sys.executable, "-m", "triplepoint", "map", str(questions), "-o", "r.jsonl"]
-    command += ["-m", "nano", "-t", "1", "--workers", "1", "--slots", "1", "--to", "auto"]
+    command += ["-m", "nano", "-t", "1", "--workers", "1", "--parallel", "1", "--to", "auto"]
     for count in (2, 4):  # those of the second time, beside results and traces
         questions.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
         done = subprocess.run(
@@ -307,7 +307,7 @@ def test_every_row_is_answered_once(cluster: Cluster, tmp_path: Path) -> None:
     ]
     questions, path = tmp_path / "q.jsonl", tmp_path / "r.jsonl"
     questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    alone = triplepoint.map(
+    alone = triplepoint.map_rows(
         lambda engine, row: Agent(engine, workspace=row["dir"]),
         [{"question": question, "dir": folder} for question, folder in pairs],
         model="nano",

@@ -66,7 +66,7 @@ def test_agents_together_answer_as_one_alone(
     """Eight rows at once: each its own folder's answer, its trace under its name, in order."""
     rows = [{"question": q, "dir": str(f), "n": [q]} for f in folders for q in QUESTIONS]
     path = tmp_path / "r.jsonl"
-    results = triplepoint.map(factory, rows, to="local:4", engine=engine, results=path)
+    results = triplepoint.map_rows(factory, rows, to="local:4", engine=engine, results=path)
 
     assert [(one["question"], one["dir"], one["n"]) for one in results] == [
         (row["question"], row["dir"], row["n"]) for row in rows
@@ -78,7 +78,7 @@ def test_agents_together_answer_as_one_alone(
         assert one["usage"]["generated"] == expected.usage.output_tokens
         trace = Trace.load(tmp_path / one["trace"])
         assert trace.answer == one["answer"]
-    again = triplepoint.map(factory, rows, engine=engine, results=path)
+    again = triplepoint.map_rows(factory, rows, engine=engine, results=path)
     assert again == results
 
 
@@ -134,7 +134,7 @@ def test_rows_are_what_an_agent_is_made_of(engine: Engine, folders: list[Path]) 
 def test_a_model_that_cannot_be_loaded_ends_the_run() -> None:
     """It is not told a thousand times, once for each row."""
     with pytest.raises(triplepoint.ModelError, match="no such model"):
-        triplepoint.map(factory, ["Hello"], model="missing.gguf")
+        triplepoint.map_rows(factory, ["Hello"], model="missing.gguf")
 
 
 def test_errors_of_a_factory(engine: Engine) -> None:
@@ -143,7 +143,7 @@ def test_errors_of_a_factory(engine: Engine) -> None:
     def broken(engine: Any, row: dict[str, Any]) -> Any:
         return row["missing"] if row["question"] == "a" else None
 
-    one, aside = triplepoint.map(broken, ["a", "b"], engine=engine, attempts=2)
+    one, aside = triplepoint.map_rows(broken, ["a", "b"], engine=engine, attempts=2)
     assert (aside["status"], aside["error"]) == ("poison", "KeyError: 'missing'")
     assert "must return an Agent, not NoneType" in one["error"]
 
@@ -156,7 +156,7 @@ def test_a_factory_that_exits_ends_its_row_alone(engine: Engine) -> None:
             sys.exit("enough")
         return Agent(engine, max_tokens=4)
 
-    one, aside = triplepoint.map(leaves, ["a", "b"], engine=engine, attempts=1)
+    one, aside = triplepoint.map_rows(leaves, ["a", "b"], engine=engine, attempts=1)
     assert (aside["status"], aside["error"]) == ("poison", "SystemExit: enough")
     assert one["status"] in ("answered", "limit")
 
@@ -361,7 +361,7 @@ def test_traces_are_found_from_the_results(
     to = {"to": "local:1", "engine": engine, "results": path}
     for traces in (tmp_path / "logs" / "run1", path.parent / "deep" / "below"):
         path.unlink(missing_ok=True)
-        (one,) = triplepoint.map(factory, rows, traces=traces, **to)
+        (one,) = triplepoint.map_rows(factory, rows, traces=traces, **to)
         assert Trace.load(path.parent / one["trace"]).answer == one["answer"]
 
 
@@ -374,7 +374,7 @@ def test_two_runs_with_one_folder_of_traces(engine: Engine, tmp_path: Path) -> N
             return Agent(engine, max_tokens=limit)
 
         path = tmp_path / f"r{number}.jsonl"
-        (one,) = triplepoint.map(
+        (one,) = triplepoint.map_rows(
             limited, ["Hello"], engine=engine, results=path, traces=tmp_path / "t"
         )
         answers.append(one["trace"])
@@ -389,7 +389,7 @@ def test_a_folder_of_traces_that_is_none(engine: Engine, tmp_path: Path) -> None
     path.touch()
     for traces in (path, path / "below"):
         with pytest.raises(SettingError, match="folder"):
-            triplepoint.map(factory, ["q"], engine=engine, traces=traces)
+            triplepoint.map_rows(factory, ["q"], engine=engine, traces=traces)
 
 
 def test_a_key_that_is_refused_ends_it_at_once(quick: None) -> None:
@@ -484,7 +484,7 @@ def test_arguments_of_map(engine: Engine, tmp_path: Path) -> None:
     ]
     for given, error in bad_settings:
         with pytest.raises(error):
-            triplepoint.map(factory, ["q"], **given)
+            triplepoint.map_rows(factory, ["q"], **given)
     bad_rows: list[Any] = [
         [3],
         {"question": "q"},
@@ -494,4 +494,4 @@ def test_arguments_of_map(engine: Engine, tmp_path: Path) -> None:
     ]
     for bad in bad_rows:
         with pytest.raises(RowError):
-            triplepoint.map(factory, bad, engine=engine)
+            triplepoint.map_rows(factory, bad, engine=engine)

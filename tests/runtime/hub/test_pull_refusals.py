@@ -164,7 +164,7 @@ def test_the_library_is_imported_to_pull_only() -> None:
     """It takes a quarter of a second, which finding and listing models must not cost."""
     code = (
         "import sys, triplepoint.runtime.hub.find, triplepoint.runtime.hub.pull, "
-        "triplepoint.runtime.cli.ls, triplepoint.runtime.cli.pull; "
+        "triplepoint.runtime.cli.models.ls, triplepoint.runtime.cli.models.pull; "
         "print([name for name in sys.modules if name.split('.')[0] == 'huggingface_hub'])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

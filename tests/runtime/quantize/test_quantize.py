@@ -204,7 +204,8 @@ def test_full_disk(tmp_path: Path) -> None:
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 from triplepoint.runtime.cli import main
-raise SystemExit(main(["quantize", {str(source)!r}, {str(tmp_path / "out.gguf")!r}, "Q8_0"]))
+files = {str(source)!r}, {str(tmp_path / "out.gguf")!r}
+raise SystemExit(main(["make", "quantize", *files, "Q8_0"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 

@@ -65,7 +65,7 @@ def test_small_projections_are_stored_as_their_kind() -> None:
 @pytest.mark.parametrize("quant", ["q2_k", "q3_k_m", "q4_k_m", "q5_k_m"])
 @pytest.mark.parametrize("name", ["qwen3-0.6b", "qwen3-8b", "qwen3.5-4b", "lfm2-1.2b"])
 def test_mixtures_are_those_of_quantize(name: str, quant: str, tmp_path: Path) -> None:
-    """`triplepoint quantize` would leave every tensor as it is."""
+    """`triplepoint make quantize` would leave every tensor as it is."""
     mtp = ":mtp=1" if name == "qwen3.5-4b" else ""
     path = tmp_path / "header.gguf"
     SyntheticModel.parse(f"synthetic:{name}:{quant}:layers=9{mtp}").write_header(path)

@@ -258,7 +258,7 @@ def test_what_is_refused(loader: WeightLoader, library: Library, tmp_path: Path)
         mixed.gate_up(GATE, UP, 161, 96)
     with pytest.raises(UnsupportedModelError, match=rf"{Q} is F64, which has no kernel"):
         mixed.matrix(Q, *Q_SHAPE)
-    remedy = "rows of 48, not a multiple of 32, in each of the parts .* `triplepoint quantize`"
+    remedy = "rows of 48, not a multiple of 32, in each of the parts .* `triplepoint make quantize`"
     with pytest.raises(UnsupportedModelError, match=remedy):
         mixed.columns(UP, 160, (48, 48))
 

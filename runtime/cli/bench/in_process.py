@@ -1,0 +1,84 @@
+"""The same agents on an engine of this process, with no server in between."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from ....errors import TriplepointError
+from ..load_engine import load_calibrated
+from ..output import Output
+
+if TYPE_CHECKING:
+    from ...bench.load_client import Asks, Reply
+    from ...bench.load_work import Work
+    from ...conversation.messages import Role
+    from ...engine.engine import Engine
+    from ...engine.session import Session
+    from ...serve.models.prompts import Prompts
+
+
+@contextmanager
+def engine_client(
+    args: argparse.Namespace, output: Output, options: Mapping[str, Any], work: Work
+) -> Iterator[Callable[[], Asks]]:
+    """What makes an agent's client, on an engine that lives as long as this.
+
+    Raises:
+        SettingError: the work does not fit its context.
+    """
+    from ...serve.models.prompts import Prompts
+
+    with load_calibrated(args, output) as engine:
+        work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
+        with closing(engine.session()) as session:
+            session.phases.warmup()
+        prompts = Prompts(engine.tokenizer)
+        yield lambda: EngineClient(engine, prompts, options)
+
+
+class EngineClient:
+    """Answers as a server does, by a session of its own for each request."""
+
+    def __init__(self, engine: Engine, prompts: Prompts, options: Mapping[str, Any]) -> None:
+        from ...engine.sampling.settings import Sampling
+
+        self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
+        self._session: Session | None = None
+
+    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+        """See `Asks.ask`."""
+        from ...bench.load_client import Reply
+        from ...conversation.chat import Message
+        from ...serve.models.prompts import Conversation
+
+        reply, engine = Reply(time.perf_counter()), self._engine
+        said = [Message(cast("Role", one["role"]), one["content"]) for one in messages]
+        talk = Conversation(said)
+        stream = engine.tokenizer.stream()
+        try:
+            prompt = self._prompts.prompt(talk)
+            with closing(engine.session()) as session:
+                self._session, session.sequence.shares = session, True
+                phase = session.prefill(prompt.ids, borders=prompt.borders)
+                reply.prompt, reply.cached = len(prompt.ids), phase.shared_tokens
+                stop = engine.tokenizer.stop_ids
+                for token in session.decode(max_tokens=most, stop=stop, sampling=self._sampling):
+                    reply.times.append(time.perf_counter())
+                    reply.written += 1
+                    reply.text += stream.push(token)
+        except TriplepointError as error:
+            reply.error = str(error)
+        reply.ended = time.perf_counter()
+        return reply
+
+    def stop(self) -> None:
+        """See `Asks.stop`."""
+        if self._session is not None:
+            self._session.stop()
+
+    def close(self) -> None:
+        """Nothing: sessions are closed with their requests."""

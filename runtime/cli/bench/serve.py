@@ -1,0 +1,211 @@
+"""``triplepoint bench serve N``: N agents at once on a server, ours or any other."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..load_engine import add_engine_options
+from ..options import add_format_option, add_number, add_numbers, add_switch, count, within
+from ..output import Output
+from ..tables import Column, Row, percent, rate, show
+from .options import form_of
+
+if TYPE_CHECKING:
+    from ...bench.load import Load
+    from ...bench.load_work import Work
+
+RUNS = ("chat", "search")  # whose tools' times are known
+TIMES = (("TTFT s", "ttft", 1.0), ("TPOT ms", "tpot", 1e3), ("gap ms", "gap", 1e3))
+IDEAS = ("deadline", "sharing", "programs", "parking")
+_OF_SERVER = {"without": None, "parallel": None}
+_OF_ENGINE = {
+    **dict.fromkeys(("model", "threads", "target", "kv", "tune", "kv_memory", "context")),
+    "cache_packed_weights": False,
+    "draft": ("auto", "auto"),
+}
+"""Options with their defaults."""
+
+
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """How many agents, what they do, and on which server."""
+    add_numbers(bench, "agents", help="concurrent agents")
+    add_engine_options(bench)
+    add_format_option(bench, "md", "csv")
+    add_number(bench, "-r", "--repetitions", default=1, help="rounds for each N")
+    bench.add_argument(
+        "--url",
+        metavar="URL",
+        help="use a running server; TRIPLEPOINT_API_KEY holds its key (default: start one with -m)",
+    )
+    add_number(bench, "--turns", default=6, help="replies per agent")
+    add_number(bench, "--system", default=3000, help="length of the system prompt in words")
+    sizes = [200, 5000]
+    text = "length of tool results in words"
+    add_numbers(bench, "--results", default=sizes, metavar="MIN,MAX", help=text)
+    add_number(bench, "--reply", default=64, help="length of each reply in tokens")
+    add_number(bench, "--seed", type=count, default=0, help="random seed of texts and sampling")
+    bench.add_argument(
+        "--pause",
+        type=_seconds,
+        metavar="S",
+        help="seconds that each tool takes (default: as recorded)",
+    )
+    bench.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="T",
+        help="sampling temperature; with random weights, greedy replies repeat themselves "
+        "(default: 1)",
+    )
+    add_number(bench, "--parallel", help="maximum number of concurrent requests (default: 32)")
+    bench.add_argument(
+        "--without",
+        action="append",
+        choices=IDEAS,
+        help="turn this off in the server that is started; repeatable",
+    )
+    add_switch(
+        bench, "--in-process", help="run the agents on an engine in this process, without a server"
+    )
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Measure and print a row for each number of agents; 1 if no job came to its end."""
+    _check(args)
+    columns = [Column("agents", 6), Column("jobs/h", 7)]
+    columns += [Column(f"{name} {q}", 12) for name, _, _ in TIMES for q in ("p50", "p99")]
+    columns += [Column("gap ms max", 10), Column("good", 5), Column("failed", 6)]
+    columns += [Column(name, 9) for name in ("given", "computed", "written")]
+    columns += [Column("computed by new", 15)]
+    ended: list[bool] = []
+    show(output, form_of(args), columns, _rows(args, output, ended))
+    return int(not any(ended))
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options of what is not started.
+
+    Raises:
+        SettingError: one was given.
+    """
+    from ....errors import SettingError
+
+    if args.url is not None:
+        refused, own = {"in_process": False, **_OF_SERVER, **_OF_ENGINE}, "--url"
+        why = "a running server has its own model and settings"
+    elif args.in_process:
+        refused, own, why = _OF_SERVER, "--in-process", "there is no server"
+    else:
+        return
+    for name, default in refused.items():
+        if getattr(args, name) != default:
+            option = name.replace("_", "-")
+            raise SettingError(f"--{option} cannot be combined with {own}: {why}")
+
+
+def _rows(args: argparse.Namespace, output: Output, ended: list[bool]) -> Iterator[Row]:
+    from ...bench.load import measure
+
+    for round_ in range(args.repetitions):
+        for agents in args.agents:
+            # A server knows what it was asked before: each measurement has texts of its own.
+            work = _work(args, agents, args.seed + round_)
+            with _client(args, output, work) as connect:
+                load = measure(work, connect)
+            for error in dict.fromkeys(load.failures):
+                output.error(error)
+            ended += (not job.failed for job in load.jobs)
+            yield _row(load)
+
+
+def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
+    from ....errors import SettingError
+    from ...bench.load_work import Work
+
+    if len(args.results) != 2:
+        raise SettingError("--results takes two numbers, such as 200,5000")
+    least, most = args.results
+    pauses = _recorded_pauses() if args.pause is None else (args.pause,)
+    return Work(agents, args.turns, args.system, least, most, args.reply, seed, pauses)
+
+
+def _recorded_pauses() -> tuple[float, ...]:
+    """Seconds that tools took in the recorded runs of agents."""
+    from ....errors import TraceError
+    from ...replay import examples
+    from ...replay.workload import chosen_run, work_items
+
+    try:
+        runs = [chosen_run(examples.load(name), -1)[0] for name in RUNS]
+    except TraceError as error:
+        raise TraceError(
+            f"{error}; without recorded runs, set the time of tools with --pause S"
+        ) from None
+    return tuple(work.wait_s for run in runs for work in work_items(run) if work.wait_s > 0)
+
+
+@contextmanager
+def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[Any]:
+    """What makes an agent's client; a server of its own lives as long as this."""
+    from ...bench.load_client import HttpClient, model_of
+
+    # Words that are drawn do not repeat themselves, so that no server can draft them.
+    options = {"temperature": args.temperature, "top_k": 40, "seed": work.seed}
+    if args.in_process:
+        from .in_process import engine_client
+
+        with engine_client(args, output, options, work) as connect:
+            yield connect
+        return
+    key = os.environ.get("TRIPLEPOINT_API_KEY")
+    if args.url is not None:
+        options["model"] = model_of(args.url, key)
+        yield lambda: HttpClient(args.url, options, key)
+        return
+    from .server_process import running
+
+    with running(args, output, work) as url:
+        yield lambda: HttpClient(url, options)
+
+
+def _row(load: Load) -> Row:
+    given, computed = load.prompt_tokens
+    new = load.new_tokens
+    again = computed / new if new > 0 else 0.0
+    times = {
+        f"{what}_p{100 * q:.0f}": load.quantile(what, q)
+        for _, what, _ in TIMES
+        for q in (0.5, 0.99)
+    }
+    longest = load.quantile("gap", 1.0)
+    cells = [str(load.work.agents), rate(load.jobs_per_hour)]
+    cells += [
+        rate(scale * times[f"{what}_{q}"]) for _, what, scale in TIMES for q in ("p50", "p99")
+    ]
+    cells += [rate(1e3 * longest), percent(load.good), str(len(load.failures))]
+    cells += [f"{n:,}" for n in (given, computed, load.written)]
+    fields = {
+        "agents": load.work.agents,
+        "jobs_per_hour": load.jobs_per_hour,
+        "seconds": load.seconds,
+        **{f"{name}_s": value for name, value in times.items()},
+        "gap_max_s": longest,
+        "good": load.good,
+        "failures": len(load.failures),
+        "prompt_tokens": given,
+        "computed_tokens": computed,
+        "new_tokens": new,
+        "written_tokens": load.written,
+        "ended_early": load.early,
+    }
+    samples = {"job_s": [job.seconds for job in load.jobs]}
+    return Row([*cells, f"{again:.2f}"], fields, samples)
+
+
+def _seconds(text: str) -> float:
+    return within(text, "a number of seconds from 0 to 3600", lambda value: 0 <= value < 3600)

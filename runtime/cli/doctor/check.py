@@ -1,0 +1,305 @@
+"""``triplepoint doctor``: this CPU, the target chosen for it and why, limits, caches, versions."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ....errors import SettingError
+from ...hub.progress import size_text
+from ..load_engine import MODEL, named
+from ..options import add_number, add_switch
+from ..output import Output
+
+if TYPE_CHECKING:
+    from ....jit.compile import Library
+    from ...physics.thread_sweep import ThreadSweep
+
+LEVELS = ("L1", "L2", "L3", "DRAM")
+_PACKAGES = (
+    "triplepoint",
+    "numpy",
+    "llvmlite",
+    "tokenizers",
+    "llguidance",
+    "jinja2",
+    "pydantic",
+    "structlog",
+    "httpx",
+    "huggingface_hub",
+    "rich",
+)
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """What is measured."""
+    which = verb.add_mutually_exclusive_group()
+    add_switch(which, "--measure", help="measure the limits again, also by number of threads")
+    add_switch(
+        which,
+        "--agent",
+        help="find the settings of the harness that suit a model file, and keep them for it",
+    )
+    verb.add_argument(
+        *("-m", "--model"), type=named, metavar="MODEL", help=f"with --agent: {MODEL}"
+    )
+    add_number(verb, "--minutes", default=10, help="with --agent: minutes that it may take")
+    add_number(verb, "-t", "--threads", help="measure with N threads")
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Gather and print."""
+    if args.agent:
+        from .tune import run as tune
+
+        return tune(args, output)
+    if args.model:
+        raise SettingError("-m is for doctor --agent; without it doctor is about this machine")
+    from dataclasses import asdict
+
+    from ...physics.machine import pool_size
+
+    count = None if args.threads is None else pool_size(args.threads)
+    target, versions = target_report(), version_report()
+    _show_target(output, target)
+    machine = machine_report(target["name"], count, remeasure=args.measure)
+    _show_machine(output, machine)
+    swept = sweep_report(target["name"], count, remeasure=args.measure)
+    if swept is not None:
+        _show_sweep(output, swept)
+    tuning = tuning_report(target["name"], count)
+    _show_tuning(output, tuning)
+    caches = cache_report()
+    _show_caches(output, caches)
+    _show(output, "versions", list(versions.items()))
+    threads = None if swept is None else asdict(swept)
+    report = {"target": target, "machine": machine, "threads": threads, "tuning": tuning}
+    output.json({**report, "caches": caches, "versions": versions})
+    return 0
+
+
+def target_report() -> dict[str, Any]:
+    """The CPU target in use, and for each known one of this architecture what it lacks here."""
+    from ....jit import targets
+
+    chosen = targets.chosen()
+    arch = targets.host_arch()
+    lacks = {
+        target.name: targets.missing(target)
+        for target in targets.TARGETS.values()
+        if target.arch in ("any", arch)
+    }
+    return {
+        "name": chosen.name,
+        "best": targets.detect().name,
+        "arch": arch,
+        "vector_bits": chosen.bits,
+        "integer_dot": chosen.dot,
+        "uses": list(chosen.needs),
+        "lacks": lacks,
+        "slower_than": {t.name: targets.slower_than(t) for t in targets.runnable()},
+    }
+
+
+def machine_report(target: str, threads: int | None, *, remeasure: bool) -> dict[str, Any]:
+    """The CPU and its measured limits; half a second when they are not known yet."""
+    from ....jit.compile import Library
+    from ....jit.pool import Pool
+    from ....jit.targets import resolve
+    from ...physics import machine
+
+    library = Library(resolve(target))
+    with Pool(library, threads or machine.physical_cores()) as pool:
+        if remeasure:
+            for old in machine.profile_folder().glob(f"{target}-{pool.threads}t-*.json"):
+                old.unlink(missing_ok=True)
+        profile = machine.profile(library, pool)
+    cores = machine.physical_cores()
+    return {"physical_cores": cores, **profile.as_dict(), "doubtful": profile.doubtful}
+
+
+def sweep_report(target: str, threads: int | None, *, remeasure: bool) -> ThreadSweep | None:
+    """The limits by number of threads: measured if asked for, else as they were kept, if so."""
+    from ....jit.compile import Library
+    from ....jit.targets import resolve
+    from ...physics import thread_sweep
+    from ...physics.machine import log
+
+    library = Library(resolve(target))
+    if not remeasure:
+        return thread_sweep.load(library)
+    log.info("measuring by number of threads (20 s at most) …")
+    _measure_tiles(library, threads)
+    found = thread_sweep.sweep(library, None if threads is None else [threads])
+    if threads is None:
+        thread_sweep.save(found)
+    return found
+
+
+def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
+    """What of the way passes are run depends on the machine alone, and why."""
+    from ....jit.compile import Library
+    from ....jit.pool import Pool
+    from ....jit.targets import resolve
+    from ...engine.policy.choices import choose_pages
+    from ...physics.huge_pages import page_gain
+    from ...physics.machine import physical_cores
+
+    library, most = Library(resolve(target)), threads or physical_cores()
+    with Pool(library, most) as pool:
+        pages = choose_pages(page_gain(library, pool))
+    return {"threads_most": most, "pages": bool(pages.value), "pages_why": pages.why}
+
+
+def _measure_tiles(library: Library, threads: int | None) -> None:
+    """Whether other register tiles are faster here; engines that are loaded from now on know."""
+    from ....jit.pool import Pool
+    from ...physics import machine, register_tiles
+
+    with Pool(library, threads or machine.physical_cores()) as pool:
+        register_tiles.save(register_tiles.measure(library, pool), library)
+
+
+def cache_report() -> list[dict[str, Any]]:
+    """Where files are kept, how many and how large they are."""
+    from .disk_usage import disk_usage
+
+    return [
+        {"path": str(k.path), "what": k.what, "files": k.files, "bytes": k.nbytes}
+        for k in disk_usage()
+    ]
+
+
+def version_report() -> dict[str, str]:
+    """Versions of what the engine stands on."""
+    import platform
+    from importlib import metadata
+
+    import llvmlite.binding as llvm
+
+    found = {"python": platform.python_version(), "system": platform.platform()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    found["llvm"] = ".".join(map(str, llvm.llvm_version_info))
+    return found
+
+
+def _show_target(output: Output, target: dict[str, Any]) -> None:
+    why = "the best that this CPU can run"
+    if target["name"] != target["best"]:
+        why = f"set by TRIPLEPOINT_TARGET; the best would be {target['best']}"
+    rows = [
+        ("name", f"{target['name']}, {why}"),
+        ("vectors", f"{target['vector_bits']} bits, integer dot by {target['integer_dot']}"),
+        ("uses", " ".join(target["uses"]) or "nothing special"),
+    ]
+    rows += [
+        (name, f"lacks {', '.join(lacks)}") for name, lacks in target["lacks"].items() if lacks
+    ]
+    rows += [
+        (name, f"runs, but {better} is faster on this CPU")
+        for name, better in target["slower_than"].items()
+        if better
+    ]
+    _show(output, "target", rows)
+
+
+def _show_machine(output: Output, machine: dict[str, Any]) -> None:
+    from ....traces.timeline import duration
+
+    cores, physical = machine["cores"], machine["physical_cores"]
+    siblings = "" if physical == cores else f", {physical} without their SMT siblings"
+    sizes = ", ".join(f"{level} {_size(size)}" for level, size in machine["caches"].items())
+    rows = [("name", machine["cpu"]), ("cores", f"{cores} usable{siblings}"), ("caches", sizes)]
+    _show(output, "cpu", rows)
+    rows = [(f"read {level}", f"{gb:,.1f} GB/s") for level, gb in machine["read_gbps"].items()]
+    rows += [
+        ("int8", f"{machine['int8_gops']:,.0f} GOP/s"),
+        ("bf16", f"{machine['bf16_gflops']:,.0f} GFLOP/s"),
+        ("fp32", f"{machine['fp32_gflops']:,.0f} GFLOP/s"),
+        ("barrier", duration(machine["barrier_s"])),
+    ]
+    if machine["doubtful"]:
+        rows.append(("doubtful", _doubt(machine)))
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
+    _show(output, f"limits with {threads}, measured {machine['date']}", rows)
+
+
+def _doubt(machine: dict[str, Any]) -> str:
+    """How far the limits were disturbed, and what becomes of that."""
+    from ...physics.machine import DOUBT, DOUBTFUL_SAMPLES
+
+    spread, waited = (max(machine[name].values()) for name in ("spread", "run_delay"))
+    left = DOUBTFUL_SAMPLES - machine["samples"]
+    again = "`doctor --measure` measures again"
+    if left > 0:
+        again = f"the next {left} run{'s' * (left > 1)} measure again, until the machine is quiet"
+    return f"{DOUBT} (repeats up to {1 + spread:.1f}× apart, {waited:.0%} without a core); {again}"
+
+
+def _show_sweep(output: Output, found: ThreadSweep) -> None:
+    """A line for each number of threads; in brackets how far apart the repeats were, at most."""
+    seen = found.topology
+    low, high = seen.mhz
+    huge = ", ".join(_size(size) for size in seen.huge_page_bytes) or "none"
+    rows = [
+        ("cores", f"{seen.physical} physical, {seen.usable - seen.physical} SMT, {seen.slow} slow"),
+        (
+            "clock",
+            f"{low:,.0f} to {high:,.0f} MHz, as reported by the system" if high else "unknown",
+        ),
+        ("pages", f"{_size(seen.page_bytes)}; large {huge}; {seen.transparent or 'unknown'}"),
+    ]
+    heads = [*(f"read {level}" for level in LEVELS), "int8", "bf16", "fp32", "barrier", "spread"]
+    rows.append(("threads", "".join(f"{head:>10}" for head in heads)))
+    for p in found.profiles:
+        cells = [f"{p.read_gbps[level]:,.1f}" for level in LEVELS]
+        cells += [f"{rate:,.0f}" for rate in (p.int8_gops, p.bf16_gflops, p.fp32_gflops)]
+        cells += [f"{p.barrier_s * 1e9:,.0f} ns", f"{max(p.spread.values(), default=0):.0%}"]
+        doubt = "  doubtful" * p.doubtful
+        rows.append((str(p.threads), "".join(f"{cell:>10}" for cell in cells) + doubt))
+    if found.left_out:
+        rows.append(("left out", f"{', '.join(map(str, found.left_out))}: no time was left"))
+    _show(output, f"by threads, in GB/s and GOP/s, measured {found.date}", rows)
+
+
+def _show_tuning(output: Output, found: dict[str, Any]) -> None:
+    most = found["threads_most"]
+    each = "1" if most == 1 else f"1 to {most}, chosen automatically for each pass"
+    rows = [
+        ("threads", each),
+        ("large pages", f"{'on' if found['pages'] else 'off'}: {found['pages_why']}"),
+        ("the rest", "prefill chunk, KV split, spin time: chosen when a model is loaded"),
+    ]
+    _show(output, "execution policy of this machine", rows)
+
+
+def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            c["path"],
+            f"{c['files']} file{'s' * (c['files'] != 1)}, {size_text(c['bytes'])}, {c['what']}",
+        )
+        for c in caches
+    ]
+    _show(output, "files on disk", rows)
+
+
+def _show(output: Output, title: str, rows: list[tuple[str, str]]) -> None:
+    """A titled block of names and values."""
+    output.line(title, "bold")
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        output.line(f"  {name.ljust(width)}  {value}")
+
+
+def _size(count: float) -> str:
+    """Bytes of the hardware, which comes in powers of two; files are told by `size_text`."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,58 @@
+"""``triplepoint make convert``: a Hugging Face checkpoint becomes a GGUF file."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..atomic_write import add_force_option, check_new
+from ..options import add_threads_option
+from ..output import Output
+from ..tables import megabytes
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """From what, into what, and how."""
+    verb.add_argument("source", metavar="FOLDER", help="folder with config.json and safetensors")
+    verb.add_argument("target", metavar="OUT", help="GGUF file to write")
+    verb.add_argument(
+        "--type",
+        type=str.lower,
+        choices=("auto", "f32", "f16", "bf16", "q8_0"),
+        default="auto",
+        help="type of the matrices (default: auto, the checkpoint's own)",
+    )
+    add_force_option(verb)
+    add_threads_option(verb)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Write the file and say what is in it."""
+    from ...convert.convert import convert
+
+    check_new(args.target, force=args.force)
+    with output.progress:
+        done = convert(
+            args.source,
+            args.target,
+            args.type,
+            threads=args.threads,
+            progress=lambda share: output.progress.loading(share, "converting"),
+        )
+    if done.unused:
+        some = ", ".join(done.unused[:3]) + (", …" if len(done.unused) > 3 else "")
+        output.line(f"{len(done.unused)} tensors are not used and were left out: {some}")
+    if done.left_out:
+        some = ", ".join(done.left_out[:3]) + (", …" if len(done.left_out) > 3 else "")
+        output.line(
+            f"{len(done.left_out)} added tokens have no row in the embedding table and were left "
+            f"out: {some}"
+        )
+    for note in done.notes:
+        output.note(note)
+    kinds = ", ".join(f"{count} × {kind}" for kind, count in done.types.most_common())
+    output.line(f"{done.path}: {done.architecture}, tokenizer {done.tokenizer}, {kinds}")
+    output.line(
+        f"{done.parameters / 1e6:,.1f} M weights, {megabytes(done.nbytes)}, {done.seconds:.1f} s"
+    )
+    output.json(done.as_dict())
+    return 0

@@ -1,0 +1,52 @@
+"""``triplepoint make imatrix``: what matters most in a model's weights, from a text."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..atomic_write import add_force_option, check_new
+from ..load_engine import load_engine
+from ..options import add_option
+from ..output import Output
+from .perplexity import add_text_options
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Of which model, from what text, and where to."""
+    add_text_options(verb)
+    add_option(verb, "-o", "--output", default="imatrix.gguf", metavar="OUT", help="file to write")
+    add_force_option(verb)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Read the text and write the file."""
+    from ...evaluate.imatrix import collect
+    from ...evaluate.perplexity import text_ids
+
+    check_new(args.output, force=args.force)
+    args.context = args.chunk
+    with output.progress, load_engine(args, output) as engine:
+        found = collect(
+            engine,
+            text_ids(args.file, engine.tokenizer),
+            args.chunk,
+            most=args.chunks,
+            on_chunk=lambda done, of: output.progress.loading(done / of, "reading the text"),
+        )
+    found.write(args.output, Path(args.file).name)
+    output.line(
+        f"{args.output}: {len(found.sums)} matrices, {found.chunks} chunks of {found.size} tokens"
+    )
+    if found.unused_experts:
+        output.line(f"{found.unused_experts} experts received no tokens; use a longer text")
+    output.json(
+        {
+            "path": args.output,
+            "matrices": len(found.sums),
+            "chunks": found.chunks,
+            "chunk_size": found.size,
+            "unused_experts": found.unused_experts,
+        }
+    )
+    return 0

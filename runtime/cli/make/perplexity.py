@@ -1,0 +1,76 @@
+"""``triplepoint make perplexity``: how well a model predicts a text."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..load_engine import MODEL, add_pass_options, load_engine
+from ..options import add_file, add_number
+from ..output import Output
+
+if TYPE_CHECKING:
+    from ...evaluate.perplexity import Perplexity
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Of which model, and on what text."""
+    add_text_options(verb)
+    verb.add_argument(
+        "--kl-base", metavar="BASE", help="also measure the KL divergence from this model"
+    )
+
+
+def add_text_options(verb: argparse.ArgumentParser) -> None:
+    """A model, and a text that it reads in chunks."""
+    verb.add_argument("model", metavar="MODEL", help=MODEL)
+    add_file(verb, "file", help="text file in UTF-8")
+    add_number(verb, "-c", "--chunk", default=512, help="tokens per chunk")
+    add_number(verb, "--chunks", help="maximum number of chunks (default: all)")
+    add_pass_options(verb)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Score the text, telling the estimate after each chunk."""
+    from ...evaluate.perplexity import perplexity, text_ids
+
+    args.context = args.chunk
+    with load_engine(args, output) as engine:
+        ids = text_ids(args.file, engine.tokenizer)
+        on_chunk = _progress(output)
+        if args.kl_base is None:
+            found = perplexity(engine, ids, args.chunk, most=args.chunks, on_chunk=on_chunk)
+        else:
+            args.model = args.kl_base
+            with load_engine(args, output) as base:
+                found = perplexity(
+                    engine, ids, args.chunk, base=base, most=args.chunks, on_chunk=on_chunk
+                )
+    _show(output, found)
+    output.json(found.as_dict())
+    return 0
+
+
+def _progress(output: Output):
+    def on_chunk(found: Perplexity) -> None:
+        output.piece(f"[{found.chunks}]{found.value:.4f},")
+
+    return on_chunk
+
+
+def _show(output: Output, found: Perplexity) -> None:
+    output.end_line()
+    output.line(
+        f"perplexity {found.value:.4f} ± {found.error:.4f} "
+        f"({found.chunks} chunks of {found.size} tokens, {found.nll.count:,} scored)"
+    )
+    if found.divergence is None:
+        return
+    told = found.as_dict()
+    output.line(f"of the base model {told['base_perplexity']:.4f}")
+    output.line(
+        f"KL divergence {told['kl']:.3e} ± {told['kl_error']:.1e} "
+        f"(median {told['kl_median']:.3e}, 99 % below {told['kl_99']:.3e}, "
+        f"largest {told['kl_max']:.3e})"
+    )
+    output.line(f"same top token {told['same_top']:.3%} ± {told['same_top_error']:.3%}")

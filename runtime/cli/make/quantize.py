@@ -1,0 +1,72 @@
+"""``triplepoint make quantize``: a GGUF file in smaller types."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..atomic_write import add_force_option, check_new
+from ..options import add_file, add_threads_option
+from ..output import Output
+from ..tables import megabytes
+
+if TYPE_CHECKING:
+    from ...quantize.quantize import Report
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """From what, into what, and how."""
+    verb.add_argument("source", metavar="IN", help="GGUF file to read")
+    verb.add_argument("target", metavar="OUT", help="GGUF file to write")
+    verb.add_argument(
+        "type", metavar="TYPE", help="quantization, such as Q4_K_M or Q8_0; a wrong one lists all"
+    )
+    add_file(
+        verb, "--imatrix", help="importance matrix from `triplepoint make imatrix` or llama.cpp"
+    )
+    add_force_option(verb)
+    add_threads_option(verb)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Write the file and say what became of it."""
+    from ...quantize.quantize import quantize
+
+    check_new(args.target, force=args.force)
+    with output.progress:
+        report = quantize(
+            args.source,
+            args.target,
+            args.type,
+            imatrix=args.imatrix,
+            threads=args.threads,
+            progress=lambda share: output.progress.loading(share, "quantizing"),
+        )
+    _show(output, report)
+    output.json(report.as_dict())
+    return 0
+
+
+def _show(output: Output, report: Report) -> None:
+    from ...gguf.types import parts_of
+
+    for name, wanted, kind in report.narrowed[:5]:
+        length = "its row length" if parts_of(name) == 1 else "half its row length"
+        output.line(f"{name} is {kind}: {length} is not a multiple of the block size of {wanted}")
+    if len(report.narrowed) > 5:
+        output.line(f"… and {len(report.narrowed) - 5} more like it")
+    if report.requantized:
+        output.line(
+            f"{len(report.requantized)} tensors were already quantized, which costs quality "
+            "twice; quantize from F16 or BF16 if you can"
+        )
+    if report.unmatched:
+        first = report.unmatched[0]
+        output.line(f"the imatrix has no data for {len(report.unmatched)} tensors, such as {first}")
+    kinds = ", ".join(f"{count} × {kind}" for kind, count in report.types.most_common())
+    output.line(f"{report.path}: {report.mix}, {kinds}")
+    rate = report.read_nbytes / 1e6 / max(report.seconds, 1e-9)
+    output.line(
+        f"{megabytes(report.source_nbytes)} → {megabytes(report.nbytes)}, "
+        f"{report.bits_per_weight:.2f} bits per weight, {report.seconds:.1f} s ({rate:,.0f} MB/s)"
+    )

@@ -1,0 +1,96 @@
+"""``triplepoint rm``: remove models from the cache, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....errors import ModelError
+from ...hub.progress import size_text
+from ..exit_codes import Exit
+from ..output import Output
+from ..removing import add_yes_option, confirmed, report_removed
+from .pull import show_choice
+
+if TYPE_CHECKING:
+    from ...hub.cache import CachedRepo
+    from ...hub.find import Found
+    from ...hub.settings import HubSettings
+    from ...weights.packed_cache import PackedCopy
+
+
+class _Doomed(NamedTuple):
+    """What goes of one repository."""
+
+    repo: CachedRepo
+    models: list[Found]
+    packed: list[PackedCopy]  # of these models: without them they are of no use
+    unfinished: int  # bytes; they go too where no single model is named
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Which ones, and whether that is asked."""
+    verb.add_argument(
+        "names", nargs="+", metavar="MODEL", help="ORG/NAME, or ORG/NAME:QUANT for one quantization"
+    )
+    add_yes_option(verb)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """List what would go, ask, remove."""
+    from ...hub.remove import remove
+    from ...hub.settings import HubSettings
+
+    settings = HubSettings.from_environ()
+    doomed = [_doomed(name, settings, output) for name in args.names]
+    for one in doomed:
+        for found in one.models:
+            output.line(f"{found.name}  {size_text(found.variant.size)}")
+        for copy in one.packed:
+            output.line(f"{one.repo.repo}, packed copy  {size_text(copy.nbytes)}")
+        if one.unfinished:
+            output.line(f"{one.repo.repo}, unfinished  {size_text(one.unfinished)}")
+    if not confirmed(args, output):
+        return Exit.USAGE
+    freed = 0
+    for one in doomed:
+        freed += remove(one.repo, one.models, unfinished=one.unfinished > 0, note=output.note)
+        for copy in one.packed:
+            if not os.path.exists(copy.model):  # another link may have kept the contents
+                copy.remove()
+                freed += copy.nbytes
+    report_removed([str(found.name) for one in doomed for found in one.models], freed, output)
+    return Exit.OK
+
+
+def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
+    from ...hub.cache import CachedRepo
+    from ...hub.find import models_of
+    from ...hub.names import parse_name
+    from ...hub.variants import ChoiceError, choose
+
+    name = parse_name(text)
+    repo = CachedRepo(settings.cache, name.repo)
+    models = models_of(repo, name.revision)
+    unfinished = repo.unfinished()
+    if name.selector is None and (models or unfinished):
+        return _Doomed(repo, models, _packed(models), unfinished)
+    if not models:
+        raise ModelError(f"{name} is not in {settings.cache}; triplepoint ls lists what is")
+    where = f"{repo.repo} in {settings.cache}"
+    try:
+        chosen = choose([one.variant for one in models], name.selector, where, whole=False)
+    except ChoiceError as error:
+        show_choice(error, output)
+        raise
+    models = [one for one in models if one.variant is chosen]
+    return _Doomed(repo, models, _packed(models), 0)
+
+
+def _packed(models: list[Found]) -> list[PackedCopy]:
+    """Copies of the packed weights of these models."""
+    from ...weights.packed_cache import copies
+
+    files = {str(path.resolve()) for one in models for path in one.paths}
+    return [copy for copy in copies() if copy.model in files]

@@ -1,0 +1,98 @@
+"""``triplepoint models``: well-known models, whether they fit here, and how fast they would be."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...hub.progress import size_text
+from ..exit_codes import Exit
+from ..output import Output
+from ..suggesting import how_to_get
+from ..tables import plain, rate
+
+if TYPE_CHECKING:
+    from ...bench.reach import Reach
+
+_HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT S", "TOK/S", "AT 4,096", "LICENSE")
+_WORDS = ("FITS", "LICENSE")
+_LICENSE = 10  # letters of a license; `--json` has them all
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Predict and print; nothing is asked of the network."""
+    from dataclasses import asdict
+
+    from ...bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach
+    from ...hub.find import place_of
+    from ...hub.settings import HubSettings
+    from ...memory import available_bytes
+    from ...physics.machine import DOUBT
+    from .show import tuned_file
+
+    machine, available = here(), available_bytes()
+    found = reach(machine, available)
+    choice = best(found)
+    settings = HubSettings.from_environ()
+    pulled = {one.model.alias for one in found if place_of(one.model, settings)}
+    _show(found, pulled, output)
+    calibrated = " A c marks models whose kernels were measured here."
+    notes = (
+        f"TTFT is for a {PROMPT:,}-token prompt; tokens per second are for decode with an empty "
+        f"context and at context {CONTEXT:,}. They are predicted from the limits of this machine "
+        f"({machine.threads} threads, {machine.read_gbps['DRAM']:.0f} GB/s, "
+        f"{machine.int8_gops:,.0f} GOP/s) and the share of them that kernels usually reach."
+        + calibrated * any(one.basis == "calibration" for one in found)
+        + " An asterisk marks models that are already downloaded." * bool(pulled)
+    )
+    output.line()
+    _paragraph(notes, output)
+    tuned = {one.model.alias: tuned_file(place_of(one.model, settings)) for one in found}
+    for alias, kept in tuned.items():
+        if kept is not None:
+            _paragraph(f"Harness of {alias}: {kept.text}.", output)
+    if machine.doubtful:
+        _paragraph(f"Doubtful: {DOUBT}.", output)
+    _paragraph(f"{size_text(available)} of memory is available.", output)
+    if choice is None:
+        text = f"None of them fits, calls tools and writes {FLUENT:.0f} tokens per second here."
+    else:
+        text = how_to_get(choice, settings)
+    _paragraph(f"{text[0].upper()}{text[1:]}", output)
+    output.json(
+        {
+            "machine": {**machine.as_dict(), "doubtful": machine.doubtful},
+            "available": available,
+            "best": choice.model.alias if choice else None,
+            "models": [{**asdict(one), "pulled": one.model.alias in pulled} for one in found],
+            "harness": {alias: asdict(kept) for alias, kept in tuned.items() if kept is not None},
+        }
+    )
+    return Exit.OK
+
+
+def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
+    rows = [
+        (
+            one.model.alias + "*" * (one.model.alias in pulled),
+            size_text(one.model.nbytes),
+            size_text(one.memory),
+            "yes" if one.fits else "no",
+            rate(one.ttft_s),
+            rate(one.decode) + "c" * (one.basis == "calibration"),
+            rate(one.decode_deep),
+            _cut(one.model.license),
+        )
+        for one in found
+    ]
+    plain(output, _HEAD, rows, _WORDS)
+
+
+def _paragraph(text: str, output: Output) -> None:
+    output.line(textwrap.fill(text, 80, break_on_hyphens=False))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LICENSE else f"{text[: _LICENSE - 1]}…"

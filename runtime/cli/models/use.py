@@ -1,0 +1,45 @@
+"""``triplepoint use``: the model that is taken where none is named."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ..exit_codes import Exit
+from ..load_engine import is_server, model_path, named
+from ..output import Output
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Which model."""
+    verb.add_argument(
+        "name", type=named, metavar="MODEL", help="model, as for -m; nano is the embedded one"
+    )
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """See that the model is here, and a model, and write it down."""
+    from ....errors import ModelError
+    from ...config import BUILT_IN, keep_model
+    from ...engine.engine import resolve_model
+    from ...gguf.open import open_gguf
+    from ...models import architecture_of
+    from ...synthetic.write import SyntheticModel
+
+    name = args.name
+    if name.startswith("synthetic:"):
+        SyntheticModel.parse(name)
+    elif name != BUILT_IN and not is_server(name):
+        path = Path(os.path.expanduser(name))
+        if os.path.isdir(path):
+            raise ModelError(f"{name} is a folder; name a model file")
+        with open_gguf(resolve_model(model_path(name, output))) as gguf:
+            architecture_of(gguf)
+        if os.path.exists(path):
+            # It must mean the same in every folder. A link stays: its name says which shard it is.
+            name = os.path.abspath(path)
+    place = keep_model(name)
+    output.line(f"the default model is now {name}, saved in {place}")
+    output.json({"model": name, "config": str(place)})
+    return Exit.OK
