@@ -1,4 +1,4 @@
-"""Answers of fixed forms that can only say what is so, where a model's file declares them.
+"""Extractive grammar of answers: claims that a model's file declares and tool results support.
 
 A file may hold such forms under `KEY`: terminals of a Lark grammar, of which `ANSWER` is the
 whole answer. They may use three that are defined here, of the conversation so far:
@@ -75,7 +75,7 @@ MOST_LISTED = 1200
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line that a result shows."""
+    """A numbered line that a tool result shows."""
 
     file: str
     number: int
@@ -89,14 +89,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """A call's arguments, and what came back."""
+    """A tool call's arguments and its result."""
 
     arguments: Mapping[str, Any]
     text: str
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The lines that it shows, with their numbers."""
+        """Return the lines that the result shows, with their numbers."""
         path, found = str(self.arguments.get("path", "")), list[Row]()
         for line in self.text.split("\n"):
             if "pattern" in self.arguments:
@@ -107,17 +107,17 @@ class Result:
         return found
 
     def begins(self, sign: str) -> bool:
-        """Whether it begins with `sign`, which may have fields."""
+        """Return whether the result begins with `sign`, whose fields are filled in first."""
         known = self.fields
         return self.text.startswith(_FIELD.sub(lambda match: known.get(match[1], match[0]), sign))
 
     @property
     def cut(self) -> bool:
-        """Whether it ends with a note on what was left out."""
+        """Return whether the result ends with a truncation marker."""
         return is_cut(self.text)
 
     def reservation(self, sign: str | None) -> str | None:
-        """How a claim must end which `sign` makes of it: empty where it may say what it says.
+        """Return the suffix that a claim made from `sign` needs; empty where it needs none.
 
         That nothing was found is not that it is nowhere, where the tool did not see all. None: of a
         call that failed for reasons of its own there is no claim.
@@ -131,7 +131,7 @@ class Result:
 
     @cached_property
     def fields(self) -> dict[str, str]:
-        """What claims can say of it as a whole."""
+        """Return the values that claims may quote from the call and its result, by field."""
         asked = self.arguments
         known = {name: str(asked[name]) for name in ("path", "start") if name in asked}
         rows, cut = self.rows, self.cut
@@ -155,7 +155,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A conversation so far, for the forms of the next answer."""
+    """The tool results of a conversation, as evidence for the next answer."""
 
     text: str = ""
     """What may be quoted."""
@@ -167,14 +167,14 @@ class Said:
 
 @dataclass(slots=True)
 class _Rules:
-    """The rules that forms are made into."""
+    """Builds the grammar rules of the forms."""
 
     said: Said
     lines: list[str] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
 
     def claim(self, template: str, sign: str | None) -> Iterator[str]:
-        """What a template becomes: an alternative for each thing of which it is true."""
+        """Expand a template to one alternative for each fact that makes it true."""
         wanted = set(_FIELD.findall(template))
         seen: dict[str, None] = {}
         for result in self.said.results:
@@ -206,7 +206,7 @@ class _Rules:
         return " ".join([*parts, *[_quoted(text)] * bool(text)])
 
     def _end(self, text: str) -> str:
-        """The terminal of what `text` says from any word on; of JSON and the like any part."""
+        """Return the terminal of `text`'s suffixes at word starts; of JSON, at any character."""
         if text in self.ends:
             return self.ends[text]
         pieces, parted = _PIECES.findall(text), _PARTED.search(text)
@@ -220,13 +220,13 @@ class _Rules:
 
 
 def is_cut(result: str) -> bool:
-    """Whether a tool's result ends with a note on what was left out."""
+    """Return whether a tool's result ends with a truncation marker."""
     _, line_end, last = result.rpartition("\n")
     return bool(line_end) and last.startswith(_CUT)
 
 
 def entries(listing: str) -> str:
-    """A folder's names in a row, in an answer: the first of them `and more`, if there are many."""
+    """Join the names of a folder listing for an answer; a long list ends with `and more`."""
     names, cut = listing.split("\n"), is_cut(listing)
     shown, size = 0, 0
     for name in names[: len(names) - cut]:
@@ -239,7 +239,7 @@ def entries(listing: str) -> str:
 
 
 def rules(forms: str, said: Said) -> str:
-    """The Lark rules of `answer`, in the forms `forms`, after what was said."""
+    """Return the Lark rules of `answer` for the declared `forms` and the evidence `said`."""
     made = _Rules(said)
     claims: dict[str, list[str]] = {}
     kept: list[str] = []
@@ -264,7 +264,7 @@ def rules(forms: str, said: Said) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as a literal of a Lark grammar."""
+    """Return a text as a literal of a Lark grammar."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -277,7 +277,7 @@ def _one_of(name: str, found: Sequence[str]) -> str:
 
 
 def _settings(results: Iterable[Result]) -> list[str]:
-    """The rules of `SETTING`: one for each name in each file, of what stands behind it there."""
+    """Return the rules of `SETTING`: one for each name in each file, with its value there."""
     behind: dict[tuple[str, str], dict[int, list[tuple[str, bool]]]] = {}
     for result in results:
         for row in result.rows:
@@ -307,8 +307,9 @@ def _settings(results: Iterable[Result]) -> list[str]:
 def _places(
     rows: Mapping[int, Sequence[tuple[str, bool]]], value: Callable[[str], str]
 ) -> list[str]:
-    """The lists of the places of a name, in their order: all where it comes first on its line,
-    and any of the others; none where it has but one."""
+    """Return the lists of the places of a name, in their order: all where it comes first on its
+    line, and any of the others; none where it has but one.
+    """
     numbers = sorted(rows)[:MOST_PLACES]
     behind = ""
     lists: list[str] = []
@@ -328,7 +329,7 @@ def _places(
 def said(
     tokenizer: Tokenizer, ids: Sequence[int], form: ToolFormat, tags: Mapping[str, int]
 ) -> Said:
-    """A conversation, of its tokens. What the model searched for is no fact, and is not quoted.
+    """Read the tool results of a conversation from its tokens, without the patterns searched for.
 
     Args:
         tokenizer: of the model.

@@ -1,4 +1,4 @@
-"""Calls in any dress: what a model writes as text and means as calls of its tools.
+"""Detects tool calls that a model writes as plain text, in another format than its own.
 
 Small models call with plain JSON, with doubled braces as a template may show them, as Python
 would, in a fence, in tags of letters, in a list or one a line. `DressWatch` follows an answer as
@@ -47,7 +47,7 @@ Dressed: TypeAlias = "tuple[list[ToolCall], list[str]]"
 
 
 class DressWatch:
-    """Follows an answer and knows from where on it may be calls.
+    """Follows an answer and detects where text may begin a tool call.
 
     Args:
         tools: OpenAI-style schemas of those there are.
@@ -72,33 +72,33 @@ class DressWatch:
 
     @property
     def off(self) -> bool:
-        """Whether nothing that follows can be a call any more."""
+        """Return whether no later text can be a call."""
         return self._state == "off"
 
     @property
     def fresh(self) -> bool:
-        """Whether nothing was read yet."""
+        """Return whether nothing has been read yet."""
         return not (self.off or self.told or self._held)
 
     def begun(self) -> tuple[Head, str] | None:
-        """The call whose arguments are being written, and their beginning; None where none are."""
+        """Return the head and partial arguments of the call being written, or None."""
         if self._state != "value" or self._value >= 0 or self._head is None:
             return None
         return self._head, self._held[self._head.at :]
 
     @property
     def calling(self) -> bool:
-        """Whether calls were written, or one is being written."""
+        """Return whether a call has been written or is being written."""
         return not self.off and bool(self._calls or self.begun())
 
     def copy(self) -> DressWatch:
-        """One that goes on from here by itself."""
+        """Return an independent copy in the same state."""
         made = copy.copy(self)
         made._calls = list(self._calls)
         return made
 
     def push(self, text: str) -> str:
-        """Read on; gives what can be told by now."""
+        """Read a text; return what can be released as plain text."""
         if self._state == "off":
             return text
         self._held += text
@@ -110,12 +110,12 @@ class DressWatch:
         return self.told[before:] + (self.let_go() if self._state == "off" else "")
 
     def let_go(self) -> str:
-        """What is held back: it is text, and so is all that follows."""
+        """Release the buffered text as plain text and stop watching."""
         held, self._held, self._state = self._held, "", "off"
         return held
 
     def found(self) -> Dressed:
-        """The calls, if the answer ends here."""
+        """Return the calls and notes, if the answer ends here."""
         rest = self._held[self._at :].strip() if self._state == "after" else "?"
         strange = any(head.name not in self._schemas for head, _, _ in self._calls)
         if not (_CLOSING_PART.fullmatch(rest) or not rest) or (strange and self.told.strip()):
@@ -132,7 +132,7 @@ class DressWatch:
     # --- reading
 
     def _step(self) -> bool:
-        """Read on in one state; False: more must come."""
+        """Advance the state machine once; return False where it needs more text."""
         steps = {"prose": self._read_prose, "head": self._read_head, "value": self._read_value,
                  "after": self._read_after}  # fmt: skip
         return self._state in steps and steps[self._state]()
@@ -153,7 +153,7 @@ class DressWatch:
         return self._begin > 0
 
     def _read_head(self) -> bool:
-        """Look for a head at the beginning of a line, or behind another call."""
+        """Look for a call's head at the beginning of a line or after another call."""
         line = self._held[self._begin :].lstrip()
         found = find_head(line[:_MOST_HEAD], tuple(self._schemas))
         if not line or (found is True and len(line) <= _MOST_HEAD):
@@ -173,13 +173,13 @@ class DressWatch:
         return True
 
     def _leads(self, head: Head) -> bool:
-        """Whether what was said before it may lead in a call."""
+        """Return whether the text before it may introduce a call."""
         lead = self.told.strip()
         plain = head.python and not head.fenced and not head.tagged
         return not (_EXAMPLE.search(lead) or (plain and lead and not _SAID.search(lead)))
 
     def _read_value(self) -> bool:
-        """Read arguments, and what ends the object around them."""
+        """Read the arguments and the end of the object around them."""
         head, held = self._head, self._held
         assert head is not None
         while self._stack:
@@ -208,7 +208,7 @@ class DressWatch:
         return True
 
     def _read_after(self) -> bool:
-        """Read what may stand between two calls."""
+        """Read the separators that may follow a call."""
         held = self._held
         while closing := _CLOSING.match(held, self._at):
             if closing[1] == "```":

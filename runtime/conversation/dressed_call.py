@@ -1,4 +1,4 @@
-"""One call that is written as text: a tool's name, and its arguments behind it.
+"""Parses one call that is written as plain text: a tool's name, then its arguments.
 
 A head is read up to the arguments, or as far as it goes: what may still become a call is known
 from what cannot.
@@ -74,7 +74,7 @@ Found: TypeAlias = "Head | bool"
 
 
 def find_head(line: str, names: tuple[str, ...]) -> Found:
-    """The head of a call at the beginning of a text.
+    """Find the head of a call at the beginning of a text.
 
     Args:
         line: without blank space before it.
@@ -99,7 +99,7 @@ def find_head(line: str, names: tuple[str, ...]) -> Found:
 
 
 def _json_head(text: str, names: tuple[str, ...]) -> Found:
-    """The head of a call as an object of JSON."""
+    """Match the head of a call written as a JSON object."""
     opened = _OPENED.match(text)
     if opened is None:
         return re.fullmatch(r"\[?\s*", text) is not None
@@ -125,7 +125,7 @@ def _json_head(text: str, names: tuple[str, ...]) -> Found:
 
 
 def _may_be(value: str, key: str, whole: bool, names: tuple[str, ...]) -> bool:
-    """Whether a text, or its beginning, names a tool; for some keys one that need not be there."""
+    """Return whether a text, or its beginning, names a tool; some keys need no match."""
     known = value in names if whole else any(one.startswith(value) for one in names)
     return known or (key == "name" and _NAME.fullmatch(value) is not None)
 
@@ -137,7 +137,7 @@ def _called(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _python_head(text: str, names: tuple[str, ...], tagged: bool) -> Found:
-    """The head of a call as Python writes it; in a tag, a module may stand before the name."""
+    """Match the head of a call written as Python; in a tag, a module may precede the name."""
     mark = _called(names).match(text)
     if mark is None:
         begun = _CALLED_PART.fullmatch(text)
@@ -152,7 +152,7 @@ def _python_head(text: str, names: tuple[str, ...], tagged: bool) -> Found:
 def read_call(
     head: Head, text: str, schemas: Mapping[str, Mapping[str, Any]], notes: list[str]
 ) -> ToolCall | None:
-    """The call of a head and its arguments; None where they are none.
+    """Parse a call from its head and the text of its arguments; None where they are invalid.
 
     Args:
         head: of the call.
@@ -183,7 +183,7 @@ def read_call(
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The object of JSON in a text, whose braces may be doubled. Raises ValueError."""
+    """Parse the JSON object of a text, whose braces may be doubled. Raises ValueError."""
     try:
         return _LINES.decode(text)
     except ValueError:
@@ -193,7 +193,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _keywords(text: str, places: list[str]) -> dict[str, Any]:
-    """The arguments of a call as Python writes it; those without a name in the schema's order.
+    """Parse Python call arguments; positional ones take the schema's order.
 
     Raises:
         ValueError: they are none.

@@ -1,4 +1,4 @@
-"""Holds arguments that must name what is there to the names that are there.
+"""Constrains path arguments of calls to the names that exist.
 
 While the text of such an argument is written, in a call of JSON or in another dress, only what goes
 on with a name may come; what all names that are left have in common is written without a pass. All
@@ -43,7 +43,7 @@ _lock = threading.Lock()
 
 
 def _of(tokenizer: Tokenizer) -> tuple[TokenIndex, Kept[NameTrie]]:
-    """The index of a vocabulary, which takes 0.3 s for 150,000 tokens, and its last tries."""
+    """Return the vocabulary's index (0.3 s for 150,000 tokens) and its recent tries."""
     with _lock:
         if tokenizer not in _known:
             _known[tokenizer] = TokenIndex(tokenizer), Kept(_MOST_KEPT)
@@ -51,7 +51,7 @@ def _of(tokenizer: Tokenizer) -> tuple[TokenIndex, Kept[NameTrie]]:
 
 
 def _spelled(required: Requirement, kind: str, quote: bytes) -> Iterator[bytes]:
-    """Paths of a kind (``file``, ``folder`` or ``any``) as they may be written between quotes."""
+    """Return the paths of a kind (``file``, ``folder`` or ``any``) as written between quotes."""
     assert required.names is not None, "something is held"
     texts = [(path, True) for path in required.also]
     for path in required.names["paths"].split("\n"):
@@ -83,7 +83,7 @@ class _Read:
 
 
 class HeldNames(Around):
-    """The constraint `inner` of a turn, with arguments of its calls held to `required.names`."""
+    """Wraps the constraint `inner`: path arguments of calls must be in `required.names`."""
 
     def __init__(self, inner: TurnConstraint, tokenizer: Tokenizer, required: Requirement) -> None:
         super().__init__(inner)
@@ -129,7 +129,7 @@ class HeldNames(Around):
         return self.allows_names(tokens[: self._inner.allows(tokens)])
 
     def allows_names(self, tokens: Sequence[int]) -> int:
-        """How many of these tokens go on with names where names are to be."""
+        """Return how many of the tokens continue allowed names."""
         text = self._text
         for n, token in enumerate(tokens if text is not None else ()):
             text = (text or b"") + self._tokenizer.token_bytes(token)
@@ -158,7 +158,7 @@ class HeldNames(Around):
                     self._begin(piece.name, piece.text, raw)
 
     def _begin(self, name: str, text: str, raw: bytes) -> None:
-        """Read the beginning of a call's arguments: a text, which may lack the end of a letter."""
+        """Read the beginning of a call's arguments, which may end within a character."""
         self._held = self._of_tools.get(name, {})
         begun = text.encode("utf-8", "replace")
         self._set(raw[raw.rfind(begun) :] if begun in raw else begun)
@@ -169,7 +169,7 @@ class HeldNames(Around):
         self._text, self._now = (None, _Read()) if ended else (text, read)
 
     def _read(self, text: bytes) -> _Read:
-        """Read arguments, of JSON or of Python's, as far as they are written."""
+        """Parse partial arguments, written as JSON or as Python."""
         key, word, read = "", b"", _Read()
         for part in _PART.finditer(text):
             if part[0][:1] in (b'"', b"'"):
@@ -194,7 +194,7 @@ class HeldNames(Around):
         return read
 
     def _trie(self, kind: str, quote: bytes) -> NameTrie | None:
-        """The names of a kind; made once for the same ones. None where there are none."""
+        """Return the trie of the names of a kind, cached; None where there are none."""
         if (kind, quote) not in self._tries:
             (index, kept), required = _of(self._tokenizer), self._required
             self._tries[kind, quote] = kept.get(
@@ -211,7 +211,7 @@ class HeldNames(Around):
 
 
 def _allowed(mask: Mask | None, tokens: Ids) -> Ids:
-    """Those of some tokens that a mask allows."""
+    """Return the token ids that a mask allows."""
     if mask is None:
         return tokens
     return tokens[(mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1 == 1]

@@ -1,4 +1,4 @@
-"""The few messages that a template is shown when a conversation goes on.
+"""Renders new messages through the template with only the few earlier ones that it needs.
 
 What follows the last answer hardly depends on what was said long before it, so a long history is
 not rendered each turn, only a window of it. No template is trusted with that unseen: for each kind
@@ -21,7 +21,7 @@ Render = Callable[[Sequence[int]], "list[Segment] | None"]
 
 
 class Window:
-    """Which messages one template needs to see.
+    """Decides which messages one template needs to see.
 
     Attributes:
         off: why it has to see all of them; empty while it has not.
@@ -33,7 +33,7 @@ class Window:
         self._check_at = 0
 
     def render(self, messages: Sequence[Message], last: int, render: Render) -> list[Segment]:
-        """What follows message `last`, the newest of the assistant's.
+        """Render what follows message `last`, the assistant's newest.
 
         Args:
             messages: of the whole conversation.
@@ -77,7 +77,7 @@ class Window:
 
 
 def window(messages: Sequence[Message], last: int) -> list[int]:
-    """Indices of the messages that are shown: the system message, the last turn, and what is new.
+    """Return the indices of the rendered messages: system, last turn, and new ones.
 
     Of a turn of many steps, only its question and the last ones.
     """
@@ -88,7 +88,7 @@ def window(messages: Sequence[Message], last: int) -> list[int]:
 
 
 def _tried(render: Render, kept: Sequence[int]) -> list[Segment] | None:
-    """None also where the template refuses it: it may count messages."""
+    """Render; return None also where the template refuses, since it may count messages."""
     try:
         return render(kept)
     except TemplateError:

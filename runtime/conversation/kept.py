@@ -1,4 +1,4 @@
-"""The last things that were made of something, so that they need not be made again."""
+"""A bounded, thread-safe cache of computed values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Kept(Generic[T]):
         self._made: OrderedDict[Hashable, T] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what was made for a key before, else make it.
+        """Return the cached value of a key, or compute and cache it.
 
         Two threads that want the same at once may both make it; that is rare.
         """

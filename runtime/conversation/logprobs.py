@@ -1,4 +1,4 @@
-"""Probabilities of the tokens that were chosen, and of the likeliest ones beside them."""
+"""Log-probabilities of the chosen tokens and of their likeliest alternatives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token, and what the model gave for it.
+    """A token and its log-probability.
 
     Before any sampling setting or grammar, unless it was asked for what came of them.
     """
@@ -31,7 +31,7 @@ class TokenLogprob:
 
 
 class LogprobRecorder(Around):
-    """A decode's constraint that notes the logits from which each token was chosen.
+    """Wraps a constraint and records the log-probability of each chosen token.
 
     It has no lookahead, so every token is decoded by a pass of its own; the session must not draft.
 
@@ -67,12 +67,12 @@ class LogprobRecorder(Around):
         super().advance(token)
 
     def take(self) -> list[TokenLogprob]:
-        """What was noted since the last time."""
+        """Return the records since the last call."""
         noted, self._noted = self._noted, []
         return noted
 
     def _after(self, token: int) -> TokenLogprob:
-        """What the chances were, all settings considered."""
+        """Return the probabilities after all sampling settings."""
         assert self._sampler is not None
         with self._session.engine.lock:
             mask = self.mask()
@@ -82,7 +82,7 @@ class LogprobRecorder(Around):
         return TokenLogprob(token, _log(chance), tuple(told))
 
     def _before(self, token: int) -> TokenLogprob:
-        """What the model gave."""
+        """Return the model's own probabilities."""
         with self._session.engine.lock:
             logits = np.array(self._session.logits, np.float64)
         largest = logits.max()

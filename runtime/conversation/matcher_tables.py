@@ -1,4 +1,4 @@
-"""A vocabulary as the library of constrained decoding sees it."""
+"""Adapts a vocabulary to the constrained-decoding library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _kept: weakref.WeakKeyDictionary[Tokenizer, dict[str, LLMatcher]] = weakref.Weak
 
 
 def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
-    """The matcher's view of a vocabulary; made once a tokenizer (0.5 s for 150,000 tokens)."""
+    """Return the matcher's vocabulary tables, cached (0.5 s for 150,000 tokens)."""
     with _tables_lock:
         if tokenizer not in _tables:
             _tables[tokenizer] = _build_tables(tokenizer)
@@ -34,7 +34,7 @@ def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
 
 
 def fresh_matcher(tokenizer: Tokenizer, lark: str) -> LLMatcher:
-    """A matcher of a grammar at its start.
+    """Return a matcher of a grammar in its initial state.
 
     Grammars are kept: agents of one kind have the same, and to compile one takes 5 ms and more.
     """
@@ -69,7 +69,7 @@ def _build_tables(tokenizer: Tokenizer) -> LLTokenizer:
 
 
 class _Vocabulary:
-    """What llguidance asks of a tokenizer. Special tokens match by id only, never as text."""
+    """The tokenizer that llguidance expects; special tokens match by id only."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
         self._tokenizer = tokenizer
@@ -90,7 +90,7 @@ def refusal(what: str) -> Callable[[BaseException], GrammarError]:
 
 
 def first_line(text: str) -> str:
-    """The first line of an error of the library.
+    """Return the first line of an error of the library.
 
     Raises:
         KeyboardInterrupt: it is none: the library had made one of that.

@@ -1,4 +1,4 @@
-"""A byte trie of names, and which tokens go on in it.
+"""A byte trie of names, and the tokens that continue each prefix.
 
 The names are sorted, and a node is what was written since a name began: so names cost nothing to
 add, and no grammar is compiled. A vocabulary is indexed once.
@@ -27,7 +27,7 @@ _BEYOND = re.compile(rb"[\"'](?=.)", re.DOTALL)
 
 
 class TokenIndex:
-    """The tokens of a vocabulary by their bytes, control tokens left out.
+    """An index of a vocabulary by bytes, without control tokens.
 
     Attributes:
         ids: by their bytes.
@@ -48,13 +48,13 @@ class TokenIndex:
         self.far: Ids = np.array([n for n in near if _FAR.search(raw(n))], np.int64)
 
     def begin(self, piece: bytes) -> bool:
-        """Whether some begin so."""
+        """Return whether any token begins with `piece`."""
         at = bisect_left(self._sorted, piece)
         return at < len(self._sorted) and self._sorted[at].startswith(piece)
 
 
 class NameTrie:
-    """Names as they are spelled in a text.
+    """A trie of names in their spelling within a text.
 
     Args:
         index: of the vocabulary.
@@ -67,17 +67,17 @@ class NameTrie:
         self._tokens: dict[bytes, Ids] = {}
 
     def goes_on(self, node: bytes) -> bool:
-        """Whether a name begins so."""
+        """Return whether any name begins with `node`."""
         at = bisect_left(self.names, node)
         return at < len(self.names) and self.names[at].startswith(node)
 
     def ends(self, node: bytes) -> bool:
-        """Whether it is a whole name, or goes on behind one that is open."""
+        """Return whether `node` is a whole name, or extends one."""
         at = bisect_right(self.names, node)
         return at > 0 and node.startswith(self.names[at - 1])
 
     def tokens(self, node: bytes) -> Ids:
-        """The tokens that go on with a name, or end one and go on behind it."""
+        """Return the tokens that continue a name, or complete one and go past it."""
         found = self._tokens.get(node)
         if found is None:
             ids, todo = list[int](), [b""]
@@ -97,7 +97,7 @@ class NameTrie:
         return found
 
     def _bytes(self, node: bytes) -> Iterator[bytes]:
-        """The bytes that may follow."""
+        """Return the bytes that may follow."""
         names, at = self.names, bisect_left(self.names, node)
         while at < len(names) and names[at].startswith(node):
             byte = names[at][len(node)]
@@ -105,7 +105,7 @@ class NameTrie:
             at = bisect_left(names, node + bytes((byte + 1,)), at)
 
     def forced(self, tokenizer: Tokenizer, node: bytes, before: str) -> list[int]:
-        """The tokens that come next whichever name it is, as the tokenizer itself cuts them.
+        """Return the tokens that all matching names share next, as the tokenizer splits them.
 
         None where many names are left, or the tokenizer would have written the node otherwise.
 

@@ -1,4 +1,4 @@
-"""Which format a template writes calls in, seen from a call that it writes.
+"""Detects a template's tool-call format from a call that it renders.
 
 What a template says of a format is only a hint: many share a tag. So a call is rendered, and the
 format is the one whose grammar takes what the template wrote and whose reader gives the same call
@@ -65,7 +65,7 @@ _known: dict[tuple[str, ...], Written] = {}
 
 
 def written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
-    """How a template writes calls; remembered for the same text and options.
+    """Detect how a template writes calls; cached by its text and options.
 
     Args:
         template: compiled.
@@ -102,7 +102,7 @@ def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
 
 
 def _mends(prompt: str) -> tuple[tuple[str, str], ...]:
-    """Where a prompt shows calls with doubled braces, and what is meant.
+    """Find where a prompt shows calls with doubled braces, and their correction.
 
     Published templates do: their text once went through a function that wants braces doubled. A
     model that is shown ``{{"name": …}}`` writes that.
@@ -111,7 +111,7 @@ def _mends(prompt: str) -> tuple[tuple[str, str], ...]:
 
 
 def _single(shown: str) -> str:
-    """A call in doubled braces with single ones: all of them, or the outer ones alone."""
+    """Return a call with its doubled braces made single: all of them, or the outer ones."""
     inner = shown[1:-1]
     return inner.replace("{{", "{").replace("}}", "}") if "{{" in inner else inner
 
@@ -119,7 +119,7 @@ def _single(shown: str) -> str:
 def _around_question(
     template: ChatTemplate, talk: list[dict[str, Any]], options: Mapping[str, Any]
 ) -> tuple[str, str | None]:
-    """What a template writes before the question and after it; None where it refuses the talk."""
+    """Render what precedes and follows the question; None where it is refused."""
     try:
         text = template.render(talk, tools=[_TOOL], options=options)
     except TemplateError:
@@ -129,7 +129,7 @@ def _around_question(
 
 
 def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:
-    """Whether a format's grammar and its reader take the call in an assistant's turn."""
+    """Return whether a format's grammar and parser accept the rendered call."""
     kept = 0
     for opening in form.openings:
         rule = f"kept_{kept}" if opening.kept else "calls"
@@ -154,7 +154,7 @@ def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:
 
 
 def _places(opening: CallPrefix, turn: str, prompt: Callable[[], str]) -> list[int]:
-    """Where an opening stands in a turn at a place where it counts."""
+    """Yield the indices of a call's opener in a turn."""
     found = [match.start() for match in re.finditer(re.escape(opening.text), turn)]
     if opening.place == "anywhere":
         return found
@@ -163,7 +163,7 @@ def _places(opening: CallPrefix, turn: str, prompt: Callable[[], str]) -> list[i
 
 
 def taken(form: ToolFormat, rule: str, text: str, tools: Sequence[Mapping[str, Any]]) -> str | None:
-    """The longest beginning of a text that a format's grammar takes for whole calls.
+    """Return the longest prefix of a text that a format's grammar accepts as whole calls.
 
     Args:
         form: whose grammar.
@@ -187,14 +187,14 @@ def taken(form: ToolFormat, rule: str, text: str, tools: Sequence[Mapping[str, A
 
 @cache
 def _letters() -> LLTokenizer:
-    """A vocabulary of single bytes: what a grammar takes of a text, whatever its tokens are."""
+    """Return a vocabulary of single bytes, so that grammars match whatever the tokens."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
     return LLTokenizer(TokenizerWrapper(_Bytes()))
 
 
 class _Bytes:
-    """What llguidance asks of a tokenizer."""
+    """The tokenizer that llguidance expects."""
 
     bos_token_id = None
     eos_token_id = 256

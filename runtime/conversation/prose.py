@@ -1,4 +1,4 @@
-"""A reply that is held to prose: it does not begin as a call would in plain text."""
+"""Constrains a reply to prose: its first token cannot open a call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _lock = threading.Lock()
 
 
 class Prose(Around):
-    """Keeps what may open a call from being the first sign of a reply, and nothing after it.
+    """Masks tokens that may open a call, for the first token of a reply only.
 
     A reply that is an answer may quote code; one that begins with it is mostly a call that no
     grammar could hold the model to.
@@ -48,7 +48,7 @@ class Prose(Around):
 
 
 def _words_of(tokenizer: Tokenizer) -> Mask:
-    """The tokens that do not begin as code does, blank space before it left out."""
+    """Return the tokens that do not begin as code does, leading blanks ignored."""
     with _lock:
         if tokenizer not in _masks:
             allowed = np.zeros(-(-tokenizer.n_vocab // 32) * 32, np.uint8)

@@ -1,4 +1,4 @@
-"""Where a model's thinking begins and ends in what it writes."""
+"""The tags around a model's thinking."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Thinking:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """All of them, the opening and the closing one first."""
+        """Return all tags, the opening and the closing one first."""
         return (self.opening, self.closing, *(self.around or ()))
 
     def opened_by(self, text: str) -> bool:
-        """Whether a text ends with the opening of a thought."""
+        """Return whether a text ends with the opening tag."""
         return text.rstrip().endswith((self.opening, self.opening + self.title))
 
 
@@ -45,13 +45,13 @@ KNOWN = (
 
 
 def told_of(template: str) -> bool:
-    """Whether a template opens a thought, or knows of any in what was said."""
+    """Return whether a template contains the tags of any known model's thinking."""
     tags = {tag for known in KNOWN for tag in known.tags[:2]} - {"<|end|>"}  # it ends any message
     return any(tag in template for tag in tags)
 
 
 def thinking_of(template: str, tokenizer: Tokenizer) -> Thinking:
-    """The tags that a template speaks of, else those that are tokens of the vocabulary."""
+    """Return the tags that a template uses, else those in the vocabulary."""
     for known in KNOWN:
         if all(tag in template for tag in known.tags):
             return known

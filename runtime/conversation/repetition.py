@@ -1,4 +1,4 @@
-"""Notices that what a model writes has turned into a repetition, so that it can be ended.
+"""Detects that a reply has become a repetition, so that it can be stopped.
 
 A model that has lost its way says the same few tokens again and again until a limit ends it. Here
 that is a loop of at most `LOOK_BACK` tokens that goes on for `MOST`; or a stretch of `LOOSE` tokens
@@ -26,7 +26,7 @@ _WORDS = re.compile(r"\w{1,32}|\s|[^\w\s]")  # a longer one in parts: what is he
 
 
 class Repetition:
-    """The length of the repetition that a sequence of tokens ends in.
+    """Measures the repetition that a token sequence ends in.
 
     Attributes:
         length: tokens of it, the first time that they were written included; 0 where there is none.
@@ -39,7 +39,7 @@ class Repetition:
         self._start: int | None = None
 
     def push(self, token: int) -> int:
-        """Take in one token; returns `length`."""
+        """Add a token; return the repetition's `length`."""
         self._ids.append(token)
         here = len(self._ids)
         key = tuple(self._ids[-WIDTH:])
@@ -54,7 +54,7 @@ class Repetition:
 
     @property
     def hopeless(self) -> bool:
-        """Whether it is longer than those of real text."""
+        """Return whether the repetition is longer than any in real text."""
         return self.length >= LOOSE or (self.length >= MOST and self._loops())
 
     def _loops(self) -> bool:
@@ -63,12 +63,12 @@ class Repetition:
 
     @property
     def ids(self) -> list[int]:
-        """The tokens of it."""
+        """Return the repeated tokens."""
         return self._ids[len(self._ids) - self.length :]
 
 
 class RepetitionStop:
-    """Says when one reply of a model is to be ended.
+    """Decides when a repeating reply must stop.
 
     Args:
         decode: the text of some tokens.
@@ -88,7 +88,7 @@ class RepetitionStop:
         self._until = MOST
 
     def push(self, token: int) -> bool:
-        """Whether the reply is to be ended after this token."""
+        """Add a token; return whether the reply must stop after it."""
         length = self._repetition.push(token)
         if length < MOST:
             self._until = MOST
@@ -102,7 +102,7 @@ class RepetitionStop:
         return True
 
     def _copied(self, text: str) -> bool:
-        """Whether a text stands in the context, as it is or as it is written where it is copied."""
+        """Return whether the context holds the text, plain or as escaped in a copy."""
         if self._forms is None:
             texts = self._context()
             plain = ["\0".join(texts), "\0".join(without_numbers(one) for one in texts)]
@@ -112,7 +112,7 @@ class RepetitionStop:
 
 
 class Words:
-    """Words and signs in the place of tokens, where a text comes from another server.
+    """Splits text into numbered words, where a server sends no tokens.
 
     Attributes:
         texts: by number, as `push` counts them.
@@ -124,7 +124,7 @@ class Words:
         self._held = ""
 
     def push(self, text: str) -> list[int]:
-        """The words that end in this piece of the text, by number."""
+        """Return the numbers of the words that end in this piece of text."""
         words = _WORDS.findall(self._held + text)
         self._held = words.pop() if words else ""  # it may go on
         for word in words:
@@ -133,5 +133,5 @@ class Words:
         return [self._numbers[word] for word in words]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these words."""
+        """Return the text of the numbered words."""
         return "".join(self.texts[number] for number in ids)

@@ -1,4 +1,4 @@
-"""Reads what the model says, token by token: thinking, answer, tool calls.
+"""Parses the model's reply, token by token: thinking, answer, tool calls.
 
 A tag counts where the model wrote it as its own token. Only in a vocabulary that lacks the token
 is the tag looked for in the text, so a model that quotes ``<tool_call>`` from a file calls nothing.
@@ -28,7 +28,7 @@ _FENCE = re.compile(r"\s*```\w*\s*$")
 
 @dataclass
 class Reply:
-    """What the model said in one turn."""
+    """The parsed reply of one turn."""
 
     answer: str = ""
     """Text outside of thinking and calls, without the blank space around it."""
@@ -48,7 +48,7 @@ class Reply:
 
 
 class ReplyReader:
-    """Reads one turn of the model.
+    """Parses one turn of the model.
 
     Args:
         tokenizer: of the model.
@@ -118,7 +118,7 @@ class ReplyReader:
         self._thinks = False  # whether the message that is being read is a thought
 
     def begin_after(self, tokens: Sequence[int], stops: Sequence[str]) -> None:
-        """Read tokens with which the turn was begun; nothing is told of them any more.
+        """Read the tokens of a prefilled turn, without reporting them.
 
         Args:
             tokens: in order.
@@ -134,7 +134,7 @@ class ReplyReader:
         self._stop_texts = StopTexts(stops)
 
     def push(self, token: int) -> list[tuple[Mode, str]]:
-        """The pieces of text that a sampled token completes, and what each of them is."""
+        """Return the texts that a sampled token completes, each with its mode."""
         was = self._mode
         pieces = self._push(token)
         self._mark(token, was, pieces)
@@ -143,21 +143,21 @@ class ReplyReader:
 
     @property
     def stopped(self) -> bool:
-        """Whether one of the texts that end an answer was met."""
+        """Return whether a stop text was met."""
         return self._stop_texts.found is not None
 
     @property
     def stop_text(self) -> str | None:
-        """Which of them it was."""
+        """Return the stop text that was met, or None."""
         return self._stop_texts.found
 
     @property
     def calls(self) -> list[ToolCall]:
-        """The calls that were read so far; `finish` may find more."""
+        """Return the calls parsed so far; `finish` may add more."""
         return self._reply.calls
 
     def _told_now(self, pieces: list[tuple[Mode, str]]) -> list[tuple[Mode, str]]:
-        """What is told of pieces: nothing of an answer, as long as it may be a call."""
+        """Return the texts to report now: none of an answer that may still be a call."""
         watch = self._watch
         if watch is None or watch.off:
             return pieces
@@ -171,12 +171,12 @@ class ReplyReader:
         return [(mode, text) for mode, text in told if text]
 
     def _left(self) -> list[tuple[Mode, str]]:
-        """What was kept back of an answer that something else follows: it was no call."""
+        """Release buffered answer text that turned out to be no call."""
         watch = self._watch
         return [] if watch is None or watch.fresh else [("answer", watch.let_go())]
 
     def call_pieces(self) -> list[CallPiece]:
-        """What was read since the last time of calls that need not have ended yet.
+        """Return the call deltas since the last time, unfinished calls included.
 
         Nothing, where the format does not write arguments as JSON.
         """
@@ -189,13 +189,13 @@ class ReplyReader:
         return told
 
     def call_arguments(self, index: int) -> str | None:
-        """The arguments of a call as its pieces had them; None where it was not told in pieces."""
+        """Return a call's arguments as streamed; None where it was not streamed."""
         told = [] if self._pieces is None else self._pieces.arguments
         return told[index] if index < len(told) else None
 
     @property
     def thought(self) -> list[int]:
-        """Which tokens were thinking, by number: its tags and the blank space after it included.
+        """Return the indices of the thinking tokens, tags and blanks after it included.
 
         Empty where nothing was thought, and where a token holds the end of the thinking and the
         beginning of the answer.
@@ -225,14 +225,14 @@ class ReplyReader:
             self._thought += [self._count] * (not self._tokenizer.decode([token]).strip())
 
     def _mark_message(self, headers: Headers) -> None:
-        """See whether a message has ended with this token, the next one's beginning included."""
+        """Detect that a message ended with this token, and the next header."""
         if self._mode == "header" and self._header.endswith(headers.start + headers.role):
             if self._thinks:
                 self._thought += range(self._part, self._count + 1)
             self._part, self._thinks, self._header = self._count + 1, False, ""
 
     def finish(self) -> Reply:
-        """What was said, after the last token."""
+        """Return the whole reply, after the last token."""
         self.rest = self._told_now(self._read(self._stream.flush(), ends=True))
         cut = not self._ended and not self.stopped
         reply, watch = self._reply, self._watch
@@ -279,7 +279,7 @@ class ReplyReader:
         return self._read(text) if self._text_tags or self._kept else self._take(text)
 
     def _read(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
-        """Take a text in which tags may stand as letters."""
+        """Read a text in which tags may be spelled as letters."""
         pieces: list[tuple[Mode, str]] = []
         text = self._held + text
         self._held = ""
@@ -296,12 +296,12 @@ class ReplyReader:
         return pieces + self._take(text, ends=ends)
 
     def _sought(self) -> list[str]:
-        """What may begin in the text from here on."""
+        """Return the tags and openings that may occur from here on."""
         tags = [tag for tag in self._text_tags if self._counts(tag)]
         return tags + ([o.text for o in self._kept] if self._mode == "answer" else [])
 
     def _next(self, text: str) -> tuple[int, str | CallPrefix] | None:
-        """The first tag or opening in a text, and where it is."""
+        """Return the first tag or opening in a text, and its index."""
         places: list[tuple[int, str | CallPrefix]] = []
         for tag in self._text_tags:
             place = text.find(tag) if self._counts(tag) else -1
@@ -314,12 +314,12 @@ class ReplyReader:
         return min(places, key=lambda found: found[0], default=None)
 
     def _quoted(self, text: str) -> bool:
-        """Whether what follows a further text of a call is part of a text in it."""
+        """Return whether the next text is inside a string of the call."""
         read = "".join(self._texts["call"]) if self._mode == "call" else ""
         return self._mode == "call" and self._form.within_text(read + text)
 
     def _find(self, opening: CallPrefix, text: str) -> int | None:
-        """Where an opening stands at a place where it counts."""
+        """Return the index of an opening where it is allowed."""
         place = text.find(opening.text)
         while place >= 0:
             before = self._line + text[:place]
@@ -331,7 +331,7 @@ class ReplyReader:
         return None
 
     def _counts(self, tag: str) -> bool:
-        """Inside a call only its end counts: an argument may hold any other tag."""
+        """Return whether a tag applies: inside a call only its end does."""
         if self._headers is not None:
             return self._mode != "call"
         if self._mode == "call":
@@ -339,7 +339,7 @@ class ReplyReader:
         return tag != self._form.closing
 
     def _take(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
-        """Take a text without tags; `ends`: nothing more of its kind follows now."""
+        """Read a text without tags; `ends` closes the current part."""
         mode = self._mode
         if mode == "header":
             self._header += text
@@ -376,7 +376,7 @@ class ReplyReader:
         return [(mode, said)]
 
     def _turn(self, tag: str | CallPrefix) -> None:
-        """A tag was met."""
+        """Switch the mode at a tag."""
         if self._headers is not None:
             self._turn_header(self._headers, str(tag))
             return
@@ -393,7 +393,7 @@ class ReplyReader:
         self._awaited = self._title if self._mode == "thinking" else ""
 
     def _turn_header(self, headers: Headers, tag: str) -> None:
-        """A tag around a header was met."""
+        """Switch the mode at a tag of a header."""
         if tag != headers.message:
             # The next message is one of its own: its text does not go on with the last one's.
             self._header = (self._header if self._mode == "header" else "") + tag
@@ -408,21 +408,21 @@ class ReplyReader:
         self._blank = "\n\n" if self._mode in self._begun else ""
 
     def _may_call(self) -> bool:
-        """Whether the call that is being read names a tool, as far as it goes."""
+        """Return whether the partial call still names a tool."""
         if self._bare is None or not self._names or not self._bare.text.endswith('"'):
             return True
         name = "".join(self._texts["call"])[len(self._bare.text) :]
         return any(one.startswith(name) or name.startswith(one) for one in self._names)
 
     def _answered(self) -> list[tuple[Mode, str]]:
-        """What was read as a call only begins as one: tell of it as of the answer that it is."""
+        """Reclassify text that was read as a call as answer text."""
         self._mode, body = "answer", "".join(self._texts["call"])
         self._texts["call"].clear()
         self._told.clear()
         return self._take(body, ends=self._ended)
 
     def _parse(self, body: str) -> bool:
-        """Read the calls of a body; False where it is an answer that only begins as a call."""
+        """Parse the calls of a body; return False where it is answer text."""
         try:
             calls = self._form.parse(body, self._tools)
         except ValueError as error:

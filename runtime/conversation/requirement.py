@@ -1,4 +1,4 @@
-"""What is required of a reply, as plain data: a grammar is made of it, and a trace keeps it.
+"""The constraint on a reply as plain data, for grammars and for traces.
 
 A trace keeps it as a recipe: JSON without what is as usual, in which tools and schemas are named
 by digest (`content_digest`). The contents stand in the trace once, so that a replay needs nothing
@@ -32,7 +32,7 @@ _NAMED = ("tools", "output", "names")  # fields that a recipe names by digest
 
 @dataclass(frozen=True)
 class Requirement:
-    """What is required of a reply; its defaults are those of a text that goes on freely."""
+    """The constraint on a reply; by default a free text."""
 
     format: str = ""
     """Name of the format of its calls; empty where a text goes on and no turn is written."""
@@ -60,7 +60,7 @@ class Requirement:
 
     @property
     def form(self) -> ToolFormat:
-        """The format of its calls.
+        """Return the tool-call format.
 
         Raises:
             ReplayError: this version has no such format.
@@ -72,12 +72,12 @@ class Requirement:
 
     @property
     def callable_tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools that it may call."""
+        """Return the tools that the reply may call."""
         return () if self.calls == "none" else self.tools
 
     @functools.cached_property
     def recipe(self) -> dict[str, Any]:
-        """What a trace keeps of it."""
+        """Return the requirement as a trace records it."""
         usual, given = Requirement(), asdict(self)
         kept = {k: v for k, v in given.items() if v not in (getattr(usual, k), [])}
         if "thinking" in kept:
@@ -86,12 +86,12 @@ class Requirement:
 
     @functools.cached_property
     def contents(self) -> dict[str, Any]:
-        """What its recipe names, by digest."""
+        """Return the large values of the recipe, by digest."""
         return {self.recipe[name]: getattr(self, name) for name in _NAMED if name in self.recipe}
 
     @classmethod
     def read(cls, recipe: Mapping[str, Any], contents: Mapping[str, Any]) -> Requirement:
-        """What a recipe says.
+        """Build a requirement from a recorded recipe.
 
         Raises:
             ReplayError: it says something that this version does not know, or names contents that
@@ -120,7 +120,7 @@ _kept_lock = threading.Lock()
 
 
 def grammar_of(tokenizer: Tokenizer, required: Requirement) -> CallGrammar:
-    """The grammar of a requirement; made once for the same one. Safe to use from several threads.
+    """Return the grammar of a requirement, cached; thread-safe.
 
     The names that arguments are held to are no part of it.
 

@@ -1,4 +1,4 @@
-"""A thought that has used up its budget is closed: by a sentence, and by the closing tag.
+"""Ends thinking that exceeds its budget with a sentence and the closing tag.
 
 The sentence is the one with which Qwen3's makers stop a thought (arXiv:2505.09388, "Thinking
 Budget"); after the bare tag alone models answer worse.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ThoughtBudget(Around):
-    """Forces the end of the thinking of one turn once its budget is used up.
+    """Forces the end of one turn's thinking once its budget is spent.
 
     Attributes:
         ended: tokens after which the thinking was ended; None where it was not.
@@ -92,7 +92,7 @@ class ThoughtBudget(Around):
         self._look()
 
     def _look(self) -> None:
-        """Begin to force the end where the budget is used up; no character is broken in two."""
+        """Start to force the end once the budget is spent, at a character boundary."""
         if not self._thinks or self._character.getstate()[0]:
             return
         late = self._count > 0 and 0 < self._seconds <= time.perf_counter() - self._began

@@ -1,4 +1,4 @@
-"""What a template does with thoughts in a history, seen from conversations that it is given."""
+"""Probes how a template renders thinking in the history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SAID = "It-is-zyzzyva."
 
 
 class ThoughtProbe:
-    """Shows a template conversations in which an assistant has thought.
+    """Renders conversations with thinking to see what a template keeps of it.
 
     A template that has a field for thoughts is asked by that, any other by tags in the text.
 
@@ -48,13 +48,13 @@ class ThoughtProbe:
 
     @cached_property
     def kept(self) -> dict[bool, bool]:
-        """Whether thoughts stay: by whether they are of a turn before the last question."""
+        """Return whether thinking stays, for turns before the last question and after it."""
         shown = {old: self._shows_field(old) for old in (False, True)}
         return shown if any(shown.values()) else {old: self._shows_tags(old) for old in shown}
 
     @cached_property
     def in_parts(self) -> bool:
-        """Whether the template takes a thought as a part of the content, as Mistral's do."""
+        """Return whether the template takes a thought as a content part, as Mistral's do."""
         word = token_hex(8)
         said = {"role": "assistant", "content": parts_of(word, _SAID)}
         try:
@@ -64,7 +64,7 @@ class ThoughtProbe:
         return f"{self._tags.opening}{word}{self._tags.closing}" in shown
 
     def left(self) -> str:
-        """What stands in the place of a thought that is dropped from an old turn."""
+        """Return what the template leaves in place of a dropped thought."""
         said = {"role": "assistant", "content": _SAID, "reasoning_content": "x"}
         try:
             old, now = self._render([_ASKED, said, _NEXT]), self._render([_ASKED])

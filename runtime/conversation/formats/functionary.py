@@ -25,7 +25,7 @@ _END = re.compile(r"\s*</function>\s*")
 
 
 class Functionary(ToolFormat):
-    """Calls one after the other, up to the end of the turn.
+    """Calls one after another, up to the end of the turn.
 
     The tag that ends a call is no `closing`: it has no token, and the text of an argument may hold
     its letters. The JSON object itself tells where it ends.
@@ -47,7 +47,7 @@ class Functionary(ToolFormat):
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the text, the first of which has no tag before it any more."""
+        """Parse the calls of the text, whose first tag is already removed."""
         calls: list[ToolCall] = []
         at = 0
         while not calls or body[at:].strip():

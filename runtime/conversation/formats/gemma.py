@@ -39,7 +39,7 @@ MAX_DEPTH = 64
 
 
 class Gemma(JsonText):
-    """Gemma 2 and 3 have no tokens for calls; this is the form that Google advises to ask for."""
+    """JSON in the text, as Google advises for Gemma 2 and 3, which have no call tokens."""
 
     name = "gemma"
     example = '{"name": <name>, "parameters": <arguments>}'
@@ -92,7 +92,7 @@ class FunctionGemma(ToolFormat):
         return [*rules, *text_rules("text_value", letters_of({}), self.quote, tag)]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The name and the arguments between the tags."""
+        """Parse the name and the arguments between the tags."""
         text = body.strip()
         name, brace, _ = text.removeprefix("call:").partition("{")
         if not text.startswith("call:") or not brace or not name:
@@ -127,7 +127,7 @@ class FunctionGemma(ToolFormat):
 
 
 class Gemma4(FunctionGemma):
-    """The same notation with the tokens of Gemma 4."""
+    """FunctionGemma's notation with the tokens of Gemma 4."""
 
     name = "gemma4"
     openings = (CallPrefix("<|tool_call>"),)
@@ -165,7 +165,7 @@ class _Values(Values):
         return f"({quote} {quoted(value)} {quote})" if value else f"({quote} {quote})"
 
     def key(self, name: str) -> str:
-        """See `Values.key`: in quotes, where it would not be read without them."""
+        """Return the expression of a key, quoted where the notation needs it."""
         if _PLAIN.fullmatch(name):
             return super().key(name)
         return f"{self.quoted_text(name)} {quoted(self.colon)}"
@@ -186,13 +186,13 @@ def _row(first: str, items: Iterable[str], last: str) -> str:
 
 
 class _Notation:
-    """Reads values in Gemma's notation."""
+    """Parses values in Gemma's notation."""
 
     def __init__(self, text: str, quote: str, at: int) -> None:
         self._text, self._quote, self._at = text, quote, at
 
     def arguments(self) -> dict[str, Any]:
-        """The object that is the rest of the text."""
+        """Parse the rest of the text as an object."""
         found = self._object(0)
         if self._text[self._at :].strip():
             raise ValueError(f"a tool call goes on after its end: {self._text[self._at :][:40]!r}")
@@ -227,7 +227,7 @@ class _Notation:
         return dict(self._items("}", depth))
 
     def _items(self, end: str, depth: int) -> Iterator[Any]:
-        """What stands between commas, up to `end`."""
+        """Yield the comma-separated items up to `end`."""
         while True:
             if self._text.startswith(end, self._at):
                 self._at += 1

@@ -60,7 +60,7 @@ class Glm(Tagged):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The name and the arguments, by the types that the schema gives them."""
+        """Parse the name and the arguments, typed by the schema."""
         head = _NAME.match(body)
         if head is None:
             raise ValueError(f"a tool call must begin with a name, not {body[:60]!r}")
@@ -86,7 +86,7 @@ class Glm(Tagged):
 def _arguments(
     body: str, at: int, in_json: Callable[[str], bool]
 ) -> tuple[list[tuple[str, str]], int]:
-    """Key and text of each argument from a place on, and where the last of them ends.
+    """Return the key and text of each argument from an index on, and where they end.
 
     Within a text of JSON the tag that ends a value is but its letters.
     """

@@ -12,7 +12,7 @@ from .mistral import Mistral
 
 
 class Granite(Mistral):
-    """A list of calls after another tag than Mistral's."""
+    """A list of calls after the tag ``<|tool_call|>``."""
 
     name = "granite"
     openings = (CallPrefix("<|tool_call|>"),)

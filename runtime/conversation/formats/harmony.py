@@ -1,4 +1,4 @@
-"""Harmony (gpt-oss): a turn is made of messages, each with a header that says what it is.
+"""Harmony (gpt-oss): a turn of several messages, each with a header.
 
 <|channel|>analysis<|message|>I should look.<|end|><|start|>assistant
 <|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{"path": "app.log"}<|call|>
@@ -34,7 +34,7 @@ _CHANNELS = ("commentary", "analysis")
 
 
 class Harmony(ToolFormat):
-    """One call a turn: it ends the turn."""
+    """One call a turn, which ends the turn."""
 
     name = "harmony"
     openings = (
@@ -91,7 +91,7 @@ class Harmony(ToolFormat):
         return "\n".join(rules)
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The call of a message, from its header on."""
+        """Parse the call of a message, header included."""
         match = _CALL.search(body)
         if match is None:
             raise ValueError(f"a tool call must be to=functions.NAME…, not {body[:60]!r}")

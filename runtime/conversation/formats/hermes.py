@@ -26,7 +26,7 @@ from ..toolcalls import (
 
 
 class Hermes(ToolFormat):
-    """``<tool_call>`` around a JSON object; several calls stand on lines of their own."""
+    """``<tool_call>`` around a JSON object; several calls are on lines of their own."""
 
     name = "hermes"
     openings = (CallPrefix("<tool_call>"),)
@@ -45,7 +45,7 @@ class Hermes(ToolFormat):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The JSON object between the tags."""
+        """Parse the JSON object between the tags."""
         return [call_of(read_json(body), body)]
 
     def within_text(self, body: str) -> bool:

@@ -1,4 +1,4 @@
-"""For models without a format of their own: JSON on a line of its own, in a fence or not.
+"""The fallback format: a JSON object on a line of its own, in a fence or not.
 
 {"name": "read_file", "arguments": {"path": "app.log"}}
 """
@@ -40,7 +40,7 @@ class JsonText(ToolFormat):
     call_head = JSON_HEAD
 
     def speaks(self, template: str) -> bool:
-        """No template speaks of it: it is what is left."""
+        """Return False: no template uses this fallback."""
         return False
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
@@ -68,7 +68,7 @@ class JsonText(ToolFormat):
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """A list, or an object a line."""
+        """Parse a list of calls, or one call a line."""
         text = _END.sub("", body).strip()
         if text.startswith("["):
             return calls_of(text)

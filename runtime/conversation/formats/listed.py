@@ -1,4 +1,4 @@
-"""JSON of all calls between two tags: Apriel, MiniMax M1 and Nemotron Nano.
+"""A JSON list of all calls between two tags: Apriel, MiniMax M1 and Nemotron Nano.
 
 <tool_calls>[{"name": "read_file", "arguments": {"path": "app.log"}}]</tool_calls>
 <TOOLCALL>[{"name": "read_file", "arguments": {"path": "app.log"}}]</TOOLCALL>
@@ -42,7 +42,7 @@ class Listed(JsonText):
 
 
 class MiniMaxM1(Listed):
-    """The same with an object a line."""
+    """One JSON object a line between the tags."""
 
     name = "minimax-m1"
     around = ("\n", "\n", "\n")
@@ -51,7 +51,7 @@ class MiniMaxM1(Listed):
 
 
 class Nemotron(Listed):
-    """The same with the tags of Nemotron Nano."""
+    """A JSON list between the tags of Nemotron Nano."""
 
     name = "nemotron"
     openings = (CallPrefix("<TOOLCALL>"),)

@@ -61,7 +61,7 @@ class Llama(ToolFormat):
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The JSON objects, or the ``name.call(key="value")`` of the tools built into the model."""
+        """Parse JSON objects, or ``name.call(key="value")`` of the model's built-in tools."""
         if built_in := _BUILT_IN.fullmatch(body):
             return [_built_in(built_in[1], built_in[2], body.strip())]
         calls: list[ToolCall] = []
@@ -85,7 +85,7 @@ class Llama(ToolFormat):
 
 
 def _built_in(name: str, arguments: str, text: str) -> ToolCall:
-    """A call as Python, of which only keywords with plain values are taken."""
+    """Parse a Python call that has only keywords with literal values."""
     try:
         call = ast.parse(f"f({arguments})", mode="eval").body
         assert isinstance(call, ast.Call)

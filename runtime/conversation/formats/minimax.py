@@ -24,7 +24,7 @@ _LOOSE = re.compile(
 
 
 class MiniMax(Tagged):
-    """Each function on lines of its own, and each of its arguments."""
+    """Each function and each argument on lines of its own."""
 
     name = "minimax"
     openings = (CallPrefix("<minimax:tool_call>"),)
@@ -53,7 +53,7 @@ class MiniMax(Tagged):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The functions and their parameters, by the types that their schemas give them."""
+        """Parse the functions and their parameters, typed by their schemas."""
         for pattern in (_PARAMETER, _LOOSE):  # as the grammar writes it, or nearly so
             if calls := _calls(pattern, body, tools):
                 return calls
@@ -71,7 +71,7 @@ class MiniMax(Tagged):
 
 
 def _calls(pattern: re.Pattern[str], body: str, tools: Tools) -> list[ToolCall]:
-    """The calls that a text is made of; none where it is anything else too."""
+    """Parse the calls that a text consists of; none where it holds anything else."""
     calls: list[ToolCall] = []
     at = 0
     while head := _INVOKE.match(body, at):

@@ -48,7 +48,7 @@ class Mistral(ToolFormat):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the list."""
+        """Parse the calls of the list."""
         return calls_of(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
@@ -57,7 +57,7 @@ class Mistral(ToolFormat):
 
 
 class MistralArgs(Mistral):
-    """Each call a tag, a name, a tag, and the arguments."""
+    """Each call as a tag, a name, a tag, and the arguments."""
 
     name = "mistral-args"
     inner = ("[ARGS]", "[CALL_ID]", "[TOOL_CALLS]")
@@ -79,7 +79,7 @@ class MistralArgs(Mistral):
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls between the tags."""
+        """Parse the calls between the tags."""
         calls: list[ToolCall] = []
         while body.strip():
             head, found, rest = body.partition("[ARGS]")
@@ -102,12 +102,12 @@ class MistralArgs(Mistral):
 
 
 def call_rules(tools: Tools) -> list[str]:
-    """Return the rule ``call`` of a call as a JSON object that may have an identifier."""
+    """Return the rule ``call``: a JSON object that may have an identifier."""
     rules = [f'call_{i}: {head} arguments_{i} ({_ID})? "}}"' for i, head in enumerate(heads(tools))]
     return [f"call: {any_of('call', len(tools))}", *rules]
 
 
 def _named(call: ToolCall) -> str:
-    """The call with its identifier, where it has one."""
+    """Return the call with its identifier, where it has one."""
     text = written(call)
     return f'{text[:-1]}, "id": {json.dumps(call.id)}}}' if call.id else text

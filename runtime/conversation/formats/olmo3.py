@@ -1,4 +1,4 @@
-"""OLMo 3: calls as Python writes them, one a line, with values that are JSON as a rule.
+"""OLMo 3: calls in Python syntax, one a line, usually with JSON values.
 
 <function_calls>read_file(path="app.log", start=2)
 list_dir()</function_calls>
@@ -38,7 +38,7 @@ class Olmo3(Lfm2):
         return _JsonValues(prefix, schema, lenient)
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the lines: as JSON where that is what their values are, else as Python."""
+        """Parse the calls of the lines, with JSON values or else Python's."""
         try:
             return self.listed(body.strip())
         except ValueError:

@@ -50,7 +50,7 @@ class Phi(ToolFormat):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the list."""
+        """Parse the calls of the list."""
         return calls_of(body.strip().removeprefix("functools"))
 
     def within_text(self, body: str) -> bool:

@@ -1,4 +1,4 @@
-"""Qwen3-Coder: arguments as text between tags of their own.
+"""Qwen3-Coder: arguments as plain text between tags.
 
 <tool_call>
 <function=read_file>
@@ -25,7 +25,7 @@ _LOOSE = re.compile(
 
 
 class QwenCoder(Tagged):
-    """One function between two tags, each of its arguments on lines of its own."""
+    """One function between two tags, each argument on lines of its own."""
 
     name = "qwen3-coder"
     openings = (CallPrefix("<tool_call>"),)
@@ -59,7 +59,7 @@ class QwenCoder(Tagged):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The function and its parameters, by the types that its schema gives them."""
+        """Parse the function and its parameters, typed by its schema."""
         match = _FUNCTION.fullmatch(body)
         if match is None:
             raise ValueError(f"a tool call must be <function=…>…</function>, not {body[:60]!r}")
