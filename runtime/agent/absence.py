@@ -1,4 +1,4 @@
-"""Whether an answer says, in plain words, that what was asked for is not there."""
+"""Detects answers which state that the requested thing does not exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ABSENT = re.compile(
 
 
 def says_absent(answer: str, results: str = "") -> bool:
-    """Whether it says so itself: not in quotation marks, and not in words of a file's line.
+    """Return whether an answer itself states absence, outside quotations and file lines.
 
     results: what was read, as the tools returned it.
     """

@@ -1,4 +1,4 @@
-"""The conversation that a run takes over: in its trace, and kept on disk.
+"""The conversation that a run continues, as recorded in a trace and saved on disk.
 
 A fork, a kept session and a branch go on with what was said before. Their traces have it whole, so
 that one file is enough to go on from any of its questions, also from those before it began.
@@ -31,7 +31,7 @@ class History:
 
     @classmethod
     def read(cls, event: HistoryEvent) -> History:
-        """The conversation that a trace has.
+        """Build the history from a trace's event.
 
         Raises:
             TraceError: it is not what this version writes.
@@ -52,7 +52,7 @@ class History:
         return found
 
     def event(self) -> HistoryEvent:
-        """The same for a trace."""
+        """Return the history as a trace event."""
         from pydantic import TypeAdapter
 
         fields = TypeAdapter(History).dump_python(self, mode="json")
@@ -60,7 +60,7 @@ class History:
         return HistoryEvent(**fields)
 
     def steps(self) -> dict[tuple[int, int], tuple[History, list[Message]]]:
-        """By turn and step: the conversation before it, and what it was fed."""
+        """Return the history before each (turn, step), and the messages fed to it."""
         starts = [n for _, n in self.marks if n < len(self.messages)]
         if not starts:  # the questions were not asked one by one here
             starts = [n for n, one in enumerate(self.messages) if one.role == "user"]
@@ -80,7 +80,7 @@ class History:
         return found
 
     def _until(self, messages: int, turn: int) -> History:
-        """The first of its messages, and their tokens as far as they are known."""
+        """Return the first messages and their tokens, as far as known."""
         marks = [(mark, n) for mark, n in self.marks if n < messages]
         at = next((mark.tokens for mark, n in self.marks if n == messages), None)
         if at is None:  # within a turn: up to what the model said last
@@ -91,7 +91,7 @@ class History:
 
 
 def messages_of(turns: object, system: str) -> list[Message]:
-    """Questions and their answers as messages.
+    """Convert pairs of question and answer to messages.
 
     Args:
         turns: pairs of texts.

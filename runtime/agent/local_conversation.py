@@ -109,8 +109,9 @@ class LocalConversation(Conversation[Mark]):
         self._why = CHANGED_SESSION
 
     def _sampling(self, given: Sampling) -> tuple[Sampling, list[str]]:
-        """How tokens are picked, and a note where the makers' advice counts: the model thinks,
-        they say that it must not decode greedily, and nobody sets a temperature."""
+        """Return the sampling settings, with a note where a thinking model decodes greedily against
+        its makers' advice because no temperature is set.
+        """
         found, engine = given.over(self.engine.sampling), self.engine
         off = self.config.options.get("enable_thinking") is False
         if found.temperature is None and not off and told_of(self.chat.source):
@@ -135,7 +136,7 @@ class LocalConversation(Conversation[Mark]):
         return self.session.context
 
     def count(self, text: str) -> int:
-        """Tokens of a text that stands alone."""
+        """Count the tokens of a text on its own."""
         return len(self.engine.tokenizer.encode(text))
 
     def room(self) -> int:
@@ -158,11 +159,11 @@ class LocalConversation(Conversation[Mark]):
             self.session.truncate(at)
 
     def current(self, mark: Mark) -> Mark:
-        """The same place now, after thinking before it was taken out."""
+        """Return the mark, adjusted to thinking removed since it was made."""
         return self._thoughts.current(mark)
 
     def fork_from(self, other: Conversation[Mark]) -> PhaseEvent | None:
-        """Share the other's tokens: nothing is recomputed (see `Conversation.fork_from`)."""
+        """Share the other's tokens without recomputing (see `Conversation.fork_from`)."""
         assert isinstance(other, LocalConversation)
         began = time.perf_counter()
         super().fork_from(other)
@@ -178,7 +179,7 @@ class LocalConversation(Conversation[Mark]):
         return self.session.sequence.metrics.adopted("fork", time.perf_counter() - began)
 
     def prefill_system(self) -> int:
-        """Prefill what all conversations begin with, in tokens (see `Agent.prefill_system`)."""
+        """Prefill the common prefix of all conversations (see `Agent.prefill_system`)."""
         if len(self.ledger) or self.session.tokens:
             return 0
         system, chat = self.config.system, self.chat
@@ -201,7 +202,7 @@ class LocalConversation(Conversation[Mark]):
         return History(self.turn, self.messages, self.ledger.ids, self.ledger.spans, marks)
 
     def restore(self, history: History, why: str = "") -> None:
-        """Go on with a conversation as it was, token by token; nothing is read yet.
+        """Restore a conversation token by token, without a prefill.
 
         Args:
             history: the conversation.
@@ -229,7 +230,7 @@ class LocalConversation(Conversation[Mark]):
     def compact(
         self, before: int | None = None, room: int | None = None, run: RunContext | None = None
     ) -> PhaseEvent | None:
-        """Take results of tools out of the context, the oldest first, and read the rest again.
+        """Evict tool results from the context, the oldest first, and prefill the rest again.
 
         Only what follows the first of them is computed. A note stands in each one's place, so that
         the model knows.
@@ -363,7 +364,7 @@ class LocalConversation(Conversation[Mark]):
         yield PhaseFinished(self._record(run, phase, purpose), reuse)
 
     def _miss(self, changed: PrefixMismatch | None, start: int | None) -> PrefixMismatch | None:
-        """Why the session is not what the conversation now begins with, if it is not.
+        """Return why the session does not hold the conversation's prefix, or None.
 
         Args:
             changed: where it was not even before.
@@ -380,7 +381,7 @@ class LocalConversation(Conversation[Mark]):
     def _merge_end_of_turn(
         self, shares: Sequence[tuple[Segment, list[int]]]
     ) -> tuple[Span, list[int]] | None:
-        """Take the end of turn that the model has written itself off the front.
+        """Strip the end of turn that the model already wrote.
 
         Where the template ends turns in another way than the model did, its way stays and the
         model's own token goes: it was sampled last, so nothing was computed from it yet. After an
@@ -452,7 +453,7 @@ class LocalConversation(Conversation[Mark]):
         return reply
 
     def _held(self) -> Requirement:
-        """What is required of the next reply."""
+        """Return the requirement on the next reply."""
         required, names = self.required, self.callable
         if names:
             tools = [one for one in required.tools if one["function"]["name"] in names]
@@ -468,13 +469,13 @@ class LocalConversation(Conversation[Mark]):
         return replace(required, **given)
 
     def _given(self) -> list[str]:
-        """What the model was given and may copy: results, questions, the system message."""
+        """Return the texts that the model may copy: results, questions, the system message."""
         ids = self.ledger.ids
         given = [s for s in self.ledger.spans if s.origin not in ("model", "template")]
         return [self.engine.tokenizer.decode(ids[s.start : s.end]) for s in given]
 
     def _keep(self, run: RunContext, before: int, result: TurnResult) -> None:
-        """Take what was generated into ledger and messages, also when it was cut short."""
+        """Add the reply to the ledger and the messages, even when it was cut."""
         tokenizer, ids, reply = self.engine.tokenizer, result.ids, result.reply
         said = ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids
         headed = self.chat.form.headers is not None  # headers say nothing without their tags
@@ -500,7 +501,7 @@ class LocalConversation(Conversation[Mark]):
     def _measure(
         self, run: RunContext, phase: PhaseEvent, request: TurnRequest, ttft: float | None
     ) -> None:
-        """Put a decode into the sums and the trace."""
+        """Add a decode to the usage and the trace."""
         if run.usage.ttft_s is None:
             run.usage.ttft_s = phase.ttft_s = ttft
         run.usage.decode_s += phase.wall_s
@@ -509,7 +510,7 @@ class LocalConversation(Conversation[Mark]):
         self._record(run, phase, phase.purpose)
 
     def _record(self, run: RunContext, phase: PhaseEvent, purpose: str) -> PhaseEvent:
-        """Put a phase of the session, its last one, into the trace."""
+        """Write the session's last phase to the trace."""
         return run.log_phase(phase, purpose, self.session.sequence.metrics.pass_events())
 
     def _check_room(self, before: int, room: int) -> None:
@@ -522,7 +523,7 @@ class LocalConversation(Conversation[Mark]):
             )
 
     def _cut(self, run: RunContext, result: TurnResult) -> Exception:
-        """Why a turn that was cut is no answer; a call that was cut never runs."""
+        """Return why a cut turn has no answer; a cut call never runs."""
         if result.error is not None:
             return result.error
         if result.reason == "context":

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One question, up to its answer.
+    """One question and the steps up to its answer.
 
     Args:
         setup: who answers, with which tools.
@@ -95,7 +95,7 @@ class Run:
         self._repaired: Counter[str] = Counter()
 
     def events(self) -> Iterator[AgentEvent]:
-        """Run, and yield what happens up to the end, of which `result` then tells."""
+        """Run, and yield the events; `result` holds the outcome afterwards."""
         trace, cancellation = self._context.trace, self._context.cancellation
         if not trace.events:
             trace.write(run_start(self._setup, self._task))
@@ -175,7 +175,7 @@ class Run:
         )
 
     def _generate(self) -> Generator[AgentEvent, None, tuple[Reply, list[AgentEvent]]]:
-        """Ask the model; its text is held back where the harness may not take it."""
+        """Generate a reply; its text is withheld while the harness may reject it."""
         said: list[AgentEvent] = []
         generation = self._conversation.generate(self._context)
         if not self._setup.harness.holds:
@@ -196,7 +196,7 @@ class Run:
             generation.close()
 
     def _answer_calls(self) -> Iterator[AgentEvent]:
-        """Append the results of calls that the run before ended on: templates want one for each."""
+        """Append results for the calls that the previous run ended on, as templates require."""
         conversation, context = self._conversation, self._context
         said = conversation.messages[-1:]
         calls = said[0].calls if said and said[0].role == "assistant" else ()
@@ -213,7 +213,7 @@ class Run:
         conversation.pending = []
 
     def _seen_by_policies(self, step: int) -> Context:
-        """What policies are shown before a step, and after its reply."""
+        """Return what policies see before a step and after its reply."""
         setup, conversation = self._setup, self._conversation
         return Context(
             question=self._task,
@@ -228,7 +228,7 @@ class Run:
         )
 
     def _look(self, looked: Sequence[Looked]) -> Generator[AgentEvent, None, list[Message]]:
-        """Tell and record calls that the harness made; as messages they are as the model's."""
+        """Emit and record calls made by the harness, as messages like the model's own."""
         if not looked:
             return []
         context, messages = self._context, list[Message]()
@@ -258,7 +258,7 @@ class Run:
         return [said, *messages]
 
     def _shown(self, call: ToolCall, result: str) -> dict[str, str]:
-        """What the model now knows of files that it might write over: those it was shown whole."""
+        """Record which files the model has seen whole and may overwrite."""
         files, path = self._setup.files, call.arguments.get("path")
         acts = any(one.effect != "read" for one in self._setup.tools)
         if not acts or files is None or call.name != "read_file" or not isinstance(path, str):
@@ -266,7 +266,7 @@ class Run:
         return shown_whole(files, path, result)
 
     def _read_answer(self, reply: Reply, step: int) -> tuple[list[Message], str]:
-        """See whether a reply is the answer; where it is not, what to tell the model, and why."""
+        """Decide whether a reply is the answer; if not, return the correction and its reason."""
         decision = self._setup.harness.after_reply(self._seen_by_policies(step), reply)
         if decision.bounce:
             message = Message("user", decision.bounce, by="harness")
@@ -276,7 +276,7 @@ class Run:
         return self._read_output(), "the last answer does not fit output_type"
 
     def _read_output(self) -> list[Message]:
-        """Read the answer as the declared type; a message for the model when it does not fit.
+        """Parse the answer as the declared type; return a message where it does not fit.
 
         Raises:
             AgentError: it does not fit for the second time.
@@ -294,7 +294,7 @@ class Run:
         return []
 
     def _read_repetition(self, reply: Reply) -> list[Message]:
-        """What to tell the model after a reply that was ended for repeating itself.
+        """Return the message to the model after a reply stopped for repetition.
 
         Nothing where it was an answer, which stays as it is.
 
@@ -317,7 +317,7 @@ class Run:
         )
 
     def _act(self, calls: Sequence[ToolCall]) -> Generator[AgentEvent, None, list[Message]]:
-        """Run the calls in order; the generator's value is their results as messages."""
+        """Run the calls in order; return their results as messages."""
         context = self._context
         results = self._conversation.pending = []
         for call in calls:
@@ -353,7 +353,7 @@ class Run:
         return results
 
     def _alarm(self) -> threading.Timer | None:
-        """What ends the run when its time is up, also within a pass; it is not started."""
+        """Return a timer that ends the run at its timeout, even within a pass; not started."""
         cancellation = self._context.cancellation
         if cancellation.timeout is None:
             return None
@@ -367,7 +367,7 @@ class Run:
         return alarm
 
     def _sources(self) -> tuple[Checked | None, bool]:
-        """Where the facts of the answer stand, if that is looked up; whether it was found."""
+        """Return the sources of the answer's facts, if enabled, and whether all were found."""
         setup, answer = self._setup, self._context.answer
         messages = self._conversation.messages
         results = "\n".join(one.content for one in messages if one.role == "tool")

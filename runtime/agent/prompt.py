@@ -1,4 +1,4 @@
-"""The agent's own words to the model; the embedded model was trained on exactly these."""
+"""The agent's prompts; the embedded model was trained on exactly these texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKING_PROMPT = (
 
 
 def system_prompt(tools: ToolSet) -> str:
-    """What the model is told at first, by what the tools can do; nothing where there are none."""
+    """Return the system prompt for the tools' effects; empty where there are no tools."""
     if not len(tools):
         return ""
     return SYSTEM_PROMPT if all(one.effect == "read" for one in tools) else WORKING_PROMPT
@@ -56,10 +56,10 @@ REPEATED_CALL = (
 
 
 def counted(number: int, what: str) -> str:
-    """A number and a noun, as in "1 step" and "1,024 steps"."""
+    """Format a number and a noun, as in "1 step" and "1,024 steps"."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def cut_part(reply: Reply) -> str:
-    """What of a reply was cut, for a person."""
+    """Name the part of a reply that was cut, for the user."""
     return "the answer" if reply.cut_call is None else "a tool call, which was not run,"

@@ -1,4 +1,4 @@
-"""A conversation with a model in another server (see `Conversation`).
+"""A conversation with a model on another server (see `Conversation`).
 
 The server gets the whole conversation each time, in the same bytes as before, so that it can use
 its own cache of it. What time it takes is measured from here.
@@ -81,11 +81,11 @@ class RemoteConversation(Conversation[int]):
         return self.config.context or self.engine.context
 
     def count(self, text: str) -> int:
-        """About how many tokens a text has: the tokenizer is in the server."""
+        """Estimate the tokens of a text; the tokenizer is on the server."""
         return int(len(text.encode("utf-8", "surrogatepass")) / _CHARS) + 1
 
     def stop(self) -> None:
-        """Nothing to do: `generate` looks at the run all the time, and closes the connection."""
+        """Do nothing: `generate` polls the run and closes the connection."""
 
     def position(self) -> int:
         """See `Conversation.position`."""
@@ -96,13 +96,13 @@ class RemoteConversation(Conversation[int]):
         del self.wire[position:]
 
     def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
-        """Begin with these messages (see `Conversation.load_history`)."""
+        """Start with these messages (see `Conversation.load_history`)."""
         super().load_history(messages, turn)
         self.wire = []
         self._write_all(messages)
 
     def fork_from(self, other: Conversation[int]) -> None:
-        """Take over what was sent so far (see `Conversation.fork_from`)."""
+        """Copy the messages sent so far (see `Conversation.fork_from`)."""
         assert isinstance(other, RemoteConversation)
         super().fork_from(other)
         self.wire = [dict(message) for message in other.wire]
@@ -131,7 +131,7 @@ class RemoteConversation(Conversation[int]):
         yield from ()
 
     def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
-        """Send the conversation and read what streams back (see `Conversation.generate`)."""
+        """Send the conversation and parse the streamed reply (see `Conversation.generate`)."""
         left, attempt = run.tokens_left(), 1
         while True:
             try:
@@ -199,7 +199,7 @@ class RemoteConversation(Conversation[int]):
         return reply
 
     def _over(self, said: StreamedReply, left: int) -> bool:
-        """Whether a reply is so much too long that its server has not read the limit.
+        """Return whether a reply is so long that its server ignored the limit.
 
         By its letters, too: there are servers that send each in a piece of its own. And without
         its thoughts, which some do not count.
@@ -208,11 +208,11 @@ class RemoteConversation(Conversation[int]):
         return self.count(said.answer + calls) > PATIENCE * left
 
     def _given(self) -> list[str]:
-        """What the model was given and may copy."""
+        """Return the texts that the model may copy."""
         return [str(one["content"]) for one in self.wire if one["role"] != "assistant"]
 
     def _body(self, left: int) -> dict[str, Any]:
-        """The request. History and tools come first and do not change: the server's cache."""
+        """Build the request; history and tools come first, for the server's prefix cache."""
         refused = self.engine.refused
         body: dict[str, Any] = {
             "model": self.engine.model.name,
@@ -238,7 +238,7 @@ class RemoteConversation(Conversation[int]):
         return body
 
     def _sampling(self) -> dict[str, Any]:
-        """The settings that were given; what is not OpenAI's is called as llama-server does."""
+        """Return the given settings; those beyond OpenAI's have llama-server's names."""
         given = (self.config.sampling or GREEDY).given()
         for name in ("stop", "dry_sequence_breakers"):
             if name in given:
@@ -264,7 +264,7 @@ class RemoteConversation(Conversation[int]):
     def _keep(
         self, run: RunContext, said: StreamedReply, reply: Reply, times: _Times
     ) -> list[PhaseFinished]:
-        """Take what was said into the conversation, also when it was cut, and record the phases."""
+        """Add the reply to the conversation, even when it was cut, and record the phases."""
         if times.first is None:
             return []
         reply.calls = run.identify(reply.calls)
@@ -292,7 +292,7 @@ class RemoteConversation(Conversation[int]):
         return [PhaseFinished(prefill, reuse), PhaseFinished(decode)]
 
     def _phases(self, said: StreamedReply, times: _Times) -> tuple[PhaseEvent, PhaseEvent]:
-        """The request in two phases, as far as they can be told apart from here.
+        """Split the request into two phases, as far as the client can tell.
 
         The prefill ends with the first piece that comes, so it holds the way there and back and
         the first token; the decode is the rest.
@@ -337,7 +337,7 @@ class RemoteConversation(Conversation[int]):
         return prefill, decode
 
     def _check_whole(self, run: RunContext, said: StreamedReply, reply: Reply) -> None:
-        """A turn that was cut is no answer, and a call that was cut never runs."""
+        """Refuse a cut turn as an answer; a cut call never runs."""
         if not said.finish:
             what = "it ended early" if said.pieces else "no data"
             raise EngineError(f"the stream from {self.engine.base_url} broke off: {what}")
@@ -357,7 +357,7 @@ class RemoteConversation(Conversation[int]):
         raise run.cut_error(reply)
 
     def _write(self, role: str, content: str, calls: Sequence[tuple[str, str]] = ()) -> None:
-        """Put a message on the wire; `calls` are names with arguments in JSON."""
+        """Add a message to the wire; `calls` are names with JSON arguments."""
         message: dict[str, Any] = {"role": role, "content": content}
         if calls:
             message["tool_calls"] = [
@@ -371,7 +371,7 @@ class RemoteConversation(Conversation[int]):
         self.wire.append(message)
 
     def _write_all(self, messages: Sequence[Message]) -> None:
-        """Put messages on the wire; results go to the calls before them."""
+        """Add messages to the wire; results are matched to the calls before them."""
         results: list[Message] = []
         for message in messages:
             if message.role == "tool":
@@ -389,7 +389,7 @@ class RemoteConversation(Conversation[int]):
             self._settle(results)
 
     def _settle(self, new: Sequence[Message]) -> None:
-        """Every call gets a result, in order, or the server would refuse what follows."""
+        """Give every call a result, in order, or the server would refuse the next request."""
         if not self.wire or "tool_calls" not in self.wire[-1]:
             return
         results = [message for message in new if message.role == "tool"]
@@ -401,7 +401,7 @@ class RemoteConversation(Conversation[int]):
 def _until_whole(
     chunks: Iterator[tuple[float, dict[str, Any]]], said: StreamedReply
 ) -> Iterator[tuple[float, dict[str, Any]]]:
-    """The chunks of an answer; what fails once it is whole, takes no more than its counts."""
+    """Yield an answer's chunks; a failure after it is complete only loses its usage."""
     try:
         yield from chunks
     except EngineError as error:
@@ -413,7 +413,7 @@ def _until_whole(
 
 
 def _call_id(message: int, number: int) -> str:
-    """Nine letters and digits: Mistral's servers take no other id."""
+    """Return nine letters and digits, the only id that Mistral's servers accept."""
     return f"call{message % 1000:03}{number % 100:02}"
 
 

@@ -1,4 +1,4 @@
-"""The header of an agent's trace: everything needed to do the run again."""
+"""The header of an agent's trace: everything needed to repeat the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "ji
 
 
 def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
-    """An empty trace.
+    """Start an empty trace.
 
     Args:
         path: its file; a new one in the user's state folder if None or True, none at all if False.
@@ -69,7 +69,7 @@ def _warn(error: OSError | TraceError) -> None:
 
 
 def _make_room(folder: Path, most: int | None, days: float | None) -> None:
-    """Remove traces of the state folder that are too old, or too large together; say the latter."""
+    """Remove traces of the state folder that are too old, or exceed its size; report the latter."""
     removed = retention.enforce(folder, most, days)
     if removed.count:
         from ..hub.progress import size_text  # most runs remove nothing
@@ -85,7 +85,7 @@ def _make_room(folder: Path, most: int | None, days: float | None) -> None:
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What a run is made of, and what its header tells.
+    """The parts of a run, which its header records.
 
     Attributes:
         engine, conversation: what answers.
@@ -109,7 +109,7 @@ class RunSetup:
 
     @property
     def notes(self) -> list[str]:
-        """What had to be done because the model file or a tool's schema lack something."""
+        """Return notes on workarounds for gaps in the model file or a tool's schema."""
         notes = [*self.conversation.notes, *([self.harness.note] if self.harness.note else [])]
         notes += dict.fromkeys(n for one in self.tools for n in getattr(one.group, "notes", ()))
         if refused := self.policy.refused(self.tools):
@@ -122,14 +122,14 @@ class RunSetup:
 
 
 def prepare(setup: RunSetup) -> None:
-    """Find out now what a header says and what takes its time: nobody waits for an answer yet."""
+    """Compute the slow parts of the header now, before a question waits for them."""
     _ = setup.engine.model.sha256
     _regime_map(setup)
     _versions()
 
 
 def run_start(setup: RunSetup, task: str) -> RunStart:
-    """The header of the conversation that begins with ``task``."""
+    """Return the header of a conversation that begins with ``task``."""
     engine, config = setup.engine, setup.config
     return start_on(
         engine,
@@ -158,7 +158,7 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
 
 
 def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
-    """A header that has what follows from the engine; `given`: its other fields."""
+    """Return a header with the engine's fields filled in; `given` are its other fields."""
     model, cost = engine.model, getattr(engine, "cost", None)
     sizes = ("kv_bytes", "state_bytes", "experts", "experts_used")
     return RunStart(
@@ -184,7 +184,7 @@ def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
 def write_continuation(
     trace: Trace, setup: RunSetup, task: str = "", *, parent: str, step: str | None = None
 ) -> None:
-    """Begin the trace of a conversation that goes on with another one, which it has whole.
+    """Start the trace of a conversation that continues another, and copy its history.
 
     Args:
         trace: an empty one.
@@ -201,7 +201,7 @@ def write_continuation(
 
 
 def _regime_map(setup: RunSetup) -> dict[str, Any]:
-    """Empty for an engine that has no cost model, such as one on another machine."""
+    """Return the regime map; empty for an engine without a cost model, such as a remote one."""
     conversation = setup.conversation
     modelled = getattr(setup.engine, "cost", None) is not None
     if not modelled or not isinstance(conversation, LocalConversation):
@@ -212,7 +212,7 @@ def _regime_map(setup: RunSetup) -> dict[str, Any]:
 
 
 def _tuning(engine: Engine | RemoteEngine) -> dict[str, Any]:
-    """How passes are run, and why; empty for an engine on another machine."""
+    """Return how passes are executed, and why; empty for a remote engine."""
     tuning = getattr(engine, "tuning", None)
     return {} if tuning is None else tuning.describe()
 
@@ -223,7 +223,7 @@ def _machine(engine: Engine | RemoteEngine) -> MachineRecord:
 
 
 def versions() -> dict[str, str]:
-    """Package to version; ``kernels`` is a hash of what the kernels are generated from."""
+    """Return package versions; ``kernels`` is a hash of the kernels' sources."""
     return dict(_versions())
 
 

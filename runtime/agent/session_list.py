@@ -1,4 +1,4 @@
-"""Conversations that are kept: which there are, what is in them, and letting them go."""
+"""The saved sessions: listing, lookup and removal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .session_store import CONVERSATION, held, kept_folders, no_name, sessions_f
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """A conversation on disk.
+    """A saved session.
 
     Attributes:
         name, folder: what it is called, and where it is.
@@ -45,13 +45,13 @@ class SessionInfo:
 
 
 def list_sessions(root: str | Path | None = None) -> list[SessionInfo]:
-    """All that are kept, the newest first."""
+    """Return all saved sessions, the newest first."""
     found = [_info(folder, kept) for folder, kept in kept_folders(sessions_folder(root))]
     return sorted(found, key=lambda one: (-one.kept, one.name))
 
 
 def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
-    """The conversation of that name.
+    """Return the session of that name.
 
     Raises:
         SessionError: there is none, or it cannot be read; the message lists those that exist.
@@ -71,7 +71,7 @@ def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
 
 
 def remove_session(session: SessionInfo) -> None:
-    """Remove a conversation with its KV cache.
+    """Remove a session with its KV cache.
 
     Raises:
         AgentError: another process has it, or it cannot be removed.
@@ -114,7 +114,7 @@ def _info(folder: Path, kept: float) -> SessionInfo:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of its files; one that its process replaces meanwhile is none."""
+    """Return the bytes of its files; one that is being replaced counts as 0."""
     nbytes = 0
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Conversations with a name, kept on disk: `--session NAME`, `--continue`.
+"""Named conversations, saved on disk: `--session NAME`, `--continue`.
 
     STATE/sessions/NAME/conversation.json   messages, the ledger, where questions began
     STATE/sessions/NAME/index.json, *.kv    the KV cache (`inference/kv_snapshot.py`)
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True)
 class State:
-    """A conversation, as it is on disk."""
+    """A conversation as saved on disk."""
 
     version: int
     model: str
@@ -72,24 +72,24 @@ class State:
 
 
 class SavedSession(ProcessBound):
-    """One conversation on disk, held by this process until it is closed.
+    """One saved conversation, locked by this process until it is closed.
 
     Attributes:
         name, folder: what it is called, and where it is.
     """
 
     def __init__(self, name: str, folder: Path, lock: int) -> None:
-        """Use `open_session`."""
+        """Use `open_session` instead."""
         self.name, self.folder = name, folder
         self._lock = lock
 
     @property
     def exists(self) -> bool:
-        """Whether there is a conversation to continue."""
+        """Return whether there is a conversation to continue."""
         return (self.folder / CONVERSATION).exists()
 
     def resume(self, agent: Agent[Any]) -> list[str]:
-        """Let a new agent continue where this conversation ended.
+        """Continue this conversation with a new agent.
 
         Returns notes for the user, one per line; none for a new session.
 
@@ -112,7 +112,7 @@ class SavedSession(ProcessBound):
         return [*said, *([moved] if moved else [])]
 
     def _moved(self, agent: Agent[Any], state: State) -> str:
-        """What to say where the agent's tools look at another folder than before."""
+        """Return a note where the agent's tools use another folder than before."""
         now = "" if agent.workspace is None else without_surrogates(str(agent.workspace.resolve()))
         if not state.workspace or now == state.workspace:
             return ""
@@ -135,7 +135,7 @@ class SavedSession(ProcessBound):
         return [f"session {self.name} was saved with {what}, so it is read again"]
 
     def _go_on(self, agent: Agent[Any], conversation: LocalConversation, state: State) -> list[str]:
-        """The same tokens, and as much of their KV cache as there is."""
+        """Restore the tokens, and as much of their KV cache as is saved."""
         began = time.perf_counter()
         made = conversation.session
         try:
@@ -218,7 +218,7 @@ class SavedSession(ProcessBound):
             raise AgentError(f"session {self.name} was closed; open it again to {what} it")
 
     def _forget(self) -> None:
-        """Remove what was saved: there is no question left in the conversation."""
+        """Remove what was saved: the conversation has no question left."""
         try:
             for path in self.folder.iterdir():
                 if path.name in (CONVERSATION, kv_snapshot.INDEX) or kv_snapshot.is_cache(path):
@@ -229,7 +229,7 @@ class SavedSession(ProcessBound):
             ) from None
 
     def close(self) -> None:
-        """Release it for other processes."""
+        """Release the lock for other processes."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -269,7 +269,7 @@ def _check_agent(agent: object) -> None:
 
 
 def no_name(name: str) -> str:
-    """Why a session cannot be called so; empty where it can."""
+    """Return why a session name is invalid; empty where it is valid."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return ""
     return (
@@ -279,7 +279,7 @@ def no_name(name: str) -> str:
 
 
 def open_session(name: str, root: str | Path | None = None) -> SavedSession:
-    """Open the conversation of that name for this process only; a new one if it does not exist.
+    """Open the session of that name for this process only; create it if missing.
 
     Args:
         name: up to 64 letters, digits and ``. _ -``, starting with a letter or digit.
@@ -311,7 +311,7 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
 
 
 def last_session(root: str | Path | None = None) -> str:
-    """The name of the session that was kept last.
+    """Return the name of the session that was saved last.
 
     Raises:
         SessionError: there is none.
@@ -323,14 +323,14 @@ def last_session(root: str | Path | None = None) -> str:
 
 
 def sessions_folder(root: str | Path | None = None) -> Path:
-    """Where sessions are kept."""
+    """Return the folder of saved sessions."""
     if root is not None:
         return as_path(root, "the folder of sessions", AgentError)
     return user_folder("state") / "sessions"
 
 
 def kept_folders(root: Path) -> Iterator[tuple[Path, float]]:
-    """The folders of sessions, and when each was kept."""
+    """Yield the folders of sessions, and when each was saved."""
     if not root.is_dir():
         return
     for folder in root.iterdir():
@@ -342,7 +342,7 @@ def kept_folders(root: Path) -> Iterator[tuple[Path, float]]:
 
 
 def _make_room(keep: Path, coming: int) -> None:
-    """Remove the KV caches of the sessions that were used least recently, beyond `MOST_BYTES`."""
+    """Remove the KV caches of the least recently used sessions, beyond `MOST_BYTES`."""
     room = MOST_BYTES - coming
     for folder, _ in sorted(kept_folders(keep.parent), key=lambda one: -one[1]):
         if folder == keep:
@@ -359,7 +359,7 @@ def _make_room(keep: Path, coming: int) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[bool]:
-    """Whether the session could be had for a moment."""
+    """Lock a session for the `with` block; yield whether that succeeded."""
     try:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         lock = os.open(folder / "lock", flags, 0o600)  # a copy of a session may lack it
@@ -373,7 +373,7 @@ def held(folder: Path) -> Iterator[bool]:
 
 
 def _take(lock: int, folder: Path) -> bool:
-    """Whether the session is ours now, by its lock file's descriptor.
+    """Try to lock the session through its lock file's descriptor; return whether it worked.
 
     Without locks two processes may meet; each write is whole all the same.
     """
@@ -386,7 +386,7 @@ def _take(lock: int, folder: Path) -> bool:
 
 
 def _told(agent: Agent[Any]) -> str:
-    """SHA-256 of the system message, the tools and the template."""
+    """Return the SHA-256 of the system message, the tools and the template."""
     template = (
         agent.conversation.chat.source if isinstance(agent.conversation, LocalConversation) else ""
     )
@@ -395,7 +395,7 @@ def _told(agent: Agent[Any]) -> str:
 
 
 def _with_system(messages: list[Message], system: str) -> list[Message]:
-    """The same conversation under another system message."""
+    """Return the conversation with another system message."""
     rest = messages[1:] if messages and messages[0].role == "system" else messages
     return [Message("system", system), *rest] if system else rest
 
@@ -407,7 +407,7 @@ def _plain(state: State) -> dict[str, Any]:
 
 
 def _unsound(state: State) -> str:
-    """What is wrong with a conversation that is whole; empty if nothing."""
+    """Return what is invalid in a complete conversation; empty if nothing."""
     ends = [0, *(span.end for span in state.spans)]
     starts = [*(span.start for span in state.spans), len(state.ids)]
     if state.version != VERSION or not state.messages or state.turn < 0:

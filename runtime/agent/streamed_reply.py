@@ -1,4 +1,4 @@
-"""Puts the pieces of a streamed answer together."""
+"""Accumulates the deltas of a streamed reply."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Mode = Literal["answer", "thinking"]
 
 @dataclass
 class Pending:
-    """A tool call while it comes in."""
+    """A tool call that is still being received."""
 
     name: str = ""
     arguments: str = ""
     id: str = ""
 
     def named(self, name: str) -> bool:
-        """Whether it has this name already: some servers send it with every piece."""
+        """Return whether it already has this name: some servers repeat it in every delta."""
         return len(name) > 1 and name == self.name
 
     def differs(self, name: object, given: object, *, free: bool = False) -> bool:
-        """Whether a piece with a name begins another call than this one.
+        """Return whether a named delta starts another call than this one.
 
         Args:
             name, given: of the piece; `given` is its id.
@@ -50,7 +50,7 @@ class Pending:
 
 @dataclass
 class StreamedReply:
-    """What a server has said so far.
+    """The reply of a server so far.
 
     Attributes:
         finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty while it goes on.
@@ -79,7 +79,7 @@ class StreamedReply:
     _last: int = 0  # place of the call that the last piece belonged to
 
     def take(self, chunk: dict[str, Any]) -> list[tuple[Mode, str]]:
-        """Take one chunk in; gives the text in it. What has an unknown form is passed over."""
+        """Add one chunk; return the text in it. Chunks of an unknown form are ignored."""
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         if isinstance(chunk.get("timings"), dict):
@@ -91,7 +91,7 @@ class StreamedReply:
         return self._delta(delta) if isinstance(delta, dict) else []
 
     def fresh(self) -> str:
-        """What was written since the last time that this was asked, in thinking, answer or call."""
+        """Return the thinking, answer and call text received since the last call."""
         texts = [self.thinking, self.answer, *(call.arguments for call in self.calls.values())]
         seen = [*self._seen, *[0] * len(texts)]
         new = "".join(text[n:] for text, n in zip(texts, seen, strict=False))
@@ -121,7 +121,7 @@ class StreamedReply:
         return said
 
     def _said(self, text: str) -> list[tuple[Mode, str]]:
-        """Take a piece of the answer in, which may begin with thinking in tags."""
+        """Add a piece of the answer, which may begin with thinking in tags."""
         said: list[tuple[Mode, str]] = []
         text, self._rest = self._rest + text, ""
         if self._tagged is None:
@@ -170,7 +170,7 @@ class StreamedReply:
             pending.arguments = json.dumps(arguments, ensure_ascii=False)
 
     def _place(self, index: object, name: object, given: object) -> int:
-        """Which call a piece belongs to; one that is not there yet is a new one."""
+        """Return the call that a delta belongs to; create it where it is missing."""
         free = max(self.calls, default=-1) + 1
         if not isinstance(index, int):
             # Without a number: what has no name goes on with a call that has begun.
@@ -185,11 +185,11 @@ class StreamedReply:
         return place
 
     def tool_calls(self) -> list[ToolCall]:
-        """The calls in order. One that cannot be read says so, and must not run."""
+        """Return the calls in order; one that cannot be parsed has a `problem`."""
         return [_read(self.calls[index]) for index in sorted(self.calls)]
 
     def end(self) -> None:
-        """Take in what was held back for a tag of which no more came."""
+        """Release text that was buffered for an incomplete tag."""
         rest, self._rest = self._rest, ""
         if self._tagged:
             self.thinking += rest
@@ -198,7 +198,7 @@ class StreamedReply:
             self.held += rest
 
     def read_text(self) -> str:
-        """At the end: take calls that came as text for what they are; gives text not shown yet.
+        """Parse calls that came as text, at the end; return text not shown yet.
 
         Only an answer that is nothing but calls counts: one that quotes a call calls nothing.
         """
@@ -216,7 +216,7 @@ class StreamedReply:
 
 
 def _first_choice(choices: object) -> dict[str, Any]:
-    """The choice that was asked for, wherever it stands; an empty one where there is none."""
+    """Return the requested choice at any index; empty where it is missing."""
     for one in choices if isinstance(choices, list) else ():
         if isinstance(one, dict) and one.get("index") in (0, None):
             return one
@@ -224,7 +224,7 @@ def _first_choice(choices: object) -> dict[str, Any]:
 
 
 def _text_in(content: object) -> str:
-    """The text of a delta's content, which may come as a list of parts."""
+    """Return the text of a delta's content, which may be a list of parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
@@ -233,7 +233,7 @@ def _text_in(content: object) -> str:
 
 
 def _thoughts_in(content: object) -> str:
-    """The thinking in a list of parts, as Mistral's models send it."""
+    """Return the thinking in a list of parts, as Mistral's models send it."""
     parts = content if isinstance(content, list) else ()
     return "".join(_text_in(one.get("thinking")) for one in parts if isinstance(one, dict))
 
@@ -246,13 +246,13 @@ def _is_object(text: str) -> bool:
 
 
 def _may_be_call(text: str) -> bool:
-    """Whether a text may still turn out to be a call in one of the known formats."""
+    """Return whether a text may still become a call in one of the known formats."""
     text = text.lstrip()
     return any(text.startswith(tag) or tag.startswith(text) for _, tag in _tags())
 
 
 def _tags() -> Iterator[tuple[ToolFormat, str]]:
-    """The tags that open a call, and whose they are."""
+    """Return the tags that open a call, and their formats."""
     for form in FORMATS.values():
         for opening in form.openings:
             if not opening.kept:
@@ -260,7 +260,7 @@ def _tags() -> Iterator[tuple[ToolFormat, str]]:
 
 
 def _calls_in(text: str) -> list[ToolCall]:
-    """The calls that a text is made of; none when it is anything else too."""
+    """Parse the calls that a text consists of; none when it holds anything else."""
     for form, tag in _tags():
         calls: list[ToolCall] = []
         rest = text
@@ -296,7 +296,7 @@ def _read(pending: Pending) -> ToolCall:
 
 
 def sendable(call: ToolCall) -> str:
-    """The arguments of a call in JSON that every server can read.
+    """Return a call's arguments as JSON that every server can parse.
 
     They are what the model wrote, byte by byte, for the server's cache. But Python reads more than
     JSON has: a NaN, a number too large and half of a character are errors elsewhere, from then on
@@ -312,7 +312,7 @@ def sendable(call: ToolCall) -> str:
 
 
 def _finite(value: object) -> object:
-    """The same with texts for numbers that JSON lacks."""
+    """Return the value with texts in place of numbers that JSON lacks."""
     if isinstance(value, dict):
         return {name: _finite(one) for name, one in value.items()}
     if isinstance(value, list):

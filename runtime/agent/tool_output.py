@@ -1,4 +1,4 @@
-"""Keeps the results of tools to a budget of tokens: what is cut is said, and can be read on."""
+"""Truncates tool results to a token budget, with a marker, and pages through the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHARS = 16  # characters a token, at most, that are looked at: more would not f
 
 @dataclass(eq=False)
 class ToolOutputStore:
-    """What tools of one conversation returned, as far as it was cut.
+    """The truncated tool results of one conversation.
 
     Args:
         budget: tokens of one result.
@@ -40,7 +40,7 @@ class ToolOutputStore:
     _made: int = field(default=0, init=False)
 
     def truncate(self, text: str) -> str:
-        """The text, or what fits of it and a note of what does not."""
+        """Return the text, or its beginning and a note on what was cut."""
         if self._fits(text):
             return text
         name = ""
@@ -52,7 +52,7 @@ class ToolOutputStore:
         return self._page(text, name, 0)
 
     def take_over(self, other: ToolOutputStore) -> None:
-        """Have the results of another conversation, which this one continues."""
+        """Copy the results of another conversation, which this one continues."""
         self._kept, self._made = dict(other._kept), other._made
 
     def _new_name(self) -> str:
@@ -63,7 +63,7 @@ class ToolOutputStore:
         return f"r{self._made}"
 
     def tool(self) -> Tool:
-        """The tool that reads on; the notes name it from now on."""
+        """Return the tool that pages through results; notes name it from now on."""
         self.pages = True
         made = tool(self.read_result)
         made.self_truncates = True
@@ -96,7 +96,7 @@ class ToolOutputStore:
         return f"{text[start:end].rstrip()}\n[cut: {where}; {on}]"
 
     def _most(self, text: str) -> int:
-        """How many characters of the beginning fit into the budget; at least one."""
+        """Return how many characters of the beginning fit the budget; at least one."""
         if self._fits(text):
             return len(text)
         fits, too_many = 1, len(text)
