@@ -1,4 +1,4 @@
-"""One request to a server and what comes back, in a thread of its own.
+"""One streamed request to a server, in its own thread.
 
 The thread runs an event loop, so that a request can be cancelled at any moment, also while the
 server is silent; its connection is closed then, which is how a server learns to stop.
@@ -43,7 +43,7 @@ _TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")
 
 
 class BusyError(EngineError):
-    """The server is busy or away, and nothing has come yet: the request may be sent again.
+    """The server is busy or unreachable before any output; the request may be retried.
 
     Attributes:
         wait_s: how long it asked to wait; None when it did not say.
@@ -56,7 +56,7 @@ class BusyError(EngineError):
 
 
 class ParameterRefusedError(EngineError):
-    """The server does not take a parameter that others need, as OpenAI's latest models.
+    """The server refuses a parameter that others need, as OpenAI's latest models do.
 
     Attributes:
         param: its name.
@@ -68,11 +68,11 @@ class ParameterRefusedError(EngineError):
 
 
 class KeyRefusedError(EngineError):
-    """The server wants another key, or any."""
+    """The server requires an API key, or another one."""
 
 
 class Exchange:
-    """A streamed request; iterate `chunks`, and `close` it."""
+    """A streamed request; iterate `chunks`, then `close` it."""
 
     def __init__(self, server: Server, body: Mapping[str, Any]) -> None:
         self._server = server
@@ -84,7 +84,7 @@ class Exchange:
         self._worker = _Worker(self._read(body), self._ended)
 
     def chunks(self, check: Callable[[], None]) -> Iterator[tuple[float, dict[str, Any]]]:
-        """Each chunk with the time at which it came (`time.perf_counter`).
+        """Yield each chunk with its arrival time (`time.perf_counter`).
 
         Args:
             check: called often, also while nothing comes; what it raises ends the request.
@@ -107,7 +107,7 @@ class Exchange:
             yield at, item
 
     def close(self) -> None:
-        """End the request, if it still runs."""
+        """Cancel the request, if it still runs."""
         self._worker.cancel()
 
     async def _read(self, body: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ class Exchange:
 
 
 def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
-    """What ``GET {base_url}{path}`` answers.
+    """Return the JSON that ``GET {base_url}{path}`` answers.
 
     Args:
         timeout: seconds to wait for a byte.
@@ -219,7 +219,7 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 @contextlib.asynccontextmanager
 async def _network_errors(server: Server, silence: float) -> AsyncIterator[None]:
-    """Failures of the network in our words; `silence` is how long the client waits for a byte."""
+    """Translate network errors; `silence` is the client's read timeout in seconds."""
     import httpx
 
     url = server.url if server.is_local else f"{server.url}{through_proxy(server.url)}"
@@ -244,7 +244,7 @@ def _said(error: Exception) -> str:
 
 
 async def _events(server: Server, response: httpx.Response) -> AsyncIterator[object]:
-    """What each server-sent event holds, up to ``[DONE]``, which is yielded too."""
+    """Yield the data of each server-sent event, up to and including ``[DONE]``."""
     begins, total = bytearray(), 0
     reader = EventReader()
     try:
@@ -270,7 +270,7 @@ async def _events(server: Server, response: httpx.Response) -> AsyncIterator[obj
 
 
 def _parsed(server: Server, chunk: object) -> dict[str, Any]:
-    """A chunk; ``{"done": true}`` for the end.
+    """Parse a chunk; ``{"done": true}`` marks the end.
 
     Raises:
         EngineError: it is none, or tells of an error.
@@ -303,7 +303,7 @@ async def _read_body(response: httpx.Response) -> bytes:
 
 
 def _status_error(server: Server, response: httpx.Response, body: bytes) -> EngineError:
-    """The error that a status and its body tell of."""
+    """Return the error for a status and its body."""
     status = response.status_code
     error = _error_in(body)
     if status < 400:
@@ -328,7 +328,7 @@ def _status_error(server: Server, response: httpx.Response, body: bytes) -> Engi
 
 
 def _error_in(body: bytes | bytearray) -> object:
-    """What the body of a failed request tells: as JSON where it is some."""
+    """Return the message in the body of a failed request, from its JSON if possible."""
     try:
         data = json.loads(bytes(body))
     except (ValueError, RecursionError):
@@ -342,7 +342,7 @@ def _message(error: object) -> str:
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds to wait, which a server may tell as a moment, too."""
+    """Return the seconds to wait, from a number or an HTTP date."""
     try:
         wait_s = float(text)
     except ValueError:
