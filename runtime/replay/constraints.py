@@ -1,4 +1,4 @@
-"""How a recorded decode picked its tokens: the turn that it was, made again of its recipe."""
+"""Rebuilds the requests of recorded decodes from their recipes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RecordedTurns:
         self._first = functools.partial(_first_recipe, engine, header)
 
     def request(self, phase: PhaseEvent, prompt: Sequence[int]) -> TurnRequest:
-        """The turn of a decode after the tokens `prompt`, as long as it was.
+        """Rebuild the request of a decode after the tokens `prompt`, with its length.
 
         Raises:
             ReplayError: this version cannot hold a reply to the same.
@@ -51,7 +51,7 @@ class RecordedTurns:
 def _first_recipe(
     engine: Engine, header: RunStart, phase: PhaseEvent, prompt: Sequence[int]
 ) -> dict[str, Any] | None:
-    """The recipe of a decode of version 0.1.0, whose header has it for the whole run."""
+    """Return the recipe of a decode of version 0.1.0, whose header has one for the whole run."""
     from ..conversation.chat import CHATML
     from ..conversation.reasoning_tags import NO_THINKING, thinking_of
     from ..conversation.requirement import Requirement
@@ -81,7 +81,7 @@ def _first_recipe(
 
 
 def sampling_of(phase: PhaseEvent) -> Sampling:
-    """The recorded way to pick tokens; greedy when nothing was recorded.
+    """Return the recorded sampling settings; greedy when nothing was recorded.
 
     Raises:
         ReplayError: this version cannot sample like that.
