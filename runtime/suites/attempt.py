@@ -1,4 +1,4 @@
-"""One attempt at a task: a folder, an agent, its answers, and what the checks say."""
+"""One attempt at a task: its folder, an agent, the answers, and their checks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def attempt(
     trace: Path | None = None,
     hidden: Sequence[Path] = (),
 ) -> Row:
-    """Ask a task's questions once; what came of it is the part of a row that names no model.
+    """Run a task's questions once; return the results row without the model's name.
 
     What is `hidden`, files of the run itself, is not seen by the tools, nor copied for them.
 
@@ -68,7 +68,7 @@ def attempt(
 
 @contextmanager
 def _folder(suite: Suite, task: Task, hidden: Sequence[Path]) -> Iterator[Path | None]:
-    """The folder of a task: as it is where nothing writes, else a copy that goes away again."""
+    """Yield the task's folder: itself where nothing writes, else a temporary copy."""
     place = suite.folder_of(task)
     described = folder_of(place) if place is not None else None
     if described is None and place is not None and not place.is_dir():
@@ -111,7 +111,7 @@ def _hold(
     hidden: Sequence[Path],
     row: Row,
 ) -> None:
-    """Hold the conversation, and put into the row what is known of it as it becomes known."""
+    """Run the conversation, and fill in the row as results arrive."""
     if trace is not None:
         trace.unlink(missing_ok=True)  # of a try that did not come to its end
     groups = suite.tools_of(task)
@@ -148,7 +148,7 @@ def _hold(
 
 
 def let_go(agent: Agent[Any]) -> None:
-    """Close it and its session: pages of its KV cache would stay until Python collects cycles."""
+    """Close the agent and its session now: its KV pages would stay until a cycle collection."""
     with suppress(AgentError, EngineError):  # of another server it has none
         agent.session.close()
     agent.close()
@@ -210,7 +210,7 @@ def _tools(groups: list[Any], files: Workspace | None) -> list[Tool[..., Any]]:
 
 
 def _sampling(engine: Engine | RemoteEngine, setting: Setting, repeat: int) -> Sampling | None:
-    """What the setting says; each repeat has a seed of its own."""
+    """Return the setting's sampling; each repeat has its own seed."""
     given = {name: getattr(setting, name) for name in _SAMPLED}
     given = {name: value for name, value in given.items() if value is not None}
     if not given and setting.seed == 0 and repeat == 0:

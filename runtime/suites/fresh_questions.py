@@ -1,4 +1,4 @@
-"""Questions over folders that a program makes, with answers that it knows: fresh for any seed."""
+"""Generates folders with questions and known answers from a seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DUTIES = ("keeps the spare keys", "reviews the rollback plan", "restarts the ni
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question over a folder.
+    """One question over a generated folder.
 
     Attributes:
         turn: its text, and what makes an answer right.
@@ -51,14 +51,14 @@ class Question:
     after: tuple[str, str] | None = None
 
     def right(self, answer: str, root: Path) -> bool:
-        """Whether an answer is right; of a task, whether the file is as it should be."""
+        """Return whether an answer is right, or for a task, whether the file is as required."""
         if self.after is None:
             return accept(self.turn, answer)
         return (root / self.after[0]).read_text() == self.after[1]
 
 
 def fresh(seed: int) -> tuple[Folder, list[Question]]:
-    """A folder, and a question of each kind."""
+    """Generate a folder and a question of each kind."""
     draw = random.Random(seed)
     names, topics = draw.sample(_SERVICES, 4), draw.sample(_TOPICS, 4)
     unlike = iter(draw.sample(range(20, 990), 4 * len(_KEYS)))  # no value stands twice

@@ -1,4 +1,4 @@
-"""Which settings of the harness suit one model file: ranked without decoding, then tried.
+"""Tunes the harness settings for one model file: ranks them without decoding, then tries them.
 
 Each setting is ranked: the prompt that it makes of a question is read once, and what may be said
 is scored by its log-probability per token (whole sums would favor the shortest, that nothing is
@@ -57,7 +57,7 @@ UNSEEN = 1000  # folder from which on questions are answered
 
 @dataclass
 class Ranked:
-    """A change of the default; by question the share of the right text, and the prompt's tokens."""
+    """A changed setting with its scores: by question the probability share, and prompt tokens."""
 
     change: Settings
     shares: list[float] = field(default_factory=list)
@@ -70,8 +70,9 @@ class Ranked:
 
 @dataclass
 class Report:
-    """Settings, best first; whether the best and the default had each question right; the
-    predicted and the needed seconds; what is to be kept."""
+    """The settings, best first; which questions the best and the default answered right; predicted
+    and measured seconds; the settings to save.
+    """
 
     ranking: list[Ranked]
     pairs: list[tuple[bool, bool]]
@@ -103,7 +104,7 @@ class HarnessTuner:
         self._known: dict[tuple[Any, ...], float] = {}
 
     def run(self) -> Report:
-        """Rank, try, and say what is to be kept; see the module."""
+        """Rank the settings, try the best, and report which to save; see the module."""
         began = time.monotonic()
         ranking = [Ranked(change) for change in CHANGES]
         try:
@@ -135,7 +136,7 @@ class HarnessTuner:
         return Report(ranking, pairs, predicted, time.monotonic() - began, _decided(best, pairs))
 
     def _rank(self, ranking: Sequence[Ranked], number: int) -> tuple[float, float]:
-        """Ask one question under each setting; seconds of the first, and of all."""
+        """Score one question under each setting; return seconds of the first and of all."""
         began, first = time.perf_counter(), 0.0
         question, root = self._question(number)
         for one in ranking:
@@ -168,7 +169,7 @@ class HarnessTuner:
             let_go(agent)
 
     def _question(self, number: int) -> tuple[Question, Path]:
-        """A question by its number, and its folder, as it was before it."""
+        """Return a question by number, and its folder in its initial state."""
         folder, questions = fresh(number)
         root = self._folder / "files"
         shutil.rmtree(root, ignore_errors=True)
@@ -192,7 +193,7 @@ class HarnessTuner:
 
 
 def _decided(best: Settings, pairs: Sequence[tuple[bool, bool]]) -> Tuned:
-    """What is kept, by the rule of the module."""
+    """Return the settings to save, by the rule of the module."""
     rates = [fmean(column) for column in zip(*pairs, strict=True)]
     keep = rates[0] > rates[1]
     rate, date = rates[0] if keep else rates[1], time.strftime("%Y-%m-%d", time.gmtime())
@@ -202,7 +203,7 @@ def _decided(best: Settings, pairs: Sequence[tuple[bool, bool]]) -> Tuned:
 
 
 def share(session: Session, ids: Sequence[int], said: Sequence[Sequence[int]]) -> float:
-    """The share that the first of some texts has, by its log-probability per token: 0 to 1.
+    """Return the first text's share of the per-token probabilities of some texts, 0 to 1.
 
     Args:
         session: of what it has read, as much stays as the prompt begins with.

@@ -1,4 +1,4 @@
-"""Folder files: a folder and its questions in a TOML file, read, checked and laid out on disk.
+"""Folder files: reads, checks and writes to disk a folder with questions from a TOML file.
 
     about = "what the folder is"
     copy = "../incident"            # optional: begin with a copy, relative to this file
@@ -37,7 +37,7 @@ FOLLOW_UP = "follow-up"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One question and what makes an answer right; texts are compared as `verdict.fold` has them.
+    """One question and the rules of a right answer; texts are compared by `verdict.fold`.
 
     Attributes:
         has: facts that must stand in the answer, each in the files, their names or the questions.
@@ -61,7 +61,7 @@ class Turn:
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> Turn:
-        """From a table of the TOML file.
+        """Build a turn from a table of the TOML file.
 
         Raises:
             ValueError: an unknown field, or a question without a rule.
@@ -102,7 +102,7 @@ class Folder:
     talks: tuple[Talk, ...] = ()
 
     def write(self, root: Path) -> None:
-        """Lay the files out below `root`, which need not exist."""
+        """Write the files below `root`, which may be missing."""
         if self.copy is None:
             root.mkdir(parents=True)
         else:
@@ -119,7 +119,7 @@ class Folder:
 
 
 def read_folder(path: Path) -> Folder:
-    """One TOML file.
+    """Read one TOML file.
 
     Raises:
         ValueError: it is not as described above.
@@ -152,7 +152,7 @@ def read_folder(path: Path) -> Folder:
 
 
 def read_suite(path: Path) -> list[Folder]:
-    """All folders of the set, by name; `path` is the folder with the TOML files, or one of them."""
+    """Read all folders of a set by name; `path` is a folder of TOML files, or one of them."""
     found = [path] if path.is_file() else sorted(path.glob("*.toml"))
     if not found:
         raise ValueError(f"{path}: no .toml files of a suite")
@@ -169,7 +169,7 @@ def long_text(
     templates: list[str],
     marked: dict[str, str] | None = None,
 ) -> str:
-    """A long file: templates by turns with made-up numbers, and lines written by hand among them.
+    """Generate a long file: alternating templates with made-up numbers, and given lines.
 
     Args:
         name: its path, which the numbers are drawn from: the same text each time.
@@ -205,7 +205,7 @@ def long_text(
 
 
 def _draws(seed: str) -> Any:
-    """Numbers below 2**32 without end, the same for the same seed on every machine."""
+    """Yield an endless sequence of numbers below 2**32 that depends on the seed alone."""
     count = 0
     while True:
         count += 1
