@@ -1,4 +1,4 @@
-"""Results: a JSON object a line, durable when they are told of, none twice.
+"""Results: a JSON object a line, synced before it is acknowledged, without duplicates.
 
 While a run goes on, lines are in the order in which rows finished, each batch of them written at
 once and synced. A torn last line, of a driver that was killed, is dropped when the file is opened
@@ -26,7 +26,7 @@ FAILED = ("error", "poison")
 
 
 class Results:
-    """The results of a run; `path` None: in memory.
+    """The results of a run; `path` None keeps them in memory.
 
     Raises:
         RowError: the file holds something else, or another run writes it.
@@ -71,12 +71,12 @@ class Results:
         return len(self.done)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The results, as they stand in the file."""
+        """Return the results, as they stand in the file."""
         for key in self._places:
             yield json.loads(self._line(key))
 
     def add(self, results: Iterable[Mapping[str, Any]]) -> None:
-        """Write results; when this returns they outlive the machine. A row's second is dropped.
+        """Write results durably; a row's second result is dropped.
 
         Raises:
             OSError: the disk refused them; none of them is there.
@@ -93,7 +93,7 @@ class Results:
             self._note(one, line)
 
     def _append(self, data: bytes) -> None:
-        """Write and sync; OSError, and nothing of it is there, where the disk refuses it."""
+        """Write and sync; raise OSError, and leave nothing written, where the disk refuses."""
         if self._file is None:
             return
         try:
@@ -107,7 +107,7 @@ class Results:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def forget_failed(self, keys: Collection[str] | None = None) -> int:
-        """Drop the results of rows that failed, or of `keys`; returns how many there were."""
+        """Drop the results of failed rows, or of `keys`; return their number."""
         if keys is None:
             keys = {key for key, status in self.done.items() if status in FAILED}
         if keys:
@@ -115,7 +115,7 @@ class Results:
         return len(keys)
 
     def sort(self, order: Mapping[str, int]) -> None:
-        """Put the lines in the order of the rows, whole or not at all.
+        """Sort the lines in the order of the rows, atomically.
 
         Raises:
             OSError: the new file cannot be written; the old one is as it was.
@@ -171,7 +171,7 @@ class Results:
         return data
 
     def _claim(self, path: Path) -> None:
-        """One writer at a time."""
+        """Lock the file for one writer."""
         assert self._file is not None
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             raise RowError(
@@ -181,7 +181,7 @@ class Results:
             raise RowError(f"{path}: another run is writing to it")
 
     def _is_at(self, path: Path) -> bool:
-        """Whether the file still has its name: a run that sorts puts another one in its place.
+        """Return whether the file still has its name: a sorting run replaces it.
 
         The one that was opened before then is free to claim, but nobody would find what is written.
         """
@@ -192,7 +192,7 @@ class Results:
             return False
 
     def _read(self, path: Path) -> None:
-        """Take over what is there; the file ends behind the last whole line from then on."""
+        """Read the file; truncate it after the last whole line."""
         assert self._file is not None
         result, line = None, b""
         with open(path, "rb") as file:
@@ -220,7 +220,7 @@ class Results:
             self._note_end(result["key"])
 
     def _rewrite(self, keys: list[str]) -> None:
-        """Write the lines of these rows into a new file, in this order, in place of the old one."""
+        """Replace the file atomically by the lines of these rows, in this order."""
         lines = ((key, self._line(key)) for key in keys)
         if self._file is None or self.path is None:
             fresh = Results(None)
@@ -259,7 +259,7 @@ class Results:
 
 
 def _result_of(line: bytes) -> dict[str, Any] | None:
-    """The result on a line; None where there is none, or not all of it."""
+    """Parse the result of a line; None where it is missing or incomplete."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Rows: what is asked, of which folder. From JSON lines, CSV, Parquet, or a folder of folders.
+"""Input rows: a question and a folder each, from JSON lines, CSV, Parquet, or folders.
 
 A row has a `question` and may have `dir`, `schema`, `tools`, `model` and `id`; every other field is
 passed through to its result. What cannot be asked is refused with its line before anything starts.
@@ -54,14 +54,14 @@ class Row:
 
     @property
     def affinity(self) -> tuple[object, ...]:
-        """Rows alike share a folder, or how their prompts begin: one worker has both cached."""
+        """Return the key of rows that share a folder or prompt prefix, for routing to one cache."""
         schema = None if self.schema is None else json.dumps(self.schema, sort_keys=True)
         start = self.question[:_PREFIX] if self.dir is None else None
         return self.model, self.dir, self.tools, schema, start
 
 
 def read_rows(path: str | Path, question: str | None = None) -> list[Row]:
-    """The rows of a file: CSV and Parquet by their suffix, else JSON lines; ``-`` is stdin.
+    """Read the rows of a file: CSV and Parquet by suffix, else JSON lines; ``-`` is stdin.
 
     Args:
         path: the file.
@@ -90,7 +90,7 @@ def read_rows(path: str | Path, question: str | None = None) -> list[Row]:
 
 
 def folder_rows(folder: str | Path, question: str) -> list[Row]:
-    """A row for each folder in a folder, in order of their names; fields: ``name`` and ``dir``.
+    """Return a row for each subfolder, by name, with the fields ``name`` and ``dir``.
 
     Raises:
         RowError: there is none, or the template asks for another field.
@@ -108,7 +108,7 @@ def folder_rows(folder: str | Path, question: str) -> list[Row]:
 def make_rows(
     given: Iterable[tuple[str, Mapping[str, Any]]], question: str | None = None
 ) -> list[Row]:
-    """Rows, checked.
+    """Build rows and check them.
 
     Args:
         given: where each stands, for messages, and its fields.
@@ -185,7 +185,7 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
 
 
 def _culprit(fields: Mapping[str, Any]) -> str:
-    """Which field it is that cannot be written."""
+    """Return the field that cannot be serialized."""
     for name, value in fields.items():
         try:
             json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
@@ -199,7 +199,7 @@ def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _filled(template: str, fields: Mapping[str, Any], where: str) -> str:
-    """The template with the values of the fields; ``{{`` is a brace."""
+    """Fill a template with the values of the fields; ``{{`` is a brace."""
 
     def value(found: re.Match[str]) -> str:
         if found[0] in ("{{", "}}"):
@@ -215,7 +215,7 @@ def _filled(template: str, fields: Mapping[str, Any], where: str) -> str:
 
 
 def _schema(where: str, value: Any) -> dict[str, Any] | None:
-    """A JSON schema: itself, its text, or the file that has it."""
+    """Return a JSON schema, given itself, its text, or its file."""
     if isinstance(value, str):
         try:
             value = json.loads(read_text(value) if _is_file_name(value) else value)
@@ -231,7 +231,7 @@ def _is_file_name(value: Any) -> bool:
 
 
 def _tools(where: str, value: Any) -> tuple[str, ...] | None:
-    """Groups of tools: a list, or a text with commas."""
+    """Parse tool groups: a list, or a comma-separated text."""
     if value is None:
         return None
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
@@ -286,7 +286,7 @@ def _csv(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _not_utf8(path: Path) -> int:
-    """The first line that is not."""
+    """Return the first line that is not UTF-8."""
     with path.open("rb") as file:
         return next(number for number, line in enumerate(file, 1) if not _is_utf8(line))
 
