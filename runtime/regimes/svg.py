@@ -89,7 +89,7 @@ def drawing(
 
 
 def _log2(plot: Plot, point: Point) -> Point:
-    """Return where a point of the diagram is, which has both lengths as log2."""
+    """Return where a point of the diagram is, given log2 of both lengths."""
     return plot.place((2 ** point[0], 2 ** point[1]))
 
 
@@ -154,7 +154,7 @@ def _names(d: Diagram, plot: Plot) -> None:
 
 
 def _widest(region: np.ndarray) -> np.ndarray:
-    """Return the cells of a region, those farthest from its edge first, and of them the middle."""
+    """Return a region's cells, those farthest from its edge first."""
     depth, left = np.zeros(region.shape), np.pad(region, 1)
     while left.any():
         depth += left[1:-1, 1:-1]
