@@ -1,4 +1,4 @@
-"""How text is cut into words before byte-pair merges, by the name in `tokenizer.ggml.pre`.
+"""Pre-tokenizers: how text is split into words before BPE, by `tokenizer.ggml.pre`.
 
 A wrong cut gives other tokens than the model was trained with and nothing else looks wrong, so a
 name that is not in this table is refused. The patterns are those of the models' own tokenizer
@@ -16,7 +16,7 @@ from ..gguf.header import shown
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """Patterns, applied in turn. `ignore_merges`: a word that is itself a token is taken as is."""
+    """Patterns, applied in turn; `ignore_merges` keeps a word that is itself a token."""
 
     patterns: tuple[str, ...]
     ignore_merges: bool = False
@@ -150,7 +150,7 @@ PRE_TOKENIZERS = {name: family for family, names in _FAMILIES.items() for name i
 
 
 def pre_tokenizer(name: str, path: Path) -> PreTokenizer:
-    """The pre-tokenizer that `tokenizer.ggml.pre` of the file at `path` names.
+    """Return the pre-tokenizer that `tokenizer.ggml.pre` of the file at `path` names.
 
     Raises:
         UnsupportedModelError: it is not known.

@@ -1,4 +1,4 @@
-"""Rendered text in pieces, each with where it came from, and the marks that tell them apart."""
+"""Segments of rendered text with their origins, and the marks that separate them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARK = re.compile(rf'{_EDGES}([0-9a-f]{{16}})\.(\d+)(\\*)(?:"|(&#34;))\2{_EDGES
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of rendered text and where it came from."""
+    """A piece of rendered text and its origin."""
 
     text: str
     origin: Origin
@@ -36,7 +36,7 @@ class Segment:
 
 
 class Marks:
-    """Stands for contents while a template is rendered, and puts them back.
+    """Placeholders for contents while a template is rendered.
 
     A mark holds a random word, so that no text can contain it by chance or intent; a quote in its
     middle, which shows whether the template wrote it as JSON or escaped it as HTML; and odd spaces
@@ -48,13 +48,13 @@ class Marks:
         self._contents: list[Segment] = []
 
     def put(self, text: str, origin: Origin, message: int | None = None) -> str:
-        """A mark for a content that is not trusted."""
+        """Return a placeholder for an untrusted content."""
         self._contents.append(Segment(text, origin, message))
         number = len(self._contents) - 1
         return f'{_EDGE}{self._word}.{number}"{self._word}{_EDGE}'
 
     def split(self, rendered: str) -> list[Segment]:
-        """The rendered text as segments: the template's own text, and the contents.
+        """Split rendered text into segments: the template's own text, and the contents.
 
         Raises:
             TemplateError: a few marks would become a text without end.
