@@ -1,4 +1,4 @@
-"""What an agent can do: tools made of functions, and the tools that look at files."""
+"""Tools of an agent: functions as tools, and the file tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""run_command: a program with arguments, without a shell, within limits.
+"""The tool run_command: a program with arguments, without a shell, within limits.
 
 The program is no guest of the workspace jail: it can do whatever the user can. That is why this
 tool is there only when asked for, and why every call goes through the policy as ``exec``.
@@ -40,7 +40,7 @@ KEPT_VARIABLES = (
 
 
 class CommandTools(ToolGroup):
-    """The tool run_command for one folder; pass it to an agent. Iterating yields the `Tool`.
+    """The tool run_command for one folder, for an agent. Iterating yields the `Tool`.
 
     Args:
         root: the folder that programs start in.
@@ -112,7 +112,7 @@ class CommandTools(ToolGroup):
             raise ToolError(f"cannot run {shown(command[0])}: {why}") from None
 
     def _read(self, process: subprocess.Popen[bytes], until: float) -> tuple[_Kept, bool]:
-        """The output until the program closes it, ends, or its time is up."""
+        """Read the output until the program closes it, ends, or times out."""
         assert process.stdout is not None
         kept = _Kept(self._max_output)
         with selectors.DefaultSelector() as selector:
@@ -174,14 +174,14 @@ class _Kept:
 
 
 def _without_torn_end(data: bytearray) -> bytearray:
-    """The bytes without the first ones of a character that was cut."""
+    """Return the bytes without an incomplete first character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(bytes(data))
     return data[: len(data) - len(decoder.getstate()[0])]
 
 
 def _without_torn_start(data: bytes | bytearray) -> bytes | bytearray:
-    """The bytes without the last ones of a character that was cut: three at most."""
+    """Return the bytes without an incomplete last character."""
     start = next((n for n, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), min(3, len(data)))
     return data[start:]
 
@@ -208,7 +208,7 @@ def _preview(command: list[str]) -> str:
 
 
 def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
-    """Wait for the program to end; True when its time was up first."""
+    """Wait for the program to end; return True when it timed out."""
     try:
         process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -217,14 +217,14 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Its group, and what it is read from."""
+    """End the process group, and close its pipe."""
     _end_group(process)
     if process.stdout is not None:
         process.stdout.close()
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End everything in the program's group: itself if it still runs, and what it left behind."""
+    """Kill the program's process group: itself if it still runs, and its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
         stop_at = time.monotonic() + GRACE

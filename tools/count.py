@@ -1,4 +1,4 @@
-"""count: how many lines hold a text, and how they are spread over files, days, addresses."""
+"""The tool count: counts the lines that contain a text, grouped by file, day or address."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def count_lines(
     max_chars: int,
     takes: Callable[[str], bool] = lambda _: True,
 ) -> str:
-    """How many lines hold a text, with their files and numbers.
+    """Count the lines that contain a text, with their files and numbers.
 
     Args:
         workspace, pattern, regex: as for `Search`.
@@ -90,7 +90,7 @@ def count_lines(
 
 
 def grouping(by: str) -> Keys | None:
-    """How lines are grouped; None: by the file that they are in.
+    """Return the key function of a grouping; None groups by file.
 
     Raises:
         ToolError: `by` is neither a word for it nor a regular expression with one group.
@@ -156,7 +156,7 @@ class _Groups:
             self.counts[key] += 1
 
     def head(self, pattern: str, path: str, by: str) -> str:
-        """How many in all."""
+        """Return the line with the totals."""
         search = self._search
         what = ("" if search.whole else "at least ") + f"{self.total} line{'s' * (self.total != 1)}"
         what += f" with `{shown(pattern)}`" if pattern else ""
@@ -166,12 +166,12 @@ class _Groups:
         return head + grouped
 
     def table(self) -> Iterator[str]:
-        """The groups, largest first; of those alike the one that comes first."""
+        """Return the groups, largest first; of those alike the one that comes first."""
         for key, count in self.counts.most_common():
             yield f"{count}  {printable(key) or '(empty)'}  (first: {self._at[key]})"
 
     def notes(self) -> Iterator[str]:
-        """What is in no group."""
+        """Yield notes on lines outside the shown groups."""
         if self.without:
             yield f"[{self.without} of these lines have none]"
         if self._over:
@@ -190,7 +190,7 @@ def _batch(hits: Iterator[Hit]) -> Iterator[Hit]:
 
 
 def _fitting(lines: Iterator[str], max_chars: int, total: int) -> Iterator[str]:
-    """As many as may be shown, and how many more there are."""
+    """Return as many groups as fit, and the number of the rest."""
     size = number = 0
     for line in islice(lines, MAX_SHOWN):
         size += len(line) + 1

@@ -1,4 +1,4 @@
-"""The diff that a person is shown before a file is changed."""
+"""The diff that a user sees before a file is changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTEXT = 2  # lines of a diff before and after what differs
 
 
 def diff(old: str, new: str, name: str) -> str:
-    """A unified diff of two texts, cut to what a person reads."""
+    """Return a unified diff of two texts, cut to a readable length."""
     before, after = split_lines(old), split_lines(new)
     start = _same(before, after)
     # Only what differs is compared, which takes up to the square of its length.
@@ -38,7 +38,7 @@ def diff(old: str, new: str, name: str) -> str:
 
 
 def _compared(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
-    """As much of two lists of lines as is compared: up to lines that are the same in both."""
+    """Return the lines to compare of two lists: up to lines that are equal in both."""
     if max(len(old), len(new)) <= MAX_COMPARED:
         return old, new
     old, new = old[:MAX_COMPARED], new[:MAX_COMPARED]
@@ -49,7 +49,7 @@ def _compared(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _same(one: list[str], other: list[str]) -> int:
-    """How many lines are the same at the start."""
+    """Return the length of the common prefix."""
     return next(
         (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
         min(len(one), len(other)),
@@ -57,5 +57,5 @@ def _same(one: list[str], other: list[str]) -> int:
 
 
 def _moved(place: str, by: int) -> str:
-    """A diff's ``@@ -1,5 +1,6 @@``, so many lines further down."""
+    """Shift a diff's ``@@ -1,5 +1,6 @@`` by a number of lines."""
     return re.sub(r"(?<=[-+])\d+", lambda found: str(int(found[0]) + by), place)

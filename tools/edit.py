@@ -39,7 +39,7 @@ _ANY_ENDING = re.compile(r"\r*\n")
 
 
 class EditTools(ToolGroup):
-    """The tools write_file, edit_file, move and delete for one folder; pass them to an agent.
+    """The tools write_file, edit_file, move and delete for one folder, for an agent.
 
     Each has the effect ``write`` and can preview what it would do. Iterating yields the four `Tool`
     objects; you can also call the methods directly.
@@ -147,7 +147,7 @@ class EditTools(ToolGroup):
         return shown(clean_path(self.workspace.relative(path)))
 
     def _check_known(self, path: str, before: Content | None) -> None:
-        """Raise ToolError if the file is not what the conversation saw of it last, if it did."""
+        """Raise ToolError if the file has changed since the conversation saw it."""
         known = seen.known(self.workspace, path)
         if known and before is not None and known != _digest(before.data):
             raise ToolError(
@@ -169,7 +169,7 @@ class EditTools(ToolGroup):
         raise ToolError(f"{told}; read it first{instead}. It has {_count(text)}{more}:\n{first}")
 
     def _check_kept(self, path: str, text: str | None, content: str) -> None:
-        """Raise ToolError, once, if most lines of a text would go: a piece is meant mostly."""
+        """Raise ToolError, once, if most lines would be lost; usually edit_file is meant."""
         lines = split_lines(text or "")
         kept = (Counter(lines) & Counter(split_lines(content))).total()
         if len(lines) < KEEPS or 2 * kept >= len(lines) or not seen.is_guarded():
@@ -188,7 +188,7 @@ class EditTools(ToolGroup):
         return other_names(self.workspace, path)
 
     def _in_folder(self, path: str, to: str | None = None) -> Iterator[str]:
-        """What lies in the folder that is moved or deleted, where it is and where it will be."""
+        """Yield the paths in a moved or deleted folder, before and after."""
         yield from other_names(self.workspace, path, to)
         path = meant(self.workspace, path)
         to = to and meant(self.workspace, to)
@@ -242,7 +242,7 @@ class EditTools(ToolGroup):
         self._previews[call] = None if before is None else _digest(before.data)
 
     def _take_preview(self, name: str, **arguments: str) -> tuple[str | None, ...]:
-        """What the file held when a person was shown this call; empty if nobody was.
+        """Return the file's contents at the user's preview; empty without one.
 
         It counts for one call: one that was denied may be allowed unseen the next time.
         """
@@ -255,7 +255,7 @@ def _call(name: str, **arguments: str) -> tuple[str, ...]:
 
 
 def _check_preview(previewed: tuple[str | None, ...], before: Content | None, name: str) -> None:
-    """Raise ToolError if the file is not what it was when a person was shown the change."""
+    """Raise ToolError if the file has changed since the user's preview."""
     if previewed and previewed[0] != (None if before is None else _digest(before.data)):
         raise ToolError(
             f"{name} was changed while this change waited for approval, so nothing was "
@@ -268,7 +268,7 @@ def _digest(data: bytes) -> str:
 
 
 def _text_of(content: Content, name: str) -> str:
-    """The file as text, exactly: what cannot be written back as it was is refused."""
+    """Decode the file exactly; refuse what would not encode to the same bytes."""
     if is_utf16(content.data[:8192]):
         raise ToolError(f"{name} is text in UTF-16; it can be read, but not changed without harm")
     if is_binary(content.data[:8192]):
@@ -282,7 +282,7 @@ def _text_of(content: Content, name: str) -> str:
 
 
 def _check_new(what: str, text: str) -> None:
-    """Refuse what would make of a file one that no tool can read or change."""
+    """Refuse contents that no tool could read or change again."""
     check_text(what, text)
     if "\0" in text:
         raise ToolError(f"{what} holds a NUL character, which no text file has; leave it out")
@@ -296,7 +296,7 @@ def _encode(text: str, before: str | None) -> bytes:
 
 
 def _with_line_ends(text: str, before: str | None) -> str:
-    """The text with the line endings of the file that it replaces, where that has only one kind."""
+    """Convert to the line endings of the replaced file, where those are uniform."""
     lines, crlf = (0, 0) if before is None else (before.count("\n"), before.count("\r\n"))
     if not lines or 0 < crlf < lines:
         return text
@@ -304,7 +304,7 @@ def _with_line_ends(text: str, before: str | None) -> str:
 
 
 def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
-    """Where the old text is, and the whole text with the new one there.
+    """Return the index of the old text, and the whole text with the new one there.
 
     Raises:
         ToolError: it is not there, or more than once; says where.
@@ -338,7 +338,7 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
 
 
 def _edit_instead(text: str, new: str) -> str:
-    """The edit that makes one text of another, where it is a small one."""
+    """Return the small edit that turns one text into another, if there is one."""
     old_lines, new_lines = split_lines(text), split_lines(new)
     least = min(len(old_lines), len(new_lines))
     pairs = zip(old_lines, new_lines, strict=False)
@@ -357,7 +357,7 @@ def _edit_instead(text: str, new: str) -> str:
 
 
 def _places(text: str, old: str) -> list[tuple[int, int]]:
-    """Everywhere that the old text begins and ends, also where two places overlap.
+    """Return the bounds of every occurrence of the old text, overlapping ones included.
 
     A line ending of either text matches one of the other kind. No place begins or ends within one.
     """
@@ -377,7 +377,7 @@ def _places(text: str, old: str) -> list[tuple[int, int]]:
 
 
 def _crlf(text: str, at: int, found: str) -> bool:
-    """Whether lines at this place end in CRLF: those replaced, else the line that it is in."""
+    """Return whether the replaced lines, else the line around them, end in CRLF."""
     if "\n" in found:
         return "\r\n" in found
     end = text.find("\n", at)
@@ -387,7 +387,7 @@ def _crlf(text: str, at: int, found: str) -> bool:
 
 
 def _nearest(text: str, old: str) -> str:
-    """The line most like the first of the old text, for a model that misremembers it."""
+    """Return the line most similar to the old text's first, for the error message."""
     lines, old = split_lines(text), _ANY_ENDING.sub("\n", old)
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
     if re.match(r"\d+\t", wanted):
@@ -409,7 +409,7 @@ def _nearest(text: str, old: str) -> str:
 
 
 def _difference(lines: list[str], at: int, old: str, ended: bool) -> str:
-    """Where the lines of a file from `at` on, of which the first is alike, leave the old text."""
+    """Return where a file's lines from `at` on first differ from the old text."""
     wanted = old.lstrip("\n").split("\n")
     for number, want in enumerate(wanted, at):
         if number == len(lines):
@@ -427,7 +427,7 @@ def _difference(lines: list[str], at: int, old: str, ended: bool) -> str:
 
 
 def _words(line: str) -> set[str]:
-    """Its words, and pieces of them: one that is misspelled shares most of these."""
+    """Return the words and their fragments, most of which survive a misspelling."""
     parts = re.findall(r"\w+|[^\w\s]", line)
     return {piece for part in parts for piece in (part, part[:3], part[-3:])}
 

@@ -1,4 +1,4 @@
-"""Globs: ``*`` and ``?`` stay within one name, ``**`` goes over any number of folders.
+"""Globs: ``*`` and ``?`` match within one name, ``**`` matches any number of folders.
 
 They are matched by the same linear-time engine as `search`: no pattern can make it hang.
 """
@@ -15,7 +15,7 @@ MAX_GLOB = 500  # characters
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
-    """A test of a whole text for a glob; letters count as they are written.
+    """Return a case-sensitive predicate that matches a whole text with a glob.
 
     Args:
         pattern: ``*`` any characters but "/", ``**`` any at all (``**/`` also none), ``?`` one,
@@ -70,7 +70,7 @@ def _regex(glob: str) -> str:
 
 
 def _set(glob: str, start: int) -> tuple[str, int]:
-    """A set of characters, and where the pattern goes on."""
+    """Parse a character set; return it and the index after it."""
     at = start + 1
     negated = glob[at : at + 1] in ("!", "^")
     at += negated

@@ -1,4 +1,4 @@
-"""Finding lines in text files, with a bound on everything that can grow.
+"""Finds lines in text files, with a bound on everything that can grow.
 
 Regular expressions run on pydantic's `rust-regex` engine, not on Python's `re`: a search in `re`
 can take exponential time, holds the GIL, and cannot be stopped from another thread. The Rust
@@ -38,7 +38,7 @@ SKIPPED_FOLDERS = (*NO_TEXT, "node_modules", ".venv")
 
 
 class Hit(NamedTuple):
-    """A line that matches; as a string, what `search` shows of it."""
+    """A matching line; as a string, its search result."""
 
     path: str
     """Printable."""
@@ -60,7 +60,7 @@ Matcher = Callable[[str], bool]
 
 
 def matcher(pattern: str, regex: bool) -> Matcher:
-    """A test of one line for the pattern, upper and lower case alike.
+    """Return a case-insensitive predicate that matches one line with the pattern.
 
     Raises:
         ToolError: the pattern is empty, too long, spans lines, or is no regular expression.
@@ -90,14 +90,14 @@ def _regex(pattern: str) -> Matcher:
 
 
 def _together(pattern: str) -> Matcher:
-    """A test of several lines, joined by ``\\n``: false only where no line by itself matches."""
+    """Return a predicate of joined lines that is false only where no single line matches."""
     if re.search(r"\\[Az]|\(\?(?![:P<])", pattern):  # it may tell a line from a whole text
         return lambda lines: True
     return _regex(f"(?m){pattern}")
 
 
 def _pieces(text: str, most: int) -> Iterator[str]:
-    """The text in whole lines, as many as have `most` characters together, or a longer one."""
+    """Yield whole lines, of `most` characters together, or one longer line."""
     text = text.removesuffix("\r").replace("\r\n", "\n")
     start = 0
     while len(text) - start > most:
@@ -111,7 +111,7 @@ def _pieces(text: str, most: int) -> Iterator[str]:
 
 
 def _reason(message: str) -> str:
-    """The engine's own words, without the drawing around them."""
+    """Return the engine's message, without its drawing."""
     if "size limit" in message:
         return "it repeats too much"
     found = re.search(r"^error: (.+)", message, re.MULTILINE)
@@ -119,7 +119,7 @@ def _reason(message: str) -> str:
 
 
 class Search:
-    """One search: iterate `file` or `folder`, then read `notes` for what was left out.
+    """One search: iterate `file` or `folder`, then read `notes` for omissions.
 
     Attributes:
         lines, files: how many were looked at.
@@ -170,12 +170,12 @@ class Search:
         self._links: Links | None = None
 
     def file(self, path: str) -> Generator[Hit]:
-        """Hits in one file that was named: that it is binary or missing is an error."""
+        """Yield the hits in one named file; a binary or missing file is an error."""
         with self._workspace.open(path) as file:
             yield from self._hits(self._text(file, path), path)
 
     def folder(self, path: str) -> Generator[Hit]:
-        """Hits in all text files below a folder, in order of path and line."""
+        """Yield the hits in all text files below a folder, by path and line."""
         self._links = Links(self._workspace, path, SKIPPED_FOLDERS, names=False)
         walk = self._workspace.walk(
             path,
@@ -246,7 +246,7 @@ class Search:
         return text
 
     def _late(self, path: str, line: int = 0, *, place: str = "before") -> bool:
-        """Whether the time is up; notes the line, or the place, where the search ended then."""
+        """Return whether the time is up, and record where the search stopped."""
         enough = self._hits_given >= ENOUGH and not self._counts
         seconds = SOON if enough else MAX_SECONDS
         if not self.stopped and time.monotonic() - self._began > seconds:
@@ -256,7 +256,7 @@ class Search:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What was not searched, a line each; to be read after the hits."""
+        """Yield a line for each omission; read it after the hits."""
         if self._binary and (self._counts or not self._hits_given):
             yield binary_skipped(some(self._binary))
         if self.stopped:
@@ -276,10 +276,10 @@ class Search:
 
     @property
     def seconds_left(self) -> float:
-        """Of the time that a search may take."""
+        """Return the seconds left of a search's time limit."""
         return max(0.0, self._began + MAX_SECONDS - time.monotonic())
 
     @property
     def whole(self) -> bool:
-        """Whether all text was looked at; to be asked after the hits."""
+        """Return whether all text was searched; valid after the hits."""
         return not (self.stopped or self._partly or self._missed or self._long_lines)

@@ -1,4 +1,4 @@
-"""table: a question in SQL about the rows of one file; SQLite does the arithmetic."""
+"""The tool table: SQL queries over the rows of one file, by SQLite."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Column:
         self.example = self.example or (given or [""])[0]
 
     def sql(self) -> tuple[str, str]:
-        """Its type, and its values from the cells as text."""
+        """Return the SQL of the column's declaration and of its values from text cells."""
         name = value = quoted(self.name)
         if len(self.units) != 1 or not self.forms:
             self.odd = self.odd or (" ".join(sorted(self.units)) if self.forms else "")
@@ -74,7 +74,7 @@ class _Column:
 
 
 def ask_table(workspace: Workspace, path: str, query: str, *, max_chars: int) -> str:
-    """Answer a query in SQL about the table `t` of a file's rows.
+    """Run an SQL query over the table `t` of a file's rows.
 
     Args:
         workspace, path: the file, by its cleaned path.
@@ -92,7 +92,7 @@ def ask_table(workspace: Workspace, path: str, query: str, *, max_chars: int) ->
 
 
 def open_table(workspace: Workspace, path: str) -> Table:
-    """Read the rows of a file, by its cleaned path.
+    """Read the rows of a file, given its cleaned path.
 
     Raises:
         ToolError: there is no table.
@@ -113,7 +113,7 @@ def open_table(workspace: Workspace, path: str) -> Table:
 
 
 class Table:
-    """The rows of a file as the table `t` of a database in memory.
+    """The rows of a file as the table `t` of an in-memory database.
 
     Attributes:
         columns: their names, and whether each holds numbers.
@@ -129,7 +129,7 @@ class Table:
         self._cut = False
 
     def load(self, text: TextFile) -> None:
-        """Store the rows. Raises csv.Error where quotes are not those of csv."""
+        """Load the rows. Raises csv.Error for invalid quotes."""
         self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         run, made, cells, end = self._database.execute, 0, 0, time.monotonic() + MAX_SECONDS
         rows = self._read(self._lines(text))
@@ -240,11 +240,11 @@ class Table:
         self._columns.append(_Column(name))
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Release the rows."""
         self._database.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query that is known to be good.
+        """Return the rows of a trusted query.
 
         Raises:
             ToolError: it takes too long.
@@ -260,7 +260,7 @@ class Table:
         self._database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
 
     def answer(self, query: str, max_chars: int, *, told: bool = True) -> str:
-        """The rows of the result, and what there is to know about them; the columns if `told`."""
+        """Return the query's rows and notes on them; also the columns if `told`."""
         self._limit()
         try:
             rows = list(self._result(self._database.execute(query), max_chars))
@@ -318,7 +318,7 @@ class Table:
 
 
 def quoted(name: str) -> str:
-    """The name of a column as SQL has it."""
+    """Quote a column's name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 

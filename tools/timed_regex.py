@@ -1,4 +1,4 @@
-"""A regex with a time limit: some take exponential time, and `re` cannot be stopped."""
+"""Regular expressions with a time limit, which `re` lacks against exponential time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REPEATS = re.compile(r"[*+?{|]")  # without these the time has a bound: no proc
 
 
 class RegexTimeoutError(Exception):
-    """It took longer than `LIMIT_S`."""
+    """The match took longer than `LIMIT_S`."""
 
 
 def searched(pattern: str, text: str, flags: re.RegexFlag = re.MULTILINE) -> bool:
-    """Whether a part of the text matches.
+    """Return whether any part of the text matches.
 
     Raises:
         RegexTimeoutError: it takes too long to tell.
@@ -63,7 +63,7 @@ for number, line in enumerate(sys.stdin.buffer):
 
 
 def captured(pattern: str, lines: list[str], seconds: float) -> list[str | None]:
-    """What the first group of a regex holds in each line, or all that matches if it has none.
+    """Return for each line the first group's match, or the whole match without a group.
 
     Letters match in upper and lower case alike.
 

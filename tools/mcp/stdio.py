@@ -1,4 +1,4 @@
-"""A server as a program of its own: its pipes, with a bound on everything that it sends.
+"""An MCP server as a subprocess: its pipes, with bounds on all that it sends.
 
 The streams go to the official SDK, which speaks the protocol. Its own transport reads lines of any
 length, so that a server could fill our memory; this one does not.
@@ -45,11 +45,11 @@ class ServerProcess:
         self._since_request = 0
 
     def asked(self) -> None:
-        """A request was sent: what comes from now on is for it."""
+        """Reset the size bound: a request was sent."""
         self._since_request = 0
 
     async def complaints(self) -> None:
-        """Read what it writes for people; the last lines are kept."""
+        """Read the server's stderr; the last lines are buffered."""
         stream = self._process.stderr
         assert stream is not None
         while chunk := await stream.read(65536):
@@ -58,16 +58,16 @@ class ServerProcess:
         self._said_all.set()
 
     def heard(self, line: str) -> None:
-        """Record a line that is no message."""
+        """Buffer a line that is no message."""
         if line.strip():
             self._said.append(shown(line.strip()[:_KEPT_CHARS]))
 
     def words(self) -> str:
-        """What it wrote for people last, to go on a message; empty where it wrote nothing."""
+        """Return the server's last stderr lines as a message suffix; empty if it wrote none."""
         return f"; it wrote: {' / '.join(self._said)}" if self._said else ""
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """Each line that it sends, until it ends or sends too much."""
+        """Yield each line that the server sends, until it ends or exceeds the bound."""
         stream = self._process.stdout
         assert stream is not None
         while True:
@@ -103,7 +103,7 @@ class ServerProcess:
         self.problem = ended + self.words()
 
     async def end(self) -> None:
-        """End it, and everything in its process group."""
+        """Terminate the server with its process group."""
         stdin = self._process.stdin
         if stdin is not None:
             stdin.close()  # the protocol's way to say that it is over
@@ -145,7 +145,7 @@ async def start(
 
 
 class Replies:
-    """The requests to a server, and the messages in its lines.
+    """The pending requests to a server, and the messages in its lines.
 
     Servers print on the stream of their messages, and write JSON that strict readers refuse. What
     can be read is read; a reply that cannot becomes an error, as its request gets no other one.
@@ -165,7 +165,7 @@ class Replies:
             self.waiting[str(message.id)] = False
 
     def read(self, line: bytes) -> tuple[list[Any], list[Any]]:
-        """Return the messages of a line, and errors for the requests whose reply it seems to be."""
+        """Return a line's messages, and errors for the requests that it seems to answer."""
         text = line.decode("utf-8-sig", "replace").replace("\0", "").strip()  # NULs: UTF-16
         found, problem, at = list[Any](), "", 0
         for _ in range(_ATTEMPTS):
@@ -192,7 +192,7 @@ class Replies:
         return [], [self._message({"id": n, "error": reason}) for n in ids]
 
     def _message(self, value: Any) -> dict[str, Any] | None:
-        """Return a message in the form of the protocol; None for anything else."""
+        """Parse a message of the protocol; return None for anything else."""
         if not isinstance(value, dict) or "method" in value:
             return value if isinstance(value, dict) and "jsonrpc" in value else None
         one, result, error = str(value.get("id")), value.get("result"), value.get("error")
@@ -207,7 +207,7 @@ class Replies:
 
 @contextlib.asynccontextmanager
 async def streams(server: ServerProcess) -> AsyncIterator[tuple[Any, Any]]:
-    """The read and write streams that a session of the SDK takes."""
+    """Yield the read and write streams for a session of the SDK."""
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter as adapter
