@@ -1,4 +1,4 @@
-"""Tables of a trace as data frames of pandas or polars, where one of them is installed."""
+"""Tables of a trace as data frames of pandas or polars, whichever is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding traces: by path, by the name of a run, or the last one; and what a folder holds."""
+"""Finds traces: by path, by a run's name, the last one, or all of a folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LAST = "last"
 
 
 def resolve(name: str, folder: Path) -> Path:
-    """The trace file that a word on the command line means.
+    """Return the trace file that a command-line name refers to.
 
     Args:
         name: a path; ``last``; or a run's name or its beginning, in the folder.
@@ -47,12 +47,12 @@ def resolve(name: str, folder: Path) -> Path:
 
 
 def files(folder: Path) -> list[Path]:
-    """The trace files of a folder, the newest first; empty where there is no such folder."""
+    """Return the trace files of a folder, the newest first; empty for a missing folder."""
     return list(with_stat(folder))
 
 
 def load_all(paths: Iterable[Path]) -> Iterator[tuple[Path, Trace | TraceError]]:
-    """Each trace, or why it cannot be read: one bad file does not hide the others."""
+    """Yield each trace, or the error that it cannot be read, so that others are still listed."""
     for path in paths:
         try:
             yield path, Trace.load(path)

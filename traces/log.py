@@ -1,4 +1,4 @@
-"""What the library has to say besides its results: structlog's fields on standard `logging`.
+"""Library warnings: structlog's fields on standard `logging`.
 
 structlog is imported when something is said: rich and asyncio come with it, and most runs say
 nothing.

@@ -1,4 +1,4 @@
-"""A run over the regimes that were predicted: tokens of a pass over KV length, both logarithmic."""
+"""Draws a run over its predicted regime map: tokens of a pass over KV length, log-log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALF = 1.19  # from the first value of the map to the edge of its cells, as a f
 
 
 def phase_diagram(trace: EventLog, leaves: Sequence[Leaf]) -> str:
-    """Return the drawing: marks have the number of their leaf in ``data-leaf``."""
+    """Return the drawing; marks have their leaf's number in ``data-leaf``."""
     points = [(n, one.event) for n, one in enumerate(leaves) if isinstance(one.event, PhaseEvent)]
     known = trace.header.regime_map if trace.header else {}
     sizes, kvs = _numbers(known.get("tokens")), _numbers(known.get("kv"))
@@ -53,7 +53,7 @@ def _tokens(phase: PhaseEvent) -> float:
 
 
 def _numbers(value: Any) -> list[float]:
-    """Return an axis of a map; none where a trace says what is none."""
+    """Return an axis of a map; empty where a trace has no valid one."""
     found = value if isinstance(value, list) else []
     good = all(isinstance(one, int | float) and 0 < one < math.inf for one in found)
     return found if good else []
@@ -64,13 +64,13 @@ def _decades(most: float) -> list[float]:
 
 
 def _edges(axis: Sequence[float], last: float) -> list[float]:
-    """Return where cells begin and end: half way between neighbors."""
+    """Return the cell edges, halfway between neighbors."""
     between = (math.sqrt(a * b) for a, b in itertools.pairwise(axis))
     return [axis[0] / _HALF, *between, last]
 
 
 def _shape(phase: PhaseEvent, x: float, y: float) -> str:
-    """Return a triangle, square or circle, so that bounds differ without their colors."""
+    """Return a triangle, square or circle, so that bounds differ without colors."""
     if phase.observed == "compute":
         return f"M{x:.1f} {y - 5.5:.1f}l5 9.5h-10z"
     if phase.observed == "memory":

@@ -1,4 +1,4 @@
-"""Text that is safe to show: no character in it can steer a terminal or hide from the reader."""
+"""Escapes text for display, so that no character controls a terminal or is invisible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNSAFE_IN_BLOCK = re.compile(rf"(?![\n\t])(?:{_UNSAFE.pattern})")
 
 
 def printable(text: str, *, block: bool = False) -> str:
-    """The text with every unsafe character written as an escape such as ``\\x1b``.
+    """Escape every unsafe character, as in ``\\x1b``.
 
     Args:
         text: any text, also one with lone surrogates.
@@ -27,7 +27,7 @@ def printable(text: str, *, block: bool = False) -> str:
 
 
 def short(text: str, width: int) -> str:
-    """The text on one printable line of at most ``width`` characters, cut with ``…``."""
+    """Return one printable line of at most ``width`` characters, cut with ``…``."""
     line = printable(text[: width + 1])
     return line if len(line) <= width and len(text) <= width else line[: max(width - 1, 0)] + "…"
 

@@ -1,4 +1,4 @@
-"""Reports as one HTML page that needs no network and no script: tables, and bars as SVG.
+"""Reports as one self-contained HTML page without a script: tables, and bars as SVG.
 
 What stands in a warehouse is foreign text: control characters become escapes and markup becomes
 text, and the page's policy allows its own style and nothing else.
@@ -22,7 +22,7 @@ _LONG = ("file", "example")
 
 
 def page(title: str, about: str, found: Sequence[tuple[Report, Found]]) -> str:
-    """The page of some reports, in their order."""
+    """Return the page of some reports, in their order."""
     stamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     links = [(report.name, report.title) for report, _ in found]
     sections = [_section(report, rows) for report, rows in found]
@@ -38,7 +38,7 @@ def _section(report: Report, found: Found) -> str:
 
 
 def _table(report: Report, found: Found) -> str:
-    """A row for each; a bar beside the first word, of the column that the report names."""
+    """Return a row for each; a bar by the report's bar column after the first word."""
     head, bar = [], _bar_after(report, found)
     for number, column in enumerate(found.columns):
         kind = ' class="word"' if column.kind == "text" else ""
@@ -53,7 +53,7 @@ def _table(report: Report, found: Found) -> str:
 
 
 def _bar_after(report: Report, found: Found) -> int | None:
-    """The column that the bar stands behind: the last of the words that begin a row."""
+    """Return the column that the bar follows: the last of the leading words."""
     if not report.bar:
         return None
     words = [column.kind == "text" for column in found.columns]
@@ -87,8 +87,7 @@ def _bar(value: float | None, most: float, bound: str) -> str:
 
 
 def _heat(regime: str, share: float | None, shown: str) -> str:
-    """A cell of the matrix: the more often, the more color, at most as much as text stands out
-    from."""
+    """Return a matrix cell, darker for larger counts, up to a readable contrast."""
     return (
         '<td class="heat"><svg viewBox="0 0 1 1" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect width="1" height="1" fill-opacity="{0.45 * (share or 0):.3f}"'
