@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def fits(call: ToolCall, tools: Sequence[Mapping[str, Any]], tokenizer: Tokenizer) -> bool:
-    """Whether a call is of one of the tools, with arguments of its schema in whatever order."""
+    """Return whether a call names a tool and its arguments fit the schema, in any order."""
     from llguidance import LLMatcher
 
     functions = (tool["function"] for tool in tools)
