@@ -330,7 +330,7 @@ class Workspace(ProcessBound, Closing):
         ignored = [] if ignored is None else ignored
 
         def names_in(path: str, found: Iterator[os.DirEntry[str]]) -> Iterator[str]:
-            """Yield file names, and folder names with a slash, so that they sort as paths below do."""
+            """Yield the names of files, and of folders with a slash, so that they sort as paths do."""
             for item in found:
                 if item.is_file(follow_symlinks=False):
                     yield item.name
