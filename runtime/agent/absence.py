@@ -6,7 +6,7 @@ import re
 
 _QUOTED = re.compile(r"```.*?```|`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|„[^“”\n]*[“”]", re.DOTALL)
 _LINE = re.compile(r"^(?:\d+\t|[^:\n]+:\d+:)(.*)", re.MULTILINE)
-BEFORE = 6  # characters before such words that stand with them in a line which is told
+BEFORE = 6  # characters before such words that may belong to a quoted line
 _ABSENT = re.compile(
     r"\bno (?:such|match(?:es|ing)?|mention|information|entry|evidence|record|reference|file|folder"
     r"|line|key|setting|value|section|definition)\b"
@@ -34,5 +34,7 @@ def says_absent(answer: str, results: str = "") -> bool:
     """
     bare = _QUOTED.sub(" ", answer)
     lines = "\n".join(_LINE.findall(results))
-    said = (bare[max(match.start() - BEFORE, 0) : match.end()] for match in _ABSENT.finditer(bare))
-    return any(one.strip() not in lines for one in said)
+    clauses = (
+        bare[max(match.start() - BEFORE, 0) : match.end()] for match in _ABSENT.finditer(bare)
+    )
+    return any(one.strip() not in lines for one in clauses)

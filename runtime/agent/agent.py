@@ -88,7 +88,7 @@ class Agent(Generic[Output], ProcessBound):
         policy: which calls may run: a `Policy`, "read-only" (tools that only read) or "yes" (all).
         result_tokens: maximum tokens per tool result; default: a share of the context.
         context: maximum tokens of the conversation; default: the engine's context.
-        trace: file to append to; default: a new one in the state folder; False: kept in memory.
+        trace: file to append to; default: a new one in the state folder; False: in memory.
         redact: write neither text nor token ids to that file.
         profile: record the time of each layer in every phase.
         thinking: whether a model that can think does so before it answers; None: the model decides,
@@ -101,7 +101,7 @@ class Agent(Generic[Output], ProcessBound):
         sampling: how tokens are picked; default: the model file's settings, else greedy.
         compact: when the context is full, remove old tool results instead of ending the run.
         repetition_stop: stop a reply that only repeats itself. An answer ends with a notice; a call
-            is not run, and the model is told once.
+            is not run, and the model is warned once.
         answer_forms: if the model's file declares forms of its answers, as nano's does, hold the
             model to them: what it quotes then comes from the question or a result.
         output_type: type of the answers: a pydantic model, a dataclass, ``list[int]``, … or a JSON
@@ -112,7 +112,7 @@ class Agent(Generic[Output], ProcessBound):
             default: all, except for models that were trained on the bare loop, such as nano, and
             models on a server.
         grounded: an answer with a fact that no line of what was read carries is not taken: the
-            model is asked once more, with the cited lines, and else the answer is that nothing was
+            model gets one more try, with the cited lines, and else the answer is that nothing was
             found.
 
     Raises:
@@ -262,7 +262,7 @@ class Agent(Generic[Output], ProcessBound):
         """Register a function as a tool, as a decorator; see `triplepoint.tool`.
 
         Raises:
-            AgentError: the conversation has begun; the model has been told of its tools.
+            AgentError: the conversation has begun; the model has its tools already.
         """
 
         def add(decorated: Callable[..., Any]) -> Tool[..., Any]:
@@ -289,7 +289,7 @@ class Agent(Generic[Output], ProcessBound):
                 answer; `last_result` has what there was of it.
             ContextOverflowError: something did not fit in the context; says how long what was.
             PassCancelledError: `stop` was called.
-            AgentError: the question is empty or no text, the conversation cannot go on, or the
+            AgentError: the question is empty or no text, the conversation cannot continue, or the
                 answer does not fit output_type.
             TraceError: the trace cannot be written.
         """
@@ -316,7 +316,7 @@ class Agent(Generic[Output], ProcessBound):
         Args:
             task: the question of the run.
             new: what the model has not read yet, such as the results of its last calls.
-            step: number of the step that is asked for.
+            step: number of the step to take.
         """
         return self._events(task, new, step)
 
@@ -391,7 +391,7 @@ class Agent(Generic[Output], ProcessBound):
         `trace` its trace is a new file, or kept in memory where this agent's is.
 
         Raises:
-            AgentError: a run goes on.
+            AgentError: a run is active.
         """
         self._check_idle()
         other: Agent[Output] = object.__new__(type(self))
@@ -429,7 +429,7 @@ class Agent(Generic[Output], ProcessBound):
 
         Args:
             name: of the tool.
-            description: what the model is told of it.
+            description: for the model.
             effect: what it can do at worst; say more than "read" where its policy allows more.
         """
         check_text("name", name, needed=True)

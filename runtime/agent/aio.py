@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_AHEAD = 256  # events that may wait for whoever reads them; then the run waits
+_AHEAD = 256  # events that may be buffered for the reader; then the run waits
 
 
 async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -> AsyncGenerator[T]:

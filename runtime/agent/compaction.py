@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ..conversation.messages import Message
 
-LEAST = 48  # tokens of a result that is worth a note in its place
+MIN_TOKENS = 48  # tokens of a result that is worth a note in its place
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,18 @@ def compacted(
 
     Args:
         ledger: stays as it is.
-        encode: makes tokens of the note that stands in a result's place.
+        encode: makes tokens of the note that replaces a result.
         before: results of messages from this one on stay.
         missing: tokens to save; None takes out all.
         in_hand: messages that go last.
     """
     made = TokenLedger()
     dropped: list[Dropped] = []
-    notes: dict[int, list[int]] = {}  # by the place of what they stand for
+    notes: dict[int, list[int]] = {}  # by the index of the message that they replace
     for span in sorted(ledger.spans, key=lambda one: (one.message in in_hand, one.start)):
         old = span.origin == "tool_result" and span.message is not None and span.message < before
         enough = missing is not None and sum(one.tokens - one.left for one in dropped) >= missing
-        if not old or span.tokens < LEAST or enough:
+        if not old or span.tokens < MIN_TOKENS or enough:
             continue
         note = encode(_note(span.label, span.tokens))
         if len(note) < span.tokens:

@@ -29,7 +29,7 @@ class Conversation(ABC, Generic[Position]):
     """A conversation as one model holds it.
 
     Attributes:
-        messages: what was said so far.
+        messages: the messages so far.
         turn: number of the last question.
         checkpoints: where the questions begin that `undo` can take back: for the model, and in the
             messages.
@@ -116,15 +116,15 @@ class Conversation(ABC, Generic[Position]):
         Raises:
             AgentError: there is none.
         """
-        asked: list[str] = []
-        while self.checkpoints and not asked:  # none where a question did not fit, for one
+        questions: list[str] = []
+        while self.checkpoints and not questions:  # none where a question did not fit, for one
             position, length = self.checkpoints.pop()
-            asked = [one.content for one in self.messages[length:] if one.role == "user"]
+            questions = [one.content for one in self.messages[length:] if one.role == "user"]
             self.rewind(position)
             self.messages = self.messages[:length]
-        if not asked:
+        if not questions:
             raise AgentError("there is no question to undo")
-        return asked[0]
+        return questions[0]
 
     def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
         """Start with these messages; they are prefilled with the first new one.

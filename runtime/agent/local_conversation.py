@@ -1,7 +1,7 @@
 """A conversation on a local engine, token by token.
 
 Only new tokens are fed; the `TokenLedger` makes sure of it. A run that ends early leaves messages,
-ledger and session in step, so that the next one can go on.
+ledger and session in step, so that the next one can continue.
 
 Where the template leaves thinking out of the history, so does the conversation: the tokens of the
 thinking are taken out, and what follows them is recomputed with the next message. Tokens are never
@@ -57,7 +57,7 @@ ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
 
 
 class LocalConversation(Conversation[Mark]):
-    """See `Conversation`.
+    """A `Conversation` on a local engine.
 
     Attributes:
         chat: how this model is talked to.
@@ -119,20 +119,18 @@ class LocalConversation(Conversation[Mark]):
 
             advice = maker_sampling(engine.model.name, engine.model.architecture)
             if advice is not None and advice.never_greedy:
-                told = advice.text(thinks=True)
-                note = f"sampling settings that the model's makers recommend: {told}"
+                text = advice.text(thinks=True)
+                note = f"sampling settings that the model's makers recommend: {text}"
                 return found.over(Sampling(**advice.values(thinks=True))), [note]
         return found, []
 
     @property
     def notes(self) -> list[str]:
-        """See `Conversation.notes`."""
         own = [*self.chat.notes, *self.grammar.notes, *self.left_out, *self._maker]
         return own + engine_notes(self.config, self.engine)
 
     @property
     def context(self) -> int:
-        """See `Conversation.context`."""
         return self.session.context
 
     def count(self, text: str) -> int:
@@ -140,19 +138,15 @@ class LocalConversation(Conversation[Mark]):
         return len(self.engine.tokenizer.encode(text))
 
     def room(self) -> int:
-        """See `Conversation.room`."""
         return self.session.context - len(self.ledger)
 
     def stop(self) -> None:
-        """See `Conversation.stop`."""
         self.session.stop()
 
     def position(self) -> Mark:
-        """See `Conversation.position`."""
         return self._thoughts.mark()
 
     def rewind(self, position: Mark) -> None:
-        """See `Conversation.rewind`."""
         at = self.current(position).tokens
         self.ledger.truncate(at)
         if len(self.session.tokens) > at:
@@ -195,7 +189,6 @@ class LocalConversation(Conversation[Mark]):
         return len(ids)
 
     def history(self) -> History:
-        """See `Conversation.history`."""
         if not len(self.ledger):
             return super().history()
         marks = [(replace(self.current(mark), cuts=0), n) for mark, n in self.checkpoints]
@@ -218,7 +211,6 @@ class LocalConversation(Conversation[Mark]):
             session.truncate(session.n_cached)
 
     def settings(self) -> dict[str, Any]:
-        """See `Conversation.settings`."""
         return {
             "context": self.session.context,
             "sampling": self.sampling.as_dict(),
@@ -232,7 +224,7 @@ class LocalConversation(Conversation[Mark]):
     ) -> PhaseEvent | None:
         """Evict tool results from the context, the oldest first, and prefill the rest again.
 
-        Only what follows the first of them is computed. A note stands in each one's place, so that
+        Only what follows the first of them is computed. A note replaces each one, so that
         the model knows.
 
         Args:
@@ -244,8 +236,8 @@ class LocalConversation(Conversation[Mark]):
         """
         ledger, session = self.ledger, self.session
         if before is None:
-            asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
-            before = asked[-1] if asked else len(self.messages)
+            questions = [i for i, one in enumerate(self.messages) if one.role == "user"]
+            before = questions[-1] if questions else len(self.messages)
         missing = None if room is None else max(0, len(ledger) + room - session.context)
         encode, in_hand = self.engine.tokenizer.encode, files_in_hand(self.messages)
         made, dropped = compacted(ledger, encode, before, missing, in_hand)
@@ -270,7 +262,7 @@ class LocalConversation(Conversation[Mark]):
     def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Prefill the new messages, and nothing else (see `Conversation.append`).
 
-        Where that was asked for, a context that is full, or nearly, is compacted first, and said.
+        Where enabled, a context that is full, or nearly, is compacted first, with a notice.
         """
         room = min(ANSWER_ROOM, self.session.context // 8) if self.config.compact else 1
         try:
@@ -334,8 +326,8 @@ class LocalConversation(Conversation[Mark]):
                 session.truncate(keep)
             cached = session.n_cached
             borders = resume_points(ledger, opening)
-            asked = any(span.origin == "user" for span in ledger.spans)
-            session.sequence.opening = borders[0] if asked and not before else 0
+            begun = any(span.origin == "user" for span in ledger.spans)
+            session.sequence.opening = borders[0] if begun and not before else 0
             phase = session.prefill(
                 ledger.ids[keep:], purpose=purpose, check=run.check_stop, borders=borders
             )
@@ -436,7 +428,7 @@ class LocalConversation(Conversation[Mark]):
             if result.phase is not None:
                 self._measure(run, result.phase, request, ttft)
         reply = result.reply
-        if not reply.repaired and reply.cut_call is None:  # no call is told as text
+        if not reply.repaired and reply.cut_call is None:  # no call is shown as text
             yield from map(delta_of, result.rest)
         if result.phase is not None:
             yield PhaseFinished(result.phase)
@@ -477,7 +469,7 @@ class LocalConversation(Conversation[Mark]):
     def _keep(self, run: RunContext, before: int, result: TurnResult) -> None:
         """Add the reply to the ledger and the messages, even when it was cut."""
         tokenizer, ids, reply = self.engine.tokenizer, result.ids, result.reply
-        said = ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids
+        spoken = ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids
         headed = self.chat.form.headers is not None  # headers say nothing without their tags
         number = len(self.messages)
         self.ledger.append(ids, "model", message=number)
@@ -486,13 +478,13 @@ class LocalConversation(Conversation[Mark]):
         reply.calls = run.identify(reply.calls)
         message = Message(
             "assistant",
-            tokenizer.decode(said, special=headed),
+            tokenizer.decode(spoken, special=headed),
             calls=tuple(reply.calls),
             text=reply.answer,
             thinking=reply.thinking,
         )
         silent = set(result.thought)
-        aloud = tokenizer.decode([token for n, token in enumerate(said) if n not in silent])
+        aloud = tokenizer.decode([token for n, token in enumerate(spoken) if n not in silent])
         if headed:
             aloud = "\n".join(filter(None, (reply.answer, self.chat.form.render(reply.calls))))
         self.messages = [*self.messages, message]

@@ -5,7 +5,7 @@
                               └─ append ◄─┴─ act: validate, decide, run
 
 A `Conversation` appends and generates: a local engine or another server. A run that ends
-early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
+early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can continue.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Run:
         self._output: Any = None
         self._answered_by = ""
         self._misfits = 0
-        self._told_of_repetition = False
+        self._warned_of_repetition = False
         self._refused: Counter[str] = Counter()
         self._repaired: Counter[str] = Counter()
 
@@ -149,22 +149,22 @@ class Run:
             yield from conversation.append(context, [*new, *looked, *decision.messages], purpose)
             conversation.pending = []
             conversation.hold(decision)
-            reply, said = yield from self._generate()
+            reply, events = yield from self._generate()
             if reply.repeated:
                 self._setup.harness.after_reply(self._seen_by_policies(step), reply)
-                yield from said
+                yield from events
                 new, why = self._read_repetition(reply), "the last call repeated itself"
                 if not new:
                     return
             elif not reply.calls:
                 new, why = self._read_answer(reply, step)
                 if not new:
-                    yield from [TextDelta(context.answer)] if self._answered_by else said
+                    yield from [TextDelta(context.answer)] if self._answered_by else events
                     return
                 if new[0].by:
                     yield Notice(f"{why}; the model is asked once more")
             else:
-                yield from said
+                yield from events
                 why = "the last calls were not run"
                 if step < last:
                     self._repaired.update(call.name for call in reply.calls if reply.repaired)
@@ -176,21 +176,21 @@ class Run:
 
     def _generate(self) -> Generator[AgentEvent, None, tuple[Reply, list[AgentEvent]]]:
         """Generate a reply; its text is withheld while the harness may reject it."""
-        said: list[AgentEvent] = []
+        events: list[AgentEvent] = []
         generation = self._conversation.generate(self._context)
         if not self._setup.harness.holds:
-            return (yield from generation), said
+            return (yield from generation), events
         try:
             while True:
                 event = next(generation)
                 if isinstance(event, TextDelta):
-                    said.append(event)
+                    events.append(event)
                 else:
                     yield event
         except StopIteration as end:
-            return end.value, said
-        except (TriplepointError, KeyboardInterrupt):  # what there is of it is told
-            yield from said
+            return end.value, events
+        except (TriplepointError, KeyboardInterrupt):  # the partial text is still shown
+            yield from events
             raise
         finally:
             generation.close()
@@ -198,8 +198,8 @@ class Run:
     def _answer_calls(self) -> Iterator[AgentEvent]:
         """Append results for the calls that the previous run ended on, as templates require."""
         conversation, context = self._conversation, self._context
-        said = conversation.messages[-1:]
-        calls = said[0].calls if said and said[0].role == "assistant" else ()
+        last = conversation.messages[-1:]
+        calls = last[0].calls if last and last[0].role == "assistant" else ()
         if not calls:
             return
         context.usage.steps = self._first
@@ -233,7 +233,7 @@ class Run:
             return []
         context, messages = self._context, list[Message]()
         calls = context.identify([one.call for one in looked], by="h")
-        said = Message("assistant", calls=tuple(calls), text="", by="harness")
+        calling = Message("assistant", calls=tuple(calls), text="", by="harness")
         for call, one in zip(calls, looked, strict=True):
             yield ToolCallStarted(call.id, call.name, call.arguments, by="harness")
             event = ToolEvent(
@@ -252,13 +252,13 @@ class Run:
             context.trace.write(event)
             seen = self._shown(call, one.result)
             self._executor.saw(seen)
-            told = Message("tool", one.result, call.name, call.id, by="harness", seen=seen)
-            messages.append(told)
+            result = Message("tool", one.result, call.name, call.id, by="harness", seen=seen)
+            messages.append(result)
             yield ToolCallFinished(call.id, call.name, one.result, None, one.seconds)
-        return [said, *messages]
+        return [calling, *messages]
 
     def _shown(self, call: ToolCall, result: str) -> dict[str, str]:
-        """Record which files the model has seen whole and may overwrite."""
+        """Return the files that a call has shown whole, which the model may overwrite."""
         files, path = self._setup.files, call.arguments.get("path")
         acts = any(one.effect != "read" for one in self._setup.tools)
         if not acts or files is None or call.name != "read_file" or not isinstance(path, str):
@@ -299,12 +299,12 @@ class Run:
         Nothing where it was an answer, which stays as it is.
 
         Raises:
-            LimitReachedError: it was told before, or thinks and does not answer.
+            LimitReachedError: it was warned before, or thinks and does not answer.
         """
         length = counted(reply.repeated, "token")
         if reply.cut_call is not None:
-            if not self._told_of_repetition:
-                self._told_of_repetition = True
+            if not self._warned_of_repetition:
+                self._warned_of_repetition = True
                 return [Message("user", REPEATS_ITSELF)]
             what = cut_part(reply)
         elif self._context.answer and self._setup.output is None:
@@ -326,8 +326,8 @@ class Run:
             began = time.perf_counter()
             outcome = self._executor.run(call)
             decision = outcome.decision
-            asked = 0.0 if decision is None else decision.asked_s
-            duration = time.perf_counter() - began - asked
+            wait_s = 0.0 if decision is None else decision.asked_s
+            duration = time.perf_counter() - began - wait_s
             event = ToolEvent(
                 turn=context.turn,
                 step=context.usage.steps,
@@ -338,7 +338,7 @@ class Run:
                 duration_s=duration,
                 call_id=call.id,
                 effect=outcome.effect,
-                asked_s=asked,
+                asked_s=wait_s,
             )
             if decision is not None:
                 event.decision, event.decided_by = decision.word, decision.by

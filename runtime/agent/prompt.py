@@ -28,10 +28,10 @@ def system_prompt(tools: ToolSet) -> str:
 
 
 DENIED = "not allowed: {reason}. Do not try it again; say what you would have done."
-"""What the model is told about a call that the policy denies."""
+"""The model's message about a call that the policy denies."""
 
 TOOK_LONGER = "took longer than {seconds:g} s and was not waited for"
-"""What the model is told about a call that overran its tool's own time."""
+"""The model's message about a call that overran its tool's own time."""
 
 LEFT_BY_TIMEOUT = "the time of the run, {seconds:g} s, was up before the tool had returned"
 LEFT_BY_STOP = "the run was stopped before the tool had returned"
@@ -43,16 +43,16 @@ REPEATS_ITSELF = (
     "That tool call repeated itself without end and was not run. "
     "Make a shorter call, or answer from what you have."
 )
-"""What the model is told once a run when a call does nothing but repeat itself."""
+"""The model's message, once a run, when a call does nothing but repeat itself."""
 
 INTERRUPTED_CALL = "error: this call was interrupted and has no result"
-"""The result of a call that the run ended on, when the conversation goes on."""
+"""The result of a call that the run ended on, when the conversation continues."""
 
 REPEATED_CALL = (
     "error: you made this exact call before and got the same result. "
     "Answer from what you have, or try something else."
 )
-"""What the model is told, once a run, when it makes an identical call a third time."""
+"""The model's message, once a run, when it makes an identical call a third time."""
 
 
 def counted(number: int, what: str) -> str:

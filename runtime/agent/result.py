@@ -26,7 +26,7 @@ class Usage:
     """The cost of a run."""
 
     steps: int = 0
-    """Times the model was asked."""
+    """Number of the model's replies."""
     input_tokens: int = 0
     """Tokens of the context over all steps, reused ones included."""
     cached_tokens: int = 0
@@ -62,7 +62,7 @@ def footnotes(sources: Iterable[Sequence[Any]], unsupported: Iterable[str]) -> l
     for fact, path, line in sources:
         if fact != path:
             facts.setdefault(f"{path}:{line}" if line else path, []).append(fact)
-    placed = [f"[{place}] {', '.join(found)}" for place, found in facts.items()]
+    placed = [f"[{where}] {', '.join(found)}" for where, found in facts.items()]
     return [*placed, *(f"{NO_SOURCE} {fact}" for fact in unsupported)]
 
 

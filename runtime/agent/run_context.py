@@ -90,7 +90,7 @@ class CancellationToken:
         """
         self._task = task
         try:
-            # Whoever ends the run says so first and looks for the task then.
+            # The caller that ends the run sets the flag first and looks for the task then.
             if self.expired:
                 self.expire()
             elif self.cancelled:
@@ -117,7 +117,7 @@ class RunContext:
 
     Attributes:
         usage: what the run has cost so far.
-        answer, thinking: what the model said last.
+        answer, thinking: the model's last reply.
         began: when the question was asked, by `time.perf_counter`.
     """
 
@@ -144,7 +144,7 @@ class RunContext:
         self._known: set[str] = set()  # digests of contents that are in the trace
 
     def check_stop(self) -> None:
-        """See `CancellationToken.check`."""
+        """Raise if the run must end."""
         self.cancellation.check()
 
     def tokens_left(self) -> int:
@@ -153,19 +153,21 @@ class RunContext:
         Raises:
             LimitReachedError: none.
         """
-        most = self._max_tokens
-        if most is None:
+        limit = self._max_tokens
+        if limit is None:
             return TURN_TOKENS
-        if self.usage.output_tokens >= most:
+        if self.usage.output_tokens >= limit:
             raise LimitReachedError(
-                f"no answer after {counted(most, 'generated token')}; allow more (max_tokens)"
+                f"no answer after {counted(limit, 'generated token')}; allow more (max_tokens)"
             )
-        return most - self.usage.output_tokens
+        return limit - self.usage.output_tokens
 
     def cut_error(self, reply: Reply) -> LimitReachedError:
         """Return the error of a run whose last reply reached the token limit."""
-        most = counted(self._max_tokens or TURN_TOKENS, "generated token")
-        return LimitReachedError(f"{cut_part(reply)} was cut after {most}; allow more (max_tokens)")
+        limit = counted(self._max_tokens or TURN_TOKENS, "generated token")
+        return LimitReachedError(
+            f"{cut_part(reply)} was cut after {limit}; allow more (max_tokens)"
+        )
 
     def log_message(
         self, role: str, content: str, thinking: str = "", by: Literal["", "harness"] = ""
@@ -197,15 +199,15 @@ class RunContext:
         phase.turn, phase.step, phase.purpose = self.turn, self.usage.steps, purpose
         return self.trace.write(phase)
 
-    def log_reply(self, reply: Reply, said: str, tokens: int) -> None:
+    def log_reply(self, reply: Reply, content: str, tokens: int) -> None:
         """Add the model's reply to the trace and the usage.
 
         Args:
             reply: what it was.
-            said: the same as text, without the thinking.
+            content: the same as text, without the thinking.
             tokens: how many it took, thinking included.
         """
-        self.log_message("assistant", said, reply.thinking)
+        self.log_message("assistant", content, reply.thinking)
         self.answer, self.thinking = reply.answer, reply.thinking
         self.usage.output_tokens += tokens
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 CONVERSATION = "conversation.json"
-MOST_BYTES = 16 << 30
+MAX_BYTES = 16 << 30
 """Most that the KV caches of all sessions take; those used least recently go first."""
 _CONVERSATION = re.compile(re.escape(CONVERSATION))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -52,13 +52,13 @@ class State:
     model: str
     """SHA-256 of the model."""
     told: str
-    """SHA-256 of what the model is told before the first question: system message and tools."""
+    """SHA-256 of the prompt before the first question: system message and tools."""
     run: str
     """The last run that went on with it, as in its trace."""
     turn: int
     messages: list[Message]
     workspace: str = ""
-    """The folder that it is about; empty if none, or kept by a version that did not say."""
+    """The folder that it is about; empty if none, or saved by a version without this field."""
     model_name: str = ""
     model_path: str = ""
     """The model's file, or the address of its server."""
@@ -105,11 +105,11 @@ class SavedSession(ProcessBound):
             return []
         state = self._read()
         moved = self._moved(agent, state)
-        said = self._resume(agent, state)
+        notes = self._resume(agent, state)
         agent.conversation.pending = list(state.pending)
         if agent.files is not None:
-            said += agent.files.attach_again(state.attached)
-        return [*said, *([moved] if moved else [])]
+            notes += agent.files.attach_again(state.attached)
+        return [*notes, *([moved] if moved else [])]
 
     def _moved(self, agent: Agent[Any], state: State) -> str:
         """Return a note where the agent's tools use another folder than before."""
@@ -122,11 +122,11 @@ class SavedSession(ProcessBound):
 
     def _resume(self, agent: Agent[Any], state: State) -> list[str]:
         conversation = agent.conversation
-        same = state.model == agent.engine.model.sha256 and state.told == _told(agent)
+        same = state.model == agent.engine.model.sha256 and state.told == _fingerprint(agent)
         if isinstance(conversation, LocalConversation) and same and state.ids:
             if not all(0 <= token < conversation.engine.tokenizer.n_vocab for token in state.ids):
                 raise self._refusal("has tokens that the model does not have")
-            return self._go_on(agent, conversation, state)
+            return self._restore(agent, conversation, state)
         conversation.load_history(_with_system(state.messages, agent.config.system), state.turn)
         write_continuation(agent.trace, agent.setup, parent=state.run)
         if not isinstance(conversation, LocalConversation):
@@ -134,7 +134,9 @@ class SavedSession(ProcessBound):
         what = "another model" if state.model != agent.engine.model.sha256 else "other tools"
         return [f"session {self.name} was saved with {what}, so it is read again"]
 
-    def _go_on(self, agent: Agent[Any], conversation: LocalConversation, state: State) -> list[str]:
+    def _restore(
+        self, agent: Agent[Any], conversation: LocalConversation, state: State
+    ) -> list[str]:
         """Restore the tokens, and as much of their KV cache as is saved."""
         began = time.perf_counter()
         made = conversation.session
@@ -157,13 +159,13 @@ class SavedSession(ProcessBound):
             phase = conversation.session.sequence.metrics.adopted("session", seconds)
             phase.turn = agent.turn
             agent.trace.write(phase)
-        said = [
+        answers = [
             f"session {self.name} continues: {reused:,} of {len(state.ids):,} tokens from disk in "
             f"{seconds:.2f} s"
         ]
         if why:
-            said.append(f"the rest is recomputed: {why}")
-        return said
+            answers.append(f"the rest is recomputed: {why}")
+        return answers
 
     def save(self, agent: Agent[Any]) -> None:
         """Save the conversation as it is now.
@@ -182,7 +184,7 @@ class SavedSession(ProcessBound):
         state = State(
             VERSION,
             agent.engine.model.sha256,
-            _told(agent),
+            _fingerprint(agent),
             agent.trace.run,
             workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
             model_name=agent.engine.model.name,
@@ -316,7 +318,7 @@ def last_session(root: str | Path | None = None) -> str:
     Raises:
         SessionError: there is none.
     """
-    found = [(time_of, folder.name) for folder, time_of in kept_folders(sessions_folder(root))]
+    found = [(time_of, folder.name) for folder, time_of in saved_folders(sessions_folder(root))]
     if not found:
         raise SessionError("there is no session to continue; start one with --session NAME")
     return max(found)[1]
@@ -329,7 +331,7 @@ def sessions_folder(root: str | Path | None = None) -> Path:
     return user_folder("state") / "sessions"
 
 
-def kept_folders(root: Path) -> Iterator[tuple[Path, float]]:
+def saved_folders(root: Path) -> Iterator[tuple[Path, float]]:
     """Yield the folders of sessions, and when each was saved."""
     if not root.is_dir():
         return
@@ -337,14 +339,14 @@ def kept_folders(root: Path) -> Iterator[tuple[Path, float]]:
         try:
             if not folder.is_symlink() and _NAME.fullmatch(folder.name):
                 yield folder, (folder / CONVERSATION).lstat().st_mtime
-        except OSError:  # begun and never kept, or removed meanwhile
+        except OSError:  # begun and never saved, or removed meanwhile
             continue
 
 
 def _make_room(keep: Path, coming: int) -> None:
-    """Remove the KV caches of the least recently used sessions, beyond `MOST_BYTES`."""
-    room = MOST_BYTES - coming
-    for folder, _ in sorted(kept_folders(keep.parent), key=lambda one: -one[1]):
+    """Remove the KV caches of the least recently used sessions, beyond `MAX_BYTES`."""
+    room = MAX_BYTES - coming
+    for folder, _ in sorted(saved_folders(keep.parent), key=lambda one: -one[1]):
         if folder == keep:
             continue
         files = [path for path in folder.iterdir() if kv_snapshot.is_cache(path)]
@@ -379,19 +381,19 @@ def _take(lock: int, folder: Path) -> bool:
     """
     if not claim(lock):
         return False
-    try:  # whoever had it until now may have removed the session, and the file with it
+    try:  # the last owner may have removed the session, and the file with it
         return os.path.samestat(os.fstat(lock), os.lstat(folder / "lock"))
     except OSError:
         return False
 
 
-def _told(agent: Agent[Any]) -> str:
+def _fingerprint(agent: Agent[Any]) -> str:
     """Return the SHA-256 of the system message, the tools and the template."""
     template = (
         agent.conversation.chat.source if isinstance(agent.conversation, LocalConversation) else ""
     )
-    told = [agent.config.system, agent.tools.schemas(), template]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    parts = [agent.config.system, agent.tools.schemas(), template]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _with_system(messages: list[Message], system: str) -> list[Message]:

@@ -12,12 +12,12 @@ from ...arguments import without_surrogates
 from ..conversation.formats import FORMATS
 from ..conversation.reasoning_tags import Thinking
 from ..conversation.stop_strings import overlap
-from ..conversation.toolcalls import MOST_LEVELS, ToolCall, ToolFormat, is_flat
+from ..conversation.toolcalls import MAX_LEVELS, ToolCall, ToolFormat, is_flat
 
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
 TAGS = Thinking()
-"""Around thinking at the head of the answer, from servers that do not tell it apart."""
+"""Around thinking at the head of the answer, from servers that do not separate it."""
 
 Mode = Literal["answer", "thinking"]
 
@@ -53,8 +53,8 @@ class StreamedReply:
     """The reply of a server so far.
 
     Attributes:
-        finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty while it goes on.
-        content: what it said as its answer, to be sent back: the answer, and thinking within tags.
+        finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty until then.
+        content: its answer, to be sent back: the answer, and thinking within tags.
         usage, timings: what the server counted, where it says so.
         thinks_as: the field in which it sends thinking, where it has one.
     """
@@ -72,10 +72,10 @@ class StreamedReply:
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
     thinks_as: str = ""
-    _tagged: bool | None = None  # whether tagged thinking goes on; None: nothing was said yet
+    _tagged: bool | None = None  # whether tagged thinking is open; None: no text yet
     _rest: str = ""  # text that is not read yet: it may be a part of a tag
     _seen: list[int] = field(default_factory=list)
-    _places: dict[int, int] = field(default_factory=dict)  # of indices that were given twice
+    _reassigned: dict[int, int] = field(default_factory=dict)  # of indices that were given twice
     _last: int = 0  # place of the call that the last piece belonged to
 
     def take(self, chunk: dict[str, Any]) -> list[tuple[Mode, str]]:
@@ -99,30 +99,30 @@ class StreamedReply:
         return new
 
     def _delta(self, delta: dict[str, Any]) -> list[tuple[Mode, str]]:
-        said: list[tuple[Mode, str]] = []
+        pieces: list[tuple[Mode, str]] = []
         for name in ("reasoning_content", "reasoning"):
             if isinstance(text := delta.get(name), str) and text:
                 self.thinking += text
                 self.thinks_as = self.thinks_as or name
-                said.append(("thinking", text))
+                pieces.append(("thinking", text))
                 break
         content = delta.get("content")
         if text := _thoughts_in(content):
             self.thinking += text
-            said.append(("thinking", text))
+            pieces.append(("thinking", text))
         if text := _text_in(content) or _text_in(delta.get("refusal")):
             self.content += text
-            said += self._said(text)
+            pieces += self._answer_pieces(text)
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 self._call(call)
-        self.pieces += bool(said or calls or text)
-        return said
+        self.pieces += bool(pieces or calls or text)
+        return pieces
 
-    def _said(self, text: str) -> list[tuple[Mode, str]]:
+    def _answer_pieces(self, text: str) -> list[tuple[Mode, str]]:
         """Add a piece of the answer, which may begin with thinking in tags."""
-        said: list[tuple[Mode, str]] = []
+        pieces: list[tuple[Mode, str]] = []
         text, self._rest = self._rest + text, ""
         if self._tagged is None:
             head = text.lstrip()
@@ -139,26 +139,26 @@ class StreamedReply:
                 thought, self._rest = thought[:cut], thought[cut:]
             self.thinking += thought
             if thought:
-                said.append(("thinking", thought))
+                pieces.append(("thinking", thought))
         if self.thinking and not self.answer:
             text = text.lstrip()
         self.answer += text
         self.held += text
         if text and not _may_be_call(self.answer):
-            said.append(("answer", self.held))
+            pieces.append(("answer", self.held))
             self.held = ""
-        return said
+        return pieces
 
     def _call(self, call: dict[str, Any]) -> None:
         function = call.get("function")
         if not isinstance(function, dict):
             return
         name, given = function.get("name"), call.get("id")
-        place = self._place(call.get("index"), name, given)
-        if place not in self.calls and len(self.calls) >= MAX_CALLS:
+        index = self._index_of(call.get("index"), name, given)
+        if index not in self.calls and len(self.calls) >= MAX_CALLS:
             return
-        self._last = place
-        pending = self.calls.setdefault(place, Pending())
+        self._last = index
+        pending = self.calls.setdefault(index, Pending())
         if isinstance(given, str):
             pending.id = pending.id or given
         if isinstance(name, str) and not pending.named(name):
@@ -169,20 +169,20 @@ class StreamedReply:
         elif isinstance(arguments, dict):
             pending.arguments = json.dumps(arguments, ensure_ascii=False)
 
-    def _place(self, index: object, name: object, given: object) -> int:
+    def _index_of(self, index: object, name: object, given: object) -> int:
         """Return the call that a delta belongs to; create it where it is missing."""
         free = max(self.calls, default=-1) + 1
         if not isinstance(index, int):
-            # Without a number: what has no name goes on with a call that has begun.
+            # Without a number: a delta without a name continues a call that has begun.
             if not self.calls:
                 return free
             known = [n for n, one in self.calls.items() if given and one.id == given]
-            place = known[0] if known else self._last
-            return free if name and self.calls[place].differs(name, given, free=True) else place
-        place = self._places.get(index, index)
-        if place in self.calls and name and self.calls[place].differs(name, given):
-            place = self._places[index] = free  # another one, as from Ollama
-        return place
+            found = known[0] if known else self._last
+            return free if name and self.calls[found].differs(name, given, free=True) else found
+        found = self._reassigned.get(index, index)
+        if found in self.calls and name and self.calls[found].differs(name, given):
+            found = self._reassigned[index] = free  # another one, as from Ollama
+        return found
 
     def tool_calls(self) -> list[ToolCall]:
         """Return the calls in order; one that cannot be parsed has a `problem`."""
@@ -290,7 +290,7 @@ def _read(pending: Pending) -> ToolCall:
         problem = f"the arguments of {pending.name} must be a JSON object"
         return ToolCall(pending.name, {}, text, problem)
     if not is_flat(arguments):
-        problem = f"the arguments of {pending.name} are nested more than {MOST_LEVELS} deep"
+        problem = f"the arguments of {pending.name} are nested more than {MAX_LEVELS} deep"
         return ToolCall(pending.name, {}, text, problem)
     return ToolCall(pending.name, arguments, text)
 

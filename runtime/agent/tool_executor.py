@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .run_context import CancellationToken
     from .tool_output import ToolOutputStore
 
-MAX_ERROR = 300  # characters of an unexpected exception that the model is told
+MAX_ERROR = 300  # characters of an unexpected exception that the model sees
 SAME_CALLS = 2
 """Times that one call may give one result; after that it is not run again."""
 
@@ -76,8 +76,8 @@ class ToolExecutor:
         """Run a call; return the result for the model and the record for the trace.
 
         Raises:
-            LimitReachedError: the model was told that it repeats this call, and goes on.
-            AskError: nobody could be asked about it.
+            LimitReachedError: the model was warned that it repeats this call, and continues.
+            AskError: the user could not be asked.
         """
         if self._loop_detector.too_often(call):
             return Outcome(REPEATED_CALL, REPEATED_CALL.removeprefix("error: "))
@@ -115,7 +115,7 @@ class ToolExecutor:
         """Run a tool; with a time limit, in a thread that may be abandoned.
 
         Raises:
-            ToolError: also where the run has ended meanwhile, such as while a person was asked.
+            ToolError: also where the run has ended meanwhile, such as while the user was asked.
         """
         self._cancellation.check_call()
         if tool.timeout is None and self._cancellation.timeout is None:
@@ -136,7 +136,7 @@ class LoopDetector:
         """Return whether the call has used up its tries; the model is warned once.
 
         Raises:
-            LimitReachedError: it was told and goes on.
+            LimitReachedError: it was warned and continues.
         """
         times, _ = self._seen.get(call.key, (0, ""))
         if times < SAME_CALLS:
@@ -165,7 +165,7 @@ class LoopDetector:
 
 def _bugs() -> tuple[type[BaseException], ...]:
     """Return the exceptions of a tool that do not end the run; Ctrl-C is not among them."""
-    asyncio = sys.modules.get("asyncio")  # whoever cancelled something has it
+    asyncio = sys.modules.get("asyncio")  # the one who cancelled it has it
     return (Exception, SystemExit, *([asyncio.CancelledError] if asyncio is not None else []))
 
 

@@ -3,9 +3,9 @@
 A file may hold such forms under `KEY`: terminals of a Lark grammar, of which `ANSWER` is the
 whole answer. They may use three that are defined here, of the conversation so far:
 
-    QUOTE    a run of whole words and signs, within one line, of what was asked and returned
+    QUOTE    a run of whole words and signs, within one line, of questions and results
     NUMBER   one that is a number
-    SETTING  a name and what stands behind it on its line of a result: "port is 80", "port in
+    SETTING  a name and what follows it on its line of a result: "port is 80", "port in
              a.conf is 80", "port is 80 (line 3); 81 (line 9)", where the lines have numbers
 
 and claims, one a line, each a form that is written once for each result, or each line of one, of
@@ -21,7 +21,7 @@ the number of an empty one; `end`: the line from any word on). A claim that ends
 begin is made of the results since the last question alone, and says so where the tool did not see
 all (`Result.reservation`); the others, where no tool was called since then, of all before.
 
-The embedded model's file has them: it cannot write a word that stands nowhere, a name with the
+The embedded model's file has them: it cannot write a word that no source holds, a name with the
 value of another, half of a list, or that a file is empty which is not.
 """
 
@@ -54,9 +54,9 @@ _PIECES = re.compile(r"\w+|\W", re.DOTALL)
 _HIT = re.compile(r"(\S.*?):(\d+):(.*)")
 _NUMBERED = re.compile(r"(\d+)\t(.*)")
 _NAME = re.compile(r"[^\s=:\"'`,;(){}\[\]<>]+")
-_SAID = re.compile(r"\w|[^\x00-\x7f]")
+_WORD_CHARACTER = re.compile(r"\w|[^\x00-\x7f]")
 """What a value has at least one of. A range up to U+10FFFF would take 6 ms to compile."""
-_PLACES = re.compile(r"\(there are (.*)\)$")
+_OTHER_PATHS = re.compile(r"\(there are (.*)\)$")
 _PARTED = re.compile(r'["|]')
 """What divides a line into parts, each of which may be the end of what it says."""
 _CUT = "[cut: "
@@ -66,10 +66,10 @@ AS_FAR = ", as far as I searched."
 _NAMES = 4
 """How many words from its beginning on a line may name what it sets."""
 _BEFORE = re.compile(r"\s*((-|export|set|env|ENV|ARG|const|let|var)\s+)*[\"'<]?")
-"""What may stand before the name that a line sets; a comment is no such line."""
-MOST_PLACES = 12
+"""What may precede the name that a line sets; a comment is no such line."""
+MAX_OCCURRENCES = 12
 """How many places of a name one answer can list."""
-MOST_LISTED = 1200
+MAX_LISTED_BYTES = 1200
 """UTF-8 bytes of a folder's names that one answer lists; of more, it says so."""
 
 
@@ -126,18 +126,18 @@ class Result:
             return ""
         if not self.text.startswith(_ERROR):
             return AS_FAR if self.cut else ""
-        told = self.text.removeprefix(_ERROR).split("\n")[0]
-        return f" that I could see: {told}" if self.fields.get("path", "\n") in told else None
+        message = self.text.removeprefix(_ERROR).split("\n")[0]
+        return f" that I could see: {message}" if self.fields.get("path", "\n") in message else None
 
     @cached_property
     def fields(self) -> dict[str, str]:
         """Return the values that claims may quote from the call and its result, by field."""
-        asked = self.arguments
-        known = {name: str(asked[name]) for name in ("path", "start") if name in asked}
+        arguments = self.arguments
+        known = {name: str(arguments[name]) for name in ("path", "start") if name in arguments}
         rows, cut = self.rows, self.cut
-        if "pattern" in asked:
-            pattern = str(asked["pattern"]).replace(".?", " ")
-            if not (asked.get("regex") and "|" in pattern):
+        if "pattern" in arguments:
+            pattern = str(arguments["pattern"]).replace(".?", " ")
+            if not (arguments.get("regex") and "|" in pattern):
                 known["pattern"] = pattern
             files = list(dict.fromkeys(row.file for row in rows))
             if rows:
@@ -148,13 +148,13 @@ class Result:
                 known["lines"] = ", ".join(str(row.number) for row in rows)
         elif not rows and not self.text.startswith(("error: ", "(")):
             known["entries"] = entries(self.text)
-        if places := _PLACES.search(self.text):
-            known["places"] = places[1]
+        if paths := _OTHER_PATHS.search(self.text):
+            known["places"] = paths[1]
         return known
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Evidence:
     """The tool results of a conversation, as evidence for the next answer."""
 
     text: str = ""
@@ -169,7 +169,7 @@ class Said:
 class _Rules:
     """Builds the grammar rules of the forms."""
 
-    said: Said
+    evidence: Evidence
     lines: list[str] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
 
@@ -177,8 +177,8 @@ class _Rules:
         """Expand a template to one alternative for each fact that makes it true."""
         wanted = set(_FIELD.findall(template))
         seen: dict[str, None] = {}
-        for result in self.said.results:
-            if sign is not None and not (self.said.fresh and result.begins(sign)):
+        for result in self.evidence.results:
+            if sign is not None and not (self.evidence.fresh and result.begins(sign)):
                 continue
             if (reserved := result.reservation(sign)) is None:
                 continue
@@ -194,8 +194,8 @@ class _Rules:
     def _filled(self, template: str, known: Mapping[str, str]) -> str:
         parts: list[str] = []
         text = ""
-        for place, part in enumerate(_FIELD.split(template)):
-            if place % 2 == 0:
+        for number, part in enumerate(_FIELD.split(template)):
+            if number % 2 == 0:
                 text += part
             elif part == "end" or part not in known:
                 parts += [_quoted(text)] * bool(text)
@@ -211,7 +211,7 @@ class _Rules:
             return self.ends[text]
         pieces, parted = _PIECES.findall(text), _PARTED.search(text)
         name = self.ends[text] = f"END{len(self.ends)}"
-        last = ""  # the shortest end that stands nowhere else
+        last = ""  # the shortest end that occurs nowhere else
         while not parted and text.count(last) != 1:
             last = pieces.pop() + last
         rest = f" & ({_ANY} {_quoted(last)})" if last else r" & /[^\n]+/"
@@ -231,34 +231,34 @@ def entries(listing: str) -> str:
     shown, size = 0, 0
     for name in names[: len(names) - cut]:
         size += len(name.encode()) + len(", ")
-        if shown and size > MOST_LISTED:
+        if shown and size > MAX_LISTED_BYTES:
             cut = True
             break
         shown += 1
     return ", ".join(names[:shown]) + " and more" * cut
 
 
-def rules(forms: str, said: Said) -> str:
-    """Return the Lark rules of `answer` for the declared `forms` and the evidence `said`."""
-    made = _Rules(said)
+def rules(forms: str, evidence: Evidence) -> str:
+    """Return the Lark rules of `answer` for the declared `forms` and the `evidence`."""
+    made = _Rules(evidence)
     claims: dict[str, list[str]] = {}
-    kept: list[str] = []
+    others: list[str] = []
     for line in forms.split("\n"):
         if claim := _CLAIM.fullmatch(line):
             sign = None if claim[3] is None else json.loads(claim[3])
             claims.setdefault(claim[1], []).extend(made.claim(json.loads(claim[2]), sign))
         else:
-            kept.append(line)
+            others.append(line)
     return "\n".join(
         [
             "answer: ANSWER",
-            *kept,
+            *others,
             *(_one_of(name, found) for name, found in claims.items()),
             *made.lines,
             r"QUOTE: GIVEN & /[^\n]+/",
             "NUMBER: GIVEN & /[0-9]+/",
-            f"GIVEN: {_part_of(said.text or ' ')}",
-            *(_settings(said.results) if "SETTING" in forms else ()),
+            f"GIVEN: {_part_of(evidence.text or ' ')}",
+            *(_settings(evidence.results) if "SETTING" in forms else ()),
         ]
     )
 
@@ -283,7 +283,7 @@ def _settings(results: Iterable[Result]) -> list[str]:
         for row in result.rows:
             for name in islice(_NAME.finditer(row.text), _NAMES):
                 rest = row.text[name.end() :].strip()
-                if _SAID.search(rest):
+                if _WORD_CHARACTER.search(rest):
                     first = _BEFORE.fullmatch(row.text, 0, name.start()) is not None
                     rows = behind.setdefault((name[0], row.file), {})
                     rows.setdefault(row.number, []).append((rest, first))
@@ -296,7 +296,7 @@ def _settings(results: Iterable[Result]) -> list[str]:
     for (name, file), rows in behind.items():
         values = dict.fromkeys(value(rest) for rests in rows.values() for rest, _ in rests)
         inside = f"({_quoted(f' in {file}')})? " if file else ""
-        listed = _places(rows, value)
+        listed = _occurrences(rows, value)
         found.append(f'{_quoted(name)} {inside}" is " ({" | ".join([*values, *listed])})')
     return [
         _one_of("SETTING", found),
@@ -304,31 +304,31 @@ def _settings(results: Iterable[Result]) -> list[str]:
     ]
 
 
-def _places(
+def _occurrences(
     rows: Mapping[int, Sequence[tuple[str, bool]]], value: Callable[[str], str]
 ) -> list[str]:
     """Return the lists of the places of a name, in their order: all where it comes first on its
     line, and any of the others; none where it has but one.
     """
-    numbers = sorted(rows)[:MOST_PLACES]
+    numbers = sorted(rows)[:MAX_OCCURRENCES]
     behind = ""
     lists: list[str] = []
     for number in reversed(numbers):
         rests = dict.fromkeys(value(rest) for rest, _ in rows[number])
-        place = f'({" | ".join(rests)}) " (line {number})"'
-        from_here = [f"{place} {behind}"] if behind else []
+        occurrence = f'({" | ".join(rests)}) " (line {number})"'
+        from_here = [f"{occurrence} {behind}"] if behind else []
         if any(first for _, first in rows[number]):
             lists = from_here
-            behind = f'"; " {place} {behind}'
+            behind = f'"; " {occurrence} {behind}'
         else:
             lists = from_here + lists
-            behind = f'("; " {place})? {behind}'
+            behind = f'("; " {occurrence})? {behind}'
     return lists
 
 
-def said(
+def read_evidence(
     tokenizer: Tokenizer, ids: Sequence[int], form: ToolFormat, tags: Mapping[str, int]
-) -> Said:
+) -> Evidence:
     """Read the tool results of a conversation from its tokens, without the patterns searched for.
 
     Args:
@@ -338,9 +338,9 @@ def said(
         tags: the tokens of the tags that the vocabulary has.
     """
     call, called, result, returned = map(tags.get, (form.opening, form.closing, *RESULT_TAGS))
-    kept: list[int] = []
+    quotable: list[int] = []
     results: list[Result] = []
-    asked: list[Mapping[str, Any]] = []  # arguments of calls that have no result yet
+    pending: list[Mapping[str, Any]] = []  # arguments of calls that have no result yet
     begun = first = 0
     opened: int | None = None
     stops = 0  # how many messages ended since the last call or result began
@@ -357,14 +357,14 @@ def said(
                 opened = None
                 with suppress(ValueError):
                     text = tokenizer.decode(ids[begun:at])
-                    asked += [one.arguments for one in form.parse(text)]
+                    pending += [one.arguments for one in form.parse(text)]
         elif token == returned:
             text = tokenizer.decode(ids[begun:at]).strip("\n")
-            results.append(Result(asked.pop(0) if asked else {}, text))
+            results.append(Result(pending.pop(0) if pending else {}, text))
             opened = None
         if opened is None or opened != call:
-            kept.append(token)
+            quotable.append(token)
         if opened is None and token in stop_ids:
             stops += 1
     fresh = stops <= 1 and len(results) > first
-    return Said(tokenizer.decode(kept), results[first:] if fresh else results, fresh)
+    return Evidence(tokenizer.decode(quotable), results[first:] if fresh else results, fresh)

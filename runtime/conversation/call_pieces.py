@@ -1,8 +1,7 @@
 """Streams the arguments of tool calls while the model still writes them.
 
 Where the arguments of a call are a JSON object, its text is what clients get in any case: so it can
-be passed on as it comes. Formats that write arguments in another way are told of when they are
-whole.
+be passed on as it comes. Calls in other formats are reported when they are whole.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 JSON_HEAD = re.compile(r'"name":\s*("(?:[^"\\]|\\.)*"),\s*"(?:arguments|parameters)":\s*(?=\{)')
-"""What stands before the arguments in a JSON object with a name."""
+"""What precedes the arguments in a JSON object with a name."""
 _STOPS = re.compile(r'["\\{}\[\]]')
 
 
@@ -44,7 +43,7 @@ class CallPieces:
     """Extracts the arguments of calls from a growing text.
 
     Args:
-        head: what stands before the arguments of a call, up to their ``{``; its first group is the
+        head: what precedes the arguments of a call, up to their ``{``; its first group is the
             name, as it is or as a JSON string.
 
     Attributes:

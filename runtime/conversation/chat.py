@@ -135,7 +135,7 @@ class Chat:
         self._takes_calls: bool | None = None  # not known before there is a call
         self._unsafe = set[str]()
         self._mends: tuple[tuple[str, str], ...] = ()
-        self._tells_tools = True
+        self._lists_tools = True
         self._takes_system: bool | None = None  # not known before there is a system message
         self.form: ToolFormat
         if self.tools:
@@ -168,7 +168,7 @@ class Chat:
         last = max(i for i, message in enumerate(read) if message.role == "assistant")
         was_off = self._window.off
         segments = self._window.render(
-            messages, last, lambda kept: self._suffix(messages, last, kept)
+            messages, last, lambda indices: self._suffix(messages, last, indices)
         )
         if self._window.off != was_off:
             self.notes.append(self._window.off)
@@ -176,42 +176,42 @@ class Chat:
         return segments
 
     def _suffix(
-        self, messages: Sequence[Message], last: int, kept: Sequence[int]
+        self, messages: Sequence[Message], last: int, indices: Sequence[int]
     ) -> list[Segment] | None:
-        """Render what follows message `last` when the template is shown the messages `kept`."""
+        """Render what follows message `last` as the template does for the messages at `indices`."""
         segments = None
-        if any(messages[i].calls for i in kept) and self._shows_calls():
-            rendered = self._render(messages, kept, calls=True, new=last + 1)
+        if any(messages[i].calls for i in indices) and self._shows_calls():
+            rendered = self._render(messages, indices, calls=True, new=last + 1)
             segments = self._after(rendered, last)
             if messages[last].calls and segments is not None:
                 segments = self._from_stop(segments)
         if segments is None:
-            segments = self._after(self._render(messages, kept, new=last + 1), last)
+            segments = self._after(self._render(messages, indices, new=last + 1), last)
         return segments
 
     @staticmethod
     def _after(segments: list[Segment], last: int) -> list[Segment] | None:
         """Return what follows the last segment of a message, or None where it has none."""
-        places = [i for i, s in enumerate(segments) if s.origin == "model" and s.message == last]
-        return segments[places[-1] + 1 :] if places else None
+        own = [i for i, s in enumerate(segments) if s.origin == "model" and s.message == last]
+        return segments[own[-1] + 1 :] if own else None
 
     def _from_stop(self, segments: list[Segment]) -> list[Segment] | None:
         """Return what follows calls that the model wrote, from its end of turn on.
 
-        Where the template ends no turn before it goes on, that is what follows the last call. None
-        where there is neither.
+        Where the template ends no turn before it continues: what follows the last call. None where
+        there is neither.
         """
         if not segments or not segments[0].trusted:
             return None
         text = segments[0].text
         tokens = self._tokenizer.vocabulary.tokens
         stops = (text.find(tokens[stop]) for stop in self._tokenizer.stop_ids)
-        place = min((found for found in stops if found >= 0), default=None)
-        if place is None and (closing := self.form.closing) and closing in text:
-            place = text.rindex(closing) + len(closing)
-        if place is None and (headers := self.form.headers) and headers.start in text:
-            place = text.index(headers.start)
-        return None if place is None else [replace(segments[0], text=text[place:]), *segments[1:]]
+        at = min((found for found in stops if found >= 0), default=None)
+        if at is None and (closing := self.form.closing) and closing in text:
+            at = text.rindex(closing) + len(closing)
+        if at is None and (headers := self.form.headers) and headers.start in text:
+            at = text.index(headers.start)
+        return None if at is None else [replace(segments[0], text=text[at:]), *segments[1:]]
 
     def encode(
         self, segments: Sequence[Segment], *, first: bool = False
@@ -247,7 +247,7 @@ class Chat:
         Args:
             old: of a turn before the last question; else of this turn, before a tool result.
         """
-        return self._thoughts.kept[old]
+        return self._thoughts.keeps[old]
 
     @cached_property
     def left_of_thought(self) -> list[int]:
@@ -261,7 +261,7 @@ class Chat:
 
     @cached_property
     def _thoughts(self) -> ThoughtProbe:
-        tools = self.tools if self._tells_tools else []
+        tools = self.tools if self._lists_tools else []
 
         def render(shown: Sequence[Mapping[str, Any]]) -> str:
             return self._template.render(shown, tools=tools, options=self._options)
@@ -287,7 +287,7 @@ class Chat:
         # A thought that stays costs its tokens; one that goes costs all that follows it again.
         keep = known.pop("preserve_thinking", True if "preserve_thinking" in names else None)
         if keep is not None:
-            switches = {name: kept is keep for name, kept in _KEEPS.items() if name in names}
+            switches = {name: value is keep for name, value in _KEEPS.items() if name in names}
             known = {**switches, **known}
             if not switches:
                 self.notes.append("the chat template has no switch for thinking in its history")
@@ -319,7 +319,7 @@ class Chat:
     def _find_format(self) -> None:
         """Detect how the template lists tools and writes calls; list them where it does not.
 
-        What the model is told and what its grammar holds it to are always the same format.
+        The prompt and the grammar always have the same format.
         """
         written, why = written_by(self._template, self._options), ""
         if written.form is not None:
@@ -334,7 +334,7 @@ class Chat:
                 why = "its chat template describes tools in an unknown format"
         why = why or self._silent()
         if why:
-            self._tells_tools = False
+            self._lists_tools = False
             self.notes.append(
                 f"this model may call tools less reliably: {why}, so the system message describes "
                 f"them, in the format {self.form.name}"
@@ -366,11 +366,11 @@ class Chat:
         """Return whether the template renders the calls of an assistant's message."""
         if self._takes_calls is None:
             call = self._probed_call
-            asked = [Message("user", "hello"), Message("assistant", calls=(call,))]
-            answered = [*asked, Message("tool", "x", call.name, call.id)]
+            history = [Message("user", "hello"), Message("assistant", calls=(call,))]
+            answered = [*history, Message("tool", "x", call.name, call.id)]
             shown = self._answered(answered, calls=True)
             written = shown is not None and shown != self._answered(answered)
-            self._takes_calls = self._tells_tools and written
+            self._takes_calls = self._lists_tools and written
         return self._takes_calls
 
     @cached_property
@@ -380,8 +380,8 @@ class Chat:
             return False
         call, word = self._probed_call, token_hex(8)
         result = {"role": "tool", "name": call.name, "tool_call_id": call.id, "content": word}
-        said = {"role": "assistant", "content": "", "tool_calls": [call_shown(call, 1, Marks())]}
-        apart = [{"role": "user", "content": "hello"}, said, result]
+        calling = {"role": "assistant", "content": "", "tool_calls": [call_shown(call, 1, Marks())]}
+        apart = [{"role": "user", "content": "hello"}, calling, result]
         try:
             texts = [self._text(shown, []) for shown in (apart, results_in_calls(apart))]
         except TemplateError:
@@ -400,7 +400,7 @@ class Chat:
     def _render(
         self,
         messages: Sequence[Message],
-        kept: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         *,
         calls: bool = False,
         new: int | None = None,
@@ -409,7 +409,7 @@ class Chat:
 
         Args:
             messages: of the conversation.
-            kept: indices of those that the template is shown; all if not given.
+            indices: of those that the template is shown; all if not given.
             calls: whether calls of assistants are given apart.
             new: index of the first message of which what an assistant said is to be read, not
                 only passed over; None: of none.
@@ -419,15 +419,15 @@ class Chat:
             self._whole(i, messages[i], marks)
             if new is not None and i >= new and messages[i].role == "assistant"
             else shown_to_template(messages[i], i, marks, calls=calls)
-            for i in (range(len(messages)) if kept is None else kept)
+            for i in (range(len(messages)) if indices is None else indices)
         ]
         tools = [self._safe(tool, marks) for tool in self.tools]
-        if tools and not self._tells_tools:
-            told = self._told(tools)
+        if tools and not self._lists_tools:
+            prompt = self._tools_prompt(tools)
             if shown and shown[0]["role"] == "system":
-                shown[0]["content"] += "\n\n" + told
+                shown[0]["content"] += "\n\n" + prompt
             else:
-                shown.insert(0, {"role": "system", "content": told})
+                shown.insert(0, {"role": "system", "content": prompt})
             shown = results_as_user(shown)
             tools = []
         if self._nests_results:
@@ -469,7 +469,7 @@ class Chat:
             text = text.replace(wrong, right)
         return text
 
-    def _told(self, tools: Sequence[Mapping[str, Any]]) -> str:
+    def _tools_prompt(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """Render the prompt that lists the tools, where the template does not."""
         schemas = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
         return _TOOLS.format(schemas=schemas, example=self.form.example)
@@ -477,7 +477,7 @@ class Chat:
     def _whole(self, index: int, message: Message, marks: Marks) -> dict[str, Any]:
         form = None if message.calls and self._shows_calls() else self.form
         if self.form.headers is not None and message.calls:
-            # There what is said before a call is a thought, and there is one of them.
+            # There the text before a call is a thought, and there is one of them.
             text = message.content if message.text is None else message.text
             thinking = "\n\n".join(filter(None, (message.thinking, text)))
             message = replace(message, text="", thinking=thinking)
@@ -521,8 +521,8 @@ class Chat:
         for i, message in enumerate(messages[since:], since):
             # Of an assistant's calls the template may have written all itself, names and all; what
             # it only thought, such as before it was stopped, may go.
-            said = message.text is not None or message.calls
-            text = message.text if said else message.content
+            spoken = message.text is not None or message.calls
+            text = message.text if spoken else message.content
             if text and i not in there:
                 raise TemplateOmissionError(
                     f"the chat template leaves out message {i} ({message.role}); "

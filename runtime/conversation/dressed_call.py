@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from .formats.lfm2 import words_as_json
-from .toolcalls import DECODER, MOST_LEVELS, ToolCall, is_flat
+from .toolcalls import DECODER, MAX_LEVELS, ToolCall, is_flat
 
 _NAMES = ("name", "function", "tool", "tool_name", "function_name", "action")
 _ARGUMENTS = ("arguments", "parameters", "args", "kwargs", "input", "action_input", "tool_input")
@@ -57,7 +57,7 @@ class Head:
         at: where its arguments do: the ``{`` of JSON, or what follows ``name(``.
         python: whether it is written as Python would.
         closers: what ends the object around the arguments.
-        fenced, tagged: whether a fence, or a tag for calls, stands before it.
+        fenced, tagged: whether a fence, or a tag for calls, precedes it.
     """
 
     name: str
@@ -169,7 +169,7 @@ def read_call(
     if isinstance(arguments.get("properties"), dict) and "properties" not in known:
         return None  # a tool's definition
     if not is_flat(arguments):
-        problem = f"the arguments of {head.name} are nested more than {MOST_LEVELS} deep"
+        problem = f"the arguments of {head.name} are nested more than {MAX_LEVELS} deep"
         return ToolCall(head.name, problem=problem)
     if schema is None:
         problem = f"no such tool: {head.name}; the tools are {', '.join(schemas)}"
@@ -192,7 +192,7 @@ def _object(text: str) -> dict[str, Any]:
         return _LINES.decode(text[1:-1])
 
 
-def _keywords(text: str, places: list[str]) -> dict[str, Any]:
+def _keywords(text: str, positional: list[str]) -> dict[str, Any]:
     """Parse Python call arguments; positional ones take the schema's order.
 
     Raises:
@@ -201,9 +201,9 @@ def _keywords(text: str, places: list[str]) -> dict[str, Any]:
     text, arguments, at = words_as_json(text).strip(), dict[str, Any](), 0
     while at < len(text):
         keyword = re.compile(r"(\w+)\s*=\s*").match(text, at)
-        if keyword is None and list(arguments) != places[: len(arguments)]:
+        if keyword is None and list(arguments) != positional[: len(arguments)]:
             raise ValueError("an argument has no name")
-        key = keyword[1] if keyword else (*places, "")[len(arguments)]
+        key = keyword[1] if keyword else (*positional, "")[len(arguments)]
         if key in ("", *arguments):
             raise ValueError("an argument has no name, or is there twice")
         arguments[key], at = _LINES.raw_decode(text, keyword.end() if keyword else at)

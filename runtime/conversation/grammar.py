@@ -25,7 +25,7 @@ from ...errors import GrammarError
 from ..gguf.types import TokenType
 from ..tokens.foreign import translated
 from . import answer_forms
-from .answer_forms import Said
+from .answer_forms import Evidence
 from .call_dress import DressWatch
 from .formats import FORMATS
 from .gbnf import lark_of
@@ -192,8 +192,8 @@ class CallGrammar:
         self.check()
         assert self._prototypes, "a grammar of free text has no matcher"
         if self.forms and part == "turn":
-            said = answer_forms.said(self.tokenizer, before, self.form, self._tags)
-            return self._checked(self._matcher(part, self._lenient, said))
+            evidence = answer_forms.read_evidence(self.tokenizer, before, self.form, self._tags)
+            return self._checked(self._matcher(part, self._lenient, evidence))
         return self._prototypes[part].deep_copy()
 
     def _prepare(self) -> None:
@@ -224,16 +224,16 @@ class CallGrammar:
     def _problem(self, function: Mapping[str, Any]) -> str:
         """Return why a tool's schema has no grammar; empty where it has one."""
         name, schema = function["name"], function.get("parameters") or {}
-        given, place, problem = schema.get("properties"), "schema", self._refusal(function)
+        given, where, problem = schema.get("properties"), "schema", self._refusal(function)
         if not problem or problem.startswith(f"tool {name}: "):
             return problem
         for key, value in given.items() if isinstance(given, Mapping) else ():
             alone, none = ({**schema, "properties": p, "required": []} for p in ({key: value}, {}))
             own = self._refusal({**function, "parameters": alone})
             if own and not self._refusal({**function, "parameters": none}):
-                problem, place = own, f"argument {key!r}"
+                problem, where = own, f"argument {key!r}"
                 break
-        return f"tool {name}: no grammar can be made from its {place}: {problem}; simplify it"
+        return f"tool {name}: no grammar can be made from its {where}: {problem}; simplify it"
 
     def _refusal(self, function: Mapping[str, Any]) -> str:
         alone = copy.copy(self)
@@ -265,9 +265,11 @@ class CallGrammar:
         self.notes += self.form.notes(self._tools, lenient)
         return made
 
-    def _matcher(self, part: str, lenient: Container[str], said: Said | None = None) -> LLMatcher:
-        lark = self._lark(self._tools, part, lenient, said)
-        if said is None:
+    def _matcher(
+        self, part: str, lenient: Container[str], evidence: Evidence | None = None
+    ) -> LLMatcher:
+        lark = self._lark(self._tools, part, lenient, evidence)
+        if evidence is None:
             return fresh_matcher(self.tokenizer, lark)
         from llguidance import LLMatcher, LLParserLimits  # of this turn alone
 
@@ -302,7 +304,7 @@ class CallGrammar:
         from llguidance import LLMatcher
 
         if self.forms:
-            alone = f"start: answer\n{answer_forms.rules(self.forms, Said())}"
+            alone = f"start: answer\n{answer_forms.rules(self.forms, Evidence())}"
             if problem := LLMatcher.validate_grammar(alone, tables):
                 raise GrammarError(
                     f"the model's file declares forms of its answers ({answer_forms.KEY}) that "
@@ -356,12 +358,12 @@ class CallGrammar:
         tools: Sequence[Mapping[str, Any]],
         part: str,
         lenient: Container[str] = (),
-        said: Said | None = None,
+        evidence: Evidence | None = None,
     ) -> str:
         calls = self.form.grammar(tools, self._tag, lenient) if tools else ""
         if part == "calls":
             return f"start: calls\n{calls}"
-        forms = answer_forms.rules(self.forms, said or Said()) if self.forms else ""
+        forms = answer_forms.rules(self.forms, evidence or Evidence()) if self.forms else ""
         return f"{self._turn(bool(tools))}\n{calls}\n{forms}"
 
     def _turn(self, calls: bool) -> str:
@@ -375,12 +377,12 @@ class CallGrammar:
         """Return the rules of a turn that is an answer of a schema, or calls."""
         must_call = calls and self._choice == "required"
         choices = [] if must_call else ["answer"]
-        kept = iter(range(len(self.form.openings)))
+        numbers = iter(range(len(self.form.openings)))
         for opening in self.form.openings if calls else ():
             tagged = f"{self._tag(opening.text)} calls"
-            choices.append(f"whole_{next(kept)}" if opening.kept else tagged)
+            choices.append(f"whole_{next(numbers)}" if opening.kept else tagged)
         blank = r"BLANK: /\n{1,2}/"
-        if not self.thinking.opening:  # a text that goes on, exactly as asked
+        if not self.thinking.opening:  # a completion, exactly as requested
             rules = ["start: answer"]
         else:
             rules = [f"start: BLANK? ({' | '.join(choices)})", blank]
@@ -403,7 +405,7 @@ class CallGrammar:
     def _watch(self) -> str:
         """Return the rules of a turn in which letters may open a call.
 
-        Where thinking is told by letters too, a turn begins anew after it.
+        Where thinking is marked by letters too, a turn begins anew after it.
         """
         thought = ""
         if self.closes_thinking is None:
@@ -415,9 +417,9 @@ class CallGrammar:
             "turn": rf"{thought}\s*",
         }
         choices, opened, none_of = ["TEXT"], [], []
-        kept = [opening for opening in self.form.openings if opening.kept]
+        plain = [opening for opening in self.form.openings if opening.kept]
         for i, opening in enumerate(self._letters):
-            rest = f"kept_{kept.index(opening)}" if opening.kept else "calls"
+            rest = f"kept_{plain.index(opening)}" if opening.kept else "calls"
             choices += [f"opened_{i} {rest}"] * bool(self._tools)
             head = f"/{heads[opening.place]}/"
             opened += [f"opened_{i}[lazy]: {head} {quoted(opening.text)}"] * bool(self._tools)
@@ -466,7 +468,7 @@ class TurnConstraint:
         self._matcher: LLMatcher | None = None
         self._thinking = thinking and grammar.closes_thinking is not None
         self._fresh = True
-        """Whether nothing was said yet, so that thinking may begin."""
+        """Whether nothing was generated yet, so that thinking may begin."""
         self.done = self._calling = False
         self._ahead: list[int] | None = None
         """Tokens that are forced from here on, as far as that is known; None: not looked yet."""
@@ -489,7 +491,7 @@ class TurnConstraint:
         return self._calling or self._dressed
 
     def begun(self) -> tuple[Head, str] | None:
-        """See `DressWatch.begun`."""
+        """Return the head and partial arguments of the call being written, or None."""
         return None if self._watch is None else self._watch.begun()
 
     def mask(self) -> Mask | None:

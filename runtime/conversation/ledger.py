@@ -115,14 +115,14 @@ class PrefixMismatch:
         if self.span is not None:
             whose = "" if self.span.message is None else f" of message {self.span.message}"
             where = f"in the {self.span.field}{whose} ({self.span.label or self.span.origin})"
-        said = (
+        text = (
             f"token {self.position} differs, {where}: "
             f"{_id(self.expected)} in the ledger, {_id(self.found)} in the session"
         )
-        said += f" ({self.why})" if self.why else ""
+        text += f" ({self.why})" if self.why else ""
         if self.tokens:
-            said += f"; {self.tokens:,} tokens were recomputed in {duration(self.seconds)}"
-        return said
+            text += f"; {self.tokens:,} tokens were recomputed in {duration(self.seconds)}"
+        return text
 
 
 class TokenLedger:
@@ -173,12 +173,12 @@ class TokenLedger:
 
         Args:
             spans: of this ledger.
-            left: tokens that stand in their place, once for each message.
+            left: tokens that replace them, once for each message.
         """
-        ids, kept, gone = self.ids, self.spans, set(spans)
+        ids, before, gone = self.ids, self.spans, set(spans)
         self.ids, self.spans = [], []
         done: set[int | None] = set()
-        for span in kept:
+        for span in before:
             if span in gone:
                 if span.message not in done:
                     self.append(left, "template")

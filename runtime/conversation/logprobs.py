@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class TokenLogprob:
     """A token and its log-probability.
 
-    Before any sampling setting or grammar, unless it was asked for what came of them.
+    Before any sampling setting or grammar, unless the result of those was requested.
     """
 
     token: int
@@ -61,7 +61,7 @@ class LogprobRecorder(Around):
         self._noted: list[TokenLogprob] = []
 
     def advance(self, token: int) -> None:
-        """See `Constraint.advance`; the logits that it came from are still there."""
+        """Record the sampled token, whose logits are still there, and advance."""
         if self._session.sequence.has_logits:
             self._noted.append(self._after(token) if self._sampler else self._before(token))
         super().advance(token)
@@ -78,8 +78,8 @@ class LogprobRecorder(Around):
             mask = self.mask()
             chance, top = self._sampler.chances(self._session.logits, mask, token, self._top)
         self._sampler.accept(token)
-        told = [(one, _log(each)) for one, each in top]
-        return TokenLogprob(token, _log(chance), tuple(told))
+        likeliest = [(one, _log(each)) for one, each in top]
+        return TokenLogprob(token, _log(chance), tuple(likeliest))
 
     def _before(self, token: int) -> TokenLogprob:
         """Return the model's own probabilities."""

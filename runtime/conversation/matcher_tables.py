@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
     from ..tokens.tokenizer import Tokenizer
 
-# How the library tells of an interrupt that came while it asked for the tokens of a text.
+# How the library reports an interrupt that came while it fetched the tokens of a text.
 _INTERRUPT = re.compile(r"panic: .*<class 'KeyboardInterrupt'>, value: KeyboardInterrupt\((\d*)")
 _LONGEST = 1024  # bytes of a token: a longer one makes the library panic, so it is never allowed
 _tables: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
 _tables_lock = threading.Lock()
-_MOST_KEPT = 16  # grammars of one tokenizer
-_kept: weakref.WeakKeyDictionary[Tokenizer, dict[str, LLMatcher]] = weakref.WeakKeyDictionary()
+_MAX_MATCHERS = 16  # grammars of one tokenizer
+_prototypes: weakref.WeakKeyDictionary[Tokenizer, dict[str, LLMatcher]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
@@ -36,22 +38,22 @@ def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
 def fresh_matcher(tokenizer: Tokenizer, lark: str) -> LLMatcher:
     """Return a matcher of a grammar in its initial state.
 
-    Grammars are kept: agents of one kind have the same, and to compile one takes 5 ms and more.
+    Grammars are cached: agents of one kind have the same, and to compile one takes 5 ms and more.
     """
     from llguidance import LLMatcher
 
     tables = matcher_tables(tokenizer)
     with _tables_lock:
-        kept = _kept.setdefault(tokenizer, {})
-        found = kept.get(lark)
+        matchers = _prototypes.setdefault(tokenizer, {})
+        found = matchers.get(lark)
     if found is None:
         found = LLMatcher(tables, lark, log_level=0)
         if found.is_error():
             return found
         with _tables_lock:
-            kept[lark] = found
-            while len(kept) > _MOST_KEPT:
-                del kept[next(iter(kept))]
+            matchers[lark] = found
+            while len(matchers) > _MAX_MATCHERS:
+                del matchers[next(iter(matchers))]
     return found.deep_copy()
 
 

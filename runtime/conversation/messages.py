@@ -34,13 +34,13 @@ class Message:
     calls: tuple[ToolCall, ...] = ()
     """Of an assistant: the calls that it made, which a template may want apart."""
     text: str | None = None
-    """Of an assistant: what it said beside them; its content where it is not given."""
+    """Of an assistant: its text beside the calls; its content where it is not given."""
     thinking: str = ""
     """Of an assistant: what it thought before."""
     seen: dict[str, str] = field(default_factory=dict, compare=False)
-    """Of a tool result: the files that it told of or changed, as `tools.seen` records them."""
+    """Of a tool result: the files that it showed or changed, as `tools.seen` records them."""
     by: Literal["", "harness"] = ""
-    """``harness``: neither the person nor the model said it, but the runtime."""
+    """``harness``: written by the runtime, not by the user or the model."""
 
     @property
     def origin(self) -> Origin:
@@ -57,7 +57,7 @@ def shown_to_template(
     content = message.content
     if message.role == "assistant":
         # Already in the session: only its place matters, so something of it is always marked. With
-        # calls that is in the last of them: what was said may stand before them or after results.
+        # calls that is in the last of them: the text may be before them or after results.
         if not calls or not message.calls:
             return {"role": "assistant", "content": marks.put(content, "model", index)}
         placed = [replace(c, arguments={**c.arguments, "end": "x"}) for c in message.calls]
@@ -84,7 +84,7 @@ def whole_answer(
     Args:
         message: of an assistant.
         index: its number in the conversation.
-        marks: where its texts are kept.
+        marks: where its texts are stored.
         form: how its calls are written into the text; None for a template that writes them.
         in_parts: whether a thought is a part of its content, and has no field of its own.
     """

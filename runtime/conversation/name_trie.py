@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Ids: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 
-_MOST_NODES = 4096  # of a trie whose tokens are kept
+_MAX_NODES = 4096  # of a trie whose tokens are cached
 _FEW = 3  # names: where more are left, their common beginning is left to the model
 _BEHIND = ("}", ",", ")", "\n")  # what may follow a closing quote, and be one token with it
 _FAR = re.compile(rb"[:=]\s*[\"'].", re.DOTALL)
@@ -31,7 +31,7 @@ class TokenIndex:
 
     Attributes:
         ids: by their bytes.
-        beyond: by their bytes up to a quote, those that go on behind it.
+        beyond: by their bytes up to a quote, those that continue after it.
         near: all of these; far: those with what stands before a value in front of the quote.
     """
 
@@ -66,7 +66,7 @@ class NameTrie:
         self._index, self.names = index, sorted(set(names))
         self._tokens: dict[bytes, Ids] = {}
 
-    def goes_on(self, node: bytes) -> bool:
+    def is_prefix(self, node: bytes) -> bool:
         """Return whether any name begins with `node`."""
         at = bisect_left(self.names, node)
         return at < len(self.names) and self.names[at].startswith(node)
@@ -91,7 +91,7 @@ class NameTrie:
                 further = (piece + byte for byte in self._bytes(node + piece))
                 todo += filter(self._index.begin, further)
             found = np.array(ids, np.int64)
-            if len(self._tokens) >= _MOST_NODES:
+            if len(self._tokens) >= _MAX_NODES:
                 self._tokens.clear()
             self._tokens[node] = found
         return found
@@ -112,7 +112,7 @@ class NameTrie:
         Args:
             tokenizer: of the vocabulary.
             node: where the name is.
-            before: what stands before the name, its quote included.
+            before: what precedes the name, its quote included.
         """
         at, to = bisect_left(self.names, node), len(node) + 1
         left = [name for name in self.names[at : at + _FEW + 1] if name.startswith(node)]
@@ -125,8 +125,8 @@ class NameTrie:
         behind = _BEHIND if len(left) == 1 else _BEHIND[:1]  # of several the names tell the ends
         for text in (before + name.decode() + end for name in left for end in behind):
             located = tokenizer.locate([(text, False)])
-            if all(place != begin for _, place in located):
+            if all(start != begin for _, start in located):
                 return []
-            ways.append([token for token, place in located if place >= begin])
+            ways.append([token for token, start in located if start >= begin])
         same = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*ways, strict=False))
         return [tokens[0] for tokens in same]

@@ -33,7 +33,7 @@ class Prose(Around):
         self._tokenizer, self._begun = tokenizer, False
 
     def mask(self) -> Mask | None:
-        """See `Constraint.mask`."""
+        """Return the bitmask of allowed tokens: bit t % 32 of word t // 32; None allows all."""
         mask = super().mask()
         if self._begun:
             return mask
@@ -42,7 +42,7 @@ class Prose(Around):
         return both if both.any() else mask
 
     def advance(self, token: int) -> None:
-        """See `Constraint.advance`."""
+        """Advance the state by the sampled token."""
         self._begun = self._begun or bool(self._tokenizer.token_bytes(token).strip())
         super().advance(token)
 

@@ -76,7 +76,7 @@ class Thoughts:
         Args:
             before: where the model's tokens begin.
             thought: which of them were thinking, by number.
-            message: index of what the model said.
+            message: index of the model's message.
             opened: whether the template has opened the thinking, so that its tag belongs to it.
             opening: the id of that tag; without one it cannot be found, and nothing is labeled.
         """
@@ -98,11 +98,11 @@ class Thoughts:
             messages: of the conversation, the new ones included.
             chat: knows what the template keeps.
         """
-        asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
+        question = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
         gone = [
             span
             for span in self._ledger.spans
-            if span.label == THOUGHT and not chat.keeps_thoughts(old=(span.message or 0) < asked)
+            if span.label == THOUGHT and not chat.keeps_thoughts(old=(span.message or 0) < question)
         ]
         if not gone:
             return None

@@ -18,7 +18,7 @@ class Thinking:
     around: tuple[str, str] | None = None
     """Tags around the answer that follows, which are no part of it."""
     title: str = ""
-    """What stands between the opening tag and the thought, and is no part of it."""
+    """The text between the opening tag and the thought, which is no part of it."""
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ class Thinking:
 
 
 NO_THINKING = Thinking("", "")
-"""Of a text that goes on: nothing in it is a thought."""
+"""Of a completion: nothing in it is a thought."""
 
 KNOWN = (
     Thinking("<think>", "</think>", ("<response>", "</response>")),

@@ -1,11 +1,11 @@
 """Detects that a reply has become a repetition, so that it can be stopped.
 
-A model that has lost its way says the same few tokens again and again until a limit ends it. Here
-that is a loop of at most `LOOK_BACK` tokens that goes on for `MOST`; or a stretch of `LOOSE` tokens
-without a loop in which every token, together with the `WIDTH` - 1 before it, was written within the
-last `LOOK_BACK`: nothing in it is new. Real text hardly has such stretches, see `python -m
-labs.bench.repetition`. What has them all the same, as a table of zeros or a rule of
-200 characters, is known by standing in the context: a copy may go on as long as it is one.
+A model that loops writes the same few tokens until a limit ends it. That is a loop of at most
+`LOOK_BACK` tokens, repeated for `MAX_LOOP` tokens; or a stretch of `LOOSE` tokens without a loop in
+which every token, together with the `WIDTH` - 1 before it, was written within the last `LOOK_BACK`:
+nothing in it is new. Real text hardly has such stretches, see `python -m labs.bench.repetition`.
+Those that it has, such as a table of zeros or a rule of 200 characters, are in the context, and a
+copy of the context may be as long as its source.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..engine.drafting.copies import without_numbers
 
 WIDTH = 6  # tokens that must have been written in that order
 LOOK_BACK = 64  # tokens
-MOST = 148  # tokens of a loop, its first round included
+MAX_LOOP = 148  # tokens of a loop, its first round included
 LOOSE = 256  # tokens with nothing new that are no loop; real text: 213
 _AGAIN = 32  # tokens until a copy is compared with the context again
-_LEAST = 8  # characters that must be left to compare
+_MIN_REST = 8  # characters that must be left to compare
 _WORDS = re.compile(r"\w{1,32}|\s|[^\w\s]")  # a longer one in parts: what is held stays short
 
 
@@ -55,10 +55,10 @@ class Repetition:
     @property
     def hopeless(self) -> bool:
         """Return whether the repetition is longer than any in real text."""
-        return self.length >= LOOSE or (self.length >= MOST and self._loops())
+        return self.length >= LOOSE or (self.length >= MAX_LOOP and self._loops())
 
     def _loops(self) -> bool:
-        last = self._ids[-MOST:]
+        last = self._ids[-MAX_LOOP:]
         return any(last[p:] == last[:-p] for p in range(1, LOOK_BACK + 1))
 
     @property
@@ -85,13 +85,13 @@ class RepetitionStop:
         self._repetition = Repetition()
         self._decode, self._context = decode, context
         self._forms: list[str] | None = None
-        self._until = MOST
+        self._until = MAX_LOOP
 
     def push(self, token: int) -> bool:
         """Add a token; return whether the reply must stop after it."""
         length = self._repetition.push(token)
-        if length < MOST:
-            self._until = MOST
+        if length < MAX_LOOP:
+            self._until = MAX_LOOP
             return False
         if length < self._until or not self._repetition.hopeless:
             return False
@@ -108,7 +108,7 @@ class RepetitionStop:
             plain = ["\0".join(texts), "\0".join(without_numbers(one) for one in texts)]
             self._forms = plain + [json.dumps(one, ensure_ascii=False) for one in plain]
         needle = text.strip("\ufffd")  # of a character that it has in part
-        return len(needle) >= _LEAST and any(needle in form for form in self._forms)
+        return len(needle) >= _MIN_REST and any(needle in form for form in self._forms)
 
 
 class Words:
@@ -126,7 +126,7 @@ class Words:
     def push(self, text: str) -> list[int]:
         """Return the numbers of the words that end in this piece of text."""
         words = _WORDS.findall(self._held + text)
-        self._held = words.pop() if words else ""  # it may go on
+        self._held = words.pop() if words else ""  # it may continue
         for word in words:
             if self._numbers.setdefault(word, len(self.texts)) == len(self.texts):
                 self.texts.append(word)

@@ -187,7 +187,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
     ) -> TokenStream:
         """Refuse a template of too many words as the parser reaches them."""
-        words = _at_most(self.lexer.tokeniter(source, name, filename, state), MAX_WORDS)
+        words = _up_to(self.lexer.tokeniter(source, name, filename, state), MAX_WORDS)
         return TokenStream(self.lexer.wrap(words, name, filename), name, filename)
 
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
@@ -357,10 +357,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         )
 
 
-def _at_most(words: Iterator[Word], most: int) -> Iterator[Word]:
+def _up_to(words: Iterator[Word], limit: int) -> Iterator[Word]:
     for n, word in enumerate(words):
-        if n == most:
-            raise OutOfStepsError(f"it has more than {most:,} words")
+        if n == limit:
+            raise OutOfStepsError(f"it has more than {limit:,} words")
         yield word
 
 

@@ -59,7 +59,7 @@ def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
         GrammarError: a few pointers would become a schema without end, or alternatives would.
     """
     whole = _Resolver(schema).resolved(schema, ())
-    if _Alternatives(whole).most(whole) > MAX_ALTERNATIVES:
+    if _Alternatives(whole).largest(whole) > MAX_ALTERNATIVES:
         raise GrammarError(
             f"the schema combines more than {MAX_ALTERNATIVES:,} alternatives (anyOf or oneOf "
             "within allOf), or several multipleOf"
@@ -192,8 +192,8 @@ class _Resolver:
             by_name = parts[0] in DEFINITIONS and len(parts) == 2
             target = None if by_name else _at(self._root, parts)
             if target is not None:
-                beside = {key: item for key, item in value.items() if key != "$ref"}
-                return self.resolved({**target, **beside}, (*inside, pointer))
+                siblings = {key: item for key, item in value.items() if key != "$ref"}
+                return self.resolved({**target, **siblings}, (*inside, pointer))
         out: dict[str, Any] = {}
         for key, item in value.items():
             if key in _VALUES:
@@ -213,19 +213,19 @@ class _Alternatives:
         self._root = root
         self._known: dict[str, int] = {}
 
-    def most(self, value: Any) -> int:
+    def count(self, value: Any) -> int:
         """Return the largest count of alternatives anywhere in the schema."""
         if isinstance(value, list):
-            return max(map(self.most, value), default=1)
+            return max(map(self.largest, value), default=1)
         if not isinstance(value, Mapping):
             return 1
-        most = self._of(value) if isinstance(value.get("allOf"), list) else 1
+        count = self._of(value) if isinstance(value.get("allOf"), list) else 1
         for key, item in value.items():
             if key in _NAMED and isinstance(item, Mapping):
-                most = max(most, self.most(list(item.values())))
+                count = max(count, self.largest(list(item.values())))
             elif key not in _VALUES:
-                most = max(most, self.most(item))
-        return most
+                count = max(count, self.largest(item))
+        return count
 
     def _of(self, value: Any) -> int:
         """Return how many alternatives a schema expands to, capped at the limit plus one."""
@@ -306,7 +306,7 @@ def _strict(
     named, needed = out.get("properties"), out.get("required", ())
     if close and isinstance(named, Mapping) and not decided and all(n in named for n in needed):
         out["additionalProperties"] = False
-    _drop_what_says_nothing(out)
+    _drop_redundant(out)
     if out.get("type") == "integer" and not {"enum", "const"} & out.keys():
         low, high = (_bound(out, keys) for keys in (_LOWER, _UPPER))
         if low is None and (high is None or high > -MAX_INTEGER):
@@ -316,7 +316,7 @@ def _strict(
     return out
 
 
-def _drop_what_says_nothing(schema: dict[str, Any]) -> None:
+def _drop_redundant(schema: dict[str, Any]) -> None:
     """Drop keywords that allow everything, or all that a grammar can write."""
     if schema.get("format") not in FORMATS:  # an annotation, as JSON Schema has it
         schema.pop("format", None)

@@ -29,10 +29,10 @@ class StopTexts:
         if not self._stops or self.found is not None:
             return "" if self.found is not None else text
         text = self._held + text
-        places = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
-        if places:
+        stops = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if stops:
             # Of two that begin at one place the longer one: the text is the same.
-            at, self.found = min(places, key=lambda place: (place[0], -len(place[1])))
+            at, self.found = min(stops, key=lambda place: (place[0], -len(place[1])))
             self._held = ""
             return text[:at]
         keep = max(overlap(text, stop) for stop in self._stops)

@@ -114,7 +114,7 @@ class ChatTemplate:
 def _compiled(source: str) -> tuple[CodeType, frozenset[str]]:
     """Compile a template; return its code and its free variables.
 
-    Kept, since each agent has a sandbox of its own, and compiling takes tens of ms.
+    Cached, since each agent has a sandbox of its own, and compiling takes tens of ms.
     """
     sandbox = Sandbox(datetime.min)
     return sandbox.compile(source, name=_NAME, filename=_NAME), sandbox.names

@@ -54,7 +54,7 @@ class ThoughtBudget(Around):
         self._look()
 
     def mask(self) -> np.ndarray | None:
-        """See `Constraint.mask`."""
+        """Return the bitmask of allowed tokens: bit t % 32 of word t // 32; None allows all."""
         if not self._forced:
             return super().mask()
         words = np.zeros(-(-self._tokenizer.n_vocab // 32), np.uint32)
@@ -62,21 +62,21 @@ class ThoughtBudget(Around):
         return words
 
     def forced(self) -> int | None:
-        """See `LookaheadConstraint.forced`."""
+        """Return the next token where only one is allowed, else None."""
         inner = self._constraint
         if self._forced:
             return self._forced[0]
         return inner.forced() if isinstance(inner, LookaheadConstraint) else None
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """See `LookaheadConstraint.allows`."""
+        """Return how many of the tokens are allowed in a row; the state is unchanged."""
         inner = self._constraint
         if self._forced:
             return int(tokens[:1] == self._forced[:1])
         return inner.allows(tokens) if isinstance(inner, LookaheadConstraint) else len(tokens)
 
     def advance(self, token: int) -> None:
-        """See `Constraint.advance`."""
+        """Advance the state by the sampled token."""
         super().advance(token)
         if self._forced:
             self._forced = self._forced[1:]

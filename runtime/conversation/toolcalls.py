@@ -1,6 +1,6 @@
 """Tool calls, and the base class of the formats in which models write them.
 
-A `ToolFormat` is one such way: the texts that open and close a call, the grammar of what stands
+A `ToolFormat` is one such way: the texts that open and close a call, the grammar of what is
 between them, and how that is read back. The known ones are in `formats`.
 """
 
@@ -18,8 +18,8 @@ from typing import Any, Literal
 from ...errors import GrammarError
 from .schemas import HARD, strict
 
-MAX_CALLS = 16  # in one turn; a model that goes on past that is lost in a loop
-MOST_LEVELS = 100  # of lists and objects inside each other, in the arguments of a call
+MAX_CALLS = 16  # in one turn; a model that exceeds that is in a loop
+MAX_LEVELS = 100  # of lists and objects inside each other, in the arguments of a call
 
 Tools = Sequence[Mapping[str, Any]]
 """OpenAI-style schemas of tools."""
@@ -41,7 +41,7 @@ _MAX_RULES = 256  # schemas that are remembered
 _object_rules: dict[str, str] = {}
 
 
-def is_flat(value: Any, levels: int = MOST_LEVELS) -> bool:
+def is_flat(value: Any, levels: int = MAX_LEVELS) -> bool:
     """Return whether a value is at most `levels` deep, so that it can be serialized again."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels > 0 and all(is_flat(item, levels - 1) for item in inside)
@@ -82,7 +82,7 @@ class Headers:
     """The headers of the messages that a turn is made of.
 
     A message begins with `start` and `role`, which the template writes for the first one; what
-    stands before `message` is its header, and `end` ends it.
+    precedes `message` is its header, and `end` ends it.
     """
 
     start: str
@@ -121,7 +121,7 @@ class ToolFormat(ABC):
     asked: bool = False
     """Whether a template has to ask for it: its tokens are another format's too, or none."""
     call_head: re.Pattern[str] | None = None
-    """What stands before the arguments of a call, where those are a JSON object; its first group is
+    """The text before the arguments of a call, where those are a JSON object; its first group is
     the name, as it is or as a JSON string. See `CallPieces`."""
     hints: tuple[str, ...] = ()
     """What a template of this format has in it besides the opening."""
@@ -175,7 +175,7 @@ class ToolFormat(ABC):
 
         Args:
             tools: OpenAI-style schemas.
-            lenient: names of the tools of which it is said already.
+            lenient: names of the tools that are already reported.
         """
         return ()
 
@@ -184,7 +184,7 @@ class ToolFormat(ABC):
 
         Args:
             tag: gives the grammar's word for a tag.
-            calls: whether there are tools; then what `grammar` gives stands beside these rules.
+            calls: whether there are tools; then the rules of `grammar` are added to these.
             answer: the grammar's expression of an answer; None where only calls may come.
         """
         raise NotImplementedError(f"{self.name} is about calls alone")
@@ -194,7 +194,7 @@ class ToolFormat(ABC):
         """Parse the calls in the text between the tags.
 
         Args:
-            body: what stands between the tags, `kept` openings included.
+            body: the text between the tags, `kept` openings included.
             tools: OpenAI-style schemas, for formats that do not say of what type a value is.
 
         Raises:
@@ -278,8 +278,8 @@ def letters_of(schema: Mapping[str, Any], lenient: bool = False) -> str:
         schema: of a text: its lengths and its pattern count.
         lenient: leave the pattern out, as no grammar can express it.
     """
-    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-    parts = [f"/(?s:.{{{least},{most}}})/"] if least or most != "" else []
+    shortest, longest = schema.get("minLength", 0), schema.get("maxLength", "")
+    parts = [f"/(?s:.{{{shortest},{longest}}})/"] if shortest or longest != "" else []
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and not lenient:
         parts.append(f"/{_whole(pattern)}/")

@@ -47,7 +47,7 @@ THINKING_END = (
     "thinking directly now.\n"
 )
 MISFIT = "That answer does not fit: {problem}. Answer again, with all that it needs."
-"""What the model is told once when an answer is not of the declared type."""
+"""The message to the model, once, when an answer is not of the declared type."""
 Reason = Literal["end", "stop", "repetition", "time", "max_tokens", "context", ""]
 Pieces: TypeAlias = "Sequence[tuple[str, str]]"
 """Parts of a reply in order: what each is (see `reply.Mode`), and its text."""
@@ -88,7 +88,7 @@ class TurnRequest:
 
     sampling: Sampling
     required: Requirement | None = None
-    """None: every token may come, and a text goes on."""
+    """None: every token is allowed, as in a completion."""
     limits: Limits = field(default_factory=Limits)
     opened: bool = False
     """Whether the prompt ends in the model's thinking."""
@@ -99,7 +99,7 @@ class TurnRequest:
     ends: frozenset[int] | None = None
     """Tokens that end it; None: those of the model."""
     endless: bool = False
-    """Whether it goes on where the model would end it."""
+    """Whether it continues where the model would end it."""
     stops_repetition: bool = False
     """Whether it is ended where it repeats itself; see `repetition`."""
     logprobs: int | None = None
@@ -145,7 +145,7 @@ class TurnRequest:
         """Build the decode's constraint after `prompt`; None allows every token.
 
         Raises:
-            GrammarError: no grammar can be made of it, or what was said does not fit it.
+            GrammarError: no grammar can be made of it, or the prefilled reply does not fit it.
         """
         made: Constraint | None = None
         if self.required is not None:
@@ -376,9 +376,9 @@ class Turn:
         text = whole and (not reply.calls or not result.fits)
         if text and isinstance(required.output, Mapping) and checks_later(self._grammar):
             rest = "".join(piece for mode, piece in result.rest if mode == "answer")
-            said = reply.answer + rest if reply.repaired else reply.answer or rest
+            spoken = reply.answer + rest if reply.repaired else reply.answer or rest
             try:
-                result.misfit = schema_problem(required.output, from_json(said))
+                result.misfit = schema_problem(required.output, from_json(spoken))
             except ValueError as error:  # nested too deeply
                 result.misfit = str(error)
 

@@ -2,7 +2,7 @@
 
 The template names it in most cases: it shows the model how to call, and a call that it writes
 itself proves the name (see `proof`). Where it does not, a token of the vocabulary that opens calls
-tells what the model was trained on. Where there is neither, the model is told to write JSON.
+tells what the model was trained on. Where there is neither, the prompt asks for JSON.
 """
 
 from __future__ import annotations

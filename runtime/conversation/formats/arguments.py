@@ -69,7 +69,7 @@ def left_out(
     Args:
         tools: OpenAI-style schemas.
         names: what the name of an argument can be.
-        lenient: names of the tools of which it is said already.
+        lenient: names of the tools that are already reported.
         deep: whether values are in a notation of the format's own.
         free: whether the grammar has arguments that no schema names.
     """

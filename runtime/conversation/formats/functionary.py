@@ -28,7 +28,7 @@ class Functionary(ToolFormat):
     """Calls one after another, up to the end of the turn.
 
     The tag that ends a call is no `closing`: it has no token, and the text of an argument may hold
-    its letters. The JSON object itself tells where it ends.
+    its letters. The JSON object itself determines where it ends.
     """
 
     name = "functionary"
@@ -39,7 +39,6 @@ class Functionary(ToolFormat):
     asked = True
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         rules = [f"calls: {self.many('call', tag(self.opening))}"]
         rules.append(f'call: {any_of("call", len(tools))} "</function>"')
         for i, tool in enumerate(tools):
@@ -64,6 +63,5 @@ class Functionary(ToolFormat):
         return calls
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
         return "".join(f"<function={name}>{arguments}</function>" for name, arguments in parts)

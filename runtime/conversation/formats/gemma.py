@@ -45,11 +45,9 @@ class Gemma(JsonText):
     example = '{"name": <name>, "parameters": <arguments>}'
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return "<start_of_turn>" in template
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         lines = ({"name": call.name, "parameters": call.arguments} for call in calls)
         return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
 
@@ -70,18 +68,16 @@ class FunctionGemma(ToolFormat):
         return re.compile(f"(?s:(?!.*{re.escape(self.quote)}).+)")
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
-        """See `ToolFormat.notes`."""
         return left_out(tools, self._names, lenient, deep=True, free=True)
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         return [
             f"calls: {self.many('call', tag(self.opening))}",
             f'call: "call:" {any_of("call", len(tools))} {tag(self.closing)}',
         ]
 
     def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
-        """See `ToolFormat.argument_rules`: those of calls in the notation."""
+        """Return the rules ``call_0`` … in Gemma's notation."""
         rules: list[str] = []
         for i, tool in enumerate(tools):
             function = tool["function"]
@@ -101,11 +97,9 @@ class FunctionGemma(ToolFormat):
         return [ToolCall(name, reader.arguments(), text)]
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`."""
         return body.count(self.quote) % 2 == 1
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             arguments = self._written(call.arguments)
@@ -138,7 +132,6 @@ class Gemma4(FunctionGemma):
     example = '<|tool_call>call:NAME{argument:<|"|>value<|"|>}<tool_call|>'
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return "<|tool_call>call:" in template
 
 
@@ -152,7 +145,6 @@ class _Values(Values):
         self._quote, self._tag = quote, tag
 
     def text(self, schema: Mapping[str, Any]) -> str:
-        """See `Values.text`."""
         name, letters = "text_value", letters_of(schema, self.lenient)
         if letters != letters_of({}):
             name = f"text_{self.prefix}_{len(self.rules)}"
@@ -160,7 +152,6 @@ class _Values(Values):
         return f"{self._tag(self._quote)} {name}"
 
     def quoted_text(self, value: str) -> str:
-        """See `Values.quoted_text`."""
         quote = self._tag(self._quote)
         return f"({quote} {quoted(value)} {quote})" if value else f"({quote} {quote})"
 
@@ -171,7 +162,6 @@ class _Values(Values):
         return f"{self.quoted_text(name)} {quoted(self.colon)}"
 
     def literal(self, value: Any) -> str:
-        """See `Values.literal`."""
         if isinstance(value, Mapping):
             items = (f"{self.key(key)} {self.literal(v)}" for key, v in sorted(value.items()))
             return _row("{", items, "}")

@@ -43,16 +43,13 @@ class Glm(Tagged):
     begun = re.compile(r"<arg_value>")
 
     def head(self, name: str) -> str:
-        """See `Tagged.head`."""
         return f"{quoted(name)} {_BREAK}"
 
     def key(self, name: str, tag: Tag) -> str:
-        """See `Tagged.key`."""
         key = f"{tag('<arg_key>')} {quoted(name)} {tag('</arg_key>')}"
         return f"{key} {_BREAK} {tag('<arg_value>')}"
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         more = self.many("call", f"{_BREAK} {tag(self.opening)}")
         return [
             f"calls: {more} {_BREAK}",
@@ -72,7 +69,6 @@ class Glm(Tagged):
         return [ToolCall(head[1], typed(found, head[1], tools), body.strip())]
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             lines = [self.opening + call.name]
@@ -95,8 +91,8 @@ def _arguments(
         start, end = key.end(), None
         if in_json(key[1]):
             with suppress(ValueError, RecursionError):
-                place = len(body) - len(body[start:].lstrip())
-                end = _END.match(body, DECODER.raw_decode(body, place)[1])
+                begin = len(body) - len(body[start:].lstrip())
+                end = _END.match(body, DECODER.raw_decode(body, begin)[1])
         end = end or _CLOSED.search(body, start)
         if end is None:
             break

@@ -20,10 +20,8 @@ class Granite(Mistral):
     example = '<|tool_call|>[{"name": <name>, "arguments": <arguments>}]'
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         roles = "<|start_of_role|>" in template and "available_tools" in template
         return self.opening in template or roles
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return f"{self.opening}[{', '.join(map(written, calls))}]"

@@ -57,11 +57,9 @@ class Harmony(ToolFormat):
     single = True
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return "to=functions." in template or "<|channel|>commentary" in template
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         channel, message = tag("<|channel|>"), tag("<|message|>")
         kind = f'(" " {tag("<|constrain|>")}? "json")? {message}'
         count = len(tools)
@@ -75,7 +73,6 @@ class Harmony(ToolFormat):
         return rules
 
     def turn(self, tag: Tag, *, calls: bool, answer: str | None) -> str:
-        """See `ToolFormat.turn`."""
         channel, message, end = map(tag, ("<|channel|>", "<|message|>", "<|end|>"))
         heads = {name: f"{channel} {quoted(name)}" for name in (*_CHANNELS, "final")}
         before = " | ".join(f"{heads[name]} {message}" for name in _CHANNELS)
@@ -102,7 +99,6 @@ class Harmony(ToolFormat):
         return [ToolCall(name, arguments, body.strip())]
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             head = self.example.partition("NAME")

@@ -36,7 +36,6 @@ class Hermes(ToolFormat):
     example = '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         more = self.many("call", f'"\\n" {tag(self.opening)}')
         return [
             f'calls: {more} "\\n"?',  # some templates break the line before the turn ends
@@ -49,9 +48,7 @@ class Hermes(ToolFormat):
         return [call_of(read_json(body), body)]
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`."""
         return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return "\n".join(f"{self.opening}\n{written(c)}\n{self.closing}" for c in calls)

@@ -44,7 +44,7 @@ class JsonText(ToolFormat):
         return False
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`: ``arguments`` may be called ``parameters``."""
+        """Return the rules; ``arguments`` may be called ``parameters``."""
         count = len(tools)
         lines, listed = (
             "" if self.single else f"({between} call){{0,{MAX_CALLS - 1}}}"
@@ -75,16 +75,14 @@ class JsonText(ToolFormat):
         try:
             return calls_of(text)
         except ValueError:
-            # Other ends of lines than this one stand in texts as they are.
+            # Other ends of lines than this one are in texts as they are.
             lines = [line for line in text.split("\n") if line.strip()]
             if len(lines) < 2:
                 raise
             return [call for line in lines for call in calls_of(line)]
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`."""
         return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return "\n".join(map(written, calls))

@@ -64,7 +64,7 @@ class Lfm2(ToolFormat):
     deep: ClassVar[bool] = True
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`: some templates only list the tools."""
+        """Return whether a template uses this format; some only list the tools."""
         hints = (self.opening, "<|tool_list_start|>", "List of tools: [")
         return any(hint in template for hint in hints)
 
@@ -73,7 +73,6 @@ class Lfm2(ToolFormat):
         return _Values(prefix, schema, lenient)
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         first, last = (f"{quoted(text)} " if text else "" for text in self.brackets)
         return [
             f"calls: {first}{self.many('call', quoted(self.between))} {last}{tag(self.closing)}",
@@ -82,7 +81,7 @@ class Lfm2(ToolFormat):
         ]
 
     def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
-        """See `ToolFormat.argument_rules`: those of calls as Python writes them."""
+        """Return the rules ``call_0`` … in Python syntax."""
         rules: list[str] = []
         for i, tool in enumerate(tools):
             function = tool["function"]
@@ -93,7 +92,6 @@ class Lfm2(ToolFormat):
         return rules
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
-        """See `ToolFormat.notes`."""
         return left_out(tools, _NAME, lenient, deep=self.deep)
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
@@ -117,11 +115,9 @@ class Lfm2(ToolFormat):
         return calls
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`."""
         return any(not (text[1] or text[2]) for text in _TEXTS.finditer(body))
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             arguments = (f"{key}={_literal(value)}" for key, value in call.arguments.items())
@@ -141,20 +137,17 @@ class _Values(Values):
     words: ClassVar = {"boolean": ("True", "False", "true", "false"), "null": ("None", "null")}
 
     def key(self, name: str) -> str:
-        """See `Values.key`."""
         return quoted(f"{_literal(name)}: ")
 
     def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-        """See `Values.ordered`: as the schema has them."""
+        """Return keys and schemas in the order of the schema."""
         return properties.items()
 
     def object(self, schema: Mapping[str, Any]) -> str:
-        """See `Values.object`."""
         known = {**schema, "$defs": self.defs} if self.defs else schema
         return f"{json_rule(known, self.lenient)} | {super().object(schema)}"
 
     def text(self, schema: Mapping[str, Any]) -> str:
-        """See `Values.text`."""
         letters = letters_of(schema, self.lenient)
         if letters == letters_of({}):
             return "LITERAL"
@@ -162,17 +155,17 @@ class _Values(Values):
         if "pattern" in schema and not self.lenient:  # of the letters as they are
             self.rules.append(f"{name}: {letters} & /[^'\"\\\\]*/")
             return f'"\'" {name} "\'" | "\\"" {name} "\\""'
-        least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-        bodies = (f"{quote}{_LETTERS.format(quote)}{{{least},{most}}}{quote}" for quote in "'\"")
+        shortest, longest = schema.get("minLength", 0), schema.get("maxLength", "")
+        bodies = (
+            f"{quote}{_LETTERS.format(quote)}{{{shortest},{longest}}}{quote}" for quote in "'\""
+        )
         self.rules.append(f"{name}: /{'|'.join(bodies)}/")
         return name
 
     def quoted_text(self, value: str) -> str:
-        """See `Values.quoted_text`."""
         return f"({quoted(_literal(value))} | {quoted(json.dumps(value, ensure_ascii=False))})"
 
     def literal(self, value: Any) -> str:
-        """See `Values.literal`."""
         if isinstance(value, str):
             return self.quoted_text(value)
         return f"({quoted(_literal(value))} | {quoted(json.dumps(value))})"

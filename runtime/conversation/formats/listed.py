@@ -22,21 +22,18 @@ class Listed(JsonText):
     openings = (CallPrefix("<tool_calls>"),)
     closing = "</tool_calls>"
     around = ("[", ", ", "]")
-    """What stands before, between and after the calls."""
+    """The text before, between and after the calls."""
     example = '<tool_calls>[{"name": <name>, "arguments": <arguments>}]</tool_calls>'
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return self.opening in template
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         begin, between, finish = map(quoted, self.around)
         calls = f"calls: {begin} {self.many('call', between)} {finish} {tag(self.closing)}"
         return [calls, *call_rules(tools)]
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         begin, between, finish = self.around
         return f"{self.opening}{begin}{between.join(map(written, calls))}{finish}{self.closing}"
 

@@ -42,13 +42,11 @@ class Llama(ToolFormat):
     call_head = JSON_HEAD
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         headers = "<|start_header_id|>" in template and '"parameters":' in template
         return self.opening in template or headers
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
-        count, kept = len(tools), len(self.openings[1].text)
+        count, begun = len(tools), len(self.openings[1].text)
         rules = [f"calls: {any_of('call', count)}"]
         rules += [f"kept_{i}: {any_of('rest', count)}" for i in range(2)]
         rules += ["whole_0: calls", f"whole_1: {any_of('typed', count)}"]
@@ -56,7 +54,7 @@ class Llama(ToolFormat):
             typed = f'{{"type": "function", {head[1:]}'
             rules.append(f'call_{i}: {spelled(head)} arguments_{i} "}}"')
             rules.append(f'typed_{i}: {spelled(typed)} arguments_{i} "}}"')
-        for i, head in enumerate(heads(tools, "parameters", kept)):
+        for i, head in enumerate(heads(tools, "parameters", begun)):
             rules.append(f'rest_{i}: {head} arguments_{i} "}}"')
         return rules
 
@@ -80,7 +78,6 @@ class Llama(ToolFormat):
             at = len(text) - len(rest[1:].lstrip())
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return "; ".join(written(call, "parameters") for call in calls)
 
 

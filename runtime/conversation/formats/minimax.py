@@ -38,15 +38,12 @@ class MiniMax(Tagged):
     )
 
     def head(self, name: str) -> str:
-        """See `Tagged.head`."""
         return quoted(f'<invoke name="{name}">\n')
 
     def key(self, name: str, tag: Tag) -> str:
-        """See `Tagged.key`."""
         return quoted(f'<parameter name="{name}">')
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         return [
             f'calls: "\\n" {self.many("call", "")} {tag(self.closing)}',
             f'call: {any_of("call", len(tools))} "</invoke>\\n"',
@@ -60,7 +57,6 @@ class MiniMax(Tagged):
         raise ValueError(f'a tool call must be <invoke name="…">…</invoke>, not {body[:60]!r}')
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         lines = [self.opening]
         for call in calls:
             lines.append(f'<invoke name="{call.name}">')

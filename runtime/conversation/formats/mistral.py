@@ -41,7 +41,6 @@ class Mistral(ToolFormat):
     example = '[TOOL_CALLS][{"name": <name>, "arguments": <arguments>}]'
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         return [
             f'calls: " "? "[" {self.many("call", quoted(", "))} "]"',
             *call_rules(tools),
@@ -52,7 +51,6 @@ class Mistral(ToolFormat):
         return calls_of(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return f"{self.opening}[{', '.join(map(_named, calls))}]"
 
 
@@ -69,7 +67,6 @@ class MistralArgs(Mistral):
     asked = True
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         rules = [f"calls: {self.many('call', tag(self.opening))}"]
         rules.append(f"call: {any_of('call', len(tools))}")
         call_id = f"({tag('[CALL_ID]')} /[a-zA-Z0-9]{{9}}/)?"
@@ -96,7 +93,6 @@ class MistralArgs(Mistral):
         return calls
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
         return "".join(f"{self.opening}{name}[ARGS]{arguments}" for name, arguments in parts)
 

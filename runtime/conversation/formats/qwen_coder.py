@@ -43,15 +43,12 @@ class QwenCoder(Tagged):
     names = re.compile(r"[^>\n]+")
 
     def head(self, name: str) -> str:
-        """See `Tagged.head`."""
         return quoted(f"<function={name}>\n")
 
     def key(self, name: str, tag: Tag) -> str:
-        """See `Tagged.key`."""
         return quoted(f"<parameter={name}>\n")
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         more = self.many("call", f'"\\n" {tag(self.opening)}')
         return [
             f'calls: {more} "\\n"?',  # as Nemotron's template does before the turn ends
@@ -71,7 +68,6 @@ class QwenCoder(Tagged):
         raise ValueError(f"{name}: a tool call's parameters are malformed: {inside[:60]!r}")
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             lines = [self.opening, f"<function={call.name}>"]

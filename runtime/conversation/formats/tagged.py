@@ -33,7 +33,7 @@ class Tagged(ToolFormat):
     """How a value begins."""
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`: a value ends at the first `end`."""
+        """Return whether a partial call is inside a value, which ends at the first `end`."""
         at = 0
         while begun := self.begun.search(body, at):
             # The line break before an end may be the one that the value began with.
@@ -52,7 +52,6 @@ class Tagged(ToolFormat):
         """Return the expression of the beginning of an argument."""
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
-        """See `ToolFormat.notes`."""
         return left_out(tools, self.names, lenient)
 
     def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
@@ -90,7 +89,7 @@ class Tagged(ToolFormat):
         """Return the expression of a value that is not free text, its end included."""
         words = [quoted(word) for one in choices for word in _words(one)]
         others = [one for one in choices if not _is_text(one)]
-        if others or not choices:  # texts stand as they are, and what else there is in JSON
+        if others or not choices:  # texts are unquoted, and what else there is in JSON
             whole = {"anyOf": others} if words else schema
             known = {name: root[name] for name in DEFINITIONS if name in root}
             words.insert(0, json_rule({**whole, **known}, lenient))
@@ -175,9 +174,9 @@ def _choices(schema: Any, root: Mapping[str, Any], left: int = _DEEPEST) -> list
     if "const" in schema or not left:
         return [schema]
     if isinstance(several, list) and several:
-        beside = {key: value for key, value in schema.items() if key != "anyOf"}
+        siblings = {key: value for key, value in schema.items() if key != "anyOf"}
         given = [one if isinstance(one, Mapping) else {} for one in several if one is not False]
-        found = (_choices({**beside, **one}, root, left - 1) for one in given)
+        found = (_choices({**siblings, **one}, root, left - 1) for one in given)
         return [one for some in found for one in some]
     return [{**schema, "type": kind} for kind in kinds] if isinstance(kinds, list) else [schema]
 

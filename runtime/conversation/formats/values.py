@@ -100,14 +100,14 @@ class Values(ABC):
         return self._free
 
     def _array(self, schema: Mapping[str, Any]) -> str:
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
-        if most == 0 and not least:
+        fewest, limit = schema.get("minItems", 0), schema.get("maxItems")
+        if limit == 0 and not fewest:
             return '"[]"'
         items = self.rule(schema.get("items", {}))
-        if most != 1 or least > 1:
-            more = "" if most is None else most - 1
-            items += f" ({quoted(self.comma)} {items}){{{max(least - 1, 0)},{more}}}"
-        return f'"[" {items} "]"' if least else f'"[" ({items})? "]"'
+        if limit != 1 or fewest > 1:
+            more = "" if limit is None else limit - 1
+            items += f" ({quoted(self.comma)} {items}){{{max(fewest - 1, 0)},{more}}}"
+        return f'"[" {items} "]"' if fewest else f'"[" ({items})? "]"'
 
     def _reference(self, ref: str) -> str:
         if ref not in self._named:

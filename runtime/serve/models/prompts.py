@@ -17,7 +17,7 @@ from typing import Any
 from ....errors import GrammarError
 from ...conversation.chat import Chat, Message
 from ...conversation.grammar import CallChoice
-from ...conversation.kept import Kept
+from ...conversation.lru_cache import LRUCache
 from ...conversation.reasoning_spans import NEAR
 from ...conversation.reasoning_tags import told_of
 from ...conversation.requirement import Requirement, grammar_of
@@ -119,7 +119,7 @@ class Prompts:
     def __init__(self, tokenizer: Tokenizer, context: int | None = None) -> None:
         """context: tokens that a prompt may have; what cannot fit is refused before it is read."""
         self.tokenizer, self._context = tokenizer, context
-        self._chats: Kept[Chat] = Kept(MOST_KEPT)
+        self._chats: LRUCache[Chat] = LRUCache(MOST_KEPT)
 
     @functools.cached_property
     def _longest(self) -> int:
