@@ -9,7 +9,7 @@ from ...arguments import check_whole
 from ...errors import EngineError, ModelError, SettingError
 from .server import CONNECT, SILENCE, Server
 
-CONTEXT = 32768  # tokens, where nothing is said: no such server tells it in a common way
+CONTEXT = 32768  # tokens, the default: servers have no common way to report it
 TRIES = 4  # times that a request is sent while the server is busy or away
 
 

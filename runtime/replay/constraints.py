@@ -62,7 +62,7 @@ def _first_recipe(
     if name is None:
         return limits or None
     tools = [] if name == "text" else header.tools
-    thinks, said = config.get("thinking", True), int(config.get("said", 0))
+    thinks, prefix = config.get("thinking", True), int(config.get("said", 0))
     own = tokenizer.tool_template if tools else tokenizer.chat_template
     thinking = thinking_of(own or CHATML, tokenizer) if thinks else NO_THINKING
     required = Requirement(
@@ -74,10 +74,10 @@ def _first_recipe(
         thinking,
         bool(config.get("answer_forms") and tokenizer.answer_forms),
     )
-    begun = len(prompt) - said
+    begun = len(prompt) - prefix
     head = tokenizer.decode(list(prompt[max(0, begun - 4) : begun]), special=True)
     more = {"opened": True} if thinks and head.rstrip().endswith(thinking.opening) else {}
-    return required.recipe | limits | more | ({"said": said} if said else {})
+    return required.recipe | limits | more | ({"said": prefix} if prefix else {})
 
 
 def sampling_of(phase: PhaseEvent) -> Sampling:

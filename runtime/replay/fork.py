@@ -190,9 +190,9 @@ class RecordedHistory:
         """Return the model's message of a step, and its calls that ran."""
         own = self.turns[turn]
         spoken = [e for e in own.messages if e.step == step and e.role == "assistant"]
-        said = [event for event in spoken if not event.by]
+        own_words = [event for event in spoken if not event.by]
         calls = [call for call in own.tools if call.step == step and not call.by]
-        return (said[-1] if said else None), calls
+        return (own_words[-1] if own_words else None), calls
 
     def before(self, turn: int, step: int) -> list[tuple[int, int]]:
         """Return the run's own steps before one, in order."""
@@ -312,15 +312,15 @@ def _rendered(past: RecordedHistory, agent: Agent[Any], turn: int, step: int) ->
             found.append(Message("assistant"))  # stopped before it spoke
             continue
         made = tuple(ToolCall(call.name, call.arguments, id=call.call_id) for call in calls)
-        said = event.content if not made else _beside(event.content, calls)
-        content = said if made else event.content
-        found.append(Message("assistant", content, calls=made, text=said, thinking=event.thinking))
+        text = event.content if not made else _text_before_calls(event.content, calls)
+        content = text if made else event.content
+        found.append(Message("assistant", content, calls=made, text=text, thinking=event.thinking))
     if found and agent.config.system:
         found.insert(0, Message("system", agent.config.system))
     return found
 
 
-def _beside(content: str, calls: Sequence[ToolEvent]) -> str:
+def _text_before_calls(content: str, calls: Sequence[ToolEvent]) -> str:
     """Return the text before the first call, whatever the call's format."""
     from ..conversation.formats import FORMATS
 

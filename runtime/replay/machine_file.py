@@ -15,8 +15,8 @@ from ..physics.machine import MachineProfile
 _NEEDED = ("cpu", "cores", "target", "threads", "read_gbps", "int8_gops", "fp32_gflops")
 _NEEDED += ("bf16_gflops", "barrier_s")
 _SHARES = ("read", "attention_read", "products", "attention")  # of limits, which are divided by
-_LEAST, _MOST = 1e-15, 1e18
-_PLACES = (("machine", "profile"), ("machine",), ("run", "machine", "profile"))
+_MIN, _MAX = 1e-15, 1e18
+_PATHS = (("machine", "profile"), ("machine",), ("run", "machine", "profile"))
 
 
 def read_machine(path: str | Path) -> tuple[MachineProfile, Efficiency | None]:
@@ -40,9 +40,9 @@ def read_machine(path: str | Path) -> tuple[MachineProfile, Efficiency | None]:
         raise ReplayError(
             f"{path} is not a JSON object; give the output of `triplepoint doctor --json`"
         )
-    for place in ((), *_PLACES):
+    for path_in in ((), *_PATHS):
         inside: Any = found
-        for key in place:
+        for key in path_in:
             inside = inside.get(key) if isinstance(inside, Mapping) else None
         if isinstance(inside, Mapping) and "read_gbps" in inside:
             return _profile(inside, path), _efficiency(found, path)
@@ -97,7 +97,7 @@ def _profile(fields: Mapping[str, Any], path: Path) -> MachineProfile:
 def _check(name: str, value: Any, path: Path, *, zero: bool = False, whole: bool = False) -> None:
     """Return a number above 0, or from 0 on with `zero`, that is small enough to compute with."""
     good = isinstance(value, int) if whole else isinstance(value, int | float)
-    if not good or not (_LEAST < value < _MOST or (zero and value == 0)):
+    if not good or not (_MIN < value < _MAX or (zero and value == 0)):
         kind = f"a {'whole ' * whole}number {'from' if zero else 'above'} 0"
         raise ReplayError(f"machine differs: {path}: {name} is {value!r}, not {kind}")
 

@@ -166,7 +166,7 @@ def verify(
     replay = Replay(engine, chosen, header)
     number = 0
     by_harness: str | None = None  # an answer that the model did not give
-    said: tuple[int, list[int]] = 0, []  # a turn, and its sampled tokens
+    sampled: tuple[int, list[int]] = 0, []  # a turn, and its sampled tokens
     for event in chosen.events:
         if isinstance(event, ToolEvent) and tools is not None:
             now = tools(event)
@@ -174,21 +174,21 @@ def verify(
                 report.tool_difference = ToolDifference(event, now)
                 break
             report.tools += now is not None
-        if isinstance(event, TurnEnd) and event.turn != said[0]:  # it has no phase
-            said = event.turn, []
+        if isinstance(event, TurnEnd) and event.turn != sampled[0]:  # it has no phase
+            sampled = event.turn, []
         if isinstance(event, TurnEnd | RunEnd):
-            turn, text = said[0], engine.tokenizer.decode(said[1], special=True)
+            turn, text = sampled[0], engine.tokenizer.decode(sampled[1], special=True)
             if isinstance(event, TurnEnd):
                 by_harness = event.answer if event.by else None
-            if event.answer != by_harness and not _says(text, event.answer):
+            if event.answer != by_harness and not _contains(text, event.answer):
                 report.answer_difference = AnswerDifference(turn, event.answer, text)
                 break
         if not isinstance(event, PhaseEvent):
             continue
-        if event.turn != said[0]:
-            said = event.turn, []
+        if event.turn != sampled[0]:
+            sampled = event.turn, []
         if event.phase == "decode":
-            said[1].extend(event.token_ids)
+            sampled[1].extend(event.token_ids)
         number += 1
         check = replay.check(number, event)
         report.phases.append(check)
@@ -199,7 +199,7 @@ def verify(
     return report
 
 
-def _says(text: str, answer: str) -> bool:
+def _contains(text: str, answer: str) -> bool:
     """Return whether a text has the lines of an answer, in order; thoughts, calls and markers may
     be between them.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...traces.events import PhaseEvent
 
-LEAST_S = 0.05  # a phase that is shorter says little about how well times repeat
+MIN_S = 0.05  # a phase that is shorter says little about how well times repeat
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ class PerfReport:
         ]
         return sorted(found, key=lambda row: (-row[1].seconds, -row[2].seconds))
 
-    def time_error(self, least_s: float = LEAST_S) -> float | None:
-        """Return the median relative time error of phases of at least `least_s` (0.1 is 10 %).
+    def time_error(self, min_s: float = MIN_S) -> float | None:
+        """Return the median relative time error of phases of at least `min_s` (0.1 is 10 %).
 
         None when no phase was as long.
         """
-        errors = [abs(p.ratio - 1) for p in self.phases if p.recorded.wall_s >= least_s]
+        errors = [abs(p.ratio - 1) for p in self.phases if p.recorded.wall_s >= min_s]
         return statistics.median(errors) if errors else None

@@ -188,16 +188,16 @@ def _expected(
     from ..physics.observation import observe
 
     phase = work.recorded
-    least = [0.0, 0.0, 0.0]
+    totals = [0.0, 0.0, 0.0]
     wall, kernel, at, level = 0.0, 0.0, phase.kv_before, ""
     for size in _sizes(work):
         if size:
             expected = calibration.estimate(cost, size, at, machine)
             wall, kernel = wall + expected.seconds, kernel + expected.kernel_s
             for n, value in enumerate(expected.least.as_dict().values()):
-                least[n] += value
+                totals[n] += value
             level, at = expected.least.level, at + size
-    prediction = Prediction(*least, level=level)
+    prediction = Prediction(*totals, level=level)
     seen = observe(prediction, wall, kernel)
     return PhaseEvent(
         turn=phase.turn,

@@ -112,7 +112,7 @@ def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 
 
 def _at_once(together: Turns, agents: Sequence[_Agent]) -> None:
     """Run one round of all agents, each in a thread."""
-    starts: list[float] = []  # before the first of them goes on
+    starts: list[float] = []  # before the first of them continues
     ready = threading.Barrier(len(agents) + 1, lambda: starts.append(time.perf_counter()))
     with ThreadPoolExecutor(len(agents)) as threads:
         try:
@@ -151,13 +151,13 @@ class _Agent:
         execution, job = self._execution, Job()
         if ready is not None:
             ready.wait()
-        began = asked = time.perf_counter()
+        began = sent = time.perf_counter()
         turn = waits_for = None
         for work in self._works:
             phase = work.recorded
             if phase.turn != turn:  # a new question
                 turn = waits_for = phase.turn
-                asked = time.perf_counter()
+                sent = time.perf_counter()
             if not phase.tokens:
                 execution.take_over(work)
                 continue
@@ -168,7 +168,7 @@ class _Agent:
             execution.run(work)
             job.tokens += len(times)
             if times and waits_for is not None:
-                job.ttft_s.append(times[0] - asked)
+                job.ttft_s.append(times[0] - sent)
                 waits_for = None
             if len(times) > 1:
                 job.gaps_s += _gaps(times)

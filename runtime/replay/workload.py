@@ -100,8 +100,8 @@ def work_items(run: Trace) -> list[WorkItem]:
 
 def _check(work: WorkItem) -> None:
     phase = work.recorded
-    most = phase.tokens if phase.phase == "prefill" else max(0, phase.tokens - 1)
-    if phase.kv_before < 0 or not 0 <= work.computed <= most:
+    limit = phase.tokens if phase.phase == "prefill" else max(0, phase.tokens - 1)
+    if phase.kv_before < 0 or not 0 <= work.computed <= limit:
         raise ReplayError(
             f"phase {work.number} ({phase.purpose}): kv_before {phase.kv_before}, kv_after "
             f"{phase.kv_after} and tokens {phase.tokens} do not fit together"
